@@ -43,7 +43,7 @@ from ringbatch.bench.tuning.search import LONGEST, Search, Trial
 from ringbatch.engine.command.tune import present_in
 
 LEAST_SHARE: Final = 0.95
-MOST_TIME: Final = 0.1
+MOST_TIME: Final = 0.17
 TREES: Final = 300
 FEATURES: Final = 30
 AS_IT_IS: Final = "as it is"

@@ -16,9 +16,10 @@ Finds max_batch_size, workers, threads, frontends and the policy with which this
 best, by measuring: the engine is started on free ports with one choice after the other, and asked
 by a closed loop. What is tried next is the combination from which the most is expected, by what all
 trials so far say of those that are like it; a good one is tried again, as it may have been lucky.
-The choice is measured for longer beside the configuration as it is. It prints what each value comes
-to with all else as chosen, as estimated from all trials, and the sections of TOML to paste. Where
-nothing is better by 3 %, it says so.
+Last the choice and the configuration as it is are measured in turn, three to six times each, and
+these runs alone decide whether it is better. It prints what each value comes to with all else as
+chosen, says which of that no trial has run, and the sections of TOML to paste. Where nothing is
+proven to be better by 3 %, it says so.
 
 Progress goes to standard error. When --budget-s is over, what was found so far counts. With
 --p99-ms the target is the most requests/s of which 99 % are answered in that time; without it, the

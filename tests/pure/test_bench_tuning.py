@@ -29,6 +29,8 @@ from ringbatch.bench.tuning.choices import choices_for, flags_of, settings_of, t
 from ringbatch.bench.tuning.search import Search, Trial
 
 START, LONGEST, CLIMB = 2.5, 4, 3
+PROOF = 6 * 2 * (START + 2)
+"""What proving the choice may cost."""
 
 
 def usual(cpus: int) -> dict[str, int | float | str]:
@@ -150,10 +152,10 @@ def test_it_comes_near_the_best_of_the_grid_in_a_tenth_of_the_time(
         server = kind(seed, cpus)
         best = max(server.rate(candidate) for candidate in candidates)
         found, search = tuned(server, noise, seed)
-        assert search.cost <= 0.1 * (START + LONGEST) * len(candidates)
+        assert search.cost <= 0.1 * (START + LONGEST) * len(candidates) + PROOF
         shares.append(server.rate(found) / best)
     assert np.mean(np.asarray(shares) >= 0.95) >= near
-    assert np.mean(shares) >= 0.94
+    assert np.mean(shares) >= 0.93
 
 
 def test_nothing_is_changed_where_nothing_helps() -> None:
@@ -161,6 +163,44 @@ def test_nothing_is_changed_where_nothing_helps() -> None:
     random = np.random.default_rng(0)
     while (trial := search.next()) is not None:
         search.tell(trial, 1000 * math.exp(random.normal(0, 0.005)))
+    assert search.best() == ({}, 1.0)
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.05, 0.1])
+@pytest.mark.parametrize("drift", [0, 0.02])
+@pytest.mark.parametrize("cpus", [2, pytest.param(16, marks=exhaustive)])
+def test_noise_and_drift_recommend_nothing(noise: float, drift: float, cpus: int) -> None:
+    """Of searches on a host where no setting matters, all but a few say so."""
+    recommended = 0
+    for seed in range(40):
+        random, search = np.random.default_rng(seed), Search(choices_for(cpus), usual(cpus))
+        level = 0.0
+        while (trial := search.next()) is not None:
+            level += random.normal(0, drift)
+            doubt = noise / math.sqrt(trial.effort)
+            search.tell(trial, 1000 * math.exp(level + random.normal(0, doubt)))
+        recommended += bool(search.best()[0])
+    assert recommended <= 4
+
+
+def test_what_is_not_proven_is_said_to_be_so_and_nothing_is_there_to_paste() -> None:
+    search = Search(choices_for(2), usual(2))
+    for score in (1000.0, 1100.0):
+        trial = search.next()
+        assert trial is not None
+        search.tell(trial, score)
+    text = told(search, "m", None)
+    assert "nothing is proven to be worth a change: " in text
+    assert "there was no time to prove that" in text
+    assert "[models" not in text
+    assert search.conclude()
+    assert not search.conclude()
+    scores = itertools.cycle((1300.0, 950.0, 1250.0, 1000.0))
+    while (trial := search.next()) is not None:
+        search.tell(trial, next(scores) if trial.candidate else 1000.0)
+    assert " 6 runs of it beside as many of the settings as they are do not prove that" in told(
+        search, "m", None
+    )
     assert search.best() == ({}, 1.0)
 
 
@@ -220,8 +260,9 @@ def test_it_ends_with_the_choice_and_the_settings_as_they_are_for_longer() -> No
         efforts.append(trial)
         search.tell(trial, server.rate(trial.candidate))
     assert efforts[0] == Trial({}, 1)
-    assert {trial.effort for trial in efforts[:-2]} == {1}
-    assert efforts[-2:] == [Trial({}, 2), Trial(search.best()[0], 2)]
+    assert {trial.effort for trial in efforts[:-6]} == {1}
+    before, after = Trial({}, 2), Trial(search.best()[0], 2)
+    assert efforts[-6:] == [before, after, after, before, before, after]
     assert search.cost == CLIMB + sum(START + trial.effort for trial in efforts)
 
 
@@ -404,8 +445,14 @@ def test_what_was_found_is_told_with_what_each_value_comes_to() -> None:
         search.tell(trial, score)
     text = told(search, "mnist", 20)
     assert "| frontends 1 | cannot be measured |" in text
-    assert "| workers 2, threads 1 | 1.00 |" in text
-    assert "times the requests/s with a p99 within 20 ms with" in text
+    assert "| workers 2, threads 1 | 1.00 | " in text
+    assert "2.00 times the requests/s with a p99 within 20 ms, as measured in 3 runs of it" in text
+    rows = {row.split(" | ")[0]: row.split(" | ")[1:] for row in text.splitlines()}
+    tried = {one.point for one in search._trials}
+    assert len({row[-1] for row in rows.values() if row}) > 1
+    for (ratio, trials), words in zip(list(rows.values())[2:-5], list(rows)[2:-5], strict=True):
+        assert ratio.startswith("about ") is trials.startswith("none, estimated from"), words
+    assert len(tried) < math.prod(len(values) for values in choices_for(2).values())
     assert search.best()[1] == pytest.approx(2, rel=0.05)
     assert text.endswith("[models.mnist]\nworkers = 2\nthreads = 1")
     assert "worth a change" in told(Search(choices_for(2)), "mnist", None)
@@ -453,3 +500,24 @@ def test_a_configuration_loads_whatever_the_model_is_called(model: str) -> None:
         "models": {model: {"max_batch_size": 8}},
     }
     assert ('"' in text) is (model not in ("mnist", "a-b_C3"))
+
+
+@pytest.mark.parametrize(("trial_s", "proven"), [(1.0, True), (30.0, True), (80.0, False)])
+def test_time_is_left_for_the_proof(
+    trial_s: float, proven: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, asked = [0.0], list[Trial]()
+
+    def made_up(wish: Wish, model: str | None, trial: Trial, first: int) -> tuple[str, Throughput]:
+        now[0] += trial_s
+        asked.append(trial)
+        rate = 1000.0 * int(settings_of(trial.candidate).get("workers", 1))
+        return "m", Throughput(rate, 16, "made up")
+
+    monkeypatch.setattr("ringbatch.bench.command.tune.measured", made_up)
+    monkeypatch.setattr("ringbatch.bench.command.tune.time.monotonic", lambda: now[0])
+    config, search = Path("ringbatch.toml"), Search(choices_for(2), usual(2))
+    ask_for_all(Wish(config, Settings(config=config), None, 400, ()), search)
+    assert now[0] <= 400
+    assert bool(search.best()[0]) is proven
+    assert [trial.effort for trial in asked].count(2) >= (6 if proven else 1)

@@ -19,7 +19,8 @@ from ringbatch.bench.served.engine import started
 from ringbatch.bench.served.failures import CannotMeasure
 from ringbatch.bench.tuning.candidate import Values
 from ringbatch.bench.tuning.choices import choices_for, flags_of, settings_of, toml_of
-from ringbatch.bench.tuning.search import Search, Trial
+from ringbatch.bench.tuning.proof import PAIRS_LEAST
+from ringbatch.bench.tuning.search import Estimate, Search, Trial
 
 _WARM_UP: Final = 0.5
 """Of a unit."""
@@ -104,22 +105,35 @@ def told(search: Search, model: str, p99_ms: float | None) -> str:
     """What was found, for people, with the configuration to paste."""
     best, ratio = search.best()
     target = "" if p99_ms is None else f" with a p99 within {p99_ms:g} ms"
-    rows = [
-        (_in_words(one.values), "cannot be measured" if one.ratio is None else f"{one.ratio:.2f}")
-        for one in search.estimates()
-    ]
-    lines = table(("all else as chosen", "requests/s by the best, estimated"), rows)
-    if not best:
+    rows = [_row(one) for one in search.estimates()]
+    lines = table(("all else as chosen", "requests/s by the chosen", "trials of that"), rows)
+    some = "1 run" if search.pairs == 1 else f"{search.pairs} runs"
+    runs = f"{some} of it beside as many of the settings as they are"
+    if best:
+        lead = f"{ratio:.2f} times the requests/s{target}, as measured in {runs}, with"
+        return "\n".join([*lines, "", lead, "", toml_of(best, model)])
+    perhaps, ratio = search.promising()
+    if not perhaps:
         return "\n".join([*lines, "", "nothing that was tried is worth a change"])
+    said = _in_words(settings_of(perhaps))
+    proof = f"{runs} do not prove that" if search.pairs else "there was no time to prove that"
     return "\n".join(
         [
             *lines,
             "",
-            f"{ratio:.2f} times the requests/s{target} with",
-            "",
-            toml_of(best, model),
+            f"nothing is proven to be worth a change: {said} may make about {ratio:.2f} times the "
+            f"requests/s{target}, and {proof}",
         ]
     )
+
+
+def _row(one: Estimate) -> tuple[str, str, str]:
+    """A value, what it comes to, and whether that was measured."""
+    if one.ratio is None:
+        return _in_words(one.values), "cannot be measured", str(one.trials or "")
+    if one.trials:
+        return _in_words(one.values), f"{one.ratio:.2f}", str(one.trials)
+    return _in_words(one.values), f"about {one.ratio:.2f}", "none, estimated from others"
 
 
 def throughput(
@@ -170,9 +184,13 @@ def ask_for_all(wish: Wish, search: Search) -> str:
     level = FIRST_LEVEL
     while (trial := search.next()) is not None:
         now = time.monotonic()
-        if model is not None and now - began + longest_s > wish.budget_s:
+        left_s = wish.budget_s - (now - began)
+        if model is not None and left_s < longest_s:
             say("the time is over; what was found so far counts")
             break
+        if model is not None and left_s < longest_s * (1 + 2 * PAIRS_LEAST) and search.conclude():
+            say("what is left of the time is for the proof of what was found")
+            continue
         number_of += 1
         name = _in_words(settings_of(trial.candidate)) or "as it is"
         try:

@@ -5,7 +5,7 @@ all of them (surface.py): one that may be better than the best so far, because i
 or like none, or the best itself where it may have been lucky. First each factor is changed alone,
 so that what cannot be measured at all is known by its cause. Settings that share the CPUs are one
 factor. It ends once little is expected of any trial, or its time is over; last it measures its
-choice and the settings as they were for longer.
+choice and the settings as they were in turn, for longer (proof.py), and that alone decides.
 """
 
 import math
@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from ringbatch.bench.tuning.candidate import Candidate, Values
+from ringbatch.bench.tuning.proof import WORTH, Proof
 from ringbatch.bench.tuning.surface import Fit, Measured, Point, Surface
 
-_WORTH: Final = math.log(1.03)
-"""By which a change has to be better to be made: less may be chance."""
 _SAME: Final = math.log(1.02)
 """What is apart by less is as good; the one of fewer changes is chosen."""
 _LITTLE: Final = 0.001
@@ -31,7 +30,7 @@ START: Final = 2.5
 _CLIMB: Final = 3
 """What the first trial may cost beside that: it finds with how many connections to ask."""
 _SHARE: Final = 0.1
-"""Of the cost of the whole grid, that a search may cost."""
+"""Of the cost of the whole grid, that a search may cost before its proof."""
 _LEAST: Final = 60
 """That it may cost though the grid is small."""
 _MOST: Final = 240
@@ -59,11 +58,14 @@ class Estimate:
         factor: whose value it is.
         values: the settings.
         ratio: of its score to that of the choice; None where it could never be measured.
+        trials: that have run it, all else as chosen; with none the ratio is what trials of others
+            say.
     """
 
     factor: str
     values: Values
     ratio: float | None
+    trials: int
 
 
 class Search:
@@ -86,7 +88,7 @@ class Search:
         self._surface = Surface(list(self._factors.values()))
         self._first = [self._surface.points[0], *self._surface.far_alone()]
         self._trials = list[Measured]()
-        self._last: list[Trial] | None = None
+        self._proof: Proof | None = None
         self._fitted: tuple[int, Fit] | None = None
         self.cost = 0.0
         combinations = math.prod(len(values) for values in choices.values())
@@ -95,15 +97,23 @@ class Search:
 
     def next(self) -> Trial | None:
         """What is to be measured now; None where all is done."""
-        if len(self._trials) < len(self._first):
+        if self._proof is None and len(self._trials) < len(self._first):
             return Trial(self._candidate(self._first[len(self._trials)]), _SHORT)
-        if self._last is None:
+        if self._proof is None:
             trial = self._promising()
-            if trial is not None:
+            if trial is not None or not self.conclude():
                 return trial
-            simple = self._candidate(self._simplest())
-            self._last = [Trial(one, _LONGER) for one in ({}, simple)] if simple else []
-        return self._last[0] if self._last else None
+        assert self._proof is not None, "there is something to prove"
+        candidate = self._proof.next()
+        return None if candidate is None else Trial(candidate, _LONGER)
+
+    def conclude(self) -> bool:
+        """Look for nothing better any more, and prove what was found; False where that is done
+        already, or nothing was found."""
+        if self._proof is not None or not self.promising()[0]:
+            return False
+        self._proof = Proof(self._candidate(self._simplest()))
+        return True
 
     def tell(self, trial: Trial, score: float) -> None:
         """Say what a trial came to: more is better, 0 where it could not be measured.
@@ -112,36 +122,61 @@ class Search:
         """
         self._trials.append(Measured(self._point(trial.candidate), trial.effort, score))
         self.cost += START + trial.effort + (_CLIMB if len(self._trials) == 1 else 0)
-        if self._last and self._last[0] == trial:
-            self._last.pop(0)
+        if self._proof is not None and trial.effort == _LONGER:
+            self._proof.tell(score)
 
     def best(self) -> tuple[Candidate, float]:
-        """The best settings so far, and their score by that of the settings as they were.
+        """The settings that are proven to be better, and their score by that of the settings as
+        they were, both as measured for the proof.
 
-        No change is the best where none is worth it.
+        No change is the best where none is proven.
         """
-        if not self._trials:
+        if self._proof is None or not self._proof.holds:
             return {}, 1.0
-        means, choice = self._fit().means, self._choice()
+        return self._proof.candidate, self._proof.ratio
+
+    @property
+    def pairs(self) -> int:
+        """How often the choice and the settings as they were have been measured for the proof."""
+        return 0 if self._proof is None else len(self._proof.scores)
+
+    def promising(self) -> tuple[Candidate, float]:
+        """What may be better and is not proven, and its score by all trials; none where there is
+        nothing."""
+        if not self._trials or self.best()[0]:
+            return {}, 1.0
+        means, choice = self._fit().means, self._simplest()
         gain = float(means[self._surface.number(choice)] - means[0])
-        return (self._candidate(choice), math.exp(gain)) if gain >= _WORTH else ({}, 1.0)
+        return (self._candidate(choice), math.exp(gain)) if gain >= WORTH else ({}, 1.0)
 
     def estimates(self) -> list[Estimate]:
         """What each value comes to beside the best settings so far."""
         if not self._trials:
             return []
         means, choice = self._fit().means, self._point(self.best()[0])
-        chosen = means[self._surface.number(choice)]
+        chosen, measured = means[self._surface.number(choice)], self._measured(choice)
         found = []
         for place, (factor, values) in enumerate(self._factors.items()):
             for number, value in enumerate(values):
                 point = (*choice[:place], number, *choice[place + 1 :])
                 gain = float(means[self._surface.number(point)] - chosen)
+                if (own := self._measured(point)) is not None and measured is not None:
+                    gain = own - measured
                 scores = [one.score for one in self._trials if one.point[place] == number]
                 failed = bool(scores) and not any(scores)
+                trials = sum(one.point == point for one in self._trials)
                 if value:
-                    found.append(Estimate(factor, value, None if failed else math.exp(gain)))
+                    ratio = None if failed else math.exp(gain)
+                    found.append(Estimate(factor, value, ratio, trials))
         return found
+
+    def _measured(self, point: Point) -> float | None:
+        """The mean logarithm of the scores of trials of a point; None where it has no score."""
+        own = [one for one in self._trials if one.point == point and one.score]
+        if not own:
+            return None
+        weighted = sum(one.effort * math.log(one.score) for one in own)
+        return weighted / sum(one.effort for one in own)
 
     def _promising(self) -> Trial | None:
         """What the most is expected of; None where that is little, or time is left for the last
