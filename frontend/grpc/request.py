@@ -6,6 +6,7 @@ its datatype; or they are in memory of the client's, and then they stand in neit
 has to give is the same as over REST and is checked by the same code.
 """
 
+from math import isfinite
 from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
 from ringbatch.frontend.codec.bytes_tensor import joined
@@ -388,8 +389,12 @@ def _parameters(given: Message, where: str) -> dict[str, Any]:
         kind = parameter.WhichOneof("parameter_choice")
         if kind is None:
             raise InvalidRequest(f"parameter {shown(name)} of {where} has no value")
+        value = getattr(parameter, kind)
+        if isinstance(value, float) and not isfinite(value):
+            # REST's are JSON, in which models are told them, and that has none.
+            raise InvalidRequest(f"parameter {shown(name)} of {where} is no finite number")
         if name not in _FOR_REST and name != _HARMLESS:
-            found[name] = getattr(parameter, kind)
+            found[name] = value
     return found
 
 

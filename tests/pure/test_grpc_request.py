@@ -1,5 +1,6 @@
 """ModelInferRequest to slots: both forms of values, every datatype, and what is refused."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -301,6 +302,10 @@ PARAMETERS: dict[str, tuple[dict[str, Any], int | None]] = {
     "sequence-number": ({"sequence_start": {"int64_param": 1}}, None),
     "reserved": ({"triton_x": {"bool_param": True}}, None),
     "empty": ({"a": {}}, None),
+    "double": ({"a": {"double_param": 1e308}}, 0),
+    "nan": ({"a": {"double_param": math.nan}}, None),
+    "infinity": ({"a": {"double_param": math.inf}}, None),
+    "minus-infinity": ({"a": {"double_param": -math.inf}}, None),
 }
 
 
