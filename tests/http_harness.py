@@ -107,6 +107,10 @@ class Pending:
         self.reply = reply
         self.abandoned = False
 
+    @property
+    def holds(self) -> tuple[int, int]:
+        return 1, len(self.body)
+
     def abandon(self) -> None:
         assert not self.abandoned
         self.abandoned = True

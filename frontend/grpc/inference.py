@@ -104,9 +104,10 @@ class Pending(Framing):
         call: on which the answer depends; None where it has ended.
         ending: how it ended, once it has.
         bytes_in: of its message.
+        holds: how many slots of the lane it took as it began, and how many bytes.
     """
 
-    __slots__ = ("_answer", "_keep", "_last", "bytes_in", "call", "ended", "ending")
+    __slots__ = ("_answer", "_keep", "_last", "bytes_in", "call", "ended", "ending", "holds")
 
     def __init__(
         self,
@@ -124,6 +125,7 @@ class Pending(Framing):
         self.ended = ended
         self._answer: GrpcAnswer | None = None
         self.call: Call | None = None
+        self.holds = 0, 0
 
     def reply(self, answer: GrpcAnswer) -> None:
         """The answer is there."""
@@ -158,6 +160,9 @@ class Pending(Framing):
 class Inference:
     """Inference over gRPC.
 
+    Attributes:
+        lane_holds: how many slots the lane has, and how many bytes.
+
     Args:
         service: the models.
     """
@@ -168,6 +173,8 @@ class Inference:
         self._codec = GrpcCodec(service)
         self._arrivals: Arrivals[GrpcAnswer] = Arrivals(self._pipeline, Protocol.GRPC, _refused)
         self.last_ending = service.last_ending
+        engine = service.pipeline.engine
+        self.lane_holds = engine.lane.capacity, engine.lane_bytes
 
     def start(
         self, data: bytes, timeout_ns: int, framing: Framing, reply: Callable[[GrpcAnswer], None]
@@ -222,7 +229,9 @@ class Inference:
         """As `start`, for whoever waits until `ended` is done; `heard` is the call's metadata, and
         `keep` is told of the answer's bytes until it is left."""
         pending = Pending(ended, self.last_ending, keep, len(data), heard)
-        pending.call = self.start(data, timeout_ns, pending, pending.reply)
+        call = pending.call = self.start(data, timeout_ns, pending, pending.reply)
+        if call is not None:
+            pending.holds = call.holds
         return pending
 
     def ended_outside(self, error: RequestError | None, *, infers: bool) -> Ending:

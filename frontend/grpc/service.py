@@ -52,8 +52,9 @@ from ringbatch.shm.model_spec import ModelSpec
 log = logging.getLogger("ringbatch.frontend")
 
 WINDOW: Final = 64
-"""Requests of one stream that are on their way at once; the next one is read when the first of
-them is answered, and until then HTTP/2 makes the client wait."""
+"""Requests of one stream that are on their way at once, unless they fill half of the lane before;
+the next one is read when the first of them is answered, and until then HTTP/2 makes the client
+wait."""
 _StreamResponse: Final = inference("ModelStreamInferResponse")
 _FINAL: Final = inference("ModelInferResponse")(
     parameters={"triton_final_response": inference("InferParameter")(bool_param=True)}
@@ -202,8 +203,7 @@ class Streams:
         pending: asyncio.Queue[Pending | None] = asyncio.Queue()
         watched = WatchedCall(call.head, call.client, self._recorder)
         call.trailing = watched.id_metadata
-        # The one that finds no room is under way as well.
-        room = asyncio.Semaphore(WINDOW - 1)
+        room = _Room(*self._inference.lane_holds)
         answering = asyncio.create_task(_answer(call, pending, room, watched))
         draining: Draining | None = None
         try:
@@ -214,7 +214,7 @@ class Streams:
                         data, left_ns, self._future(), call.keep, call.head.fields
                     )
                     pending.put_nowait(begun)
-                    await room.acquire()
+                    await room.take(begun)
             except Draining as error:
                 draining = error
             pending.put_nowait(None)
@@ -233,7 +233,7 @@ class Streams:
 async def _answer(
     call: Context,
     pending: "asyncio.Queue[Pending | None]",
-    room: asyncio.Semaphore,
+    room: "_Room",
     watched: WatchedCall,
 ) -> None:
     while (first := await pending.get()) is not None:
@@ -242,7 +242,41 @@ async def _answer(
         finally:
             _told(watched, first)
         await call.write(_streamed(first))
-        room.release()
+        room.give(first)
+
+
+class _Room:
+    """What the requests of one stream may take at once: so many of them that the lane has room for
+    another like them. A stream waits for its own requests, where it would be refused for them.
+
+    Args:
+        slots, size: what the lane has; `size` is in bytes.
+    """
+
+    def __init__(self, slots: int, size: int) -> None:
+        self._left = WINDOW
+        self._left_slots = slots >> 1
+        self._left_bytes = size >> 1
+        self._news = asyncio.Event()
+
+    async def take(self, begun: Pending) -> None:
+        """Count a request that has begun; return once another may."""
+        slots, size = begun.holds
+        self._count(-1, -slots, -size)
+        while self._left <= 0 or self._left_slots < 0 or self._left_bytes < 0:
+            self._news.clear()
+            await self._news.wait()
+
+    def give(self, answered: Pending) -> None:
+        """Count a request no more, which is answered."""
+        slots, size = answered.holds
+        self._count(1, slots, size)
+        self._news.set()
+
+    def _count(self, requests: int, slots: int, size: int) -> None:
+        self._left += requests
+        self._left_slots += slots
+        self._left_bytes += size
 
 
 def _told(watched: WatchedCall, pending: Pending) -> None:

@@ -15,6 +15,10 @@ Reply = Callable[[Answer], None]
 class Call(Protocol):
     """A prediction that is on its way."""
 
+    @property
+    def holds(self) -> tuple[int, int]:
+        """How many slots of the lane it has, and how many bytes."""
+
     def abandon(self) -> None:
         """Nobody waits any more; `reply` will not be called."""
 

@@ -35,6 +35,11 @@ class Split(Generic[A]):
             self._let_go()
             raise
 
+    @property
+    def holds(self) -> tuple[int, int]:
+        """As in `Call`."""
+        return len(self._pieces), sum(sum(piece.extent) for piece in self._pieces)
+
     def extents(self, grown: "Piece[A]", result_bytes: int) -> list[tuple[int, int]]:
         """The bytes of its parts, and for the answers to them, where one gets so many for its."""
         return [

@@ -238,6 +238,11 @@ class Task(SlotRequest[A]):
         self.accepted_ns = accepted_ns
         self.deadline_ns = deadline_ns
 
+    @property
+    def holds(self) -> tuple[int, int]:
+        """As in `Call`."""
+        return 1, len(self._part[1]) + self._result_bytes
+
     def fail(self, engine: Engine, error: RequestError, batch: int, slot: int) -> None:
         """Tell the client why there is no answer; the other arguments are those of `_failed`."""
         engine.endings.ended(self.tally, status_of(error), self.accepted_ns, slot)

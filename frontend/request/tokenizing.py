@@ -23,6 +23,8 @@ log = logging.getLogger("ringbatch.frontend")
 T = TypeVar("T")
 
 
+_GUESSED: Final = 8
+"""As if so many such requests filled the lane."""
 MOST_WAITING: Final = 1 << 24
 """Characters that may wait for the thread: five seconds of its time, and the largest body."""
 
@@ -99,6 +101,12 @@ class Tokenizing(Generic[A]):
         left_s = (task.deadline_ns - task.accepted_ns) / 1e9
         queue.submit(work, size).add_done_callback(self._done)
         self._timer = asyncio.get_running_loop().call_later(left_s, self._expired)
+
+    @property
+    def holds(self) -> tuple[int, int]:
+        """As in `Call`; a guess, as nobody knows before there are tokens."""
+        engine = self._engine
+        return engine.lane.capacity // _GUESSED, engine.lane_bytes // _GUESSED
 
     def abandon(self) -> None:
         """As in `Call`."""

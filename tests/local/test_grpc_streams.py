@@ -1,12 +1,32 @@
 """Streams over gRPC: their order, their window, their ends."""
 
+import pytest
 from grpc_harness import STREAM
-from grpc_service_harness import Harness, message, numbers_in, on_loop, streamed
+from grpc_service_harness import (
+    SLOTS,
+    TIMEOUT_NS,
+    Harness,
+    message,
+    numbers_in,
+    on_loop,
+    streamed,
+)
+from http2_harness import settings, widen
+from segment_fixture import spec
 
 from ringbatch.frontend.grpc.service import WINDOW
 from ringbatch.frontend.http2.bodies import STREAM_ROOM
 from ringbatch.frontend.http2.frames import CANCEL
 from ringbatch.shm.counters import LaneCounter
+from ringbatch.shm.tensor import Tensor
+
+WIDE = spec(
+    0,
+    [Tensor("x", "INT64", [1 << 14])],
+    [Tensor("x", "INT64", [1 << 14])],
+    max_batch_size=4,
+    timeout_ns=TIMEOUT_NS,
+)
 
 
 def test_a_stream_is_answered_in_order_whatever_finishes_first() -> None:
@@ -49,6 +69,49 @@ def test_a_stream_has_a_bounded_number_on_their_way() -> None:
         assert await call.ended() == ("OK", "")
         answers = streamed(call)
         assert [numbers_in(m.infer_response) for m in answers] == [[n] for n in range(total)]
+
+    on_loop(test)
+
+
+@pytest.mark.parametrize("rows", [100, 400, 800])
+def test_a_stream_of_large_batches_waits_for_its_own_requests(rows: int) -> None:
+    async def test() -> None:
+        harness = Harness()
+        harness.client.send(settings(window=1 << 30) + widen(0, 1 << 30))
+        numbers = range(40)
+        call = harness.call(*(message(*[n] * rows) for n in numbers), path=STREAM, end=False)
+        call.finish()
+        largest = 0
+        while call.status is None and call.reset is None:
+            await harness.quiet()
+            largest = max(largest, harness.lane.in_flight)
+            harness.answer(*harness.submitted())
+            harness.client.absorb()
+        assert call.status == ("OK", "")
+        found = streamed(call)
+        assert [one.error_message for one in found] == [""] * len(numbers)
+        assert [numbers_in(one.infer_response) for one in found] == [[n] * rows for n in numbers]
+        assert harness.lane.counters[LaneCounter.REFUSED] == 0
+        assert largest > SLOTS // 3, "it does not go one by one without need"
+
+    on_loop(test)
+
+
+def test_a_stream_of_large_tensors_waits_for_its_own_requests() -> None:
+    async def test() -> None:
+        harness = Harness(WIDE)
+        harness.client.send(settings(window=1 << 30) + widen(0, 1 << 30))
+        raw = bytes(8 << 14)
+        tensor = {"name": "x", "datatype": "INT64", "shape": [1, 1 << 14]}
+        request = message(inputs=[tensor], raw_input_contents=[raw])
+        call = harness.call(*[request] * 7, path=STREAM)
+        while call.status is None and call.reset is None:
+            await harness.quiet()
+            harness.answer(*harness.submitted())
+            harness.client.absorb()
+        assert call.status == ("OK", "")
+        assert [one.error_message for one in streamed(call)] == [""] * 7
+        assert harness.lane.counters[LaneCounter.REFUSED] == 0
 
     on_loop(test)
 
