@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from ringbatch.shm.forward import Forwarded
-from ringbatch.shm.host.json_text import UnsoundText, elements, lies_plainly, members
+from ringbatch.shm.host.json_text import UnsoundText, elements, lies_plainly, members, not_utf8
 
 _KEYS: Final = ("predictions", "outputs")
 """`outputs` is what TensorFlow Serving answers to `inputs`."""
@@ -100,8 +100,10 @@ def _predictions_beside_others(body: bytes) -> tuple[bytes, int]:
     try:
         text = body.decode()
         found = members(text)
-    except (UnicodeDecodeError, UnsoundText):
-        raise NoPredictions(f"the model server answered no JSON object: {shown(body)}") from None
+    except (UnicodeDecodeError, UnsoundText) as error:
+        why = not_utf8(error) if isinstance(error, UnicodeDecodeError) else error
+        words = f"the model server answered no JSON object: {why}: {shown(body)}"
+        raise NoPredictions(words) from None
     for key in _KEYS:
         if key in found and isinstance(found[key].decoded, list):
             value = found[key]

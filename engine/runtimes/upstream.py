@@ -7,11 +7,13 @@ server may have run the batch.
 """
 
 import re
+import resource
 import select
 import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -26,6 +28,9 @@ _LANES: Final = 4
 _MEMORY_SHARE: Final = 64
 """Decoded, a byte of JSON takes up to 40, and orjson ends the process where there is no memory."""
 _RETRY_AFTER: Final = re.compile("[ -~]{0,40}")
+_OWN_SIZES: Final = Path("/proc/self/statm")
+_DATA: Final = 5
+"""Which of them RLIMIT_DATA counts, see proc(5)."""
 _DIGITS: Final = 20
 """Of a length that is too large in any case."""
 CONNECT_S: Final = 5.0
@@ -80,21 +85,27 @@ class Bound(NamedTuple):
     words: str = ""
 
 
-DESCRIPTION: Final = Bound(1 << 24)
-"""The bound of answers that hold no predictions."""
+def description_bound() -> Bound:
+    """Return the bound of answers that hold no predictions."""
+    return Bound(1 << 24)
 
 
-def answer_bound(lane_bytes: int, memory_bytes: int) -> Bound:
-    """Return the bound of answers that hold predictions.
-
-    Args:
-        lane_bytes: the setting.
-        memory_bytes: `worker_memory_bytes`; negative for any amount.
-    """
-    size, of_memory = _LANES * lane_bytes, memory_bytes // _MEMORY_SHARE
-    if 0 <= of_memory < size:
-        return Bound(of_memory, f", a {_MEMORY_SHARE}th of worker_memory_bytes")
+def answer_bound(lane_bytes: int) -> Bound:
+    """Return the bound, for now, of answers that hold predictions; `lane_bytes` is the setting."""
+    size, left = _LANES * lane_bytes, memory_left()
+    if left is not None and left // _MEMORY_SHARE < size:
+        share = f", a {_MEMORY_SHARE}th of the memory that worker_memory_bytes leaves"
+        return Bound(left // _MEMORY_SHARE, share)
     return Bound(size, f", {_LANES} times lane_bytes")
+
+
+def memory_left() -> int | None:
+    """Return how many more bytes of memory this process may take; None for any number."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    pages = int(_OWN_SIZES.read_text().split()[_DATA])
+    return max(limit - pages * resource.getpagesize(), 0)
 
 
 class Unreached(ServerFailed):
@@ -163,7 +174,7 @@ class Upstream:
         hosts: addresses of its host, that none has to be looked up; they are tried in turn.
         tls: with which it is asked over TLS.
         given_up: whether an answer is not to be waited for any longer.
-        bound: of its answers.
+        bound: gives that of an answer, once its request is made.
     """
 
     def __init__(
@@ -172,7 +183,7 @@ class Upstream:
         hosts: Sequence[str],
         tls: ssl.SSLContext | None = None,
         given_up: Callable[[], bool] | None = None,
-        bound: Bound = DESCRIPTION,
+        bound: Callable[[], Bound] = description_bound,
     ) -> None:
         self.address = address
         self._bound = bound
@@ -218,7 +229,7 @@ class Upstream:
         return self._ask(head + body, until_ns)
 
     def _ask(self, request: bytes, until_ns: int) -> Answer:
-        reader = _Reader(self._bound)
+        reader = _Reader(self._bound())
         try:
             if not self._asked_again(request, reader, until_ns):
                 self._exchange(self._connect(until_ns), request, reader, until_ns)

@@ -8,7 +8,6 @@ they are there; with one server at a fixed address there is no choice, and no th
 import logging
 import math
 import random
-import resource
 import ssl
 import threading
 import time
@@ -20,13 +19,14 @@ from typing import Final
 
 from ringbatch.engine.runtimes.model import ServerFailed
 from ringbatch.engine.runtimes.upstream import (
-    DESCRIPTION,
     Answer,
+    Bound,
     Lost,
     TooLarge,
     Unreached,
     Upstream,
     answer_bound,
+    description_bound,
 )
 from ringbatch.engine.runtimes.upstream_choice import (
     PROBE_NS,
@@ -93,14 +93,13 @@ class Pool:
         self._records = OwnUpstreams.alone()
         self._known: tuple[Endpoint, ...] = ()
         self._connections: dict[int, Upstream] = {}
-        self._bound = DESCRIPTION
+        self._bound: Callable[[], Bound] = description_bound
         self._following = threading.Lock()
 
     def share(self, records: OwnUpstreams) -> None:
         """From now on, write down for other workers what this one meets, and go by theirs."""
         self._records = records
-        memory_bytes, _ = resource.getrlimit(resource.RLIMIT_DATA)
-        self._bound = answer_bound(records.lane_bytes, memory_bytes)
+        self._bound = partial(answer_bound, records.lane_bytes)
         self._known, self._connections = (), {}
         self._follow(endpoints := self._names.endpoints)
         if len(endpoints) != 1 or not self._names.settled:

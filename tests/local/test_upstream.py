@@ -1,6 +1,7 @@
 """The connection to a model server, against servers that answer as no good one does."""
 
 import contextlib
+import resource
 import socket
 import struct
 import threading
@@ -12,7 +13,6 @@ import pytest
 
 from ringbatch.engine.runtimes.model import ServerFailed
 from ringbatch.engine.runtimes.upstream import (
-    DESCRIPTION,
     MAX_HEAD_BYTES,
     Address,
     Answer,
@@ -21,6 +21,8 @@ from ringbatch.engine.runtimes.upstream import (
     Upstream,
     address_of,
     answer_bound,
+    description_bound,
+    memory_left,
 )
 from ringbatch.shm.slot import Status
 
@@ -75,7 +77,7 @@ class Script:
 
 
 @contextmanager
-def served(*handlers: Serve, bound: Bound = DESCRIPTION) -> Iterator[Upstream]:
+def served(*handlers: Serve, bound: Callable[[], Bound] = description_bound) -> Iterator[Upstream]:
     """A connection to a server that behaves so."""
     script = Script(handlers)
     upstream = Upstream(script.address, [script.address.host], bound=bound)
@@ -322,6 +324,7 @@ def test_an_answer_larger_than_one_look_is_whole() -> None:
         assert post(upstream).body == b"ok"
 
 
+OF_MEMORY = ", a 64th of the memory that worker_memory_bytes leaves"
 ENDLESS = b"8000\r\n" + bytes(0x8000) + b"\r\n"
 
 
@@ -348,7 +351,7 @@ def test_more_of_an_answer_than_may_be_is_not_taken(begun: bytes, drop: bytes) -
             connection.sendall(drop)
         connection.recv(1)
 
-    with served(handle, answering(OK), bound=Bound(100_000, ", for a test")) as upstream:
+    with served(handle, answering(OK), bound=lambda: Bound(100_000, ", for a test")) as upstream:
         error = failure(upstream)
         assert isinstance(error, TooLarge)
         assert (error.status, error.isolates) == (Status.SERVER_BROKEN, True)
@@ -357,17 +360,31 @@ def test_more_of_an_answer_than_may_be_is_not_taken(begun: bytes, drop: bytes) -
 
 
 @pytest.mark.parametrize(
-    ("lane_bytes", "memory_bytes", "bound"),
+    ("lane_bytes", "left", "bound"),
     [
-        (1 << 20, -1, Bound(1 << 22, ", 4 times lane_bytes")),
+        (1 << 20, None, Bound(1 << 22, ", 4 times lane_bytes")),
         (1 << 20, 1 << 30, Bound(1 << 22, ", 4 times lane_bytes")),
-        (1 << 25, 1 << 28, Bound(1 << 22, ", a 64th of worker_memory_bytes")),
+        (1 << 25, 1 << 28, Bound(1 << 22, OF_MEMORY)),
+        (1 << 25, 0, Bound(0, OF_MEMORY)),
     ],
 )
 def test_an_answer_is_bounded_by_lanes_and_by_the_workers_memory(
-    lane_bytes: int, memory_bytes: int, bound: Bound
+    monkeypatch: pytest.MonkeyPatch, lane_bytes: int, left: int | None, bound: Bound
 ) -> None:
-    assert answer_bound(lane_bytes, memory_bytes) == bound
+    monkeypatch.setattr("ringbatch.engine.runtimes.upstream.memory_left", lambda: left)
+    assert answer_bound(lane_bytes) == bound
+
+
+def test_what_a_process_holds_already_is_not_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert memory_left() is None
+    monkeypatch.setattr(resource, "getrlimit", lambda _what: (1 << 40, 1 << 40))
+    before = memory_left()
+    # So much is mapped for itself, and counts before it is touched.
+    held = bytearray(1 << 28)
+    after = memory_left()
+    assert before is not None
+    assert after is not None
+    assert before - after >= len(held)
 
 
 def test_no_memory_in_the_parsers_calls_is_no_fault_of_the_answer(

@@ -132,13 +132,21 @@ def test_another_number_than_was_asked_for_is_nobodys(count: int) -> None:
         (b'{"error":"no such model"}', 'without `predictions`: {"error":"no such model"}'),
         (b'{"predictions":null}', "without `predictions`: "),
         (b'{"predictions":{"a":1}}', "without `predictions`: "),
-        (b'{"predictions":[1,2,3]', "no JSON object: "),
-        (b'{"predictions":[1,NaN,3]}', "no JSON object: "),
-        (b"[1,2,3]", "no JSON object: [1,2,3]"),
-        (b"", "no JSON object: "),
-        (b"<html>\n <h1>Bad  Gateway</h1>", "no JSON object: <html> <h1>Bad Gateway</h1>"),
-        (b"\xff\xfe", "no JSON object: "),
-        (b'{"predictions":[' + b"[" * 600 + b"]" * 600 + b",2,3]}", "no JSON object: "),
+        (b'{"predictions":[1,2,3]', "no JSON object: expected a comma or a closing brace: line"),
+        (b'{"predictions":[1,NaN,3]}', "no JSON object: it holds NaN, which is no JSON number: "),
+        (b"[1,2,3]", "no JSON object: it is a list, not an object: [1,2,3]"),
+        (b"", "no JSON object: it is empty: "),
+        (
+            b"<html>\n <h1>Bad  Gateway</h1>",
+            "no JSON object: Expecting value: line 1 column 1 (char 0): "
+            "<html> <h1>Bad Gateway</h1>",
+        ),
+        (b"\xff\xfe", "no JSON object: byte 0 is not UTF-8: "),
+        (
+            b'{"predictions":[' + b"[" * 600 + b"]" * 600 + b",2,3]}",
+            "no JSON object: it is nested more than 512 levels deep: ",
+        ),
+        (b"{" + b'"a":0,' * 2000 + b'"predictions":[1,2,3]}', "no JSON object: it has more than "),
     ],
 )
 def test_what_holds_no_predictions_is_told_in_words(body: bytes, words: str) -> None:
