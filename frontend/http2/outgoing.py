@@ -141,6 +141,7 @@ class Outgoing(Generic[H]):
             self.end(stream, trailers)
             return
         self._window -= size
+        self.patience.earn(ANSWER)
         pack = FRAME_HEAD.pack
         self._out.append(
             b"".join(
@@ -208,8 +209,8 @@ class Outgoing(Generic[H]):
         """End a stream of which the answer has its end, or gets it once what waits is sent. A
         client that still sends is told to stop."""
         stream.lingers = False
-        if stream.answered and not stream.gone:
-            self._close(stream)
+        if stream.trailers is not None and not stream.queue and not stream.gone:
+            self._finished(stream)
 
     def reset(self, stream: Stream[H], code: int = CANCEL) -> None:
         """End a stream, whatever has come of it."""
@@ -269,6 +270,7 @@ class Outgoing(Generic[H]):
         return False
 
     def _send_end(self, number: int, trailers: bytes) -> None:
+        self.patience.earn(ANSWER)
         if trailers:
             self._send_block(number, trailers, _END)
         else:
@@ -295,13 +297,8 @@ class Outgoing(Generic[H]):
 
     def _finished(self, stream: Stream[H]) -> None:
         """The end of an answer is sent."""
-        stream.answered = True
-        self.patience.earn(ANSWER)
-        if stream.ended or not stream.lingers:
-            self._close(stream)
-
-    def _close(self, stream: Stream[H]) -> None:
-        """A stream is answered, and the rest of its body is not wanted."""
+        if stream.lingers and not stream.ended:
+            return
         stream.gone = True
         del self.streams[stream.number]
         if not stream.ended:

@@ -4,8 +4,9 @@
     -------------------  -------------------------------------------------  ------------------
     open                 neither `ended` nor `gone`                         an answer, a reset
     half-closed, remote  `ended`: its client has sent everything            an answer, a reset
-    ending               `trailers`: the answer's end waits for room        a reset
-    half-closed, local   `answered` and `lingers`: its client may send on,  a reset
+    ending               `trailers` and `queue`: the answer's end waits     a reset
+                         for room
+    half-closed, local   `trailers` and `lingers`: its client may send on,  a reset
                          and nobody wants it
     closed               `gone`: answered and no longer lingering, or       nothing
                          reset by either side
@@ -39,8 +40,7 @@ class Stream(Generic[H]):
         gone: whether the stream has ended, and nothing can be sent on it any more.
         begun: whether somebody has begun to serve it; whoever serves it sees to that.
         told: whether the head of the answer is sent.
-        answered: whether the end of the answer is sent.
-        lingers: whether the client may send the rest of its body behind that.
+        lingers: whether the client may send the rest of its body behind the end of the answer.
         touched: whether it is among the streams on which something has just happened.
         room: how many bytes its client may send.
         unread: how many of those that came it was not yet given back.
@@ -54,7 +54,6 @@ class Stream(Generic[H]):
     """
 
     __slots__ = (
-        "answered",
         "begun",
         "body_left",
         "ended",
@@ -87,7 +86,6 @@ class Stream(Generic[H]):
         self.gone = False
         self.begun = False
         self.told = False
-        self.answered = False
         self.lingers = False
         self.touched = False
         self.room = room

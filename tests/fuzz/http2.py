@@ -178,6 +178,8 @@ def _frame(chance: random.Random, asked: Asked) -> bytes:
 def _flood(chance: random.Random, asked: Asked) -> list[bytes]:
     """Much of what costs little to send."""
     first, second = (asked.head(path) for path in asked.paths[:2])
+    # Which is refused by its head alone.
+    last = asked.head(asked.paths[-1])
     call = frame(HEADERS, END_HEADERS, 1, second)
     streams = range(1, 4001, 2)
     ended = END_HEADERS | END_STREAM
@@ -205,6 +207,10 @@ def _flood(chance: random.Random, asked: Asked) -> list[bytes]:
         lambda: [call] + [frame(DATA, 0, 1, message(bytes(1 << 16))[: 1 << 14])] * 200,
         lambda: [call, frame(PRIORITY, 0, 1, bytes(5)) * 20_000],
         lambda: [frame(DATA, 0, 1, bytes(1 << 14))[:-1]],
+        lambda: [
+            b"".join(frame(HEADERS, END_HEADERS, stream, last) for stream in streams[:100]),
+            *[b"".join(frame(DATA, 0, stream, bytes(1 << 12)) for stream in streams[:100])] * 40,
+        ],
         lambda: [
             _window(0),
             *(frame(HEADERS, ended, stream, first) for stream in streams[:128]),
