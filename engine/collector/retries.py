@@ -5,21 +5,21 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from ringbatch.engine.collector.batching import Pending
+from ringbatch.engine.collector.instants import Instants
 from ringbatch.shm.engine_port import Request, columns
 
 
 class RetryQueue:
     """Groups of requests that were in a batch and are to be in another, first come first."""
 
-    __slots__ = ("_earliest_ns", "_group_of", "_groups")
+    __slots__ = ("_deadlines", "_group_of", "_groups")
 
     def __init__(self) -> None:
         self._groups: deque[dict[int, Request]] = deque()
         """Each by reference; the first is not empty."""
         self._group_of: dict[int, dict[int, Request]] = {}
         """By reference."""
-        self._earliest_ns = 0
-        """No request's deadline is before this."""
+        self._deadlines = Instants()
 
     def __bool__(self) -> bool:
         return bool(self._group_of)
@@ -30,9 +30,8 @@ class RetryQueue:
     def add(self, groups: Iterable[list[Request]]) -> None:
         """Take groups in, behind the others; none is empty."""
         for requests in groups:
-            earliest_ns = min([request.deadline_ns for request in requests])
-            if not self._groups or earliest_ns < self._earliest_ns:
-                self._earliest_ns = earliest_ns
+            for request in requests:
+                self._deadlines.put(request.ref, request.deadline_ns)
             group = {request.ref: request for request in requests}
             self._groups.append(group)
             self._group_of.update(dict.fromkeys(group, group))
@@ -55,6 +54,7 @@ class RetryQueue:
         group = self._group_of.pop(ref, None)
         if group is None:
             return None
+        self._deadlines.drop(ref)
         request = group.pop(ref)
         while self._groups and not self._groups[0]:
             self._groups.popleft()
@@ -62,15 +62,10 @@ class RetryQueue:
 
     @property
     def earliest_ns(self) -> int | None:
-        """An instant before which no request expires; None if there are none."""
-        return self._earliest_ns if self._group_of else None
+        """The earliest deadline among them; None if there are none."""
+        return self._deadlines.first()[0] if self._group_of else None
 
     def expire(self, now_ns: int) -> list[Request]:
-        """Remove the requests whose deadline has come."""
-        if not self._group_of or now_ns < self._earliest_ns:
-            return []
-        expired = [request for request in self if request.deadline_ns <= now_ns]
-        for request in expired:
-            self.remove(request.ref)
-        self._earliest_ns = min([request.deadline_ns for request in self], default=0)
-        return expired
+        """Remove the requests whose deadline has come, the earliest first."""
+        removed = [self.remove(ref) for ref in self._deadlines.take(now_ns)]
+        return [request for request in removed if request is not None]

@@ -34,7 +34,8 @@ def test_groups_leave_in_order_and_their_requests_when_they_expire(
     for now_ns in sorted(instants):
         left = [r for group in groups for r in group]
         assert retries.earliest_ns == min((r.deadline_ns for r in left), default=None)
-        assert retries.expire(now_ns) == [r for r in left if r.deadline_ns <= now_ns]
+        expired = [r for r in left if r.deadline_ns <= now_ns]
+        assert retries.expire(now_ns) == sorted(expired, key=lambda r: (r.deadline_ns, r.ref))
         groups = [[r for r in group if r.deadline_ns > now_ns] for group in groups]
         groups = [group for group in groups if group]
     while groups:
