@@ -29,7 +29,7 @@ from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.ring import Consumer
-from ringbatch.shm.slot import PART, Reason, Status
+from ringbatch.shm.slot import Reason, Status, without_part
 from ringbatch.shm.tensor import Tensor
 
 SLOTS = 256
@@ -116,7 +116,8 @@ class Harness:
 
     def submitted(self) -> list[Request]:
         """What the engine finds now, but for what nobody wants."""
-        found = [self.port.read(ref & ~PART) for ref in self._submitted.take()]
+        references = map(without_part, self._submitted.take())
+        found = [self.port.read(ref) for ref in references if self.port.wanted(ref)]
         return [request for request in found if request is not None]
 
     async def quiet(self) -> None:
