@@ -17,6 +17,7 @@ from tidy_rules import (
     imports_point_downwards,
     is_short_enough_to_read,
     keeps_attributes_quick,
+    passes_no_words_of_libraries_on,
     prints_only_where_a_person_reads,
     pure_stays_pure,
     says_what_it_is,
@@ -46,6 +47,10 @@ def test_pure_modules_are_pure() -> None:
 
 def test_everything_is_caught_only_where_anything_can_come() -> None:
     assert_holds(catches_everything_only_where_anything_can_come)
+
+
+def test_no_frontend_passes_words_of_libraries_on() -> None:
+    assert_holds(passes_no_words_of_libraries_on)
 
 
 def test_print_is_called_only_where_a_person_reads() -> None:
@@ -207,6 +212,25 @@ def test_catching_everything_elsewhere_is_reported(source: str) -> None:
 )
 def test_catching_what_is_expected_is_not_reported(name: str, source: str) -> None:
     assert not breaks(catches_everything_only_where_anything_can_come, name, source)
+
+
+@pytest.mark.parametrize(
+    ("caught", "raised", "reported"),
+    [
+        ("OSError", 'InvalidRequest(f"no: {error}")', True),
+        ("(ours.Mine, zlib.error)", "InvalidRequest(str(error))", True),
+        ("OSError", 'InvalidRequest(f"no: {error.strerror}")', False),
+        ("Mine", 'InvalidRequest(f"no: {error}")', False),
+        ("orjson.JSONDecodeError", 'InvalidRequest(f"no: {error}")', False),
+    ],
+)
+def test_words_of_a_library_that_are_passed_on_are_reported(
+    caught: str, raised: str, reported: bool
+) -> None:
+    handled = f"try:\n    f()\nexcept {caught} as error:\n    raise {raised}"
+    source = f"class Mine(Exception):\n    pass\n{handled}"
+    found = breaks(passes_no_words_of_libraries_on, "ringbatch.frontend.v1.request", source)
+    assert bool(found) == reported
 
 
 def test_print_below_the_surface_is_reported() -> None:

@@ -216,6 +216,8 @@ ROLE_TOPS = (
     "ringbatch.frontend.streams.served_connection",
     "ringbatch.frontend.streams.served_stream",
 )
+FOR_ITS_PROCESS = ("ringbatch.frontend.client.", "ringbatch.frontend.v1.json_values")
+"""They raise their errors to the program that they are a part of."""
 CALLERS_OF_MODELS = (
     "ringbatch.engine.runtimes.model",
     "ringbatch.engine.runtimes.ray_actor",
@@ -374,6 +376,41 @@ def names_all(caught: ast.expr) -> bool:
         isinstance(node, ast.Name) and node.id in ("Exception", "BaseException")
         for node in ast.walk(caught)
     )
+
+
+def passes_no_words_of_libraries_on(module: Module) -> Iterator[str]:
+    """What a frontend raises of another's error has words of its own: a library's may tell of what
+    is not the client's, such as addresses in memory. Where a text of the client's is no JSON is.
+    """
+    if not module.name.startswith("ringbatch.frontend.") or module.name.startswith(FOR_ITS_PROCESS):
+        return
+    own = {node.name for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)}
+    own |= {
+        name.rpartition(".")[2] for _, name in imported(module) if name.startswith("ringbatch.")
+    }
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ExceptHandler) and node.name and node.type is not None:
+            caught = set(map(last_name, parts_of(node.type))) - own - {"JSONDecodeError"}
+            for raised in (part for part in ast.walk(node) if isinstance(part, ast.Raise)):
+                if caught and any(is_text_of(part, node.name) for part in ast.walk(raised)):
+                    yield f"line {raised.lineno}: passes on the text of {', '.join(sorted(caught))}"
+
+
+def parts_of(caught: ast.expr) -> list[ast.expr]:
+    return caught.elts if isinstance(caught, ast.Tuple) else [caught]
+
+
+def last_name(expression: ast.expr) -> str:
+    return ast.unparse(expression).rpartition(".")[2]
+
+
+def is_text_of(node: ast.AST, name: str) -> bool:
+    """Whether something is the text of the error of that name: in braces, or by `str`."""
+    if isinstance(node, ast.FormattedValue):
+        return isinstance(node.value, ast.Name) and node.value.id == name
+    if not isinstance(node, ast.Call) or last_name(node.func) not in ("str", "repr"):
+        return False
+    return any(isinstance(arg, ast.Name) and arg.id == name for arg in node.args)
 
 
 def prints_only_where_a_person_reads(module: Module) -> Iterator[str]:

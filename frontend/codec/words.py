@@ -50,9 +50,10 @@ class Words:
         own = identity if isinstance(identity, str) and identity else chosen
         try:
             told = orjson.dumps({"id": own, "parameters": {**(parameters or {})}, "headers": found})
-        except (TypeError, orjson.JSONEncodeError) as error:
+        except (TypeError, orjson.JSONEncodeError):
             raise InvalidRequest(
-                f"the parameters of the request cannot be passed on: {error}"
+                "the parameters of the request cannot be passed on: they have half of a surrogate "
+                "pair, a number of more than 64 bits, or too many levels"
             ) from None
         if len(told) > MOST_BYTES:
             raise RequestTooLarge(

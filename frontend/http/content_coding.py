@@ -136,8 +136,8 @@ class Expander:
             try:
                 # One byte more than there is room for tells a full body from one too long.
                 self._body += self._stream.decompress(data, min(_STEP_BYTES, room + 1))
-            except zlib.error as error:
-                raise InvalidRequest(f"the body is no {self._coding}: {error}") from None
+            except zlib.error:
+                raise InvalidRequest(f"the body is no {self._coding} stream") from None
             self._begun = True
             if len(self._body) > self._max_bytes:
                 found = f"the body has more than {self._max_bytes} bytes once it is expanded"

@@ -149,9 +149,8 @@ class FallbackProtocol(HttpToolsProtocol):
         self._line_bytes += len(data)
         try:
             self._feed(data)
-        except HttpParserError as error:
-            reason = f": {error}" if str(error) else ""
-            self._refuse(400, f"this is not an HTTP/1.1 request{reason}")
+        except HttpParserError:
+            self._refuse(400, "this is not an HTTP/1.1 request")
         # As long as a head may be the lines before a chunk, and those behind the last one.
         if self._line_bytes > MAX_HEAD_BYTES:
             self._refuse(431, _LINES_TOO_LONG if self._in_body else HEAD_TOO_LONG)

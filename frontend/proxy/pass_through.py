@@ -324,15 +324,18 @@ def _error(error: Exception) -> RequestError:
         return ModelServerDown(f"the model server cannot be reached: {_words(error)}")
     if isinstance(error, TimeoutError):
         return DeadlineExceeded("the model server did not answer in time")
+    log.warning("frontend: the model server gave no answer: %r", error)
     return ModelServerBroken(f"the model server gave no answer: {_words(error)}")
 
 
 def _words(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorError):
         number = error.os_error.errno
-        return os.strerror(number).lower() if number else str(error.os_error).lower()
+        return os.strerror(number).lower() if number else "no connection to it came about"
     if isinstance(error, TimeoutError):
         return "no answer came in time"
     if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionError):
         return "it closed the connection"
-    return " ".join(str(error).split())[:200] or type(error).__name__
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "what it sent broke off"
+    return "it did not answer as HTTP has it"

@@ -87,7 +87,7 @@ def test_what_is_no_http_is_refused_in_json(data: bytes) -> None:
         head, body = connection.transport.written.split(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
         assert b"content-type: application/json" in head
-        assert body.startswith(b'{"error":"this is not an HTTP/1.1 request: ')
+        assert body.startswith(b'{"error":"this is not an HTTP/1.1 request"}')
         assert connection.transport.is_closing()
         assert connection.calls == []
         assert connection.seen == []

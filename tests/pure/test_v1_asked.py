@@ -47,7 +47,7 @@ def test_each_part_is_told() -> None:
 
 @pytest.mark.parametrize(
     ("member", "why"),
-    [('"k":"\\ud800"', "surrogate"), ('"\\ud800":1', "surrogate"), (f'"k":{1 << 64}', "64-bit")],
+    [('"k":"\\ud800"', "surrogate"), ('"\\ud800":1', "surrogate"), (f'"k":{1 << 64}', "64 bits")],
 )
 def test_a_parameter_that_cannot_be_passed_on_is_refused(member: str, why: str) -> None:
     with pytest.raises(InvalidRequest, match=f"cannot be passed on: .*{why}"):
