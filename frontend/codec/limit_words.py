@@ -73,6 +73,14 @@ def too_many_texts(most: int) -> Overloaded:
     )
 
 
+def too_many_large(most: int) -> Overloaded:
+    """For a large body that finds too many bytes waiting to be read."""
+    return Overloaded(
+        "so many large requests wait to be read that there is no room for more; they may have "
+        f"{most} bytes together; try again later"
+    )
+
+
 def too_long_a_wait(
     answer_ns: int, left_ns: int, limit_ns: int, timeout_ns: int, retry_after_s: int
 ) -> Overloaded:

@@ -1,12 +1,20 @@
 """How requests are answered: what the way of a request asks of each protocol at its end."""
 
-from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 from ringbatch.shm.errors import RequestError
 
 Results = Sequence[tuple[int, memoryview]]
 """The rows and the result of each part of a request, in order."""
+Apart = tuple[Callable[[Any, Sequence[memoryview]], Any], Any]
+"""A job of `ringbatch.frontend.apart.messages` and its value; the results go with that."""
+LARGE_RESULT_BYTES: Final = 1 << 19
+"""Numbers with more are written as JSON by another process: it takes up to 10 ns for each byte."""
+LONG_RESULT_BYTES: Final = 1 << 16
+"""The same of what is written element by element, in up to 100 ns for each byte."""
+LONG_ROWS: Final = 1024
+"""The same of rows that are written one by one, in some µs each."""
 A_co = TypeVar("A_co", covariant=True)
 """What a protocol's answers are."""
 
@@ -41,6 +49,20 @@ class Rendering(Protocol[A_co]):
             batch_id: as in `render`.
         """
         return self.render(((rows, memory[start : start + size]),), batch_id)
+
+    def apart(self, rows: Sequence[int], size: int, batch_id: str) -> Apart | None:
+        """How another process writes the answer; None where that takes no longer here.
+
+        Args:
+            rows: of each part.
+            size: bytes of all results.
+            batch_id: as in `render`.
+        """
+        return None
+
+    def written(self, value: Any, data: Sequence[memoryview]) -> A_co:
+        """The answer that another process has written: what the job of `apart` returned."""
+        raise NotImplementedError
 
     def render_error(self, error: RequestError, batch_id: str) -> A_co:
         """The answer that says why there is none; arguments as in `render`."""

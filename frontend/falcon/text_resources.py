@@ -1,6 +1,8 @@
 """OpenAI's embeddings, reranking and TEI's classification, on Falcon: their codecs and routes."""
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import falcon.asgi
@@ -10,14 +12,17 @@ from ringbatch.frontend.codec.outcome import Answer, outcome
 from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
 from ringbatch.frontend.falcon.exchange import Bodies, exchange
+from ringbatch.frontend.request.apart import LARGE_BODY_BYTES, ReadApart
 from ringbatch.frontend.request.calls import Body
 from ringbatch.frontend.request.codec import Read
 from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.texts import classifying, openai, reranking
+from ringbatch.frontend.texts.made import FORMS, TextsRendering, asked_told, read_texts
 from ringbatch.frontend.texts.openai import only
 from ringbatch.shm.errors import InvalidRequest, RequestError
+from ringbatch.shm.model_spec import dumps
 from ringbatch.shm.tallies import Protocol
 
 
@@ -65,6 +70,24 @@ class TextCodec:
     def __init__(self, models: Models) -> None:
         self._models = models
 
+    def read(self, _name: str, body: Body, framing: Asked) -> Read[Answer]:
+        """As in `Codec`."""
+        if len(body) > LARGE_BODY_BYTES:
+            models = self._models
+            known = models.models
+            specs = {name: dumps((known[name].spec,)).decode() for name in self.suitable()}
+            value = self.purpose, specs, models.max_in_flight
+            raise ReadApart(read_texts, value, partial(self._told, framing))
+        read, _ = FORMS[self.purpose]
+        return self._found(framing, read(body))
+
+    def _told(self, framing: Asked, value: Any, data: Sequence[memoryview]) -> Read[Answer]:
+        return self._found(framing, asked_told(self.purpose, value, data))
+
+    @abstractmethod
+    def _found(self, framing: Asked, asked: Any) -> Read[Answer]:
+        """A request of which it is known what it asks for."""
+
     def meant(self, _name: str, _body: Body, framing: Asked) -> ServedModel | None:
         """As in `Codec`."""
         return framing.model
@@ -102,12 +125,10 @@ class EmbeddingsCodec(TextCodec):
     output = "embedding"
     purpose = "embeddings"
 
-    def read(self, _name: str, body: Body, framing: Asked) -> Read[Answer]:
-        """As in `Codec`."""
-        asked = openai.read(body)
+    def _found(self, framing: Asked, asked: openai.Embeddings) -> Read[Answer]:
         model = self._model(asked.model, framing)
         openai.expect_dimensions(asked, model.spec.outputs[0].shape[0])
-        rendering = openai.EmbeddingsRendering(asked, asked.model or model.spec.name)
+        rendering = TextsRendering(self.purpose, asked, asked.model or model.spec.name)
         return model, ((len(asked.given), asked.given, 0),), rendering, 0
 
     def refusal(self, _name: str, error: RequestError) -> Answer:
@@ -121,11 +142,9 @@ class RerankingCodec(TextCodec):
     output = "score"
     purpose = "reranking"
 
-    def read(self, _name: str, body: Body, framing: Asked) -> Read[Answer]:
-        """As in `Codec`."""
-        asked = reranking.read(body)
+    def _found(self, framing: Asked, asked: reranking.Reranking) -> Read[Answer]:
         model = self._model(asked.model, framing)
-        rendering = reranking.RerankingRendering(asked, asked.model or model.spec.name)
+        rendering = TextsRendering(self.purpose, asked, asked.model or model.spec.name)
         return model, ((len(asked.given), asked.given, 0),), rendering, 0
 
 
@@ -135,11 +154,9 @@ class ClassifyingCodec(TextCodec):
     output = classifying.OUTPUT
     purpose = "classification"
 
-    def read(self, _name: str, body: Body, framing: Asked) -> Read[Answer]:
-        """As in `Codec`."""
-        asked = classifying.read(body)
+    def _found(self, framing: Asked, asked: classifying.Classifying) -> Read[Answer]:
         model = self._model(asked.model, framing)
-        rendering = classifying.ClassifyingRendering(asked, model.spec.outputs[0])
+        rendering = TextsRendering(self.purpose, asked, model.spec.outputs[0].to_json())
         return model, ((len(asked.given), asked.given, 0),), rendering, 0
 
 

@@ -19,6 +19,7 @@ from ringbatch.frontend.codec.bytes_tensor import joined
 from ringbatch.frontend.codec.classification import Classes
 from ringbatch.frontend.codec.payload import Bytes
 from ringbatch.frontend.codec.ragged import in_one
+from ringbatch.frontend.codec.rendering import LONG_RESULT_BYTES, LONG_ROWS
 from ringbatch.frontend.codec.tensor_to_json import (
     Result,
     Unwritable,
@@ -69,11 +70,15 @@ _OF_STREAM: Final = _tag(inference("ModelStreamInferResponse"), "infer_response"
 class GrpcAnswers:
     """Answers of one model.
 
+    Attributes:
+        spec: the model.
+
     Args:
         spec: the model, with declared outputs.
     """
 
     def __init__(self, spec: ModelSpec) -> None:
+        self.spec = spec
         self._frame = Frame(spec.answered)
         self._whole = in_one(spec)
         self._outputs = spec.outputs
@@ -143,6 +148,14 @@ class GrpcAnswers:
         for target, data in targets:
             target.write(data)
         return b"".join(pieces + raw)
+
+    def takes_long(self, rows: int, size: int, requested: GrpcRequestedOutputs) -> bool:
+        """Whether an answer of so many rows, of results of so many bytes, is to be written by
+        another process. That knows no memory of clients."""
+        if any(not isinstance(carried, bool) for _, carried, _ in requested.outputs):
+            return False
+        classified = any(classes for _, _, classes in requested.outputs)
+        return (requested.typed and size > LONG_RESULT_BYTES) or (classified and rows > LONG_ROWS)
 
     def _classified(
         self, index: int, rows: int, results: Sequence[Result], classes: int

@@ -6,30 +6,30 @@ before it returns. No error leaves as an exception. The way of the requests is
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
-
-from google.protobuf.message import DecodeError
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 from ringbatch.frontend.codec.outcome import BATCH_HEADER, Headers, status_of
 from ringbatch.frontend.codec.payload import LazyPart, Part
-from ringbatch.frontend.codec.rendering import Results
+from ringbatch.frontend.codec.rendering import Apart, Results
 from ringbatch.frontend.codec.words import Heard
 from ringbatch.frontend.grpc.answer import GrpcAnswers, batch_field, id_field
-from ringbatch.frontend.grpc.messages import inference
+from ringbatch.frontend.grpc.apart import parsed, read_grpc, requested_told, weighed, write_grpc
 from ringbatch.frontend.grpc.remembered_heads import Heads
 from ringbatch.frontend.grpc.request import GrpcRequestedOutputs, requests_of
+from ringbatch.frontend.request.apart import LARGE_BODY_BYTES, ReadApart, told_heard
 from ringbatch.frontend.request.arrival import LARGE_BYTES, Arrival, Arrivals
 from ringbatch.frontend.request.calls import Call
 from ringbatch.frontend.request.codec import Parts, Read
 from ringbatch.frontend.request.endings import Ending
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.service import Service
-from ringbatch.shm.errors import InvalidRequest, ModelNotFound, RequestError
+from ringbatch.frontend.texts.made import parts_told
+from ringbatch.shm.errors import ModelNotFound, RequestError
+from ringbatch.shm.model_spec import dumps
 from ringbatch.shm.tallies import Protocol
 from ringbatch.shm.tuples import new_tuple
-
-_Request: Final = inference("ModelInferRequest")
 
 
 class GrpcAnswer(NamedTuple):
@@ -70,6 +70,19 @@ class GrpcRendering(NamedTuple):
     ) -> GrpcAnswer:
         """As in `Rendering`."""
         return self.render(((rows, memory[start : start + size]),), batch_id)
+
+    def apart(self, rows: Sequence[int], size: int, batch_id: str) -> Apart | None:
+        """As in `Rendering`."""
+        answers, (outputs, typed, timeout_ns) = self.answers, self.requested
+        if not answers.takes_long(sum(rows), size, self.requested):
+            return None
+        asked = [[*map(list, outputs)], typed, timeout_ns]
+        fields = (self.id + batch_field(batch_id)).decode("latin-1")
+        return write_grpc, [dumps((answers.spec,)).decode(), asked, fields, [*rows]]
+
+    def written(self, value: Any, data: Sequence[memoryview]) -> GrpcAnswer:
+        """As in `Rendering`."""
+        return GrpcAnswer(bytes(data[0]), None, ())
 
     def render_error(self, error: RequestError, batch_id: str) -> GrpcAnswer:
         """As in `Rendering`."""
@@ -290,7 +303,7 @@ class GrpcCodec:
             said, framing.id, _ = recalled
             framing.model = said.own.model
             return said
-        request = _parsed(begun[:head_bytes])
+        request = parsed(begun[:head_bytes])
         own = self._model_of(request, framing)
         if not own.plain or not own.model.sized:
             return None
@@ -316,7 +329,9 @@ class GrpcCodec:
             (own, rows, requested), framing.id, tensor = recalled
             framing.model = own.model
             return own, (new_tuple(Part, (rows, tensor, 0)),), requested
-        request = _parsed(data)
+        if len(data) > LARGE_BODY_BYTES:
+            self._expect_quick(data, framing)
+        request = parsed(data)
         own = self._model_of(request, framing)
         parts, requested, as_it_is = own.requests.read(request, framing.heard)
         if own.plain and as_it_is and len(parts) == 1 and requested.all_raw:
@@ -325,6 +340,23 @@ class GrpcCodec:
             if not isinstance(part, LazyPart) and len(part.payload) <= LARGE_BYTES:
                 self._heads.learn(data, part.payload, _Usual(own, part.rows, requested))
         return own, parts, requested
+
+    def _expect_quick(self, data: bytes, framing: Framing) -> None:
+        """Return where a large message is read in no time, as it has raw tensors of fixed size.
+
+        Raises:
+            ReadApart: it is not.
+            RequestError: it cannot be read, or there is no such model.
+        """
+        message = weighed(data)
+        own = self._model_of(message, framing)
+        if own.fixed and message.other_bytes <= LARGE_BODY_BYTES:
+            return
+        service, spec = self._service, own.model.spec
+        shares = service.regions.on
+        heard = told_heard(framing.heard)
+        value = dumps((spec,)).decode(), service.max_in_flight, shares, heard
+        raise ReadApart(read_grpc, value, partial(_told, own, framing), spec.timeout_ns)
 
     def _model_of(self, request: Any, framing: Framing) -> "_GrpcModel":
         """The model that a request is for."""
@@ -351,12 +383,13 @@ class _GrpcModel:
 
     Attributes:
         plain: whether a raw tensor is the payload of its slot, whatever its bytes are.
+        fixed: whether all elements of its inputs are of fixed size.
     """
 
     def __init__(self, model: ServedModel, service: Service) -> None:
         spec = model.spec
         self.model = model
-        self.requests = requests_of(spec, service.regions, service.engine.lane.capacity)
+        self.requests = requests_of(spec, service.regions, service.max_in_flight)
         self.answers = GrpcAnswers(spec)
         self.plain = (
             len(spec.inputs) == 1
@@ -364,14 +397,17 @@ class _GrpcModel:
             and spec.inputs[0].datatype.name != "BOOL"
             and spec.words is None
         )
+        self.fixed = all(tensor.datatype.fixed for tensor in spec.inputs)
+
+
+def _told(
+    own: _GrpcModel, framing: Framing, value: Any, data: Sequence[memoryview]
+) -> Read[GrpcAnswer]:
+    told, wanted = value
+    parts, requested = parts_told(told, data), requested_told(wanted)
+    rendering = new_tuple(GrpcRendering, (own.answers, requested, framing.id))
+    return own.model, parts, rendering, requested.timeout_ns
 
 
 def _refused(error: RequestError) -> GrpcAnswer:
     return GrpcAnswer(b"", error, ())
-
-
-def _parsed(data: bytes) -> Any:
-    try:
-        return _Request.FromString(data)
-    except DecodeError:
-        raise InvalidRequest("the message is no ModelInferRequest") from None

@@ -8,6 +8,7 @@ values once the first bytes are there.
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from ringbatch.frontend.grpc.inference import GrpcAnswer
+from ringbatch.frontend.grpc.varints import varint
 from ringbatch.frontend.request.arrival import LARGE_BYTES, Arrival
 
 C = TypeVar("C")
@@ -15,7 +16,6 @@ C = TypeVar("C")
 _RAW_INPUT_CONTENTS: Final = 7
 _VARINT: Final = 0
 _BYTES: Final = 2
-_MOST_VARINT_BYTES: Final = 10
 
 
 class TensorSpan(NamedTuple):
@@ -46,12 +46,12 @@ def tensor_span(begun: bytes | memoryview, message_bytes: int) -> TensorSpan | N
     try:
         while True:
             field = at
-            key, at = _varint(begun, at)
+            key, at = varint(begun, at)
             kind = key & 7
             if kind == _VARINT:
-                _, at = _varint(begun, at)
+                _, at = varint(begun, at)
             elif kind == _BYTES:
-                size, at = _varint(begun, at)
+                size, at = varint(begun, at)
                 if key >> 3 == _RAW_INPUT_CONTENTS:
                     is_end = size >= LARGE_BYTES and at + size == message_bytes
                     return TensorSpan(field, at, size) if is_end else None
@@ -60,21 +60,6 @@ def tensor_span(begun: bytes | memoryview, message_bytes: int) -> TensorSpan | N
                 return None
     except IndexError:
         return None
-
-
-def _varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """A number, and where the next byte is.
-
-    Raises:
-        IndexError: it does not end within the data, or not where it must.
-    """
-    value = 0
-    for place in range(_MOST_VARINT_BYTES):
-        byte = data[at + place]
-        value |= (byte & 0x7F) << 7 * place
-        if byte < 0x80:
-            return value, at + place + 1
-    raise IndexError
 
 
 class ArrivingMessage(NamedTuple, Generic[C]):

@@ -68,6 +68,7 @@ class Attachment:
         """Leave the lane to the next."""
         if self._sweeping is not None:
             self._sweeping.cancel()
+        self.service.engine.apart.close()
         self.service.regions.close()
         self._gateway.close()
         self.segment.detach()

@@ -3,17 +3,29 @@
 A codec is for all models of a process; what it knows of one model is that model's `v1` or `v2`.
 """
 
-from typing import Protocol, TypeVar
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from ringbatch.frontend.codec.outcome import Answer, outcome
 from ringbatch.frontend.codec.payload import SlotPart
 from ringbatch.frontend.codec.rendering import Rendering
 from ringbatch.frontend.codec.words import Heard
+from ringbatch.frontend.request.apart import (
+    LARGE_BODY_BYTES,
+    ReadApart,
+    read_v1,
+    read_v2,
+    told_heard,
+)
 from ringbatch.frontend.request.calls import Body
 from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.served_model import ServedModel
+from ringbatch.frontend.texts.made import parts_told
+from ringbatch.frontend.v2.apart import requested_told
 from ringbatch.frontend.v2.rendering import V2Rendering
 from ringbatch.shm.errors import RequestError
+from ringbatch.shm.model_spec import dumps
 from ringbatch.shm.tallies import Protocol as RequestProtocol
 from ringbatch.shm.tuples import new_tuple
 
@@ -47,6 +59,7 @@ class Codec(Protocol[B_contra, F_contra, A_co]):
 
         Raises:
             RequestError: the request cannot be read, or there is no such model.
+            ReadApart: the body is too large to be read here.
         """
 
     def meant(self, name: str, body: B_contra, framing: F_contra) -> ServedModel | None:
@@ -80,11 +93,20 @@ class V1Codec:
         if model is None:
             raise models.not_found(name)
         v1 = model.v1
+        if len(body) > LARGE_BODY_BYTES:
+            spec = model.spec
+            value = dumps((spec,)).decode(), models.max_in_flight, told_heard(framing)
+            raise ReadApart(read_v1, value, partial(self._told, model), spec.timeout_ns)
         if framing is None or v1.heard is None:
             parts, columns = v1.requests.parse(body)
         else:
             parts, columns = v1.heard.parse(body, framing)
         return model, parts, v1.columns if columns else v1.rows, 0
+
+    def _told(self, model: ServedModel, value: Any, data: Sequence[memoryview]) -> Read[Answer]:
+        told, columns = value
+        rendering = model.v1.columns if columns else model.v1.rows
+        return model, parts_told(told, data), rendering, 0
 
     def refusal(self, name: str, error: RequestError) -> Answer:
         """As in `Codec`."""
@@ -117,12 +139,23 @@ class V2Codec:
         if model is None:
             raise models.not_found(name)
         v2 = model.v2
+        if len(body) > LARGE_BODY_BYTES and v2.takes_long(len(body), framing, LARGE_BODY_BYTES):
+            spec, heard = model.spec, told_heard(self._heard)
+            shares = models.regions.on
+            value = dumps((spec,)).decode(), models.max_in_flight, shares, heard, framing
+            raise ReadApart(read_v2, value, partial(self._told, model), spec.timeout_ns)
         if v2.asked is None:
             parts, requested = v2.requests.parse(body, framing)
         else:
             parts, requested = v2.asked.hear(self._heard).parse(body, framing)
         rendering = new_tuple(V2Rendering, (v2.answers, requested))
         return model, parts, rendering, requested.timeout_ns
+
+    def _told(self, model: ServedModel, value: Any, data: Sequence[memoryview]) -> Read[Answer]:
+        told, wanted = value
+        requested = requested_told(wanted)
+        rendering = new_tuple(V2Rendering, (model.v2.answers, requested))
+        return model, parts_told(told, data), rendering, requested.timeout_ns
 
     def refusal(self, name: str, error: RequestError) -> Answer:
         """As in `Codec`."""

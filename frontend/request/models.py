@@ -33,6 +33,7 @@ class Models:
         regions: what clients have registered of their memory.
         origins: of requests to models that other servers run.
         tallies: where the ends of requests are counted.
+        max_in_flight: batches that one request may make.
 
     Args:
         segment: where the models are described.
@@ -43,6 +44,7 @@ class Models:
     def __init__(self, segment: Segment, lane: Lane, shared: SharedMemory = NOTHING_SHARED) -> None:
         self._segment = segment
         self._lane = lane
+        self.max_in_flight = lane.capacity
         self.regions = Regions(Registry.attach(segment), shared)
         self._words = segment.words
         self._strided = StridedView(segment.memory)
@@ -92,13 +94,13 @@ class Models:
         if known is not None and known.spec == spec:
             return known
         start = self._segment.layout.model(spec.index)
-        texts = None if spec.tokens is None else TextModel(spec, self._lane.capacity)
+        texts = None if spec.tokens is None else TextModel(spec, self.max_in_flight)
         if texts is not None:
             texts.load_soon()
         return ServedModel(
             spec,
-            V1Model(spec, self._strided, self._lane.capacity),
-            V2Model(spec, self.regions, self._lane.capacity),
+            V1Model(spec, self._strided, self.max_in_flight),
+            V2Model(spec, self.regions, self.max_in_flight),
             ready_word=start + ModelWords.READY,
             served_word=start + ModelWords.SERVED,
             answer_word=start + ModelWords.ANSWER_NS,

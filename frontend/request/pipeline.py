@@ -20,24 +20,29 @@ from ringbatch.frontend.codec.limit_words import (
 from ringbatch.frontend.codec.outcome import InternalError, status_of
 from ringbatch.frontend.codec.rendering import Rendering
 from ringbatch.frontend.codec.request_timeout import shortest_ns
+from ringbatch.frontend.request.apart import ReadApart
 from ringbatch.frontend.request.calls import Call
-from ringbatch.frontend.request.codec import Codec, Parts
+from ringbatch.frontend.request.codec import Codec, Parts, Read
 from ringbatch.frontend.request.models import Models
+from ringbatch.frontend.request.queue import Queue
+from ringbatch.frontend.request.reading import Already, Reading
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.split import Split
 from ringbatch.frontend.request.task import Engine, Task
-from ringbatch.frontend.request.tokenizing import Queue, Reordered, Tokenizing
+from ringbatch.frontend.request.tokenizing import MOST_WAITING, Reordered, Tokenizing
 from ringbatch.frontend.texts.tokenizing import TextModel, Tokenized, thread
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import HeaderWords
 from ringbatch.shm.errors import ModelNotReady, RequestError
 from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.tallies import CLIENT_GONE
 
 log = logging.getLogger("ringbatch.frontend")
 
 B = TypeVar("B")
 F = TypeVar("F")
 A = TypeVar("A")
+_EVER_NS: Final = 1 << 62
 _MARGIN: Final = 8
 """By one part in so many, answers may take longer than expected."""
 
@@ -65,7 +70,7 @@ class Pipeline:
         self._clock = clock
         self._twice_full = 2 * engine.lane.capacity
         self._comfortable_bytes = engine.lane_bytes >> 1
-        self._texts = Queue(thread)
+        self._texts = Queue(thread, MOST_WAITING)
 
     def start(
         self,
@@ -75,6 +80,7 @@ class Pipeline:
         framing: F,
         reply: Callable[[A], None],
         timeout_ns: int = 0,
+        begun_ns: int = 0,
     ) -> Call | None:
         """Answer a request.
 
@@ -84,6 +90,7 @@ class Pipeline:
             reply: called once, unless the call is abandoned first.
             timeout_ns: how long the client waits, where that is less than the model's own limit;
                 0 where it does not say; below 0 where it waits no more.
+            begun_ns: when it was accepted, if that was not now.
 
         Returns:
             The call that is on its way; None where `reply` was called already.
@@ -92,7 +99,8 @@ class Pipeline:
         self._gateway.between_requests()
         if words[HeaderWords.MODEL_TABLE] != models.table_number:
             models.keep_up()
-        accepted_ns = self._clock()
+        now_ns = self._clock()
+        accepted_ns = begun_ns or now_ns
         rendering: Rendering[A] | None = None
         error: RequestError
         try:
@@ -109,7 +117,7 @@ class Pipeline:
                 if model.texts is not None:
                     again = partial(self.start, codec, name, body, framing, reply)
                     return self._send_texts(task, model.texts, parts, again)
-                self._expect_time(task, accepted_ns)
+                self._expect_time(task, now_ns)
                 if len(parts) > 1:
                     return self._split(task, parts)
                 part = parts[0]
@@ -121,6 +129,10 @@ class Pipeline:
                 task.send(self.engine, part, result_bytes)
                 return task
             answer = rendering.render((), "")
+        except ReadApart as large:
+            return self._read_apart(
+                codec, name, body, framing, reply, timeout_ns, accepted_ns, large
+            )
         except RequestError as failure:
             # Its traceback holds this frame, and this frame it: together they would keep open what
             # the request uses until the garbage collector looks.
@@ -140,6 +152,39 @@ class Pipeline:
         else:
             reply(rendering.render_error(error, ""))
         return None
+
+    def _read_apart(
+        self,
+        codec: Codec[B, F, A],
+        name: str,
+        body: B,
+        framing: F,
+        reply: Callable[[A], None],
+        timeout_ns: int,
+        accepted_ns: int,
+        large: ReadApart,
+    ) -> Call | None:
+        """Have another process read a request; arguments as of `start`."""
+
+        def go_on(finish: Callable[[], Read[A]]) -> Call | None:
+            read = Already(self._models, codec, finish)
+            return self.start(read, name, body, framing, reply, timeout_ns, accepted_ns)
+
+        def gone() -> None:
+            meant = codec.meant(name, body, framing)
+            tallies = self._models.tallies.nobody if meant is None else meant.tallies
+            self.engine.endings.ended(tallies[codec.protocol], CLIENT_GONE, accepted_ns)
+
+        def refuse(error: RequestError) -> Read[A]:
+            raise error
+
+        call: Reading[A] = Reading(self.engine, large, go_on, gone)
+        try:
+            limit_ns = shortest_ns(large.model_timeout_ns or _EVER_NS, timeout_ns)
+            call.begin(body, 0 if limit_ns == _EVER_NS else limit_ns)
+        except RequestError as error:
+            return go_on(partial(refuse, error.with_traceback(None)))
+        return call
 
     def _send_texts(
         self, task: Task[A], texts: TextModel, parts: Parts, again: Callable[[int], Call | None]

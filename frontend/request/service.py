@@ -18,6 +18,7 @@ from ringbatch.frontend.request.codec import V1Codec, V2Codec
 from ringbatch.frontend.request.endings import Ending, Endings
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.models import Models
+from ringbatch.frontend.request.other_process import OtherProcess
 from ringbatch.frontend.request.pipeline import Pipeline, not_ready
 from ringbatch.frontend.request.readiness import obstacle_of
 from ringbatch.frontend.request.served_model import ServedModel
@@ -74,6 +75,7 @@ class Service(Models):
             BatchIds(segment.identity),
             segment.layout.lane_bytes,
             Endings(gateway.lane, Slowest(segment, lane), clock, traced),
+            OtherProcess(),
         )
         gateway.settle = self.engine.endings.settle
         self.pipeline = Pipeline(self.engine, self, segment.words, clock)

@@ -4,7 +4,14 @@ from collections.abc import Sequence
 from typing import Generic
 
 from ringbatch.frontend.codec.payload import SlotPart
-from ringbatch.frontend.request.task import A, Engine, SlotRequest, Task
+from ringbatch.frontend.request.task import (
+    SMALL_RESULT_BYTES,
+    A,
+    Engine,
+    SlotRequest,
+    Task,
+    Writing,
+)
 from ringbatch.shm.errors import RequestError
 from ringbatch.shm.tallies import CLIENT_GONE
 
@@ -18,6 +25,7 @@ class Split(Generic[A]):
         self._task = task
         self._pieces: list[Piece[A]] = []
         self._over = False
+        self._writing: Writing[A] | None = None
 
     def send(self, parts: Sequence[SlotPart], sizes: Sequence[int]) -> None:
         """Put every part into a slot with that many bytes for its answer.
@@ -49,7 +57,9 @@ class Split(Generic[A]):
 
     def abandon(self) -> None:
         """Nobody waits any more; `reply` will not be called."""
-        if not self._over:
+        if self._writing is not None:
+            self._writing.abandon()
+        elif not self._over:
             task = self._task
             self._engine.endings.ended(task.tally, CLIENT_GONE, task.accepted_ns)
             self._let_go()
@@ -72,6 +82,14 @@ class Split(Generic[A]):
         task, engine = self._task, self._engine
         rows = sum(piece.rows for piece in self._pieces)
         batch_id = engine.batch_ids.text(batch)
+        size = sum(len(result) for _, result in results)
+        if size > SMALL_RESULT_BYTES:
+            apart = task.rendering.apart([rows for rows, _ in results], size, batch_id)
+            if apart is not None:
+                writing = Writing(engine, task, rows, batch, slot, self._drop_pieces)
+                writing.begin(apart, [result for _, result in results])
+                self._over, self._writing = True, writing
+                return None
         try:
             answer = task.rendering.render(results, batch_id)
             self._over = True

@@ -4,19 +4,29 @@ A request that fits in one batch is a `Task` and nothing else; what it asks of i
 in its rendering. One that does not is a `ringbatch.frontend.request.split.Split` as well.
 """
 
+import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Generic, TypeVar
 
-from ringbatch.frontend.codec.limit_words import answer_too_large, no_answer, no_room_now
+from ringbatch.frontend.apart.messages import Received
+from ringbatch.frontend.apart.process import Broken
+from ringbatch.frontend.codec.limit_words import (
+    answer_too_large,
+    no_answer,
+    no_room_now,
+    too_many_large,
+)
 from ringbatch.frontend.codec.outcome import InternalError, error_of, status_of
 from ringbatch.frontend.codec.payload import LazyBytes, SlotPart
-from ringbatch.frontend.codec.rendering import Rendering
+from ringbatch.frontend.codec.rendering import Apart, Rendering
 from ringbatch.frontend.codec.result_sizes import again
 from ringbatch.frontend.request.endings import NO_SLOT, Endings
 from ringbatch.frontend.request.gateway import Gateway
+from ringbatch.frontend.request.other_process import OtherProcess
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.counters import LaneCounter
@@ -29,6 +39,8 @@ log = logging.getLogger("ringbatch.frontend")
 
 A = TypeVar("A")
 """What the answers of a protocol are."""
+SMALL_RESULT_BYTES: Final = 1 << 12
+"""With no more, no answer takes long to write, whatever it is."""
 _OK: Final = Status.OK
 
 
@@ -41,6 +53,7 @@ class Engine:
     batch_ids: BatchIds
     lane_bytes: int
     endings: Endings
+    apart: OtherProcess
 
 
 class SlotRequest(ABC, Generic[A]):
@@ -212,6 +225,84 @@ class SlotRequest(ABC, Generic[A]):
         """
 
 
+class Writing(Generic[A]):
+    """The answer of a request that another process writes.
+
+    Args:
+        engine: of this process.
+        task: the request.
+        rows: instances in it.
+        batch_id: of its last part.
+        slot: of its last part.
+        release: gives back all its slots, whose results are read until then.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        task: "Task[A]",
+        rows: int,
+        batch: int,
+        slot: int,
+        release: Callable[[], None],
+    ) -> None:
+        self._engine = engine
+        self._task = task
+        self._rows = rows
+        self._batch = batch
+        self._slot = slot
+        self._release = release
+        self._over = False
+
+    def begin(self, apart: Apart, results: Sequence[memoryview]) -> None:
+        """Have it written, on the running loop.
+
+        Raises:
+            Overloaded: too many wait already.
+        """
+        other = self._engine.apart
+        if not other.queue.has_room(sum(map(len, results))):
+            self._engine.lane.counters.add(LaneCounter.REFUSED)
+            raise too_many_large(other.queue.most)
+        job, value = apart
+        other.submit(self._is_wanted, job, value, results).add_done_callback(self._done)
+
+    def abandon(self) -> None:
+        """Nobody waits any more."""
+        if not self._over:
+            self._over = True
+            self._engine.endings.ended(self._task.tally, CLIENT_GONE, self._task.accepted_ns)
+            # What is being written of them goes nowhere.
+            self._release()
+
+    def _is_wanted(self) -> bool:
+        return not self._over
+
+    def _done(self, future: "asyncio.Future[Received | None]") -> None:
+        if self._over:
+            # Else asyncio would complain that nobody has asked how it ended.
+            future.exception()
+            return
+        self._over = True
+        self._release()
+        engine, task = self._engine, self._task
+        try:
+            found = future.result()
+            assert found is not None, "it was wanted"
+            value, data = found
+            answer = task.rendering.written(value, data)
+        except RequestError as error:
+            task.fail(engine, error.with_traceback(None), self._batch, self._slot)
+        except Broken as defect:
+            log.error("frontend: a large answer was not written: %s", defect)
+            task.fail(engine, InternalError(), self._batch, self._slot)
+        else:
+            batch_id = engine.batch_ids.text(self._batch)
+            slot = self._slot
+            engine.endings.answered(task.tally, task.accepted_ns, self._rows, batch_id, slot)
+            task.reply(answer)
+
+
 class Task(SlotRequest[A]):
     """A request. It passes through a slot itself where it fits in one.
 
@@ -220,7 +311,7 @@ class Task(SlotRequest[A]):
         tally: where its end is counted.
     """
 
-    __slots__ = ("rendering", "tally")
+    __slots__ = ("_writing", "rendering", "tally")
 
     def __init__(
         self,
@@ -237,6 +328,7 @@ class Task(SlotRequest[A]):
         self.reply = reply
         self.accepted_ns = accepted_ns
         self.deadline_ns = deadline_ns
+        self._writing: Writing[A] | None = None
 
     @property
     def holds(self) -> tuple[int, int]:
@@ -253,12 +345,16 @@ class Task(SlotRequest[A]):
         """As in `SlotRequest`."""
         if self._slot >= 0:
             self._engine.endings.ended(self.tally, CLIENT_GONE, self.accepted_ns)
+        elif self._writing is not None:
+            self._writing.abandon()
         super().abandon()
 
-    def _take(self, slot: int, size: int, batch: int) -> A:
+    def _take(self, slot: int, size: int, batch: int) -> A | None:
         engine = self._engine
         lane, rows = engine.lane, self._part[0]
         batch_id = engine.batch_ids.text(batch)
+        if size > SMALL_RESULT_BYTES and self._writes_apart(slot, size, batch, batch_id):
+            return None
         try:
             answer = self.rendering.render_in_place(
                 lane.memory,
@@ -271,6 +367,21 @@ class Task(SlotRequest[A]):
             lane.release(slot)
         engine.endings.answered(self.tally, self.accepted_ns, rows, batch_id, slot)
         return answer
+
+    def _writes_apart(self, slot: int, size: int, batch: int, batch_id: str) -> bool:
+        """Whether another process writes the answer, from here on."""
+        engine, rows = self._engine, self._part[0]
+        apart = self.rendering.apart((rows,), size, batch_id)
+        if apart is None:
+            return False
+        release = partial(engine.lane.release, slot)
+        self._writing = Writing(engine, self, rows, batch, slot, release)
+        try:
+            self._writing.begin(apart, [self._result(slot, size, self._before(slot))])
+        except RequestError:
+            release()
+            raise
+        return True
 
     def _failed(self, error: RequestError, batch: int, slot: int) -> None:
         self.fail(self._engine, error, batch, slot)

@@ -2,15 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from concurrent.futures import Executor
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, TypeVar
 
 from ringbatch.frontend.codec.limit_words import no_answer, too_many_texts
 from ringbatch.frontend.codec.outcome import InternalError
-from ringbatch.frontend.codec.rendering import Rendering, Results
+from ringbatch.frontend.codec.rendering import Apart, Rendering, Results
+from ringbatch.frontend.request.apart import write_reordered
 from ringbatch.frontend.request.calls import Call
 from ringbatch.frontend.request.endings import NO_SLOT
+from ringbatch.frontend.request.queue import Queue
 from ringbatch.frontend.request.task import A, Engine, Task
 from ringbatch.frontend.texts.rows import reordered
 from ringbatch.frontend.texts.tokenizing import Tokenized
@@ -27,36 +28,6 @@ _GUESSED: Final = 8
 """As if so many such requests filled the lane."""
 MOST_WAITING: Final = 1 << 24
 """Characters that may wait for the thread: five seconds of its time, and the largest body."""
-
-
-class Queue:
-    """Requests that wait for the thread that makes tokens, and the one that it has.
-
-    Attributes:
-        size: of all of them, those included that have ended meanwhile and that the thread has yet
-            to pass over: until then their texts take memory.
-
-    Args:
-        thread: gives it.
-    """
-
-    def __init__(self, thread: Callable[[], Executor]) -> None:
-        self._thread = thread
-        self.size = 0
-
-    def has_room(self, size: int) -> bool:
-        """Whether texts of that size may wait. One request alone always may."""
-        return not self.size or self.size + size <= MOST_WAITING
-
-    def submit(self, work: Callable[[], T], size: int) -> asyncio.Future[T]:
-        """Have the thread do it, on the running loop. The future is not to be cancelled."""
-        future = asyncio.get_running_loop().run_in_executor(self._thread(), work)
-        self.size += size
-        future.add_done_callback(lambda _: self._done(size))
-        return future
-
-    def _done(self, size: int) -> None:
-        self.size -= size
 
 
 class Tokenizing(Generic[A]):
@@ -91,7 +62,7 @@ class Tokenizing(Generic[A]):
         """
         if not queue.has_room(size):
             self._engine.lane.counters.add(LaneCounter.REFUSED)
-            raise too_many_texts(MOST_WAITING)
+            raise too_many_texts(queue.most)
 
         def work() -> Tokenized | None:
             # Whoever is gone by now, or has been told that it was too late, wants none.
@@ -166,6 +137,18 @@ class Reordered(Rendering[A]):
     def render(self, results: Results, batch_id: str) -> A:
         """As in `Rendering`."""
         return self._rendering.render((reordered(results, self._places),), batch_id)
+
+    def apart(self, rows: Sequence[int], size: int, batch_id: str) -> Apart | None:
+        """As in `Rendering`."""
+        found = self._rendering.apart([sum(rows)], size, batch_id)
+        if found is None:
+            return None
+        job, value = found
+        return write_reordered, [job.__module__, job.__name__, value, self._places, [*rows]]
+
+    def written(self, value: Any, data: Sequence[memoryview]) -> A:
+        """As in `Rendering`."""
+        return self._rendering.written(value, data)
 
     def render_error(self, error: RequestError, batch_id: str) -> A:
         """As in `Rendering`."""

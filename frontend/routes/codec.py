@@ -1,6 +1,7 @@
 """Between what code in this process gives and gets, and the way of every request."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from ringbatch.frontend.client.arrays import ArrayCodec
 from ringbatch.frontend.codec.rendering import Results
@@ -72,6 +73,13 @@ class InProcessRendering:
     ) -> Settled:
         """As in `Rendering`."""
         return self.values.render([(rows, bytearray(memory[start : start + size]))]), None
+
+    def apart(self, _rows: Sequence[int], _size: int, _batch_id: str) -> None:
+        """As in `Rendering`; arrays are copied, not written."""
+
+    def written(self, value: Any, data: Sequence[memoryview]) -> NoReturn:
+        """Never called."""
+        raise NotImplementedError
 
     def render_error(self, error: RequestError, _batch_id: str) -> Settled:
         """As in `Rendering`."""

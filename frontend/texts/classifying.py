@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.codec.outcome import JSON, Answer, outcome
-from ringbatch.frontend.codec.rendering import Rendering, Results
+from ringbatch.frontend.codec.rendering import Results
 from ringbatch.frontend.texts.bodies import expect_members, optional, optional_count, parsed
 from ringbatch.frontend.texts.rows import Given, expect_finite
 from ringbatch.frontend.texts.scores import Scores, adding_up_to_1, each_between_0_and_1
@@ -120,8 +120,8 @@ def _text(value: Any, place: int) -> str:
     return value
 
 
-class ClassifyingRendering(Rendering[Answer]):
-    """See `ringbatch.frontend.codec.rendering.Rendering`.
+class ClassifyingRendering:
+    """How a request is answered; `ringbatch.frontend.texts.made.TextsRendering` has it.
 
     Args:
         asked: the request.

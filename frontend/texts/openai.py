@@ -16,7 +16,7 @@ import orjson
 from numpy.typing import NDArray
 
 from ringbatch.frontend.codec.outcome import JSON, Answer, outcome, status_of, text_of
-from ringbatch.frontend.codec.rendering import Rendering, Results
+from ringbatch.frontend.codec.rendering import Results
 from ringbatch.frontend.texts.bodies import (
     expect_members,
     optional,
@@ -81,8 +81,8 @@ def _is_token(value: object) -> bool:
     return type(value) is int
 
 
-class EmbeddingsRendering(Rendering[Answer]):
-    """See `ringbatch.frontend.codec.rendering.Rendering`.
+class EmbeddingsRendering:
+    """How a request is answered; `ringbatch.frontend.texts.made.TextsRendering` has it.
 
     Args:
         asked: the request.

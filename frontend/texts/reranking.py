@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 
 from ringbatch.frontend.codec.outcome import JSON, Answer, outcome
-from ringbatch.frontend.codec.rendering import Rendering, Results
+from ringbatch.frontend.codec.rendering import Results
 from ringbatch.frontend.texts.bodies import (
     expect_members,
     optional,
@@ -130,8 +130,8 @@ def _joined(document: dict[str, Any], fields: Sequence[str]) -> object:
     return "\n".join(one if isinstance(one, str) else orjson.dumps(one).decode() for one in values)
 
 
-class RerankingRendering(Rendering[Answer]):
-    """See `ringbatch.frontend.codec.rendering.Rendering`.
+class RerankingRendering:
+    """How a request is answered; `ringbatch.frontend.texts.made.TextsRendering` has it.
 
     Args:
         asked: the request.

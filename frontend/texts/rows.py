@@ -73,6 +73,28 @@ class Given(LazyBytes):
         )
 
 
+class Made(Given):
+    """Texts of which another process has made tokens already.
+
+    Attributes:
+        parts, places: as of `ringbatch.frontend.texts.tokenizing.Tokenized`.
+    """
+
+    __slots__ = ("parts", "places")
+
+    def __init__(
+        self, counts: list[int], parts: tuple[Part, ...], places: list[int] | None
+    ) -> None:
+        super().__init__(())
+        self.counts = counts
+        self.parts = parts
+        self.places = places
+
+    def __len__(self) -> int:
+        """Rows."""
+        return len(self.counts)
+
+
 def given(parts: Sequence[SlotPart], frame: Frame) -> Given:
     """The texts of a request.
 

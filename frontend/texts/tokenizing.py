@@ -18,7 +18,7 @@ import numpy as np
 
 from ringbatch.frontend.codec.limit_words import ANY_NUMBER, expect_batches
 from ringbatch.frontend.codec.payload import Part, SlotPart
-from ringbatch.frontend.texts.rows import Given, Ids, Shape, Text, given
+from ringbatch.frontend.texts.rows import Given, Ids, Made, Shape, Text, given
 from ringbatch.shm.errors import InvalidRequest, ModelNotReady, how_to_install
 from ringbatch.shm.frame import Frame
 from ringbatch.shm.model_spec import ModelSpec
@@ -81,6 +81,8 @@ class TextModel:
 
     def is_quick(self, asked: Given) -> bool:
         """Whether `tokenized` takes less time than anybody would notice."""
+        if isinstance(asked, Made):
+            return True
         return self._tokenizer is not None and asked.size <= QUICK_SIZE
 
     def tokenized(self, asked: Given, *, in_order: bool = False) -> Tokenized:
@@ -94,6 +96,8 @@ class TextModel:
             InvalidRequest: a text is too long, or has no tokens.
             ModelNotReady: the tokenizer cannot be loaded.
         """
+        if isinstance(asked, Made):
+            return Tokenized(asked.parts, asked.places)
         rows = self._rows(asked)
         asked.counts = [len(row) for row in rows]
         if in_order or len(rows) == 1:

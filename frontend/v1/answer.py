@@ -18,6 +18,7 @@ from orjson import OPT_SERIALIZE_NUMPY, JSONDecodeError, dumps, loads
 
 from ringbatch.frontend.codec.outcome import WRONG_COUNT, WrongCount
 from ringbatch.frontend.codec.ragged import OwnLengths
+from ringbatch.frontend.codec.rendering import LARGE_RESULT_BYTES, LONG_RESULT_BYTES, LONG_ROWS
 from ringbatch.frontend.codec.tensor_to_json import TensorWriter, Unwritable, placed
 from ringbatch.shm.errors import ModelFailed
 from ringbatch.shm.frame import Frame, FrameError
@@ -45,6 +46,10 @@ class Answers(Protocol):
         Raises:
             ModelFailed: a result does not fit the outputs, or JSON cannot carry it.
         """
+
+    def takes_long(self, rows: int, size: int) -> bool:
+        """Whether an answer of so many rows, of results of so many bytes, is to be written by
+        another process."""
 
 
 def answers_of(spec: ModelSpec) -> Answers:
@@ -85,6 +90,7 @@ class TypedAnswers:
             if tensor.padding is not None
         ]
         self._names = [tensor.name for tensor in spec.outputs]
+        self._fixed = all(tensor.datatype.fixed for tensor in spec.outputs)
 
     def render(
         self, parts: Sequence[tuple[int, memoryview]], columns: bool, batch_id: str
@@ -101,6 +107,12 @@ class TypedAnswers:
         rows = (row for tensors in answers for row in zip(*tensors, strict=True))
         named = [dict(zip(self._names, row, strict=True)) for row in rows]
         return _body(columns, batch_id, _dumps(named))
+
+    def takes_long(self, rows: int, size: int) -> bool:
+        """As in `Answers`."""
+        by_row = len(self._writers) > 1 or bool(self._own_lengths)
+        most = LARGE_RESULT_BYTES if self._fixed else LONG_RESULT_BYTES
+        return size > most or (by_row and rows * len(self._writers) > LONG_ROWS)
 
     def _columns(self, answers: list[list[Any]]) -> bytes:
         outputs = zip(self._names, zip(*answers, strict=True), strict=True)
@@ -179,6 +191,10 @@ class UntypedAnswers:
             if len(_list(text)) != rows:
                 raise WrongCount(WRONG_COUNT)
         return _body(columns, batch_id, _joined(text.strip(_BLANK) for text in texts))
+
+    def takes_long(self, rows: int, size: int) -> bool:
+        """As in `Answers`."""
+        return size > LONG_RESULT_BYTES
 
 
 def _list(text: bytes) -> list[Any]:

@@ -60,12 +60,11 @@ class V1Model:
         self.requests: Requests = self.forwarded or asked or requests_of(spec, max_in_flight)
         self.heard: Hearing | None = self.forwarded or asked
         self.answers = self.forwarded or answers_of(spec)
-        kserve_errors = spec.kserve_errors
-        self.columns = V1Rendering(self.answers, columns=True, kserve_errors=kserve_errors)
-        self.rows = V1Rendering(self.answers, columns=False, kserve_errors=kserve_errors)
+        self.columns = V1Rendering(self.answers, spec, columns=True)
+        self.rows = V1Rendering(self.answers, spec, columns=False)
         if windows is not None and isinstance(self.answers, NumberAnswers):
             placed = PlacedAnswers(self.answers, windows)
-            self.rows = PlacedRendering(self.answers, placed, kserve_errors=kserve_errors)
+            self.rows = PlacedRendering(self.answers, placed, spec)
         self._outputs = Frame(spec.answered)
         self._sized = spec.typed and self._outputs.static
 

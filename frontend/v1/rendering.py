@@ -1,10 +1,15 @@
 """How V1 requests of one model are answered: in one of two formats, and nothing else differs."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from ringbatch.frontend.codec.outcome import AGENT_TEXT, JSON, Answer, outcome
-from ringbatch.frontend.codec.rendering import Results
+from ringbatch.frontend.codec.rendering import Apart, Results
 from ringbatch.frontend.v1.answer import Answers
+from ringbatch.frontend.v1.apart import write_v1
 from ringbatch.frontend.v1.placed_answers import PlacedAnswers
 from ringbatch.shm.errors import RequestError
+from ringbatch.shm.model_spec import ModelSpec, dumps
 
 
 class V1Rendering:
@@ -12,12 +17,14 @@ class V1Rendering:
 
     Args:
         answers: of the model.
+        spec: of the model.
         columns: whether they are wanted in column format.
-        kserve_errors: the model's setting.
     """
 
-    def __init__(self, answers: Answers, *, columns: bool, kserve_errors: bool) -> None:
+    def __init__(self, answers: Answers, spec: ModelSpec, *, columns: bool) -> None:
+        kserve_errors = spec.kserve_errors
         self._answers = answers
+        self._spec = spec
         self._columns = columns
         self._kserve_errors = kserve_errors
         self._headers = AGENT_TEXT if kserve_errors else JSON
@@ -32,6 +39,16 @@ class V1Rendering:
         """As in `Rendering`."""
         return self.render(((rows, memory[start : start + size]),), batch_id)
 
+    def apart(self, rows: Sequence[int], size: int, batch_id: str) -> Apart | None:
+        """As in `Rendering`."""
+        if not self._answers.takes_long(sum(rows), size):
+            return None
+        return write_v1, [dumps((self._spec,)).decode(), self._columns, batch_id, [*rows]]
+
+    def written(self, value: Any, data: Sequence[memoryview]) -> Answer:
+        """As in `Rendering`."""
+        return 200, bytes(data[0]), self._headers
+
     def render_error(self, error: RequestError, batch_id: str) -> Answer:
         """As in `Rendering`."""
         return outcome(error, kserve_errors=self._kserve_errors, batch_id=batch_id)
@@ -41,12 +58,12 @@ class PlacedRendering(V1Rendering):
     """The same in row format, of a model whose answers are written from where results lie.
 
     Args:
-        answers, kserve_errors: as in `V1Rendering`.
+        answers, spec: as in `V1Rendering`.
         placed: writes them so.
     """
 
-    def __init__(self, answers: Answers, placed: PlacedAnswers, *, kserve_errors: bool) -> None:
-        super().__init__(answers, columns=False, kserve_errors=kserve_errors)
+    def __init__(self, answers: Answers, placed: PlacedAnswers, spec: ModelSpec) -> None:
+        super().__init__(answers, spec, columns=False)
         self._placed = placed
 
     def render_in_place(

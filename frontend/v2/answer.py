@@ -24,6 +24,7 @@ from ringbatch.frontend.codec.bytes_tensor import joined
 from ringbatch.frontend.codec.classification import Classes
 from ringbatch.frontend.codec.outcome import BATCH_HEADER, JSON, Headers
 from ringbatch.frontend.codec.ragged import in_one
+from ringbatch.frontend.codec.rendering import LARGE_RESULT_BYTES, LONG_RESULT_BYTES, LONG_ROWS
 from ringbatch.frontend.codec.tensor_to_json import (
     Result,
     Unwritable,
@@ -67,11 +68,15 @@ def answers_of(spec: ModelSpec) -> "InferAnswers":
 class InferAnswers:
     """Answers of one model.
 
+    Attributes:
+        spec: the model.
+
     Args:
         spec: the model, with declared outputs.
     """
 
     def __init__(self, spec: ModelSpec) -> None:
+        self.spec = spec
         self._frame = Frame(spec.answered)
         self._whole = in_one(spec)
         self._outputs = [
@@ -143,6 +148,18 @@ class InferAnswers:
             return self._binary(text, binary, batch_id)
         return InferResponse(text, self._json_headers(batch_id))
 
+    def takes_long(self, rows: int, size: int, requested: RequestedOutputs) -> bool:
+        """Whether an answer of so many rows, of results of so many bytes, is to be written by
+        another process. That knows no memory of clients."""
+        if requested.shared:
+            return False
+        for index, binary, classes in requested.outputs:
+            if classes and rows > LONG_ROWS:
+                return True
+            if not binary and size > self._outputs[index].most_bytes:
+                return True
+        return False
+
     def _binary(self, text: bytes, binary: Iterable[memoryview], batch_id: str) -> InferResponse:
         return InferResponse(b"".join((text, *binary)), self._binary_headers(len(text), batch_id))
 
@@ -213,6 +230,7 @@ class _Output:
 
     Attributes:
         name: its name.
+        most_bytes: of results that are written as JSON here.
         binary_end: a format of the rest of its object, the size of its binary data left open.
         write_at: ``write_at(memory, offset, count)``: so many elements of one size as JSON,
             without brackets; raises `InvalidRequest`.
@@ -227,6 +245,7 @@ class _Output:
         self._tensor = tensor
         self._classes = Classes(index, tensor, batched=batched)
         self.name = tensor.name
+        self.most_bytes = LARGE_RESULT_BYTES if tensor.datatype.fixed else LONG_RESULT_BYTES
         name, datatype = dumps(tensor.name).decode(), tensor.datatype.name
         self._named = f'{{"name":{name},"datatype":'.encode()
         self._opening = b'%b"%b","shape":[' % (self._named, datatype.encode())

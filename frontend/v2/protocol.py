@@ -33,3 +33,11 @@ class V2Model:
         self.asked = asked_of(spec, memory, max_in_flight)
         self.requests = self.asked or requests_of(spec, memory, max_in_flight)
         self.answers = answers_of(spec)
+        self._fixed = all(tensor.datatype.fixed for tensor in spec.inputs)
+
+    def takes_long(self, body_bytes: int, json_bytes: int | None, most: int) -> bool:
+        """Whether more bytes of a body than that are read one by one: those of its JSON text, and
+        of elements that say their lengths."""
+        if json_bytes is None or not self._fixed:
+            return body_bytes > most
+        return most < json_bytes <= body_bytes

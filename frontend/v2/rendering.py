@@ -1,12 +1,15 @@
 """How one V2 request is answered."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from ringbatch.frontend.codec.outcome import Answer, outcome
-from ringbatch.frontend.codec.rendering import Results
+from ringbatch.frontend.codec.rendering import Apart, Results
 from ringbatch.frontend.v2.answer import InferAnswers
+from ringbatch.frontend.v2.apart import write_v2
 from ringbatch.frontend.v2.requested_outputs import RequestedOutputs
 from ringbatch.shm.errors import RequestError
+from ringbatch.shm.model_spec import dumps
 
 
 class V2Rendering(NamedTuple):
@@ -30,6 +33,19 @@ class V2Rendering(NamedTuple):
     ) -> Answer:
         """As in `Rendering`."""
         return self.render(((rows, memory[start : start + size]),), batch_id)
+
+    def apart(self, rows: Sequence[int], size: int, batch_id: str) -> Apart | None:
+        """As in `Rendering`."""
+        answers, requested = self.answers, self.requested
+        if not answers.takes_long(sum(rows), size, requested):
+            return None
+        identity, outputs, timeout_ns = requested
+        asked = [identity.decode("latin-1"), [*map(list, outputs)], timeout_ns]
+        return write_v2, [dumps((answers.spec,)).decode(), asked, batch_id, [*rows]]
+
+    def written(self, value: Any, data: Sequence[memoryview]) -> Answer:
+        """As in `Rendering`."""
+        return 200, bytes(data[0]), tuple((name, found) for name, found in value)
 
     def render_error(self, error: RequestError, batch_id: str) -> Answer:
         """As in `Rendering`."""

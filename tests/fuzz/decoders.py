@@ -10,8 +10,10 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
+import orjson
 from fuzz.connection import MAX_REQUEST_BYTES
 from fuzz.corpora import TYPES
+from fuzz.limits import Difference
 from fuzz.strict import check_head
 from google.protobuf.message import DecodeError
 from segment_fixture import spec
@@ -19,10 +21,15 @@ from segment_fixture import spec
 from ringbatch.engine.runtimes.model import Model
 from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.runner import TensorCodec
+from ringbatch.frontend.apart.messages import Job
+from ringbatch.frontend.apart.role import outcome
 from ringbatch.frontend.codec import bytes_tensor
 from ringbatch.frontend.codec.classification import classes_of
+from ringbatch.frontend.codec.limit_words import ANY_NUMBER
 from ringbatch.frontend.codec.payload import LazyBytes
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
+from ringbatch.frontend.grpc.apart import read_grpc, weighed
+from ringbatch.frontend.grpc.apart import requested_told as grpc_requested_told
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.grpc.request import requests_of
 from ringbatch.frontend.http.content_coding import (
@@ -32,13 +39,16 @@ from ringbatch.frontend.http.content_coding import (
     acceptance,
     coding_of,
 )
+from ringbatch.frontend.request.apart import read_v1, read_v2
+from ringbatch.frontend.texts.made import parts_told
 from ringbatch.frontend.v1.protocol import V1Model
+from ringbatch.frontend.v2.apart import requested_told
 from ringbatch.frontend.v2.protocol import V2Model
 from ringbatch.frontend.v2.shared_memory import RegionSpan, object_name, registration, span_of
 from ringbatch.shm.engine_port import Request
 from ringbatch.shm.errors import RequestError, RequestTooLarge
 from ringbatch.shm.layout import aligned
-from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.model_spec import ModelSpec, dumps
 from ringbatch.shm.region import FIELDS, decode, text_words
 from ringbatch.shm.tensor import Tensor
 
@@ -118,19 +128,62 @@ def _readable(model: ModelSpec) -> Callable[[Any], None]:
     return check
 
 
+def _alike(here: Callable[[], Any], job: Job, value: Any, data: bytes) -> Any:
+    """What is read here, after another process, which reads large bodies, has read the same.
+
+    Raises:
+        Difference: it has read something else.
+    """
+    answer, payloads = outcome(job, orjson.loads(orjson.dumps(value)), [memoryview(data)])
+    found, error, defect = orjson.loads(orjson.dumps(answer))
+    assert not defect, defect
+    try:
+        read = here()
+    except RequestError as refused:
+        if error is None or (error[1], error[2]) != (type(refused).__name__, str(refused)):
+            raise Difference(f"refused here, {refused}, and apart {error}") from None
+        raise
+    if error is not None:
+        raise Difference(f"refused apart alone: {error}")
+    told, _ = found
+    parts = parts_told(told, [memoryview(payload) for payload in payloads])
+    if [(rows, bytes(own), key) for rows, own, key in parts] != [
+        (rows, bytes(own), key) for rows, own, key in read[0]
+    ]:
+        raise Difference("apart it has other parts")
+    return read, found
+
+
 def _v1(model: ModelSpec) -> Callable[[bytes], None]:
     codec, check = V1Model(model), _readable(model)
-    return lambda data: check(codec.requests.parse(data)[0])
+    value = dumps((model,)).decode(), ANY_NUMBER, None
+
+    def read(data: bytes) -> None:
+        (parts, columns), (_, apart) = _alike(
+            lambda: codec.requests.parse(data), read_v1, value, data
+        )
+        assert columns == apart
+        check(parts)
+
+    return read
 
 
 def _v2(model: ModelSpec) -> Callable[[bytes], None]:
     codec, check = V2Model(model, Region()), _readable(model)
+    alone = V2Model(model)
+    spec = dumps((model,)).decode()
 
     def read(data: bytes) -> None:
         length, newline, body = data.partition(b"\n")
         json_bytes = int(length) if newline and length.isdigit() and len(length) < 9 else None
         if json_bytes is not None:
             codec.requests.outline(body[:json_bytes], len(body) + 4 - json_bytes)
+        if b"shared" not in body:
+            value = spec, ANY_NUMBER, False, "", json_bytes
+            (_, requested), (_, apart) = _alike(
+                lambda: alone.requests.parse(body, json_bytes), read_v2, value, body
+            )
+            assert requested == requested_told(apart)
         check(codec.requests.parse(body, json_bytes)[0])
 
     return read
@@ -139,7 +192,22 @@ def _v2(model: ModelSpec) -> Callable[[bytes], None]:
 def _grpc(model: ModelSpec) -> Callable[[bytes], None]:
     read, check = requests_of(model, Region()).read, _readable(model)
     message = inference("ModelInferRequest")
-    return lambda data: check(read(message.FromString(data)).parts)
+    alone = requests_of(model).read
+    value: Any = dumps((model,)).decode(), ANY_NUMBER, False, []
+
+    def look(data: bytes) -> None:
+        found = message.FromString(data)
+        about = weighed(data)
+        assert about[:3] == (found.model_name, found.model_version, found.id)
+        assert about.other_bytes <= len(data) - sum(map(len, found.raw_input_contents))
+        if b"shared" not in data:
+            (_, requested, _), (_, apart) = _alike(
+                lambda: alone(message.FromString(data)), read_grpc, value, data
+            )
+            assert requested == grpc_requested_told(apart)
+        check(read(found).parts)
+
+    return look
 
 
 def _bytes_tensor(data: bytes) -> None:

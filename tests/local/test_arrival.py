@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from frontend_harness import AtOnce
 from segment_fixture import local_segment, spec
 from uvicorn.config import Config
 from uvicorn.server import ServerState
@@ -132,6 +133,7 @@ class Harness:
         self.lane = Lane(self.segment, 0, lambda: None)
         self.gateway = Gateway(self.lane, loop)
         self.service = Service(self.segment, self.gateway, time.monotonic_ns)
+        self.service.engine.apart = AtOnce()
         self._port = EnginePort(self.segment, 0, lambda _lane: None)
         self._submitted = Consumer(self._words, layout.submission_ring(0), layout.slots)
         self._batch = 0

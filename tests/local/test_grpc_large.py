@@ -118,7 +118,7 @@ def test_of_one_that_comes_again_only_what_differs_is_read(monkeypatch: pytest.M
             assert owed_bytes(harness)
             call.send_bytes(rest)
             await answered(harness, call, id=identity)
-            monkeypatch.setattr(grpc_inference, "_parsed", None)
+            monkeypatch.setattr(grpc_inference, "parsed", None)
         assert is_whole(harness)
 
     on_loop(test)

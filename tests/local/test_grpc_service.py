@@ -47,7 +47,7 @@ def test_of_a_message_that_comes_again_only_what_differs_is_read(
     async def test() -> None:
         harness = Harness()
         await asked(harness, message(7))
-        monkeypatch.setattr(grpc_inference, "_parsed", None)
+        monkeypatch.setattr(grpc_inference, "parsed", None)
         for identity, number in (("a", 8), ("", 9), ("b" * 127, 10)):
             answer = await asked(harness, message(number, id=identity))
             assert numbers_in(answer) == [number]

@@ -18,7 +18,8 @@ from text_models import LIMIT, VOCABULARY, tokens, write_directory
 
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.request import tokenizing
-from ringbatch.frontend.request.tokenizing import Queue, Tokenizing
+from ringbatch.frontend.request.queue import Queue
+from ringbatch.frontend.request.tokenizing import Tokenizing
 from ringbatch.frontend.texts.rows import Given
 from ringbatch.frontend.texts.tokenizing import (
     CHARACTERS_A_TOKEN,
@@ -99,7 +100,7 @@ def run(
         with ThreadPoolExecutor(1) as worker:
             if busy is not None:
                 worker.submit(busy.wait)
-            queue = Queue(lambda: worker)
+            queue = Queue(lambda: worker, tokenizing.MOST_WAITING)
             story.call.begin(work, 1, queue)
             if isinstance(done := meanwhile(), Awaitable):
                 await done
@@ -182,7 +183,7 @@ def test_what_has_ended_leaves_no_timer_behind() -> None:
         later = loop.call_later
         loop.call_later = lambda *call: timers.append(later(*call)) or timers[-1]  # type: ignore
         with ThreadPoolExecutor(1) as worker:
-            queue = Queue(lambda: worker)
+            queue = Queue(lambda: worker, tokenizing.MOST_WAITING)
             for abandoned in (False, True):
                 story = Story()
                 story.call.begin(story.tokenized(), 1, queue)
@@ -200,7 +201,7 @@ def test_more_texts_than_may_wait_are_refused_and_one_request_alone_never_is() -
     async def begun() -> None:
         most = tokenizing.MOST_WAITING
         with ThreadPoolExecutor(1) as worker:
-            queue = Queue(lambda: worker)
+            queue = Queue(lambda: worker, tokenizing.MOST_WAITING)
             stories = [Story(), Story()]
             for story, characters in zip(stories, (most - 5, 5), strict=True):
                 story.call.begin(story.tokenized(), characters, queue)
@@ -376,13 +377,10 @@ def test_a_deadline_holds_while_others_texts_are_made_tokens_of(tmp_path: Path) 
     asyncio.run(asked())
 
 
-def test_texts_beyond_what_may_wait_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tokenizing, "MOST_WAITING", len(LONG) + 1)
-
+def test_texts_beyond_what_may_wait_are_refused(tmp_path: Path) -> None:
     async def asked() -> None:
         harness = FrontendHarness(spec_of(write_directory(tmp_path / "m")))
+        harness.service.pipeline._texts.most = len(LONG) + 100
         with busy_thread():
             call = harness.predict(1, [LONG])
             assert call is not None

@@ -1,0 +1,69 @@
+"""Messages between a frontend and its process for large bodies: a value as JSON, and bytes, which
+nobody copies but the kernel."""
+
+import importlib
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+Bytes = bytes | bytearray | memoryview
+Answer = tuple[Any, Sequence[Bytes]]
+"""A value of JSON, and bytes beside it."""
+Received = tuple[Any, list[memoryview]]
+"""An answer as it comes; the bytes cannot be written."""
+Job = Callable[[Any, Sequence[memoryview]], Answer]
+"""A function of a module, by whose name both processes find it."""
+
+_COUNT: Final = struct.Struct("<I")
+_SIZE: Final = struct.Struct("<Q")
+
+
+def job_of(module: str, name: str) -> Job:
+    """The function of that name."""
+    found: Job = getattr(importlib.import_module(module), name)
+    return found
+
+
+class Closed(Exception):
+    """The other end is gone."""
+
+
+def send(connection: socket.socket, value: Any, data: Sequence[Bytes]) -> None:
+    """Send a value and bytes."""
+    pieces = [orjson.dumps(value), *data]
+    sizes = b"".join(_SIZE.pack(len(piece)) for piece in pieces)
+    connection.sendall(_COUNT.pack(len(pieces)) + sizes)
+    for piece in pieces:
+        connection.sendall(piece)
+
+
+def receive(connection: socket.socket) -> Received:
+    """Wait for a value and bytes.
+
+    Raises:
+        Closed: none come any more.
+    """
+    (count,) = _COUNT.unpack(_received(connection, _COUNT.size))
+    sizes = [size for (size,) in _SIZE.iter_unpack(_received(connection, count * _SIZE.size))]
+    whole = _received(connection, sum(sizes)).toreadonly()
+    pieces, start = [], 0
+    for size in sizes:
+        pieces.append(whole[start : start + size])
+        start += size
+    return orjson.loads(pieces[0]), pieces[1:]
+
+
+def _received(connection: socket.socket, size: int) -> memoryview:
+    # Memory that nobody fills with zeros first.
+    data = np.empty(size, np.uint8).data
+    have = 0
+    while have < size:
+        more = connection.recv_into(data[have:])
+        if not more:
+            raise Closed
+        have += more
+    return data

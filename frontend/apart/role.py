@@ -1,0 +1,49 @@
+"""The process for large bodies of one frontend: ``python -m ringbatch.frontend.apart.role FD``."""
+
+import gc
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from ringbatch.frontend.apart.messages import Answer, Closed, Job, job_of, receive, send
+from ringbatch.shm.errors import RequestError
+from ringbatch.shm.host.process import leave_signals_to_supervisor
+
+
+def main(number: int) -> None:
+    """Serve until the frontend has ended.
+
+    Args:
+        number: of the descriptor of the connection to it.
+    """
+    leave_signals_to_supervisor()
+    # It ends with its frontend, which may have requests to answer first.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # What a body becomes has no cycles, and looking for them takes longer than reading it.
+    gc.disable()
+    with socket.socket(fileno=number) as connection:
+        try:
+            while True:
+                (module, name, value), data = receive(connection)
+                send(connection, *outcome(job_of(module, name), value, data))
+        except (Closed, OSError):
+            return
+
+
+def outcome(job: Job, value: Any, data: Sequence[memoryview]) -> Answer:
+    """What a function returns, the error that it raises for the client, or its defect in words; and
+    bytes."""
+    try:
+        found, parts = job(value, data)
+    except RequestError as error:
+        return [None, [type(error).__module__, type(error).__name__, str(error)], ""], ()
+    except Exception:
+        return [None, None, traceback.format_exc()], ()
+    return [found, None, ""], parts
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,148 @@
+"""Bodies that are too large to be read on the event loop: another process reads them.
+
+It is no thread, because orjson holds the interpreter's lock while it reads, and so does compiled
+code: for 16 MB of JSON the event loop would wait a second or two in either case. What that process
+calls is here as well.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Final, NoReturn
+
+from ringbatch.frontend.apart.messages import Answer, Job, job_of
+from ringbatch.frontend.codec.words import Heard
+from ringbatch.frontend.texts.made import told_parts
+from ringbatch.frontend.texts.rows import reordered
+from ringbatch.frontend.v1.protocol import V1Model
+from ringbatch.frontend.v2.protocol import V2Model
+from ringbatch.frontend.v2.shared_memory import OFF, ClientMemory, NoMemory
+from ringbatch.shm.errors import InvalidRequest
+from ringbatch.shm.model_spec import ModelSpec, loads
+
+LARGE_BODY_BYTES: Final = 1 << 16
+"""A body of JSON with more is read by the other process. The slowest take 100 ns for each byte."""
+_MODELS: Final = 64
+
+
+class ReadApart(Exception):
+    """What `Codec.read` raises for a body that is too large for the event loop.
+
+    Attributes:
+        job: what the other process is to call with the value, and with the body.
+        value: plain.
+        finish: makes of what that returns what `Codec.read` would have returned, or raises what
+            that would have raised.
+        model_timeout_ns: of the model; 0 where only the body says which that is.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        value: Any,
+        finish: Callable[[Any, Sequence[memoryview]], Any],
+        model_timeout_ns: int = 0,
+    ) -> None:
+        super().__init__()
+        self.job = job
+        self.value = value
+        self.finish = finish
+        self.model_timeout_ns = model_timeout_ns
+
+
+class Elsewhere(NoMemory):
+    """Memory of clients that the other process does not know."""
+
+    def expect_on(self) -> NoReturn:
+        """Raises `InvalidRequest`."""
+        raise InvalidRequest(
+            f"a request with more than {LARGE_BODY_BYTES} bytes of JSON has no tensors in shared "
+            "memory; send their values as binary data, or in shared memory as well"
+        )
+
+
+def write_reordered(value: Any, data: Sequence[memoryview]) -> Answer:
+    """Write an answer whose rows came in another order than the request's.
+
+    Args:
+        value: the job that writes it, and its value; for each row that came, its place; the rows of
+            each part.
+        data: the result of each part.
+
+    Raises:
+        RequestError: as the job.
+    """
+    module, name, given, places, rows = value
+    _, whole = reordered([*zip(rows, data, strict=True)], places)
+    return job_of(module, name)(given, [whole])
+
+
+def memory_apart(*, on: bool) -> ClientMemory:
+    """What stands for clients' memory in the other process."""
+    return Elsewhere() if on else OFF
+
+
+def read_v1(value: Any, data: Sequence[memoryview]) -> Answer:
+    """Read a body of V1.
+
+    Args:
+        value: the model, as the model table has it; batches that one request may make; the framing
+            of `V1Codec`, as `told_heard` has it.
+        data: the body.
+
+    Raises:
+        RequestError: it cannot be read.
+    """
+    spec, max_in_flight, heard = value
+    model, v1 = _v1(spec, max_in_flight)
+    if heard is None or v1.heard is None:
+        parts, columns = v1.requests.parse(bytes(data[0]))
+    else:
+        parts, columns = v1.heard.parse(bytes(data[0]), heard_told(heard))
+    told, payloads = told_parts(spec, max_in_flight, parts, texts=model.tokens is not None)
+    return [told, columns], payloads
+
+
+def read_v2(value: Any, data: Sequence[memoryview]) -> Answer:
+    """Read a body of V2.
+
+    Args:
+        value: the model and the batches, as of `read_v1`; whether clients may have tensors in
+            shared memory; the headers, for models that ask; the framing of `V2Codec`.
+        data: the body.
+
+    Raises:
+        RequestError: it cannot be read.
+    """
+    spec, max_in_flight, shares_memory, heard, json_bytes = value
+    model, v2 = _v2(spec, max_in_flight, shares_memory)
+    requests = v2.requests if v2.asked is None else v2.asked.hear(heard_told(heard))
+    parts, (identity, outputs, timeout_ns) = requests.parse(bytes(data[0]), json_bytes)
+    texts = model.tokens is not None
+    told, payloads = told_parts(spec, max_in_flight, parts, texts=texts)
+    return [told, [identity.decode("latin-1"), [*map(list, outputs)], timeout_ns]], payloads
+
+
+def told_heard(heard: Heard | None) -> Any:
+    """Headers for another process, see `heard_told`."""
+    if heard is None or isinstance(heard, bytes):
+        return None if heard is None else heard.decode("latin-1")
+    return [[name.decode("latin-1"), value.decode("latin-1")] for name, value in heard]
+
+
+def heard_told(told: Any) -> Heard:
+    """Headers that come from another process."""
+    if isinstance(told, str):
+        return told.encode("latin-1")
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in told]
+
+
+@lru_cache(_MODELS)
+def _v1(spec: str, max_in_flight: int) -> tuple[ModelSpec, V1Model]:
+    (model,) = loads(spec.encode())
+    return model, V1Model(model, None, max_in_flight)
+
+
+@lru_cache(_MODELS)
+def _v2(spec: str, max_in_flight: int, shares_memory: bool) -> tuple[ModelSpec, V2Model]:
+    (model,) = loads(spec.encode())
+    return model, V2Model(model, memory_apart(on=shares_memory), max_in_flight)

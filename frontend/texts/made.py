@@ -1,0 +1,188 @@
+"""What another process makes of texts, as it travels from there: tokens in parts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from functools import lru_cache
+from typing import Any, Final
+
+from ringbatch.frontend.codec.outcome import JSON, Answer
+from ringbatch.frontend.codec.payload import Bytes, LazyBytes, Part, SlotPart
+from ringbatch.frontend.codec.rendering import (
+    LARGE_RESULT_BYTES,
+    LONG_ROWS,
+    Apart,
+    Rendering,
+    Results,
+)
+from ringbatch.frontend.texts import classifying, openai, reranking
+from ringbatch.frontend.texts.classifying import ClassifyingRendering
+from ringbatch.frontend.texts.openai import EmbeddingsRendering
+from ringbatch.frontend.texts.reranking import RerankingRendering
+from ringbatch.frontend.texts.rows import Given, Made
+from ringbatch.frontend.texts.tokenizing import TextModel
+from ringbatch.shm.errors import RequestError
+from ringbatch.shm.model_spec import loads
+from ringbatch.shm.tensor import Tensor
+
+_MODELS: Final = 8
+"""With as many tokenizers."""
+FORMS: Final[dict[str, tuple[Callable[[bytes | bytearray], Any], type]]] = {
+    "embeddings": (openai.read, openai.Embeddings),
+    "reranking": (reranking.read, reranking.Reranking),
+    "classification": (classifying.read, classifying.Classifying),
+}
+"""By purpose: what reads bodies, and what that gives."""
+
+
+@lru_cache(_MODELS)
+def text_model(spec: str, max_in_flight: int) -> TextModel:
+    """What makes tokens for a model, as the model table has it."""
+    (model,) = loads(spec.encode())
+    return TextModel(model, max_in_flight)
+
+
+def told_parts(
+    spec: str, max_in_flight: int, parts: Sequence[SlotPart], *, texts: bool
+) -> tuple[dict[str, Any], list[Bytes]]:
+    """The parts of a request for another process, see `parts_told`.
+
+    Args:
+        spec: of the model, as the model table has it.
+        max_in_flight: batches that one request may make.
+        parts: as a protocol has read them.
+        texts: whether they are texts, of which tokens are made.
+
+    Raises:
+        RequestError: as `TextModel.tokenized`.
+    """
+    if not texts or not parts:
+        return {"parts": [[rows, key] for rows, _, key in parts]}, [_here(d) for _, d, _ in parts]
+    model = text_model(spec, max_in_flight)
+    given = model.given(parts)
+    own, places = model.tokenized(given)
+    told = {"parts": [[rows, key] for rows, _, key in own], "counts": given.counts}
+    return told | {"places": places}, [payload for _, payload, _ in own]
+
+
+def parts_told(told: dict[str, Any], data: Sequence[memoryview]) -> tuple[SlotPart, ...]:
+    """The parts of a request that another process has read."""
+    parts = tuple(
+        Part(rows, payload, key) for (rows, key), payload in zip(told["parts"], data, strict=True)
+    )
+    if "counts" not in told:
+        return parts
+    made = Made(told["counts"], parts, told["places"])
+    return ((len(made), made, 0),)
+
+
+def read_texts(value: Any, data: Sequence[memoryview]) -> tuple[Any, list[Bytes]]:
+    """Read a body of one of the routes of texts, and make tokens of its texts.
+
+    Args:
+        value: the purpose; the models that answer so, as the model table has them, by their names;
+            batches that one request may make.
+        data: the body.
+
+    Raises:
+        RequestError: it cannot be read, or as `TextModel.tokenized`.
+    """
+    purpose, specs, max_in_flight = value
+    read, _ = FORMS[purpose]
+    asked = read(bytes(data[0]))
+    given: Given = asked.given
+    told = _told(asked)
+    name = asked.model or next(iter(specs), "")
+    if name not in specs or (len(specs) > 1 and not asked.model):
+        # The frontend says what is wrong with the name.
+        return [told, {"parts": [], "counts": [], "places": None}], []
+    parts, payloads = told_parts(specs[name], max_in_flight, ((len(given), given, 0),), texts=True)
+    return [told, parts], payloads
+
+
+def asked_told(purpose: str, value: Any, data: Sequence[memoryview]) -> Any:
+    """What a body asks for that another process has read."""
+    told, parts = value
+    ((_, made, _),) = parts_told(parts, data)
+    assert isinstance(made, Given), "it has tokens"
+    return _asked(purpose, told, made)
+
+
+class TextsRendering(Rendering[Answer]):
+    """See `ringbatch.frontend.codec.rendering.Rendering`: answers on the routes of texts.
+
+    Args:
+        purpose: of the route.
+        asked: the request.
+        about: what the answer says of the model: its name, or its output, as `Tensor.to_json` has
+            it.
+    """
+
+    def __init__(self, purpose: str, asked: Any, about: Any) -> None:
+        self._purpose = purpose
+        self._asked = asked
+        self._about = about
+        self._rendering = _rendering(purpose, asked, about)
+
+    def render(self, results: Results, batch_id: str) -> Answer:
+        """As in `Rendering`."""
+        return self._rendering.render(results, batch_id)
+
+    def apart(self, rows: Sequence[int], size: int, _batch_id: str) -> Apart | None:
+        """As in `Rendering`."""
+        if size <= LARGE_RESULT_BYTES and sum(rows) <= LONG_ROWS:
+            return None
+        counts = self._asked.given.counts
+        return write_texts, [self._purpose, _told(self._asked), counts, self._about, [*rows]]
+
+    def written(self, value: Any, data: Sequence[memoryview]) -> Answer:
+        """As in `Rendering`."""
+        return 200, bytes(data[0]), JSON
+
+    def render_error(self, error: RequestError, batch_id: str) -> Answer:
+        """As in `Rendering`."""
+        return self._rendering.render_error(error, batch_id)
+
+
+def write_texts(value: Any, data: Sequence[memoryview]) -> tuple[Any, list[Bytes]]:
+    """Write an answer of one of the routes of texts.
+
+    Args:
+        value: the purpose; what the request asks for; the tokens of each text; what
+            `TextsRendering` has about the model; the rows of each part.
+        data: the result of each part.
+
+    Raises:
+        ModelFailed: JSON cannot carry it.
+    """
+    purpose, told, counts, about, rows = value
+    asked = _asked(purpose, told, Made(counts, (), None))
+    _, body, _ = _rendering(purpose, asked, about).render([*zip(rows, data, strict=True)], "")
+    return None, [body]
+
+
+def _rendering(
+    purpose: str, asked: Any, about: Any
+) -> EmbeddingsRendering | RerankingRendering | ClassifyingRendering:
+    if purpose == "embeddings":
+        return EmbeddingsRendering(asked, about)
+    if purpose == "reranking":
+        return RerankingRendering(asked, about)
+    return ClassifyingRendering(asked, Tensor(**about))
+
+
+def _told(asked: Any) -> dict[str, Any]:
+    told = {field.name: getattr(asked, field.name) for field in fields(asked)}
+    del told["given"]
+    if told.get("texts") and not told["returns_texts"]:
+        told["texts"] = []
+    return told
+
+
+def _asked(purpose: str, told: dict[str, Any], given: Given) -> Any:
+    _, form = FORMS[purpose]
+    return form(given=given, **told)
+
+
+def _here(data: Bytes | LazyBytes) -> Bytes:
+    assert not isinstance(data, LazyBytes), "this process knows no memory of clients"
+    return data
