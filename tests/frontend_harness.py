@@ -1,6 +1,7 @@
 """The gateway and the service on it, with a lane in this process, an engine that is stepped by
 hand, and a loop and a clock that move when told to."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -136,6 +137,45 @@ class AtOnce(OtherProcess):
         else:
             future.set_result((found, [memoryview(bytes(part)) for part in parts]))
         return future
+
+
+class Held(OtherProcess):
+    """What the other process is to do waits until it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[Callable[[], None]] = []
+
+    def submit(
+        self, wanted: Callable[[], bool], job: Job, value: Any, data: Sequence[Bytes]
+    ) -> Any:
+        """As of `OtherProcess`."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def work() -> None:
+            if not wanted():
+                future.set_result(None)
+                return
+            (found, error, defect), parts = outcome(
+                job, value, [memoryview(bytes(one)) for one in data]
+            )
+            if error is not None:
+                future.set_exception(error_of(*error))
+            elif defect:
+                future.set_exception(Broken(defect))
+            else:
+                future.set_result((found, [memoryview(bytes(part)) for part in parts]))
+
+        self.waiting.append(work)
+        return future
+
+    async def go_on(self) -> None:
+        """Do all that waits."""
+        waiting, self.waiting = self.waiting, []
+        for work in waiting:
+            work()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
 
 
 class FrontendHarness:

@@ -3,6 +3,7 @@
 import gzip
 import struct
 import zlib
+from collections.abc import Sequence
 from typing import Final
 
 from fuzz.mutate import Mutator
@@ -33,6 +34,16 @@ _V1_TEXTS: Final = (
     b'\xef\xbb\xbf{"instances":[1]}',
     b"[" * 200 + b"]" * 200,
 )
+_BODIES_OF_TEXTS: Final = (
+    b'{"input":[[5,6,1,2,3],[6],[1]],"dimensions":2}',
+    b'{"input":["a","b"],"encoding_format":"base64","truncate":true}',
+    b'{"input":"a text","model":"m"}',
+    b'{"query":"a","texts":["b","c"],"raw_scores":true,"return_text":true}',
+    b'{"query":"a","documents":["b",{"text":"c"}],"top_n":1,"return_documents":true}',
+    b'{"inputs":[["a"],["b"]],"raw_scores":true}',
+    b'{"inputs":"a text"}',
+)
+_MEMBERS_OF_TEXTS: Final = (b'"input"', b'"texts"', b'"documents"', b'"text"', b'"query"')
 _X: Final = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,2],'
 _V2_TEXTS: Final = (
     b"x\n" + _X + b'"data":[1,2]}]}',
@@ -198,11 +209,24 @@ _OTHERS: Final = {
 
 def mutator(target: str) -> Mutator:
     """What makes the inputs of one of the decoders' targets."""
+    return Mutator(*_begins(target))
+
+
+def corpus_of(target: str) -> Sequence[bytes]:
+    """Where the inputs of one of the decoders' targets begin."""
+    corpus, _ = _begins(target)
+    return corpus
+
+
+def _begins(target: str) -> tuple[Sequence[bytes], Sequence[bytes]]:
+    """The corpus of a target, and its tokens."""
     protocol = target.split()[0]
     if protocol == "v1":
-        return Mutator(_V1_TEXTS, _JSON_TOKENS)
+        return _V1_TEXTS, _JSON_TOKENS
     if protocol == "v2":
-        return Mutator(_V2_TEXTS, (*_JSON_TOKENS, *_BINARY_TOKENS))
+        return _V2_TEXTS, (*_JSON_TOKENS, *_BINARY_TOKENS)
     if protocol == "grpc":
-        return Mutator(_grpc_corpus(), _BINARY_TOKENS)
-    return Mutator(*_OTHERS[target])
+        return _grpc_corpus(), _BINARY_TOKENS
+    if protocol == "texts":
+        return _BODIES_OF_TEXTS, (*_JSON_TOKENS, *_MEMBERS_OF_TEXTS)
+    return _OTHERS[target]

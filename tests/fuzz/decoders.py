@@ -6,6 +6,7 @@ protocols' decoders is put into memory and read back by the engine.
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -40,7 +41,8 @@ from ringbatch.frontend.http.content_coding import (
     coding_of,
 )
 from ringbatch.frontend.request.apart import read_v1, read_v2
-from ringbatch.frontend.texts.made import parts_told
+from ringbatch.frontend.texts.made import FORMS, parts_told, text_model, told_parts
+from ringbatch.frontend.texts.rows import Made
 from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.frontend.v2.apart import requested_told
 from ringbatch.frontend.v2.protocol import V2Model
@@ -51,8 +53,19 @@ from ringbatch.shm.layout import aligned
 from ringbatch.shm.model_spec import ModelSpec, dumps
 from ringbatch.shm.region import FIELDS, decode, text_words
 from ringbatch.shm.tensor import Tensor
+from ringbatch.shm.texts import TEXT, Tokens
 
 LIMIT_BYTES: Final = 1 << 16
+_TEXTS: Final = dumps(
+    (
+        replace(
+            spec(0, [TEXT], [Tensor("embedding", "FP32", [4])], name="texts", max_batch_size=8),
+            tokens=Tokens("/none", "", 8, truncate=True, pairs=False, vocabulary=9),
+            max_batch_elements=32,
+            length_buckets=(4, 8),
+        ),
+    )
+).decode()
 _MEMORY: Final = memoryview(bytearray(1 << 20))
 SPECS: Final = (
     spec(0, [Tensor("x", "FP32", [2])], [Tensor("y", "FP32", [2])], name="fixed"),
@@ -210,6 +223,28 @@ def _grpc(model: ModelSpec) -> Callable[[bytes], None]:
     return look
 
 
+def read_texts_here(purpose: str, data: bytes, max_in_flight: int = ANY_NUMBER) -> Made | None:
+    """What a body about texts becomes, where it has tokens; None where it has texts."""
+    read, _ = FORMS[purpose]
+    given = read(data).given
+    parts = ((len(given), given, 0),)
+    if not given.ids:
+        assert text_model(_TEXTS, max_in_flight).given(parts) is given
+        return None
+    told, payloads = told_parts(_TEXTS, max_in_flight, parts, texts=True)
+    ((_, made, _),) = parts_told(told, [memoryview(payload) for payload in payloads])
+    assert isinstance(made, Made)
+    return made
+
+
+def _texts(purpose: str) -> Callable[[bytes], None]:
+    def read(data: bytes) -> None:
+        made = read_texts_here(purpose, data)
+        assert made is None or sum(part.rows for part in made.parts) == len(made)
+
+    return read
+
+
 def _bytes_tensor(data: bytes) -> None:
     count = data[0] if data else 0
     found = bytes_tensor.elements(data, 1, max(len(data) - 1, 0), count)
@@ -270,6 +305,7 @@ TARGETS: Final[dict[str, Target]] = {
     **{f"v1 {model.name}": (_v1(model), (RequestError,)) for model in SPECS},
     **{f"v2 {model.name}": (_v2(model), (RequestError,)) for model in SPECS},
     **{f"grpc {model.name}": (_grpc(model), (RequestError, DecodeError)) for model in SPECS},
+    **{f"texts {purpose}": (_texts(purpose), (RequestError,)) for purpose in FORMS},
     "head": (partial(check_head, max_request_bytes=MAX_REQUEST_BYTES), ()),
     "bytes tensor": (_bytes_tensor, (bytes_tensor.Unsound,)),
     **{coding: (_expanded(coding), (RequestError,)) for coding in CODINGS},

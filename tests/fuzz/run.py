@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from fuzz.connection import Pair, in_virtual_time, live
 from fuzz.corpora import mutator
 from fuzz.decoders import TARGETS, try_one
+from fuzz.growth import check_growth
 from fuzz.grpc_life import live_over_grpc
 from fuzz.http2 import GrpcTarget, RestTarget
 from fuzz.http2_oracle import compare
@@ -37,6 +38,7 @@ HTTP2: dict[str, type[GrpcTarget | RestTarget]] = {
     "http2 grpc": GrpcTarget,
     "http2 rest": RestTarget,
 }
+GROWTH = "growth of "
 _LEAD_BATCH = 100
 _HANG_S = 60
 _TOLD = 3
@@ -51,7 +53,8 @@ _KINDS = {
 
 def main() -> int:
     """Exit status 1 where something was found; it is printed with what repeats it."""
-    names = [CONNECTION, SEGMENT, MODEL_SERVER, GRPC_LIFE, *HTTP2, ORACLE, *TARGETS]
+    growth = [GROWTH + name for name in TARGETS]
+    names = [CONNECTION, SEGMENT, MODEL_SERVER, GRPC_LIFE, *HTTP2, ORACLE, *TARGETS, *growth]
     parser = argparse.ArgumentParser(description="Fuzz whatever reads strangers' bytes.")
     parser.add_argument("--target", choices=names, help="one alone; by default all, in turn")
     parser.add_argument("--seconds", type=float, default=60, help="for all targets together")
@@ -119,6 +122,8 @@ def _attempts(target: str) -> Iterator[Callable[[int], Awaitable[object]]]:
     elif target in HTTP2:
         with TemporaryDirectory() as folder, HTTP2[target](Path(folder)) as server:
             yield _awaitable(server.attempt)
+    elif target.startswith(GROWTH):
+        yield _awaitable(partial(check_growth, target.removeprefix(GROWTH)))
     else:
         inputs = mutator(target)
         yield _awaitable(lambda seed: try_one(target, inputs.make(seed)))

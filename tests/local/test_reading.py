@@ -2,17 +2,14 @@
 and each ends once, whatever happens meanwhile."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
 import orjson
 import pytest
-from frontend_harness import SECOND_NS, TIMEOUT_NS, FrontendHarness, typed, untyped
+from frontend_harness import SECOND_NS, TIMEOUT_NS, FrontendHarness, Held, typed, untyped
 
-from ringbatch.frontend.apart import role
-from ringbatch.frontend.apart.messages import Bytes, Job
-from ringbatch.frontend.apart.process import Broken, error_of
 from ringbatch.frontend.codec.outcome import Answer, outcome
 from ringbatch.frontend.falcon.text_resources import (
     Asked,
@@ -26,7 +23,6 @@ from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.request import apart as request_apart
 from ringbatch.frontend.request.apart import LARGE_BODY_BYTES
 from ringbatch.frontend.request.calls import Call
-from ringbatch.frontend.request.other_process import OtherProcess
 from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.frontend.v2.protocol import V2Model
 from ringbatch.shm.counters import LaneCounter
@@ -51,45 +47,6 @@ def _texts(output: str) -> ModelSpec:
         outputs=(Tensor(output, "FP32", [4]),),
         tokens=Tokens("/none", "", 8, truncate=True, pairs=False, vocabulary=9),
     )
-
-
-class Held(OtherProcess):
-    """What the other process is to do waits until it is told."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waiting: list[Callable[[], None]] = []
-
-    def submit(
-        self, wanted: Callable[[], bool], job: Job, value: Any, data: Sequence[Bytes]
-    ) -> Any:
-        """As of `OtherProcess`."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def work() -> None:
-            if not wanted():
-                future.set_result(None)
-                return
-            (found, error, defect), parts = role.outcome(
-                job, value, [memoryview(bytes(one)) for one in data]
-            )
-            if error is not None:
-                future.set_exception(error_of(*error))
-            elif defect:
-                future.set_exception(Broken(defect))
-            else:
-                future.set_result((found, [memoryview(bytes(part)) for part in parts]))
-
-        self.waiting.append(work)
-        return future
-
-    async def go_on(self) -> None:
-        """Do all that waits."""
-        waiting, self.waiting = self.waiting, []
-        for work in waiting:
-            work()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
 
 
 class Case:

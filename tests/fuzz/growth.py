@@ -1,0 +1,154 @@
+"""Bodies in which a piece comes again and again: how long decoders take for them, by CPU time.
+
+No decoder takes more than in proportion to its bytes, and none more than `MOST_S` for what is read
+on the event loop: what is larger, another process reads.
+"""
+
+import random
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from typing import Any, Final
+
+from fuzz.corpora import corpus_of
+from fuzz.decoders import SPECS, TARGETS, read_texts_here
+from fuzz.limits import Overrun
+
+from ringbatch.frontend.grpc.messages import inference
+from ringbatch.frontend.grpc.request import requests_of
+from ringbatch.frontend.request.apart import LARGE_BODY_BYTES
+from ringbatch.frontend.texts.made import FORMS
+from ringbatch.frontend.v1.protocol import V1Model
+from ringbatch.frontend.v2.protocol import V2Model
+from ringbatch.frontend.v2.shared_memory import OFF
+from ringbatch.shm.model_spec import ModelSpec
+
+SMALL_BYTES: Final = 1 << 18
+TIMES: Final = 4
+"""A larger input is so much larger."""
+MOST_RATIO: Final = 2.5
+"""Times that, and what takes so much longer is not linear: a quadratic decoder takes four times."""
+WORTH_S: Final = 0.02
+"""What takes less is not judged: it may be the garbage collector's."""
+MOST_S: Final = 0.02
+MAX_IN_FLIGHT: Final = 1024
+MOST_BATCHES: Final = 1 << 13
+"""So that requests of many small batches are looked at as well, in bounded time."""
+_TRIES: Final = 4
+_EDGE: Final = re.compile(rb"[,\[{]")
+_LONGEST: Final = 64
+_PIECES: Final = 60
+
+Reads = Callable[[bytes], object]
+
+
+class Repeated:
+    """An input of which a piece comes again and again, as the seed chooses. Mostly it is one that
+    is taken; of others little is read."""
+
+    def __init__(self, target: str, seed: int) -> None:
+        chance = random.Random(seed)
+        reads, allowed = reader_of(target, MOST_BATCHES), TARGETS[target][1]
+        for _ in range(_PIECES):
+            data = chance.choice(corpus_of(target))
+            edges = [0, *(found.end() for found in _EDGE.finditer(data)), len(data)]
+            start = chance.choice(edges)
+            ends = [edge for edge in edges if start < edge <= start + _LONGEST]
+            end = chance.choice(ends or [min(start + 1, len(data))])
+            self._before, self._piece, self._after = data[:end], data[start:end], data[end:]
+            if not self._piece:
+                continue
+            try:
+                reads(self.of_size(len(data) + 3 * len(self._piece)))
+                return
+            except allowed:
+                continue
+        self._piece = self._piece or b"0"
+
+    def of_size(self, size: int) -> bytes:
+        """About so many bytes."""
+        room = size - len(self._before) - len(self._after)
+        return self._before + self._piece * max(room // len(self._piece), 1) + self._after
+
+
+def check_growth(target: str, seed: int) -> bool:
+    """Whether the larger of two inputs took long enough to be judged.
+
+    Raises:
+        Overrun: it took far more than in proportion.
+    """
+    reads, allowed = reader_of(target, MOST_BATCHES), TARGETS[target][1]
+    made = Repeated(target, seed)
+    small, large = made.of_size(SMALL_BYTES), made.of_size(TIMES * SMALL_BYTES)
+    most_s = 0.0
+    for tries in range(1, _TRIES + 1):
+        large_s = _took_s(reads, allowed, large)
+        if large_s < WORTH_S:
+            return False
+        small_s = max(_took_s(reads, allowed, small), WORTH_S / TIMES)
+        most_s = MOST_RATIO * TIMES * small_s
+        if large_s <= most_s:
+            return True
+        if tries == _TRIES:
+            break
+    raise Overrun(f"{len(large)} bytes take {large_s:.3f} s, {len(small)} take {small_s:.3f} s")
+
+
+def check_bound(target: str, seed: int) -> float:
+    """How long the largest input takes that is read on the event loop.
+
+    Raises:
+        Overrun: that is too long.
+    """
+    reads, allowed = reader_of(target, MAX_IN_FLIGHT), TARGETS[target][1]
+    data = Repeated(target, seed).of_size(LARGE_BODY_BYTES)
+    least_s = 1e9
+    for _ in range(_TRIES):
+        least_s = min(least_s, _took_s(reads, allowed, data))
+        if least_s <= MOST_S:
+            return least_s
+    raise Overrun(f"{len(data)} bytes take {least_s:.3f} s")
+
+
+def _took_s(reads: Reads, allowed: tuple[type[Exception], ...], data: bytes) -> float:
+    began = time.thread_time()
+    with suppress(*allowed):
+        reads(data)
+    return time.thread_time() - began
+
+
+@cache
+def reader_of(target: str, max_in_flight: int) -> Reads:
+    """What reads a target's inputs, and does nothing else."""
+    protocol, _, name = target.partition(" ")
+    if protocol == "texts":
+        return lambda data: read_texts_here(name, data, max_in_flight)
+    makes = {"v1": _v1, "v2": _v2, "grpc": _grpc}.get(protocol)
+    if makes is None:
+        return TARGETS[target][0]
+    return makes(next(model for model in SPECS if model.name == name), max_in_flight)
+
+
+def _v1(model: ModelSpec, max_in_flight: int) -> Reads:
+    return V1Model(model, None, max_in_flight).requests.parse
+
+
+def _v2(model: ModelSpec, max_in_flight: int) -> Reads:
+    requests = V2Model(model, OFF, max_in_flight).requests
+
+    def read(data: bytes) -> Any:
+        length, newline, body = data.partition(b"\n")
+        json_bytes = int(length) if newline and length.isdigit() and len(length) < 9 else None
+        return requests.parse(body, json_bytes)
+
+    return read
+
+
+def _grpc(model: ModelSpec, max_in_flight: int) -> Reads:
+    read, message = requests_of(model, OFF, max_in_flight).read, inference("ModelInferRequest")
+    return lambda data: read(message.FromString(data))
+
+
+assert set(FORMS) == {target.split()[1] for target in TARGETS if target.startswith("texts")}
