@@ -18,6 +18,7 @@ from ringbatch.frontend.falcon.text_resources import (
     RerankingCodec,
 )
 from ringbatch.frontend.grpc import inference as grpc_inference
+from ringbatch.frontend.grpc.apart import MAX_FIELDS
 from ringbatch.frontend.grpc.inference import Framing, GrpcAnswer, Inference
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.request import apart as request_apart
@@ -337,3 +338,15 @@ def test_a_model_that_becomes_another_meanwhile_has_the_body_read_anew() -> None
         assert request.request_bytes == 16
 
     asyncio.run(asked())
+
+
+def test_a_message_has_a_bounded_number_of_fields() -> None:
+    outputs = [{"name": "y"}] * MAX_FIELDS
+    message = inference("ModelInferRequest")(model_name="double", outputs=outputs, id="i")
+    message.inputs.add(name="x" * LARGE_BODY_BYTES)
+    case = Case(typed())
+    data = message.SerializeToString()
+    assert Inference(case.service).start(data, 0, Framing(), case._told) is None
+    ((status, body, _),) = case.answers
+    assert status == 400
+    assert f"more than {MAX_FIELDS} fields" in body.decode()
