@@ -16,7 +16,7 @@ from ringbatch.frontend.request.calls import Call
 from ringbatch.frontend.request.codec import Codec, Read
 from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.served_model import ServedModel
-from ringbatch.frontend.request.task import Engine
+from ringbatch.frontend.request.task import Engine, guess
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import RequestError
 
@@ -109,6 +109,11 @@ class Reading(Generic[A]):
             self._limit_ns = limit_ns
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(limit_ns / 1e9, self._expired)
+
+    @property
+    def holds(self) -> tuple[int, int]:
+        """As in `Call`; a guess, as nobody knows before it is read."""
+        return guess(self._engine)
 
     def abandon(self) -> None:
         """As in `Call`."""

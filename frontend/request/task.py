@@ -41,6 +41,8 @@ A = TypeVar("A")
 """What the answers of a protocol are."""
 SMALL_RESULT_BYTES: Final = 1 << 12
 """With no more, no answer takes long to write, whatever it is."""
+_GUESSED: Final = 8
+"""As if so many such requests filled the lane."""
 _OK: Final = Status.OK
 
 
@@ -54,6 +56,11 @@ class Engine:
     lane_bytes: int
     endings: Endings
     apart: OtherProcess
+
+
+def guess(engine: Engine) -> tuple[int, int]:
+    """What a request will hold of which nobody knows that yet, see `Call.holds`."""
+    return engine.lane.capacity // _GUESSED, engine.lane_bytes // _GUESSED
 
 
 class SlotRequest(ABC, Generic[A]):

@@ -12,7 +12,7 @@ from ringbatch.frontend.request.apart import write_reordered
 from ringbatch.frontend.request.calls import Call
 from ringbatch.frontend.request.endings import NO_SLOT
 from ringbatch.frontend.request.queue import Queue
-from ringbatch.frontend.request.task import A, Engine, Task
+from ringbatch.frontend.request.task import A, Engine, Task, guess
 from ringbatch.frontend.texts.rows import reordered
 from ringbatch.frontend.texts.tokenizing import Tokenized
 from ringbatch.shm.counters import LaneCounter
@@ -24,8 +24,6 @@ log = logging.getLogger("ringbatch.frontend")
 T = TypeVar("T")
 
 
-_GUESSED: Final = 8
-"""As if so many such requests filled the lane."""
 MOST_WAITING: Final = 1 << 24
 """Characters that may wait for the thread: five seconds of its time, and the largest body."""
 
@@ -76,8 +74,7 @@ class Tokenizing(Generic[A]):
     @property
     def holds(self) -> tuple[int, int]:
         """As in `Call`; a guess, as nobody knows before there are tokens."""
-        engine = self._engine
-        return engine.lane.capacity // _GUESSED, engine.lane_bytes // _GUESSED
+        return guess(self._engine)
 
     def abandon(self) -> None:
         """As in `Call`."""
