@@ -90,22 +90,23 @@ def description_bound() -> Bound:
     return Bound(1 << 24)
 
 
-def answer_bound(lane_bytes: int) -> Bound:
-    """Return the bound, for now, of answers that hold predictions; `lane_bytes` is the setting."""
-    size, left = _LANES * lane_bytes, memory_left()
-    if left is not None and left // _MEMORY_SHARE < size:
-        share = f", a {_MEMORY_SHARE}th of the memory that worker_memory_bytes leaves"
-        return Bound(left // _MEMORY_SHARE, share)
-    return Bound(size, f", {_LANES} times lane_bytes")
-
-
-def memory_left() -> int | None:
-    """Return how many more bytes of memory this process may take; None for any number."""
+def answer_bound(lane_bytes: int) -> Callable[[], Bound]:
+    """Return a function for the bound, at any time, of answers that hold predictions; `lane_bytes`
+    is the setting."""
+    most = Bound(_LANES * lane_bytes, f", {_LANES} times lane_bytes")
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
-    if limit == resource.RLIM_INFINITY:
-        return None
-    pages = int(_OWN_SIZES.read_text().split()[_DATA])
-    return max(limit - pages * resource.getpagesize(), 0)
+
+    def of_memory_left() -> Bound:
+        share = max(limit - held_bytes(), 0) // _MEMORY_SHARE
+        words = f", a {_MEMORY_SHARE}th of the memory that worker_memory_bytes leaves"
+        return most if most.size <= share else Bound(share, words)
+
+    return (lambda: most) if limit == resource.RLIM_INFINITY else of_memory_left
+
+
+def held_bytes() -> int:
+    """Return how much of the memory that RLIMIT_DATA counts this process has."""
+    return int(_OWN_SIZES.read_text().split()[_DATA]) * resource.getpagesize()
 
 
 class Unreached(ServerFailed):
@@ -345,7 +346,6 @@ class _Reader:
         self._pieces: list[bytes] = []
         self._in_head = True
         self._status = 0
-        self._length = 0
         self._keep_alive = False
         self.received = 0
         self.complete = False
@@ -382,8 +382,14 @@ class _Reader:
             raise _broken(f"the head of the model server's answer is over {MAX_HEAD_BYTES} bytes")
         if not self._in_head and self._status not in _FINAL:
             raise _broken(f"the model server answered {self._status}, which is no status of HTTP")
-        if max(self.received, self._length) > self._bound.size:
+        size = self._bound.size
+        if self.received > size or (not self.complete and self._announced_bytes() > size):
             raise TooLarge(self._bound)
+
+    def _announced_bytes(self) -> int:
+        """What a head that is whole says of the length."""
+        length = "" if self._in_head else self._headers.get("content-length", "")
+        return int(length.lstrip("0")[:_DIGITS] or 0) if length.isdecimal() else 0
 
     def answer(self) -> Answer:
         """The whole answer."""
@@ -404,9 +410,6 @@ class _Reader:
         self._status = self._parser.get_status_code()
         self._keep_alive = self._parser.should_keep_alive()
         self._in_head = self._status in _INTERIM
-        length = self._headers.get("content-length", "")
-        if length.isdecimal():
-            self._length = int(length.lstrip("0")[:_DIGITS] or 0)
 
     def on_body(self, piece: bytes) -> None:
         """The parser's call."""

@@ -99,7 +99,7 @@ class Pool:
     def share(self, records: OwnUpstreams) -> None:
         """From now on, write down for other workers what this one meets, and go by theirs."""
         self._records = records
-        self._bound = partial(answer_bound, records.lane_bytes)
+        self._bound = answer_bound(records.lane_bytes)
         self._known, self._connections = (), {}
         self._follow(endpoints := self._names.endpoints)
         if len(endpoints) != 1 or not self._names.settled:

@@ -22,7 +22,7 @@ from ringbatch.engine.runtimes.upstream import (
     address_of,
     answer_bound,
     description_bound,
-    memory_left,
+    held_bytes,
 )
 from ringbatch.shm.slot import Status
 
@@ -324,6 +324,7 @@ def test_an_answer_larger_than_one_look_is_whole() -> None:
         assert post(upstream).body == b"ok"
 
 
+HELD = 1 << 26
 OF_MEMORY = ", a 64th of the memory that worker_memory_bytes leaves"
 ENDLESS = b"8000\r\n" + bytes(0x8000) + b"\r\n"
 
@@ -360,31 +361,28 @@ def test_more_of_an_answer_than_may_be_is_not_taken(begun: bytes, drop: bytes) -
 
 
 @pytest.mark.parametrize(
-    ("lane_bytes", "left", "bound"),
+    ("lane_bytes", "limit", "bound"),
     [
-        (1 << 20, None, Bound(1 << 22, ", 4 times lane_bytes")),
-        (1 << 20, 1 << 30, Bound(1 << 22, ", 4 times lane_bytes")),
-        (1 << 25, 1 << 28, Bound(1 << 22, OF_MEMORY)),
-        (1 << 25, 0, Bound(0, OF_MEMORY)),
+        (1 << 20, resource.RLIM_INFINITY, Bound(1 << 22, ", 4 times lane_bytes")),
+        (1 << 20, HELD + (1 << 30), Bound(1 << 22, ", 4 times lane_bytes")),
+        (1 << 25, HELD + (1 << 28), Bound(1 << 22, OF_MEMORY)),
+        (1 << 25, HELD, Bound(0, OF_MEMORY)),
+        (1 << 25, HELD - 1, Bound(0, OF_MEMORY)),
     ],
 )
-def test_an_answer_is_bounded_by_lanes_and_by_the_workers_memory(
-    monkeypatch: pytest.MonkeyPatch, lane_bytes: int, left: int | None, bound: Bound
+def test_an_answer_is_bounded_by_lanes_and_by_the_memory_that_is_left(
+    monkeypatch: pytest.MonkeyPatch, lane_bytes: int, limit: int, bound: Bound
 ) -> None:
-    monkeypatch.setattr("ringbatch.engine.runtimes.upstream.memory_left", lambda: left)
-    assert answer_bound(lane_bytes) == bound
+    monkeypatch.setattr(resource, "getrlimit", lambda _what: (limit, limit))
+    monkeypatch.setattr("ringbatch.engine.runtimes.upstream.held_bytes", lambda: HELD)
+    assert answer_bound(lane_bytes)() == bound
 
 
-def test_what_a_process_holds_already_is_not_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert memory_left() is None
-    monkeypatch.setattr(resource, "getrlimit", lambda _what: (1 << 40, 1 << 40))
-    before = memory_left()
+def test_what_a_process_holds_is_counted() -> None:
+    before = held_bytes()
     # So much is mapped for itself, and counts before it is touched.
     held = bytearray(1 << 28)
-    after = memory_left()
-    assert before is not None
-    assert after is not None
-    assert before - after >= len(held)
+    assert held_bytes() - before >= len(held)
 
 
 def test_no_memory_in_the_parsers_calls_is_no_fault_of_the_answer(
