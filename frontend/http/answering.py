@@ -17,7 +17,7 @@ or go out if it is no answer.
 import asyncio
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from ringbatch.frontend.codec.outcome import InternalError
@@ -61,10 +61,10 @@ async def answered(app: App, scope: Scope, receive: Receive, send: Send) -> None
             case, values without blanks around them, and bodies as long as their heads say, empty
             where there may be none.
     """
-    answer = _Answer(scope, send)
+    answer = _Answer(scope, receive, send)
     refusal: RequestError = InternalError()
     try:
-        await app(scope, receive, answer.send)
+        await app(scope, answer.receive, answer.send)
         if not answer.begun and not answer.is_gone():
             log.error("frontend: %s: the application has not answered", _words(scope))
     except RequestError as error:
@@ -87,11 +87,14 @@ class _Answer:
         whole: whether all of it is.
     """
 
-    def __init__(self, scope: Scope, send: Send) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._scope = scope
+        self._receive = receive
         self._send = send
         self._exchanges: Exchanges = scope.get(EXCHANGES, Exchanges())
         self._is_bodiless = scope["method"] == "HEAD"
+        self._has_heard = False
+        """Whether the application was told that its client has left."""
         self._left = _UNKNOWN
         """Bytes of the body that are to come."""
         self.begun = self.whole = False
@@ -99,6 +102,15 @@ class _Answer:
     def is_gone(self) -> bool:
         """Whether nobody takes the answer: its client has left, or was refused already."""
         return self._exchanges.gone or bool(self._scope.get(REFUSED))
+
+    async def receive(self) -> Mapping[str, Any]:
+        """The application's call."""
+        if self._has_heard:
+            # An application that asks again and again would leave nobody else a turn.
+            await asyncio.sleep(0)
+        message = await self._receive()
+        self._has_heard = message["type"] == "http.disconnect"
+        return message
 
     async def send(self, message: dict[str, Any]) -> None:
         """The application's call: a part of the answer.

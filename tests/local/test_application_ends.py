@@ -352,3 +352,26 @@ def test_what_does_not_come_next_is_an_error_whoever_listens(
 
     asyncio.run(run())
     assert sent == (message is LAST)
+
+
+@pytest.mark.parametrize("ask", [ask_http1, ask_http2])
+def test_who_asks_on_although_its_client_has_left_leaves_others_their_turn(ask: Ask) -> None:
+    most = 100
+    turns = 0
+
+    async def app(_scope: Any, receive: Any, _send: Any) -> None:
+        for _ in range(most):
+            await receive()
+
+    async def run() -> None:
+        nonlocal turns
+        connection = Connection(served=app, http2=ask is ask_http2)
+        ask(connection)
+        await connection.settle()
+        connection.transport.abort()
+        while connection.state.tasks:
+            turns += 1
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert turns >= most - 2
