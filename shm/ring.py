@@ -123,13 +123,21 @@ class Consumer(_End):
         Raises:
             CorruptRingError: where the producer claims to have published more than fits.
         """
-        return self.take_up_to(self._load_acquire[self._tail])
-
-    def take_up_to(self, end: int) -> list[int]:
-        """`take`, where the producer's position was read already."""
+        end = self._load_acquire[self._tail]
         items = self.peek_up_to(end)
         if items:
             self.position = self._store_release[self._head] = end
+        return items
+
+    def take_or_skip(self, end: int) -> list[int] | None:
+        """`take`, where the producer's position was read already and is another than this side's;
+        None, and everything is forgotten, where it is impossible."""
+        try:
+            items = self.peek_up_to(end)
+        except CorruptRingError:
+            self.skip()
+            return None
+        self.position = self._store_release[self._head] = end
         return items
 
     def peek(self) -> list[int]:
@@ -205,11 +213,11 @@ class Inbox:
             return []
         if len(self._numbered) > _HALVED:
             return self.take_from(self._changed(0, len(self._numbered)))
-        ends = tails.tolist()
-        return [
-            self._taken(index, consumer, ends[index])
-            for index, consumer in compress(self._numbered, map(ne, ends, seen))
-        ]
+        found, ends = [], tails.tolist()
+        for index, consumer in compress(self._numbered, map(ne, ends, seen)):
+            found.append((index, consumer.take_or_skip(ends[index])))
+            seen[index] = consumer.position
+        return found
 
     def _changed(self, first: int, end: int) -> list[int]:
         """The rings, from one index up to another, that are not empty: they are looked for in
@@ -226,22 +234,14 @@ class Inbox:
 
     def take_from(self, indices: Iterable[int]) -> list[tuple[int, list[int] | None]]:
         """As `take`, from some of the rings: at the cost of a look for each of these."""
-        found = []
+        found, seen = [], self._seen
         for index in indices:
             end = self._load_acquire[self._tail + index * self._stride]
-            if end != self._seen[index]:
-                found.append(self._taken(index, self._numbered[index][1], end))
+            if end != seen[index]:
+                consumer = self._numbered[index][1]
+                found.append((index, consumer.take_or_skip(end)))
+                seen[index] = consumer.position
         return found
-
-    def _taken(self, index: int, consumer: Consumer, end: int) -> tuple[int, list[int] | None]:
-        items: list[int] | None
-        try:
-            items = consumer.take_up_to(end)
-        except CorruptRingError:
-            consumer.skip()
-            items = None
-        self._seen[index] = consumer.position
-        return index, items
 
     @property
     def waiting(self) -> bool:
