@@ -12,15 +12,17 @@ While answers are under way that usually come soon, the loop does not sleep: it 
 every turn, so that no core has to be woken for them; see `ringbatch.shm.spinning`.
 
 There is one timer for all requests. It is armed for the earliest deadline and, while anything is
-in flight, fires at least once a second: then requests whose time is over are given up, and answers
-that stood in their slots a whole period without anybody being told are delivered and counted as
-missed wake-ups. With nothing in flight there is no timer, and nothing runs.
+in flight, fires at least once a second. At a deadline the requests whose time is over are given up.
+Once a second everything in flight is looked at: answers that stood in their slots a whole period
+without anybody being told are delivered and counted as missed wake-ups, and the deadlines of the
+period that begins are put into a heap. With nothing in flight there is no timer, and nothing runs.
 """
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
 from ringbatch.shm.bell import Bell
@@ -92,11 +94,15 @@ class Gateway:
         self._bunch = BUNCH
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = _NEVER
+        self._look_ns = _NEVER
+        """When everything in flight is looked at next."""
+        self._deadlines: list[tuple[int, int]] = []
+        """A heap of the deadlines before that, and their slots; some may be answered."""
         self._unnoticed: dict[int, Waiter] = {}
         self._doorbell: Bell | None = None
         if lane.in_flight:
             # Left by a dead owner; nobody waits for it, but its slots are to come back.
-            self._arm(_NEVER)
+            self._expect(_NEVER, 0)
         self.rung: Callable[[], None] = _nothing
         """Called when the doorbell has rung, before answers are looked for, and at every
         sweep."""
@@ -134,8 +140,8 @@ class Gateway:
         """
         self._waiting[slot] = waiter
         self._submit_soon()
-        if waiter.deadline_ns < self._timer_ns:
-            self._arm(waiter.deadline_ns)
+        if waiter.deadline_ns < self._look_ns:
+            self._expect(waiter.deadline_ns, slot)
 
     def cancel(self, slot: int) -> None:
         """Want no answer any more; does nothing where nobody waits for the slot. The collector is
@@ -222,18 +228,29 @@ class Gateway:
         self.rung()
         self.collect()
 
-    def _arm(self, instant_ns: int) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        now = self._clock()
-        self._timer_ns = instant_ns = min(instant_ns, now + SWEEP_NS)
-        delay_s = max(instant_ns - now, 0) / 1e9 + _TIMER_GRAIN_S
-        self._timer = self._loop.call_later(delay_s, self.sweep)
+    def _expect(self, deadline_ns: int, slot: int) -> None:
+        """Look at a slot at its deadline, if that comes before everything is looked at."""
+        if self._look_ns == _NEVER:
+            self._look_ns = self._clock() + SWEEP_NS
+        if deadline_ns < self._look_ns:
+            heappush(self._deadlines, (deadline_ns, slot))
+        self._arm()
+
+    def _arm(self) -> None:
+        """Have the timer fire when there is something to look at next."""
+        instant_ns = self._look_ns
+        if self._deadlines:
+            instant_ns = min(instant_ns, self._deadlines[0][0])
+        if instant_ns < self._timer_ns:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_ns = instant_ns
+            delay_s = max(instant_ns - self._clock(), 0) / 1e9 + _TIMER_GRAIN_S
+            self._timer = self._loop.call_later(delay_s, self.sweep)
 
     def sweep(self) -> None:
         """Give up what is overdue, find what was missed, and arm the timer for the next time."""
         self._timer, self._timer_ns = None, _NEVER
-        self._deliver_unnoticed()
         if self._unsettled:
             self._settle()
         if self.lane.held_back:
@@ -241,25 +258,40 @@ class Gateway:
             self.collect()
         self.rung()
         now = self._clock()
-        earliest = _NEVER
+        if now >= self._look_ns:
+            self._look(now)
         overdue: list[tuple[Callable[[int], None], int]] = []
-        for slot, waiter in enumerate(self._waiting):
-            if waiter is None:
-                continue
-            if waiter.deadline_ns <= now:
+        deadlines, waiting = self._deadlines, self._waiting
+        while deadlines and deadlines[0][0] <= now:
+            deadline_ns, slot = heappop(deadlines)
+            waiter = waiting[slot]
+            if waiter is not None and waiter.deadline_ns == deadline_ns:
                 self.cancel(slot)
                 overdue.append((waiter.expired, slot))
-                continue
-            earliest = min(earliest, waiter.deadline_ns)
-            if self.lane.answer(slot).status is not Status.CORRUPT:
-                self._unnoticed[slot] = waiter
-        if self._unnoticed:
-            earliest = min(earliest, now + RESWEEP_NS)
         if self.lane.in_flight:
-            self._arm(min(earliest, self._timer_ns))
+            self._arm()
+        else:
+            self._look_ns = _NEVER
+            deadlines.clear()
         if overdue:
             self.lane.counters.add(LaneCounter.TIMEOUTS, len(overdue))
             self._tell(overdue)
+
+    def _look(self, now: int) -> None:
+        """Look at everything in flight."""
+        self._deliver_unnoticed()
+        lane, unnoticed = self.lane, self._unnoticed
+        waiting = [
+            (slot, waiter) for slot, waiter in enumerate(self._waiting) if waiter is not None
+        ]
+        for slot, waiter in waiting:
+            if waiter.deadline_ns > now and lane.answer(slot).status is not Status.CORRUPT:
+                unnoticed[slot] = waiter
+        self._look_ns = look_ns = now + (RESWEEP_NS if unnoticed else SWEEP_NS)
+        self._deadlines = [
+            (waiter.deadline_ns, slot) for slot, waiter in waiting if waiter.deadline_ns < look_ns
+        ]
+        heapify(self._deadlines)
 
     def _deliver_unnoticed(self) -> None:
         # An answer seen at the last sweep may have been on its way to the loop just then. One that

@@ -1,43 +1,16 @@
-"""How much the collector does in a step: no more if more is idle, waits or runs.
+"""How much the collector does in a step: no more if more is idle, waits or runs."""
 
-The work is counted in bytecodes, which every loop in Python takes more of, and which do not depend
-on the machine.
-"""
-
-import sys
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import pytest
+from bytecodes import SLACK, bytecodes, no_bytecodes
 from collector_harness import CollectorHarness, eager, fixed
 
-from ringbatch.shm.host.platform import is_compiled
 from ringbatch.shm.model_spec import ModelSpec
 
 MANY = 128
-SLACK = 1.15
-
-pytestmark = pytest.mark.skipif(is_compiled(), reason="machine code has no bytecodes")
-
-
-def bytecodes(call: Callable[[], object]) -> int:
-    """How many are executed by a call."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal count
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        count += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
-    return count
+pytestmark = no_bytecodes
 
 
 def test_bytecodes_show_a_loop() -> None:

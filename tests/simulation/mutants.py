@@ -367,7 +367,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         Collector, "_ready_no_more", "self._pool.expected.add(worker.number)", "pass"
     ),
     "no timer for a deadline": Mutant(
-        Gateway, "wait_for", "if waiter.deadline_ns < self._timer_ns:", "if False:"
+        Gateway, "wait_for", "if waiter.deadline_ns < self._look_ns:", "if False:"
     ),
     "what is overdue keeps its waiter": Mutant(
         Gateway, "sweep", "self.cancel(slot)", "self.lane.cancel(slot)"

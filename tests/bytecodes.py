@@ -1,0 +1,33 @@
+"""How much Python does, in bytecodes: every loop takes more of them, whatever the machine."""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from ringbatch.shm.host.platform import is_compiled
+
+SLACK = 1.15
+"""What heaps and the like may take more of with many than with few."""
+no_bytecodes = pytest.mark.skipif(is_compiled(), reason="machine code has no bytecodes")
+
+
+def bytecodes(call: Callable[[], object]) -> int:
+    """How many are executed by a call."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
