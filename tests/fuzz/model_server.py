@@ -92,6 +92,9 @@ _DATES: Final = (
     b"Fri, 27 Nov 2026 99:99:99 +9999",
     b"Fri, 27 Nov 2026 12:00:00 -" + b"9" * 17,
     b"Fri, 27 Nov 2026 " + b"9" * 20 + b":00:00 GMT",
+    # Short enough to be read.
+    b"27 Nov 2026 12:00:00 -" + b"9" * 13,
+    b"27 Nov 2026 " + b"9" * 11 + b":00:00 GMT",
     b"120",
     b"-1",
     b"1.5",
@@ -212,7 +215,7 @@ def hostile_answer(protocol: str, seed: int) -> bytes:
             )
             lines.append(_LENGTH + told)
     if chance.random() < 0.1:
-        body += b" " * chance.choice([1 << 10, 1 << 14, 1 << 16])
+        body += b" " * chance.choice([1 << 10, 1 << 14, 1 << 16, 1 << 18])
     status = chance.choice(_STATUSES)
     if status in _REFUSED or chance.random() < 0.2:
         date = chance.choice([chance.choice(_DATES), _DATES_MADE.make(seed)])
