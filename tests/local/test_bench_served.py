@@ -99,7 +99,7 @@ def test_where_an_engine_serves_is_what_it_says() -> None:
 
 
 def test_an_engine_with_tls_is_refused_and_its_metrics_are_not_taken_for_it() -> None:
-    with pytest.raises(CannotMeasure, match=r"serves over TLS.*without tls_certificate and tls_"):
+    with pytest.raises(CannotMeasure, match=r"serves over TLS.*without tls_certificate, tls_key"):
         served_at(f"ringbatch: serving mnist on https://127.0.0.1:1\n{METRICS}", 3)
     assert served_at(METRICS, 3) is None
 
