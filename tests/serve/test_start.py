@@ -116,7 +116,7 @@ CASES = {
     "a-host-of-nobody": Case(
         GOOD,
         None,
-        r"\[server\] host: 'no\.such\.invalid' is no address of this machine: .*",
+        r"--host: 'no\.such\.invalid' is no address of this machine: .*",
         "model.py --host no.such.invalid",
     ),
 }
