@@ -448,7 +448,9 @@ LEAVING = {
 
 
 @both_memories
-@pytest.mark.parametrize("made", only(LEAVING, *LEAVING.keys() - {"a worker finishes"}))
+@pytest.mark.parametrize(
+    "made", only(LEAVING, *LEAVING.keys() - {"a worker finishes", "the collector dies"})
+)
 def test_what_is_cancelled_before_it_is_dispatched_is_given_back_whatever_workers_do(
     made: Scenario, store_buffers: bool
 ) -> None:
