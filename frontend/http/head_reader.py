@@ -13,7 +13,7 @@ out; every other line stays, so that the parser decides about it. Pure.
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from ringbatch.frontend.codec.remembered import Remembered
 from ringbatch.frontend.http.head import (
@@ -76,7 +76,7 @@ class HeadReader:
             None if the fast lane does not take the request.
         """
         # Kept lines, a name and its value, or None twice; and so on. Kept lines end it.
-        pieces: list[bytes] = self._split(text)
+        pieces = self._split(text)
         kept = b"".join(pieces[::3])
         values = _values(pieces)
         meaning = self._known.get(kept)
@@ -100,7 +100,7 @@ class HeadReader:
         return head_of(text, headers, meaning, self._max_request_bytes)
 
 
-def _values(pieces: list[bytes]) -> dict[bytes, bytes] | None:
+def _values(pieces: list[bytes | Any]) -> dict[bytes, bytes] | None:
     """Return the values of headers in `VARYING`, by name; None if one comes twice."""
     values: dict[bytes, bytes] = {}
     for at in range(1, len(pieces), 3):
