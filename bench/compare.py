@@ -17,7 +17,7 @@ from peers import PEERS
 from report import Report
 from rounds import ratios, run_rounds, spread, table
 
-CONNECTIONS = (1, 32, 128)
+LOADS = speed.loads((1, 32, 128))
 MIN_RATIO = 0.98
 TRIPS = 5_000
 REQUESTS = 100_000
@@ -29,8 +29,8 @@ Figures = Mapping[str, float]
 def figures(seconds: float) -> Figures:
     """Those of the installation that runs this."""
     found = {
-        f"requests/s, {count} connections": run.requests_per_s
-        for count, run in speed.measure(PEERS["ringbatch"], CONNECTIONS, seconds).items()
+        f"requests/s, {each} connections": run.requests_per_s
+        for each, run in speed.measure(PEERS["ringbatch"], LOADS, seconds).items()
     }
     with client.ringbatch(128) as asked:
         own = client.measure(asked, TRIPS, REQUESTS)

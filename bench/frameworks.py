@@ -1,4 +1,5 @@
-"""What each framework costs: a model of no work, 16 and 784 floats, and one whose best is known.
+"""What each framework costs: a model of no work, 16 and 784 floats, and one whose best is known;
+16 floats once more with a ``traceparent`` of its own in each request.
 
 Measured between `wrk`, one thread, closed loop, and the answer on the same machine; JSON, one
 instance a request, cap 32, one worker. The last model takes 5 ms a batch and 0.2 ms a row, so no
@@ -22,14 +23,17 @@ BEST_AFFINE_PER_S = CAP / (0.005 + 0.0002 * CAP)
 LEAST_OF_IDEAL = 0.9
 
 
-def workload(name: str, subject: Subject, best_per_s: float | None = None) -> Workload:
+def workload(
+    name: str, subject: Subject, best_per_s: float | None = None, *, own_heads: bool = False
+) -> Workload:
     """Every framework with one model."""
     setting = Setting({subject.name: subject.name}, cap=CAP)
     entries = [
         Entry(peer, partial(each.command, setting), each.form, each.environment, each.note)
         for peer, each in FRAMEWORKS.items()
     ]
-    return Workload(name, subject, (1, 32, 128), entries, {("mosec", 32): 1.0}, best_per_s)
+    least = {("mosec", 32): 1.0}
+    return Workload(name, subject, (1, 32, 128), entries, least, best_per_s, own_heads)
 
 
 WORKLOADS = {
@@ -37,6 +41,7 @@ WORKLOADS = {
     for each in (
         workload("null", NULL),
         workload("16 floats", MATMUL16),
+        workload("16 floats, own heads", MATMUL16, own_heads=True),
         workload("784 floats", MATMUL784),
         workload("5 ms + 0.2 ms a row", AFFINE, BEST_AFFINE_PER_S),
     )

@@ -14,6 +14,20 @@ from pathlib import Path
 
 JSON: Mapping[str, str] = {"Content-Type": "application/json"}
 _WRK_MARK = "bench-summary "
+_OWN_HEADS = """
+local requests, sent = {}, 0
+function init(args)
+  for number = 1, 10000 do
+    wrk.headers["traceparent"] = string.format("00-%032x-%016x-01", number, number)
+    requests[number] = wrk.format()
+  end
+end
+
+function request()
+  sent = sent % #requests + 1
+  return requests[sent]
+end
+"""
 
 
 class ToolMissing(RuntimeError):
@@ -26,11 +40,18 @@ class LoadFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Post:
-    """The one request that a run repeats."""
+    """The one request that a run repeats.
+
+    Attributes:
+        path, body, headers: of it.
+        own_heads: whether each request has a ``traceparent`` of its own, as behind a mesh or a
+            gateway.
+    """
 
     path: str
     body: str | bytes
     headers: Mapping[str, str] = field(default_factory=lambda: JSON)
+    own_heads: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,8 +126,9 @@ def wrk(url: str, post: Post, connections: int, seconds: float, timeout_s: float
 def wrk_script(post: Post, body_file: Path) -> str:
     """Return the Lua script of one run, which reads the body from a file.
 
-    The request is left to wrk, which then builds it once; a `request` function would run for each
-    one. The summary is printed by `done`, because wrk's own text rounds and drops percentiles.
+    The request is left to wrk, which then builds it once. With heads of their own, `init` builds
+    many, because a `request` function runs for each one that is sent. The summary is printed by
+    `done`, because wrk's own text rounds and drops percentiles.
     """
     headers = "\n".join(
         f"wrk.headers[ {_lua_string(name)} ] = {_lua_string(value)}"
@@ -119,7 +141,7 @@ file:close()
 wrk.method = "POST"
 wrk.path = {_lua_string(post.path)}
 {headers}
-
+{_OWN_HEADS if post.own_heads else ""}
 function done(summary, latency, requests)
   local e = summary.errors
   io.write(string.format(

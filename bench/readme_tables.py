@@ -18,25 +18,30 @@ README: Final = BENCH.parent / "README.md"
 REPORT_JSON: Final = BENCH / "report.json"
 BEGIN: Final = "<!-- report:{} -->"
 END: Final = "<!-- report:end {} -->"
-SPEED: Final = (
-    ("p50, 1 connection", 1, "p50_ms", " ms"),
-    ("requests/s, 1", 1, "requests_per_s", ""),
-    ("32", 32, "requests_per_s", ""),
-    ("128", 128, "requests_per_s", ""),
+Column = tuple[str, str, tuple[Any, ...], str, str]
+"""Heading, scenario, what stands in its row beside the peer, figure, unit."""
+SPEED: Final[tuple[Column, ...]] = (
+    ("p50, 1 connection", "speed", (1, "same"), "p50_ms", " ms"),
+    ("requests/s, 1", "speed", (1, "same"), "requests_per_s", ""),
+    ("32", "speed", (32, "same"), "requests_per_s", ""),
+    ("32, own heads", "speed", (32, "own"), "requests_per_s", ""),
+    ("128", "speed", (128, "same"), "requests_per_s", ""),
+    ("128, own heads", "speed", (128, "own"), "requests_per_s", ""),
 )
-"""Heading, connections, figure, unit."""
 WORKLOAD: Final = "16 floats"
-COLUMNS: Final = (
+OWN_HEADS: Final = "16 floats, own heads"
+COLUMNS: Final[tuple[Column, ...]] = (
     ("p50, 1 connection", "frameworks", (WORKLOAD, 1), "p50_ms", " ms"),
     ("requests/s, 1", "frameworks", (WORKLOAD, 1), "requests_per_s", ""),
     ("32", "frameworks", (WORKLOAD, 32), "requests_per_s", ""),
+    ("32, own heads", "frameworks", (OWN_HEADS, 32), "requests_per_s", ""),
     ("128", "frameworks", (WORKLOAD, 128), "requests_per_s", ""),
+    ("128, own heads", "frameworks", (OWN_HEADS, 128), "requests_per_s", ""),
     ("CPU µs a request, 32", "frameworks", (WORKLOAD, 32), "cpu_us", ""),
     ("784 floats, 32", "frameworks", ("784 floats", 32), "requests_per_s", ""),
     ("start to ready, s", "startup", (), "ready_s", ""),
     ("memory, MiB", "startup", (), "pss_mib", ""),
 )
-"""Heading, scenario, what stands in its row beside the peer, figure, unit."""
 
 TREES: Final = (
     *(("ringbatch, 1", "ringbatch", 1), ("FastAPI, 1", "fastapi", 1)),
@@ -98,30 +103,33 @@ def head(found: Mapping[str, Any]) -> Iterator[str]:
 def variants(scenarios: Mapping[str, Any]) -> Iterator[str]:
     """The table of speed.py."""
     found = scenarios["speed"]
+    notes = {peer: f"{peer}: {note}" for peer, note in found["notes"].items()}
     yield from head(found)
-    yield f"| | {' | '.join(heading for heading, *_ in SPEED)} |"
-    yield "|---" * (len(SPEED) + 1) + "|"
-    for peer in peers(found):
-        cells = [
-            cell(figures(scenarios, ("", "speed", (count,), figure, unit), peer), unit)
-            for _, count, figure, unit in SPEED
-        ]
-        note = found["notes"].get(peer)
-        yield f"| {peer}{f': {note}' if note else ''} | {' | '.join(cells)} |"
+    yield from by_peer(scenarios, found, SPEED, notes)
 
 
 def comparison(scenarios: Mapping[str, Any]) -> Iterator[str]:
-    """The table of all frameworks, without columns that have no figure."""
+    """The table of all frameworks."""
     main = scenarios["frameworks"]
     yield from head(main)
-    columns = [c for c in COLUMNS if any(figures(scenarios, c, peer) for peer in peers(main))]
-    yield f"| | {' | '.join(heading for heading, *_ in columns)} |"
-    yield "|---" * (len(columns) + 1) + "|"
-    for peer in peers(main):
-        cells = [cell(figures(scenarios, column, peer), column[4]) for column in columns]
-        yield f"| {peer} | {' | '.join(cells)} |"
+    yield from by_peer(scenarios, main, COLUMNS, {})
     for peer, why in main["absent"].items():
         yield from ("", f"Without {peer}: {why.splitlines()[0]}")
+
+
+def by_peer(
+    scenarios: Mapping[str, Any],
+    main: Mapping[str, Any],
+    columns: Sequence[Column],
+    notes: Mapping[str, str],
+) -> Iterator[str]:
+    """A line for each peer of a scenario, without columns that have no figure."""
+    known = [c for c in columns if any(figures(scenarios, c, peer) for peer in peers(main))]
+    yield f"| | {' | '.join(heading for heading, *_ in known)} |"
+    yield "|---" * (len(known) + 1) + "|"
+    for peer in peers(main):
+        cells = [cell(figures(scenarios, column, peer), column[4]) for column in known]
+        yield f"| {notes.get(peer, peer)} | {' | '.join(cells)} |"
 
 
 def trees(scenarios: Mapping[str, Any]) -> Iterator[str]:
@@ -158,7 +166,7 @@ def peers(scenario: Mapping[str, Any]) -> list[str]:
 
 def figures(
     scenarios: Mapping[str, Any],
-    column: tuple[str, str, tuple[Any, ...], str, str],
+    column: Column,
     peer: str,
 ) -> Sequence[float] | None:
     """[median, smallest, largest, rounds] of one cell; None where it was not measured."""

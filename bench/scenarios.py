@@ -102,8 +102,9 @@ SCENARIOS: Final = (
     ),
     Scenario(
         "frameworks",
-        "All frameworks, JSON: a model of no work, 16 and 784 floats, and one of 5 ms a batch and "
-        "0.2 ms a row, which no server can ask more than 2,807 times a second.",
+        "All frameworks, JSON: a model of no work, 16 and 784 floats, 16 with heads of their own, "
+        "and one of 5 ms a batch and 0.2 ms a row, which no server can ask more than 2,807 times a "
+        "second.",
         [Shape(("workload", "peer", "connections"), (*RATES, "cpu_us", "of_ideal"))],
         "--rounds 2 --seconds 1",
         11,
@@ -132,11 +133,12 @@ SCENARIOS: Final = (
     ),
     Scenario(
         "speed",
-        "16 floats in, 10 out, JSON: ringbatch in its settings, mosec, no batching.",
-        [Shape(("peer", "connections"), RATES)],
+        "16 floats in, 10 out, JSON: ringbatch in its settings, mosec, no batching; with one head, "
+        "and with a traceparent of its own in each request.",
+        [Shape(("peer", "connections", "heads"), RATES)],
         "--rounds 2 --seconds 2",
-        3,
-        7,
+        5,
+        11,
     ),
     Scenario(
         "v2",
@@ -297,6 +299,14 @@ SCENARIOS: Final = (
         "--keep policy frontends --grid-effort 1 --finalists 2 --rounds 2",
         22,
         85,
+    ),
+    Scenario(
+        "heads",
+        "A frontend's own CPU time: the same head again, and one of its own in each request.",
+        [],
+        "--repetitions 200",
+        0.3,
+        0.6,
     ),
     Scenario("reload", "A model loaded again twenty times under load.", [], "", 1, 1),
     Scenario(

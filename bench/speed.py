@@ -1,14 +1,17 @@
 """Requests per second and latency of one small model behind ringbatch and behind its peers.
 
 Measured between `wrk`, one thread, closed loop, and the answer on the same machine. Every server
-starts anew in every round, is checked, warmed up, and driven at each number of connections.
+starts anew in every round, is checked, warmed up, and driven at each number of connections: with
+one request over and over, and with a ``traceparent`` of its own in each, as behind a mesh or a
+gateway.
 """
 
 import argparse
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import answers
 import load
@@ -32,31 +35,61 @@ SILENT = "ringbatch-silent"
 TELLING = ("ringbatch", "ringbatch-logging", "ringbatch-timing")
 """Which say more of requests than that one."""
 MIN_TELLING = 0.97
+MIN_OF_SAME_HEADS = 0.85
+MIN_OF_MOSEC_WITH_OWN_HEADS = 1.6
 PLACEMENT = """\
 One connection: a server of one process is several times faster where the kernel puts it and wrk
 on one core than where each wake-up crosses to another. Compare these figures with care."""
-Runs = Mapping[str, Sequence[Mapping[int, load.WrkRun]]]
-"""Peer name, then round, then connections."""
+Runs = Mapping[str, Sequence[Mapping[Any, load.WrkRun]]]
+"""Peer name, then round, then load: its connections, or a `Load`."""
 
 
-def measure(peer: Peer, connections: Sequence[int], seconds: float) -> dict[int, load.WrkRun]:
-    """Start one server, check and warm it, and drive it at each number of connections."""
+class Load(NamedTuple):
+    """What a server is driven with.
+
+    Attributes:
+        connections: so many.
+        own_heads: as of `load.Post`.
+    """
+
+    connections: int
+    own_heads: bool = False
+
+    def __str__(self) -> str:
+        """As tables have it."""
+        return f"{self.connections}{', own heads,' if self.own_heads else ''}"
+
+    @property
+    def heads(self) -> str:
+        """As results have it."""
+        return "own" if self.own_heads else "same"
+
+
+def loads(connections: Sequence[int]) -> list[Load]:
+    """Return the loads of these numbers of connections."""
+    own = [Load(count, own_heads=True) for count in connections if count > 1]
+    return [*map(Load, connections), *own]
+
+
+def measure(peer: Peer, driven: Sequence[Load], seconds: float) -> dict[Load, load.WrkRun]:
+    """Start one server, check and warm it, and drive it with each load."""
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
         Server(peer.command(Path(folder))) as server,
     ):
         answers.check_crowd(server.port, peer.path)
         post = answers.matmul16_post(0, peer.path)
-        load.wrk(server.url, post, max(connections), 1)
+        load.wrk(server.url, post, max(each.connections for each in driven), 1)
         found = {}
-        for count in connections:
+        for each in driven:
             answers.check_one(server.port, peer.path)
-            found[count] = load.wrk(server.url, post, count, seconds)
+            asked = replace(post, own_heads=each.own_heads)
+            found[each] = load.wrk(server.url, asked, each.connections, seconds)
             server.require_alive()
         return found
 
 
-def rate_table(runs: Runs, connections: Sequence[int]) -> str:
+def rate_table(runs: Runs, connections: Sequence[object]) -> str:
     """Return the table of requests per second: median and spread."""
     return table(
         ["req/s, median (min..max)", *(f"{count} conns" for count in connections)],
@@ -67,10 +100,10 @@ def rate_table(runs: Runs, connections: Sequence[int]) -> str:
     )
 
 
-def latency_table(runs: Runs, connections: Sequence[int]) -> str:
+def latency_table(runs: Runs, connections: Sequence[object]) -> str:
     """Return the table of latencies: each percentile the median of the rounds."""
 
-    def cell(found: Sequence[Mapping[int, load.WrkRun]], count: int) -> str:
+    def cell(found: Sequence[Mapping[Any, load.WrkRun]], count: object) -> str:
         keys = ("p50_ms", "p99_ms", "p999_ms", "max_ms")
         return " / ".join(number(spread(_field(found, count, key)).median) for key in keys)
 
@@ -80,7 +113,7 @@ def latency_table(runs: Runs, connections: Sequence[int]) -> str:
     )
 
 
-def ratio_table(runs: Runs, connections: Sequence[int], base: str) -> str:
+def ratio_table(runs: Runs, connections: Sequence[object], base: str) -> str:
     """Return the table of requests per second and p50 relative to `base`, round by round."""
     header = [f"relative to {base}", *(f"req/s at {count}" for count in connections)]
     header += [f"p50 at {count}" for count in connections]
@@ -96,33 +129,41 @@ def ratio_table(runs: Runs, connections: Sequence[int], base: str) -> str:
     return table(header, rows)
 
 
-def hold_to_limits(report: Report, runs: Runs, connections: Sequence[int]) -> None:
+def hold_to_limits(report: Report, runs: Runs, driven: Sequence[Load]) -> None:
     """Compare ringbatch with what it promises against whichever of the peers have run."""
     for name in TELLING if SILENT in runs else ():
-        for count in connections if name in runs else ():
-            silent, telling = (
-                _field(runs[each], count, "requests_per_s") for each in (SILENT, name)
-            )
+        for each in driven if name in runs else ():
+            silent, telling = (_field(runs[one], each, "requests_per_s") for one in (SILENT, name))
             found = ratios(telling, silent).median
-            report.limit(f"req/s of {name} at {count} connections", found, at_least=MIN_TELLING)
+            report.limit(f"req/s of {name} at {each} connections", found, at_least=MIN_TELLING)
     ours = runs.get("ringbatch")
     if ours is None:
         return
 
-    def ratio(other: str, count: int, key: str) -> float:
-        return ratios(_field(ours, count, key), _field(runs[other], count, key)).median
+    def ratio(other: str, each: Load, key: str) -> float:
+        return ratios(_field(ours, each, key), _field(runs[other], each, key)).median
 
-    for count in connections:
+    for each in driven:
         for mosec in MOSECS:
-            if mosec in runs and count > 1:
-                found = ratio(mosec, count, "requests_per_s")
-                report.limit(f"req/s against {mosec} at {count} connections", found, at_least=1.5)
-            if mosec in runs and count == 1:
-                found = ratio(mosec, count, "p50_ms")
+            if mosec in runs and each.connections > 1:
+                found = ratio(mosec, each, "requests_per_s")
+                least = MIN_OF_MOSEC_WITH_OWN_HEADS if each.own_heads else 1.5
+                report.limit(f"req/s against {mosec} at {each} connections", found, at_least=least)
+            if mosec in runs and each.connections == 1:
+                found = ratio(mosec, each, "p50_ms")
                 report.limit(f"p50 against {mosec} at 1 connection", found, at_most=0.2)
-        if "in-place" in runs and count > 1:
-            found = ratio("in-place", count, "requests_per_s")
-            report.limit(f"req/s against in-place at {count} connections", found, at_least=0.75)
+        if "in-place" in runs and each.connections > 1:
+            found = ratio("in-place", each, "requests_per_s")
+            report.limit(f"req/s against in-place at {each} connections", found, at_least=0.75)
+        if each.own_heads:
+            own, same = (
+                _field(ours, one, "requests_per_s") for one in (each, Load(each.connections))
+            )
+            report.limit(
+                f"req/s at {each} connections against the same head",
+                ratios(own, same).median,
+                at_least=MIN_OF_SAME_HEADS,
+            )
 
 
 def main() -> int:
@@ -143,25 +184,27 @@ def main() -> int:
     report.peer_versions(peer.environment for peer in chosen)
     report.put("notes", {peer.name: peer.note for peer in chosen})
 
-    def run(turn: int, name: str) -> dict[int, load.WrkRun]:
-        found = measure(PEERS[name], options.connections, options.seconds)
-        for one in found.values():
-            report.run(round=turn, peer=name, result=asdict(one))
+    driven = loads(options.connections)
+
+    def run(turn: int, name: str) -> dict[Load, load.WrkRun]:
+        found = measure(PEERS[name], driven, options.seconds)
+        for each, one in found.items():
+            report.run(round=turn, peer=name, heads=each.heads, result=asdict(one))
         return found
 
     runs = run_entries(report, names, options.rounds, run)
-    report.say(rate_table(runs, options.connections))
-    report.say(latency_table(runs, options.connections))
+    report.say(rate_table(runs, driven))
+    report.say(latency_table(runs, driven))
     for base in (*MOSECS, "in-place", "in-place-2", SILENT):
         if base in runs and len(runs) > 1:
-            report.say(ratio_table(runs, options.connections, base))
+            report.say(ratio_table(runs, driven, base))
     if 1 in options.connections:
         report.say(PLACEMENT)
-    hold_to_limits(report, runs, options.connections)
+    hold_to_limits(report, runs, driven)
     return report.finish()
 
 
-def _field(rounds: Sequence[Mapping[int, load.WrkRun]], count: int, key: str) -> list[float]:
+def _field(rounds: Sequence[Mapping[Any, load.WrkRun]], count: object, key: str) -> list[float]:
     return [getattr(found[count], key) for found in rounds]
 
 

@@ -155,6 +155,14 @@ def test_wrk_script_quotes_brackets() -> None:
     assert "io.open([=[/e]]]=]" in script
 
 
+def test_wrk_builds_requests_with_heads_of_their_own_before_it_sends_any() -> None:
+    posts = [dataclasses.replace(POST, own_heads=own) for own in (False, True)]
+    same, own = (load.wrk_script(post, Path("/e")) for post in posts)
+    assert "traceparent" not in same
+    assert 'wrk.headers["traceparent"] = string.format("00-%032x-%016x-01"' in own
+    assert "function request()" in own
+
+
 def test_wrk_is_given_the_body_byte_for_byte(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

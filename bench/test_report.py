@@ -119,11 +119,14 @@ def test_the_json_is_read_back_as_it_was() -> None:
 
 
 def test_the_table_of_speed_says_what_each_peer_is() -> None:
-    runs = [{"peer": "us", "result": {"connections": c, **RUN}} for c in (1, 32, 128)]
+    runs = [
+        {"peer": "us", "heads": heads, "result": {"connections": count, **RUN}}
+        for count, heads in ((1, "same"), (32, "same"), (32, "own"), (128, "same"))
+    ]
     shape = next(scenario for scenario in SCENARIOS if scenario.name == "speed")
     record = RECORD | {"runs": runs, "notes": {"us": "one frontend"}}
     text = with_tables(README, report_of(speed=summarize(shape, OUTCOME, record)))
-    assert "| us: one frontend | 2 ms | 4,000 | 4,000 | 4,000 |" in text
+    assert "| us: one frontend | 2 ms | 4,000 | 4,000 | 4,000 | 4,000 |" in text
     assert "old" in text
     assert text.count("unmeasured") == 1
 

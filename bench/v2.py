@@ -7,7 +7,7 @@ starts anew in every round, is checked, warmed up, and driven at each number of 
 import argparse
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import load
@@ -50,6 +50,7 @@ class Workload:
         entries: in the order in which they run within a round.
         limits: by (entry, connections), how many times its rate that of `ringbatch` has to be.
         best_per_s: the highest rate that any server can reach, where that is known.
+        own_heads: as of `load.Post`.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Workload:
     entries: Sequence[Entry]
     limits: Mapping[tuple[str, int], float]
     best_per_s: float | None = None
+    own_heads: bool = False
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ def measure(workload: Workload, entry: Entry, seconds: float) -> dict[int, Found
         Server(entry.command(Path(folder))) as server,
     ):
         tensors.check_crowd(server.port, subject, form)
-        post = tensors.post(subject, form, 0)
+        post = replace(tensors.post(subject, form, 0), own_heads=workload.own_heads)
         load.wrk(server.url, post, max(workload.connections), 1)
         found = {}
         for count in workload.connections:

@@ -65,6 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     engine_arguments.add_flags(subject, "the only one; with --url, for --protocol client")
     add_request(subject)
     subject.add_argument(
+        "--own-heads",
+        action="store_true",
+        help="give each request a traceparent of its own, as behind a mesh or a gateway "
+        "(default: all heads are the same)",
+    )
+    subject.add_argument(
         "--check",
         action="store_true",
         help="compare every answer with the first one to its request",
@@ -234,6 +240,7 @@ def main(arguments: argparse.Namespace) -> int:
         request=arguments.request,
         protocol=arguments.protocol and Protocol(arguments.protocol),
         headers=arguments.header,
+        own_heads=arguments.own_heads,
         slo_ms=arguments.slo_ms or (_LOADGEN_SLO_MS if arguments.loadgen else _SLO_MS),
         rates=arguments.rates,
         arrivals=Kind.REPLAY if trace else Kind(arguments.arrivals),

@@ -14,10 +14,11 @@ import pytest
 
 from ringbatch.bench.load import http2
 from ringbatch.bench.load.answers import BadAnswer, Reference
-from ringbatch.bench.load.exchange import Requests
+from ringbatch.bench.load.exchange import Requests, Traces
 from ringbatch.bench.load.grpc_call import METHOD, GrpcCall, call_head, prefixed
 from ringbatch.bench.load.infer_message import infer_request, outputs_of, tensors_of
 from ringbatch.bench.load.outcome import GRPC, WRONG
+from ringbatch.frontend.codec.request_ids import sound_trace
 from ringbatch.frontend.grpc.messages import inference
 
 OUTPUT = {"name": "y", "datatype": "FP32", "shape": [1, 2], "data": [1.5, -2.0]}
@@ -122,6 +123,19 @@ def test_a_call_is_one_that_a_server_of_grpc_understands() -> None:
         peer.answer(b"", more=[("x-request-id", str(which))])
         assert peer.send() == 200
     assert [stream for stream, _ in peer.requests] == [1, 3]
+
+
+def test_each_call_may_have_a_trace_of_its_own() -> None:
+    head = call_head("host:1", [("X-Key", "secret")])
+    peer = Peer(GrpcCall(Requests([prefixed(b"")], (), head), Traces(7)))
+    for _ in range(2):
+        peer.ask()
+        peer.answer(b"")
+        assert peer.send() == 200
+    traces = [fields["traceparent"].encode() for _, fields in peer.requests]
+    assert len({*traces}) == 2
+    assert all(sound_trace(trace) for trace in traces)
+    assert all(fields["x-key"] == "secret" for _, fields in peer.requests)
 
 
 def test_a_host_that_is_given_is_the_one_that_a_call_is_for() -> None:

@@ -7,7 +7,10 @@ from hypothesis import strategies as st
 
 from ringbatch.bench.load.answers import BadAnswer, Reference, post, read_head
 from ringbatch.bench.load.arrivals import Arrivals, Kind, recorded
+from ringbatch.bench.load.exchange import Requests, Traces
+from ringbatch.bench.load.http1 import Http1
 from ringbatch.bench.load.outcome import WRONG, Outcome, together
+from ringbatch.frontend.codec.request_ids import sound_trace
 
 ANSWER = b'HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{"predictions": [1]}'
 SECOND = 1_000_000_000
@@ -168,3 +171,14 @@ def test_windows_are_medians_of_parts_of_the_run() -> None:
     due = [n * SECOND // 100 for n in range(100)]
     found = outcome(due, [1_000_000] * 50 + [2_000_000] * 50, [200] * 100)
     assert found.windows(4) == [1.0, 1.0, 2.0, 2.0]
+
+
+def test_each_request_may_have_a_trace_of_its_own() -> None:
+    message = post("x", "/p", b"question")
+    side = Http1(Requests([message]), Traces(7))
+    asked = [side.ask(0) for _ in range(2)]
+    lines = [set(one.split(b"\r\n")) - set(message.split(b"\r\n")) for one in asked]
+    traces = [line.removeprefix(b"traceparent: ") for (line,) in lines]
+    assert all(map(sound_trace, traces))
+    assert len({*traces}) == 2
+    assert all(one.endswith(b"\r\n\r\nquestion") for one in asked)

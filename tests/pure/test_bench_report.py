@@ -404,6 +404,9 @@ def test_other_hosts_and_requests_are_unlike() -> None:
     assert unlike(one, asked_of_one)[0].startswith("engines differs: one for each round and one")
     asked = replace(one, settings={**one.settings, "protocol": "grpc"})
     assert unlike(one, asked) == ["protocol differs: v1 and grpc"]
+    same, own = (replace(one, settings={**one.settings, "heads": h}) for h in ("same", "own"))
+    assert unlike(one, same) == []
+    assert unlike(one, own) == ["heads differs: same and own"]
 
 
 # LoadGen

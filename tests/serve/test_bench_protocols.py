@@ -73,6 +73,15 @@ def test_every_answer_is_compared_with_the_right_one(
         assert set(fleet.run(Arrivals(Kind.CLOSED, 0.2), 2, 30).counts()) == {WRONG}
 
 
+@pytest.mark.parametrize("protocol", only({"V1": Protocol.V1, "GRPC": Protocol.GRPC}, "GRPC"))
+def test_requests_with_heads_of_their_own_are_answered_alike(
+    subject: Callable[[Protocol], Subject], protocol: Protocol
+) -> None:
+    found = replace(subject(protocol), own_heads=True)
+    with found.fleet(2, check=True) as fleet:
+        assert set(fleet.run(Arrivals(Kind.CLOSED, 0.3), 5, 30).counts()) == {200}
+
+
 @pytest.mark.parametrize(
     ("protocol", "status"), [(Protocol.GRPC, GRPC + 3), (Protocol.CLIENT, 400)]
 )

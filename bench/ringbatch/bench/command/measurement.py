@@ -140,6 +140,7 @@ def _told(subject: Subject, settings: Settings) -> dict[str, Any]:
     """What of the settings a reader has to know."""
     return {
         "path": subject.path,
+        "heads": "own" if subject.own_heads else "same",
         "protocol": str(subject.protocol),
         "requests": "made up from the signature" if subject.made_up else "from a file",
         "request_bytes": max(map(len, subject.bodies)),

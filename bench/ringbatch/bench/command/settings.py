@@ -53,6 +53,7 @@ class Settings:
         request: file of the request; None where requests are made up.
         protocol: None for what the request is, else v1.
         headers: of each request.
+        own_heads: whether each has a ``traceparent`` of its own beside these.
         slo_ms: within which an answer is good.
         rates: that are looked at; none for shares of the knee.
         arrivals: how requests come.
@@ -81,6 +82,7 @@ class Settings:
     request: Path | None = None
     protocol: Protocol | None = None
     headers: Sequence[tuple[str, str]] = ()
+    own_heads: bool = False
     slo_ms: float = 20.0
     rates: Sequence[float] = ()
     arrivals: Kind = Kind.POISSON

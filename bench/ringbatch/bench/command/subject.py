@@ -45,6 +45,7 @@ class Subject:
         headers: of each request.
         answers: the bodies of their answers.
         made_up: whether the requests are.
+        own_heads: whether each has a ``traceparent`` of its own.
     """
 
     served: Served
@@ -55,6 +56,7 @@ class Subject:
     headers: Sequence[tuple[str, str]]
     answers: Sequence[bytes]
     made_up: bool
+    own_heads: bool = False
 
     @property
     def where(self) -> str:
@@ -98,13 +100,13 @@ class Subject:
         if self.protocol is Protocol.GRPC:
             assert served.grpc is not None
             at = reached(served.grpc)
-            target = Target(at.host, at.port, Wire.GRPC)
+            target = Target(at.host, at.port, Wire.GRPC, own_heads=self.own_heads)
             calls = [prefixed(infer_request(self.model, body)) for body in self.bodies]
             metadata = [header for header in self.headers if header != _JSON]
             return target, calls, call_head(served.grpc.authority, metadata)
         at, host = reached(served.address), served.address.authority
         posts = [post(host, self.path, body, self.headers) for body in self.bodies]
-        return Target(at.host, at.port), posts, b""
+        return Target(at.host, at.port, own_heads=self.own_heads), posts, b""
 
     def settle(self) -> None:
         """Wait until a lone request is answered: what was given up may still run.
@@ -149,13 +151,16 @@ def find(served: Served, settings: Settings) -> Subject:
     else:
         protocol, body = _given(settings)
         bodies = [body]
+    if settings.own_heads and protocol is Protocol.CLIENT:
+        raise CannotMeasure("--own-heads: a Client sends no heads; ask over v1, v2 or grpc")
     _expect_reachable(served, protocol)
     v1 = protocol is Protocol.V1
     name = quote(model, safe="")
     path = f"/v1/models/{name}:predict" if v1 else f"/v2/models/{name}/infer"
     answers = [_answer(address, path, body, headers, settings) for body in bodies]
     made_up = settings.request is None
-    return Subject(served, model, protocol, path, bodies, headers, answers, made_up)
+    own = settings.own_heads
+    return Subject(served, model, protocol, path, bodies, headers, answers, made_up, own)
 
 
 def _expect_reachable(served: Served, protocol: Protocol) -> None:

@@ -22,6 +22,23 @@ class Requests:
     call_head: bytes = b""
 
 
+class Traces:
+    """Values of ``traceparent`` (W3C Trace Context) of which no two are the same.
+
+    Args:
+        seed: of 64 bits; no two generators have the same.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._count = 0
+
+    def make(self) -> bytes:
+        """Return the next value, 55 characters."""
+        self._count += 1
+        return b"00-%016x%016x-%016x-00" % (self._seed, self._count, self._count)
+
+
 class Exchange(Protocol):
     """One side of a connection, on which one request at a time is under way.
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from ringbatch.bench.load import http2
 from ringbatch.bench.load.answers import BadAnswer
-from ringbatch.bench.load.exchange import Requests
+from ringbatch.bench.load.exchange import Requests, Traces
 from ringbatch.bench.load.http2 import Frame, Kind
 from ringbatch.bench.load.infer_message import outputs_of
 from ringbatch.bench.load.outcome import GRPC, WRONG
@@ -21,6 +21,8 @@ _REPLENISH: Final = 2**30
 """Bytes that have come, after which the peer is told that it may send as many again."""
 _KNOWN_MAX: Final = 256
 _IDLE: Final = -1
+_TRACE: Final = b"\0\x0btraceparent\x37"
+"""A field of HPACK up to its value, which has 55 characters (RFC 7541, section 6.2.2)."""
 
 
 def call_head(authority: str, metadata: Sequence[tuple[str, str]]) -> bytes:
@@ -55,15 +57,16 @@ class GrpcCall:
 
     Args:
         requests: what is sent.
+        traces: makes the trace of each call; None if they have none.
     """
 
-    def __init__(self, requests: Requests) -> None:
+    def __init__(self, requests: Requests, traces: Traces | None = None) -> None:
         # Only who asks over gRPC needs it.
         from hpack import Decoder
 
         self.reply = b""
         self.closes = False
-        self._requests = requests
+        self._requests, self._traces = requests, traces
         self._decoder = Decoder()
         self._decoder.header_table_size = self._decoder.max_allowed_table_size = 0
         self._statuses: dict[bytes, int | None] = {}
@@ -98,6 +101,9 @@ class GrpcCall:
         self._windows = self._windows[0], self._stream_window
         self._rest = self._requests.messages[which]
         head = self._requests.call_head
+        if self._traces is not None:
+            # A literal that enters no table, as grpcio writes it.
+            head += _TRACE + self._traces.make()
         return http2.frame(Kind.HEADERS, http2.END_HEADERS, self._stream, head) + self._more()
 
     def take(self, data: bytes) -> int | None:

@@ -1,7 +1,7 @@
 """HTTP/1.1 on a connection of a generator. Pure."""
 
 from ringbatch.bench.load.answers import BadAnswer, read_head
-from ringbatch.bench.load.exchange import Requests
+from ringbatch.bench.load.exchange import Requests, Traces
 from ringbatch.bench.load.outcome import WRONG
 
 _IDLE = -1
@@ -12,14 +12,16 @@ class Http1:
 
     Args:
         requests: what is sent.
+        traces: makes the trace of each request; None if they have none.
     """
 
     __slots__ = (
         *("_body", "_data", "_messages", "_references", "_size", "_which", "_whole"),
-        *("closes", "reply"),
+        *("_traces", "closes", "reply"),
     )
 
-    def __init__(self, requests: Requests) -> None:
+    def __init__(self, requests: Requests, traces: Traces | None = None) -> None:
+        self._traces = traces
         self.reply = b""
         self.closes = False
         self._messages, self._references = requests.messages, requests.references
@@ -40,7 +42,11 @@ class Http1:
     def ask(self, which: int) -> bytes:
         """The request."""
         self._which = which
-        return self._messages[which]
+        message = self._messages[which]
+        if self._traces is None:
+            return message
+        line, rest = message.split(b"\r\n", 1)
+        return b"%b\r\ntraceparent: %b\r\n%b" % (line, self._traces.make(), rest)
 
     def take(self, data: bytes) -> int | None:
         """What has come; the status where the answer is whole.

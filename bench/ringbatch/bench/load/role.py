@@ -8,6 +8,7 @@ import ctypes
 import gc
 import os
 import resource
+import secrets
 import select
 import struct
 import sys
@@ -21,7 +22,7 @@ import orjson
 
 from ringbatch.bench.load.answers import Reference
 from ringbatch.bench.load.arrivals import Arrivals, Kind
-from ringbatch.bench.load.exchange import Requests
+from ringbatch.bench.load.exchange import Requests, Traces
 from ringbatch.bench.load.generator import Generator
 from ringbatch.bench.load.grpc_call import GrpcCall
 from ringbatch.bench.load.http1 import Http1
@@ -107,9 +108,10 @@ def run(order: Order) -> Outcome:
     gc.freeze()
     gc.disable()
     side = GrpcCall if order.target.wire is Wire.GRPC else Http1
+    traces = traces_of(order.target)
     generator = Generator(
         (order.target.host, order.target.port),
-        lambda: side(requests),
+        lambda: side(requests, traces),
         len(requests.messages),
         due,
         first=order.first,
@@ -135,6 +137,11 @@ def run(order: Order) -> Outcome:
     epoll.close()
     gc.enable()
     return outcome
+
+
+def traces_of(target: Target) -> Traces | None:
+    """Make the traces of this process; None if requests have none."""
+    return Traces(secrets.randbits(64)) if target.own_heads else None
 
 
 def _sleep(epoll: select.epoll, generator: Generator, limit_ns: int) -> None:

@@ -24,6 +24,7 @@ class Target:
         wire: how they reach it.
         engine: its name, or the process id of its supervisor, for a Client; None for the only one.
         model: that a Client asks.
+        own_heads: whether each request has a ``traceparent`` of its own.
     """
 
     host: str
@@ -31,6 +32,7 @@ class Target:
     wire: Wire = Wire.HTTP1
     engine: str | int | None = None
     model: str = ""
+    own_heads: bool = False
 
     def as_object(self) -> dict[str, Any]:
         """For JSON."""

@@ -11,7 +11,7 @@ from ringbatch.bench.load.connections import Connections
 from ringbatch.bench.load.grpc_call import GrpcCall
 from ringbatch.bench.load.http1 import Http1
 from ringbatch.bench.load.outcome import BROKEN
-from ringbatch.bench.load.role import connections_allowed, follow
+from ringbatch.bench.load.role import connections_allowed, follow, traces_of
 from ringbatch.bench.load.target import Wire
 from ringbatch.bench.loadgen import driver
 from ringbatch.bench.loadgen.handover import Handover
@@ -58,9 +58,10 @@ class _Sender:
         self._unsent: deque[tuple[int, int, int]] = deque()
         """Ids, samples, and when LoadGen issued them."""
         side = GrpcCall if order.target.wire is Wire.GRPC else Http1
+        traces = traces_of(order.target)
         self._connections = Connections(
             (order.target.host, order.target.port),
-            lambda: side(order.requests),
+            lambda: side(order.requests, traces),
             limit=min(order.connections, connections_allowed()),
             poll=epoll,
             clock_ns=time.monotonic_ns,

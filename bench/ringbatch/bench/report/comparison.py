@@ -23,6 +23,8 @@ _MACHINE: Final = {
 _SETTINGS: Final = (
     *("path", "protocol", "request_bytes", "connections", "arrivals", "generators", "engines"),
 )
+_HEADS: Final = "heads"
+"""Another of them; results of before they could differ have none, and were of the same heads."""
 _HEADING: Final = ("", "earlier", "later", "cost of it", "interval", "")
 
 
@@ -63,6 +65,9 @@ def unlike(earlier: Result, later: Result) -> list[str]:
         for key in _SETTINGS
         if earlier.settings.get(key) != later.settings.get(key)
     ]
+    heads = [one.settings.get(_HEADS, "same") for one in (earlier, later)]
+    if heads[0] != heads[1]:
+        found.append(f"{_HEADS} differs: {heads[0]} and {heads[1]}")
     return found + _unlike_judges(earlier.loadgen, later.loadgen)
 
 

@@ -67,12 +67,14 @@ def method(result: Result) -> str:
     told = result.settings
     compared = "compared with the first one" if told["answers_compared"] else "held to status 200"
     way = _WAYS.get(told["protocol"]) or f"to {told['path']}"
+    # Results of before heads could differ say nothing of them.
+    heads = ", a traceparent of its own in each" if told.get("heads") == "own" else ""
     return (
         f"{result.started_utc}. Requests {way}, {told['requests']}, of up to "
-        f"{told['request_bytes']:,} bytes; {told['arrivals']} arrivals, times from the instant at "
-        f"which each was due; {told['rounds']} interleaved rounds of {told['seconds']:g} s or "
-        f"longer, engines: {told['engines']}; answers {compared}. Runs in which the p99 of the "
-        f"generator's own lag was above {told['lag_max_ms']:g} ms are void. Percentiles are told "
+        f"{told['request_bytes']:,} bytes{heads}; {told['arrivals']} arrivals, times from the "
+        f"instant at which each was due; {told['rounds']} interleaved rounds of "
+        f"{told['seconds']:g} s or longer, engines: {told['engines']}; answers {compared}. Runs in "
+        f"which the p99 of the generator's own lag was above {told['lag_max_ms']:g} ms are void. Percentiles are told "
         "where there are samples enough."
     )
 
