@@ -74,8 +74,8 @@ def method(result: Result) -> str:
         f"{told['request_bytes']:,} bytes{heads}; {told['arrivals']} arrivals, times from the "
         f"instant at which each was due; {told['rounds']} interleaved rounds of "
         f"{told['seconds']:g} s or longer, engines: {told['engines']}; answers {compared}. Runs in "
-        f"which the p99 of the generator's own lag was above {told['lag_max_ms']:g} ms are void. Percentiles are told "
-        "where there are samples enough."
+        f"which the p99 of the generator's own lag was above {told['lag_max_ms']:g} ms are void. "
+        "Percentiles are told where there are samples enough."
     )
 
 
