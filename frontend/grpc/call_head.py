@@ -26,7 +26,7 @@ from ringbatch.frontend.grpc.status import (
 )
 from ringbatch.frontend.http2.connection import LIST_BYTES
 from ringbatch.frontend.http2.header_memory import Varying
-from ringbatch.frontend.http2.header_rules import Request
+from ringbatch.frontend.http2.header_rules import Request, expect_sound_value
 from ringbatch.frontend.load.report import ASK_HEADER as LOAD_HEADER
 from ringbatch.frontend.load.report import Form, form_of
 from ringbatch.frontend.security.api_keys import ApiKeys
@@ -178,13 +178,23 @@ def with_values(
         head: without these.
         values: of metadata, by name.
         fields: all metadata of the call.
+
+    Raises:
+        StreamFault: no field may have such a value.
     """
-    timeout, request_id, trace = values.get(_TIMEOUT), values.get(_ID), values.get(_TRACE)
+    timeout = values.get(_TIMEOUT)
     method, refusal, timeout_ns = head.method, head.refusal, 0
     if timeout is not None:
         timeout_ns = _timeout_ns(timeout)
-        if timeout_ns < 0 and refusal is None:
-            method, refusal = None, GrpcStatus(INTERNAL, "grpc-timeout is no time")
+        if timeout_ns < 0:
+            expect_sound_value(timeout)
+            if refusal is None:
+                method, refusal = None, GrpcStatus(INTERNAL, "grpc-timeout is no time")
+    request_id, trace = values.get(_ID, b""), values.get(_TRACE, b"")
+    if request_id and not (request_id := taken(found := request_id)):
+        expect_sound_value(found)
+    if trace and not (trace := sound_trace(found := trace)):
+        expect_sound_value(found)
     return new_tuple(
         CallHead,
         (
@@ -192,8 +202,8 @@ def with_values(
             # A client that waits no more is told so when its request is there.
             timeout_ns,
             head.coding,
-            b"" if request_id is None else taken(request_id),
-            b"" if trace is None else sound_trace(trace),
+            request_id,
+            trace,
             head.asks,
             head.load,
             head.authorization,

@@ -21,7 +21,6 @@ from ringbatch.frontend.http2.header_rules import (
     Fields,
     Request,
     expect_sound,
-    expect_sound_value,
     request_of,
     size_of,
 )
@@ -49,10 +48,10 @@ class Varying(NamedTuple, Generic[H]):
     Attributes:
         kept: names of the fields by which a head is remembered, pseudo-headers included: all that
             decide how a request is served, and those that clients repeat.
-        read: names of other fields, whose values `made` takes.
+        read: names of other fields, whose values `made` takes and checks.
         unique: those of `read` that are mostly other ones in each request.
         made: makes the head of a request out of that of its kept fields, the values of `read`, and
-            all its fields but pseudo-headers.
+            all its fields but pseudo-headers; raises `StreamFault` if no field may have a value.
     """
 
     kept: frozenset[bytes]
@@ -80,11 +79,13 @@ class _Beginning(NamedTuple, Generic[H]):
 
     Attributes:
         fields: these.
-        list_bytes: of these.
+        others: those of them that are no pseudo-headers.
+        list_bytes: what `fields` count.
         known: what was made of them.
     """
 
     fields: Fields
+    others: Fields
     list_bytes: int
     known: _Known[H]
 
@@ -220,13 +221,15 @@ class HeaderMemory(Generic[H]):
             head = self._read(request._replace(fields=repeated))
             known = _Known(head, request.content_length, pseudo_headers)
             self._heads.put(key, known, size_of(key))
-        return _made(known, values, fields, varying)
+        return _made(known, values, fields[known.pseudo_headers :], varying)
 
     def _begin(self, indices: bytes, fields: Fields) -> None:
         """Remember how a block begins, if the fields of its indices are all that are kept."""
         known = self._heads.get(tuple(fields))
         if known is not None:
-            self._beginnings.put(indices, _Beginning(fields, size_of(fields), known), len(indices))
+            others = fields[known.pseudo_headers :]
+            begun = _Beginning(fields, others, size_of(fields), known)
+            self._beginnings.put(indices, begun, len(indices))
 
     def _continued(
         self, rest: bytes, begun: _Beginning[H], varying: Varying[H]
@@ -234,11 +237,11 @@ class HeaderMemory(Generic[H]):
         """Read a block that goes on behind a beginning; as `_read_anew`."""
         own = self.fields(rest, begun.list_bytes)
         list_bytes = self._decoder.list_bytes
-        fields = begun.fields + own
         values = _values(own, varying) if list_bytes <= FREE_LIST_BYTES else None
         if values is None:
-            return self._read_anew(fields, list_bytes, len(rest) + len(begun.fields))
-        return _made(begun.known, values, fields, varying)
+            size = len(begun.fields) + len(rest)
+            return self._read_anew(begun.fields + own, list_bytes, size)
+        return _made(begun.known, values, begun.others + own, varying)
 
 
 def _values(fields: Fields, varying: Varying[H]) -> dict[bytes, bytes] | None:
@@ -252,7 +255,6 @@ def _values(fields: Fields, varying: Varying[H]) -> dict[bytes, bytes] | None:
         if name in varying.read:
             if name in values:
                 return None
-            expect_sound_value(value)
             values[name] = value
         elif name in varying.kept:
             return None
@@ -262,8 +264,8 @@ def _values(fields: Fields, varying: Varying[H]) -> dict[bytes, bytes] | None:
 
 
 def _made(
-    known: _Known[H], values: Mapping[bytes, bytes], fields: Fields, varying: Varying[H]
+    known: _Known[H], values: Mapping[bytes, bytes], others: Fields, varying: Varying[H]
 ) -> tuple[tuple[H, int], bool]:
     """Return as `HeaderMemory.request`, and whether the block is likely not to come again."""
-    head = varying.made(known.head, values, fields[known.pseudo_headers :])
+    head = varying.made(known.head, values, others)
     return (head, known.content_length), not varying.unique.isdisjoint(values)
