@@ -54,6 +54,7 @@ class ClientHarness:
     Attributes:
         segment: as its maker has it.
         rung: how often the collector was rung.
+        again: references that came once more, as their clients cancelled.
 
     Args:
         models: in the model table.
@@ -76,6 +77,7 @@ class ClientHarness:
         self._bells = [self.segment.lane_doorbell(lane) for lane in range(layout.lanes)]
         self._port = EnginePort(self.segment, 0, lambda lane: self._bells[lane].wake())
         self._taken: set[int] = set()
+        self.again: list[int] = []
         self._submissions = [
             Consumer(self.segment.words, layout.submission_ring(lane), layout.slots)
             for lane in range(layout.lanes)
@@ -107,6 +109,7 @@ class ClientHarness:
     def take(self) -> list[int]:
         """References to the requests submitted since the last call, each the first time."""
         submitted = [without_part(ref) for ring in self._submissions for ref in ring.take()]
+        self.again += [ref for ref in submitted if ref in self._taken]
         new = dict.fromkeys(ref for ref in submitted if ref not in self._taken)
         self._taken.update(new)
         return [*new]

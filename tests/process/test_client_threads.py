@@ -134,6 +134,20 @@ def test_a_cancelled_future_abandons_its_request(
     assert client._session.channel.slots.lane.in_flight == 0
 
 
+def test_the_collector_is_told_of_a_cancelled_future_at_once_though_no_worker_is_idle(
+    harness: ClientHarness, client: Client, wait_until: WaitUntil
+) -> None:
+    doorbell = harness.segment.collector_doorbell()
+    future = client.infer_async("same", numbers(1))
+    (ref,) = taken(harness, 1, wait_until)
+    doorbell.wait(0)
+    assert future.cancel()
+    assert harness.take() == []
+    assert harness.again == [ref]
+    assert doorbell.wait(0)
+    doorbell.close()
+
+
 def test_an_answered_request_is_kept_by_nothing(harness: ClientHarness, client: Client) -> None:
     """Neither the arrays given nor those answered wait for the garbage collector."""
     harness.serve()
