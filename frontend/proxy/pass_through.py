@@ -299,8 +299,10 @@ async def _body_of(scope: Scope, receive: Receive) -> AsyncIterator[bytes] | Non
         return _Once(_body(receive))
     if scope["http_version"] != "2" or b"content-length" in framed:
         return None
-    # Over HTTP/2 no field says that there is one.
+    # Over HTTP/2 no field says that there is one, and the first piece is empty if none has come.
     first = await receive()
+    while first.get("more_body") and not first.get("body"):
+        first = await receive()
     whole = first["type"] == "http.request" and not first.get("more_body")
     return None if whole and not first.get("body") else _Once(_body(receive, first))
 

@@ -134,3 +134,19 @@ async def test_a_body_is_not_begun_anew() -> None:
     assert await anext(aiter(aiter(body))) == b"a"
     with pytest.raises(ModelServerBroken, match="gave no answer: it closed the connection"):
         aiter(body)
+
+
+@pytest.mark.parametrize("body", [b"", b"ab"])
+def test_over_http_2_an_empty_piece_at_first_is_no_body(body: bytes) -> None:
+    """That is what comes where nothing of a body has come."""
+    pieces = [b"", body]
+
+    async def receive() -> Mapping[str, Any]:
+        piece = pieces.pop(0)
+        return {"type": "http.request", "body": piece, "more_body": bool(pieces)}
+
+    async def run() -> bytes | None:
+        found = await _body_of({"http_version": "2", "headers": []}, receive)
+        return None if found is None else b"".join([piece async for piece in found])
+
+    assert asyncio.run(run()) == (body or None)
