@@ -60,4 +60,5 @@ class Reports:
         """The workers that may have reported; None if a look at all costs no more."""
         if (len(self._holding) + len(self._expected)) * _LOOKS >= self._places:
             return None
-        return [*self._holding, *self._expected]
+        # To go through a set that was large once takes long, though it is empty now.
+        return [*self._holding, *self._expected] if self._expected else [*self._holding]
