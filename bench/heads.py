@@ -188,7 +188,7 @@ class Grpc:
             age_s=lambda: 3600.0,
             stopping=lambda: False,
             connections=set(),
-            unfinished={},
+            keyless={},
             incoming=bytearray(1 << 16),
         )
         request = inference("ModelInferRequest")(

@@ -76,7 +76,7 @@ class Harness:
             stopping=self.stopping.is_set,
             connections=set(),
             incoming=bytearray(IN_PLACE_BYTES),
-            unfinished={},
+            keyless={},
         )
         self.client = self.connect()
         self.port = EnginePort(self.segment, 0, lambda _lane: None)
@@ -84,6 +84,7 @@ class Harness:
             self.segment.words, self.segment.layout.submission_ring(0), SLOTS
         )
         self._words = self.segment.layout.model(0)
+        self._found: set[int] = set()
         self._batch = 0
         self.served(1)
 
@@ -115,10 +116,14 @@ class Harness:
         return found
 
     def submitted(self) -> list[Request]:
-        """What the engine finds now, but for what nobody wants."""
-        references = map(without_part, self._submitted.take())
-        found = [self.port.read(ref) for ref in references if self.port.wanted(ref)]
-        return [request for request in found if request is not None]
+        """What the engine finds now; what nobody wants by then it answers at once."""
+        words = dict.fromkeys(map(without_part, self._submitted.take()))
+        references = [ref for ref in words if ref not in self._found]
+        self._found.update(references)
+        read = [self.port.read(ref) for ref in references]
+        found = [request for request in read if request is not None]
+        self.publish(*(request for request in found if not self.port.wanted(request.ref)))
+        return [request for request in found if self.port.wanted(request.ref)]
 
     async def quiet(self) -> None:
         """Until every task has run as far as it can."""

@@ -31,8 +31,8 @@ _BEGUN_BYTES: Final = 1 << 10
 """Of a message; what stands before its tensor is mostly no longer."""
 _OPEN_BYTES: Final = 1 << 12
 """Of a message to a method that serves anybody: the name of a model, and little else."""
-MOST_UNFINISHED: Final = 1024
-"""Calls of such methods whose message has not come, in the process."""
+MOST_KEYLESS: Final = 1024
+"""Calls of such methods that wait for their clients, in the process."""
 _MORE_MESSAGES: Final = "a call of this method has one message"
 """UNIMPLEMENTED, as gRPC's table of status codes has it."""
 
@@ -103,15 +103,15 @@ class Owner(Protocol):
     """The connection of a call.
 
     Attributes:
-        unfinished: the calls of the process that came without a key and are not whole, the oldest
-            first.
+        keyless: the calls of the process to methods that serve anybody, whose message has not come
+            or whose answer waits for its client; those first that wait longest.
     """
 
     client: str
     core: Connection[CallHead]
     budget: BodyBudget
     max_request_bytes: int
-    unfinished: "dict[ServedCall, None]"
+    keyless: "dict[Stream[CallHead], ServedCall]"
 
     def infer(self, stream: Stream[CallHead], data: bytes, timeout_ns: int) -> None:
         """The message of a ModelInfer is there; the call is no more the caller's."""
@@ -335,20 +335,22 @@ class ServedCall:
             self._start(data)
 
     def _queue_up(self) -> None:
-        """Wait for the message of a call without a key; of too many, the one that waits longest
+        """Wait for the client of a call without a key; of too many, the one that waits longest
         ends."""
-        unfinished = self._owner.unfinished
-        unfinished[self] = None
-        if len(unfinished) > MOST_UNFINISHED:
-            # Who means well has sent its message by now.
-            oldest = next(iter(unfinished))
-            del unfinished[oldest]
-            oldest.crowd_out()
+        keyless = self._owner.keyless
+        keyless[self._stream] = self
+        if len(keyless) > MOST_KEYLESS:
+            # Whoever means well has sent its message, and taken its answer, by now.
+            keyless.pop(next(iter(keyless))).crowd_out()
 
     def crowd_out(self) -> None:
-        """Another's call: too many wait for their messages, and this one waits longest."""
-        text = f"{MOST_UNFINISHED} other calls wait for their messages, and this one waits longest"
-        self._end(GrpcStatus(RESOURCE_EXHAUSTED, text))
+        """Another's call: too many wait for their clients, and this one waits longest."""
+        if self._stream.trailers is None:
+            text = f"{MOST_KEYLESS} other calls wait for their messages, and this one waits longest"
+            self._end(GrpcStatus(RESOURCE_EXHAUSTED, text))
+        else:
+            self._owner.core.reset(self._stream)
+            self._owner.flush_soon()
 
     def _look_into(self, pieces: list[bytes]) -> list[bytes]:
         """See whether the tensor of a message can go to its slot as it comes; what has come and is
@@ -383,7 +385,7 @@ class ServedCall:
             raise InvalidRequest(_NO_END)
 
     def _start(self, data: bytes | None) -> None:
-        self._owner.unfinished.pop(self, None)
+        self._owner.keyless.pop(self._stream, None)
         self._task = self._loop.create_task(self._method.serve(data, self))  # type: ignore[arg-type]
         self._task.add_done_callback(self._served)
 
@@ -405,11 +407,13 @@ class ServedCall:
             core.end(stream, trailers(status, self.trailing))
         else:
             core.end(stream, trailers_alone(status or GrpcStatus(OK, ""), self.trailing))
+        if self._method.is_open and not stream.gone:
+            self._queue_up()
         self._owner.let_go(stream)
 
     def _close(self) -> None:
         self._reader.close()
-        self._owner.unfinished.pop(self, None)
+        self._owner.keyless.pop(self._stream, None)
         # Its memory is another's from here on.
         self._stream.sink = None
         if self._message is not None:

@@ -55,7 +55,8 @@ class GrpcSettings:
         stopping: whether the server is; connections may still come that were accepted before.
         connections: those that there are.
         incoming: what connections with large messages are read into.
-        unfinished: calls of methods that serve anybody, whose message has not come.
+        keyless: calls without a key that wait for their clients, as `ringbatch.frontend.grpc.calls`
+            has them.
     """
 
     inference: Inference
@@ -68,7 +69,7 @@ class GrpcSettings:
     stopping: Callable[[], bool]
     connections: "set[GrpcConnection]"
     incoming: bytearray
-    unfinished: dict[ServedCall, None]
+    keyless: dict[Stream[CallHead], ServedCall]
 
 
 class InferCall(Framing):
@@ -124,8 +125,8 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         "_start",
         "budget",
         "client",
+        "keyless",
         "max_request_bytes",
-        "unfinished",
     )
 
     def __init__(self, settings: GrpcSettings, loop: asyncio.AbstractEventLoop) -> None:
@@ -142,7 +143,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         self._make_id = recorder.ids.make
         self.budget = settings.budget
         self.max_request_bytes = settings.max_request_bytes
-        self.unfinished = settings.unfinished
+        self.keyless = settings.keyless
         self.client = ""
         self._in_place = False
         self._inferring: dict[int, InferCall] = {}
@@ -160,6 +161,10 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         """The transport's call: the connection is closed, by whomever."""
         self._settings.connections.discard(self)
         super().connection_lost(exc)
+        # Those whose answers were taken at last say nothing of it.
+        own = [stream for stream, call in self.keyless.items() if call.connection is self]
+        for stream in own:
+            del self.keyless[stream]
 
     def stop(self) -> None:
         """The server's call: no call goes on that only waits for its client."""

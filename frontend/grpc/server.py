@@ -128,7 +128,7 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
         stopping=stopping.is_set,
         connections=set(),
         incoming=bytearray(IN_PLACE_BYTES),
-        unfinished={},
+        keyless={},
     )
     most = connections_allowed(options.max_connections)
     connections = Connections(listener, most, settings, security)

@@ -12,6 +12,7 @@ from grpc_service_harness import Harness, on_loop, whole
 
 from ringbatch.frontend.grpc import calls, watches
 from ringbatch.frontend.grpc.messages import SCHEMA
+from ringbatch.frontend.http2.frames import CANCEL
 from ringbatch.frontend.http2.outgoing import MOST_STREAMS
 
 HEALTH = "/grpc.health.v1.Health"
@@ -135,14 +136,14 @@ def test_the_end_of_watches_takes_as_long_for_each_however_many_there_are(
 def test_of_calls_without_a_key_that_are_not_whole_the_oldest_goes(
     begin: Callable[[Client], Call], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "MOST_UNFINISHED", 3)
+    monkeypatch.setattr(calls, "MOST_KEYLESS", 3)
 
     async def test() -> None:
         harness = Harness()
         begun = [begin(client) for client in [harness.connect(), *2 * [harness.client]]]
         for call in begun:
             call.send_bytes(whole(0, 0, b"")[:2])
-        assert len(harness.settings.unfinished) == 3
+        assert len(harness.settings.keyless) == 3
         # A whole one finds its place, whoever waits.
         assert await harness.call(b"", path=LIVE).answer()
         begin(harness.client).send_bytes(b"\0")
@@ -155,7 +156,37 @@ def test_of_calls_without_a_key_that_are_not_whole_the_oldest_goes(
         assert len(begun[1].messages) == 1
         harness.client.connection.connection_lost(None)
         await harness.quiet()
-        assert harness.settings.unfinished == {}
+        assert harness.settings.keyless == {}
+
+    on_loop(test)
+
+
+def test_of_calls_without_a_key_whose_answers_wait_the_oldest_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calls, "MOST_KEYLESS", 3)
+
+    async def test() -> None:
+        harness = Harness()
+        deaf = harness.connect()
+        deaf.windows(0)
+        waiting = [deaf.call(LIVE, b"") for _ in range(5)]
+        await harness.quiet()
+        deaf.absorb()
+        assert [call.reset for call in waiting] == [CANCEL, CANCEL, None, None, None]
+        assert len(deaf.connection.core.streams) == len(harness.settings.keyless) == 3
+        # Who takes its answer never waits.
+        for _ in range(5):
+            assert await harness.call(b"", path=LIVE).answer()
+        deaf.windows(1 << 10)
+        assert [await call.ended() for call in waiting[2:]] == 3 * [("OK", "")]
+        again = [harness.call(b"", path=LIVE, end=False) for _ in range(3)]
+        await harness.quiet()
+        assert [call.status for call in again] == 3 * [None]
+        deaf.connection.connection_lost(None)
+        harness.client.connection.connection_lost(None)
+        await harness.quiet()
+        assert harness.settings.keyless == {}
 
     on_loop(test)
 
