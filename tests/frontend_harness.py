@@ -140,11 +140,17 @@ class AtOnce(OtherProcess):
 
 
 class Held(OtherProcess):
-    """What the other process is to do waits until it is told."""
+    """What the other process is to do waits until it is told.
+
+    Attributes:
+        waiting: what that is.
+        done: how much of it was still wanted.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.waiting: list[Callable[[], None]] = []
+        self.done = 0
 
     def submit(
         self, wanted: Callable[[], bool], job: Job, value: Any, data: Sequence[Bytes]
@@ -156,6 +162,7 @@ class Held(OtherProcess):
             if not wanted():
                 future.set_result(None)
                 return
+            self.done += 1
             (found, error, defect), parts = outcome(
                 job, value, [memoryview(bytes(one)) for one in data]
             )

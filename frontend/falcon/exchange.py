@@ -122,7 +122,9 @@ async def _read_body(req: Request, max_request_bytes: int, holding: Holding) -> 
         if expander is None:
             body += chunk
         else:
-            expander.feed(chunk)
+            for _ in expander.steps(chunk):
+                # Others have their turn.
+                await asyncio.sleep(0)
         holding.grow(len(body if expander is None else expander))
     expect_whole(req, received)
     return body if expander is None else expander.finish()

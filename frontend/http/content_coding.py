@@ -12,6 +12,7 @@ is taken, as Triton does; of one that it does not name, and of none, it gets the
 
 import re
 import zlib
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ringbatch.frontend.codec.limit_words import body_too_large
@@ -123,7 +124,13 @@ class Expander:
         return len(self._body)
 
     def feed(self, data: bytes) -> None:
-        """Expand one more piece.
+        """Expand one more piece; raises as `steps`."""
+        for _ in self.steps(data):
+            pass
+
+    def steps(self, data: bytes) -> Iterator[None]:
+        """Expand one more piece, of which a small one may become many millions of bytes: some of it
+        at each step.
 
         Raises:
             InvalidRequest: it is not what the coding says.
@@ -143,6 +150,8 @@ class Expander:
                 found = f"the body has more than {self._max_bytes} bytes once it is expanded"
                 raise body_too_large(found, self._max_bytes)
             data = self._stream.unconsumed_tail or self._stream.unused_data
+            if data:
+                yield
 
     def finish(self) -> bytearray:
         """The whole body.

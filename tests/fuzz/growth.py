@@ -32,9 +32,11 @@ MOST_RATIO: Final = 2.5
 """Times that, and what takes so much longer is not linear: a quadratic decoder takes four times."""
 WORTH_S: Final = 0.02
 """What takes less is not judged: it may be the garbage collector's."""
+CLEAR_S: Final = 1.0
+"""What takes so long, and too long, is not tried again."""
 MOST_S: Final = 0.02
 MAX_IN_FLIGHT: Final = 1024
-MOST_BATCHES: Final = 1 << 13
+MOST_BATCHES: Final = 1 << 16
 """So that requests of many small batches are looked at as well, in bounded time."""
 _TRIES: Final = 4
 _EDGE: Final = re.compile(rb"[,\[{]")
@@ -91,7 +93,7 @@ def check_growth(target: str, seed: int) -> bool:
         most_s = MOST_RATIO * TIMES * small_s
         if large_s <= most_s:
             return True
-        if tries == _TRIES:
+        if tries == _TRIES or large_s > max(1.3 * most_s, CLEAR_S):
             break
     raise Overrun(f"{len(large)} bytes take {large_s:.3f} s, {len(small)} take {small_s:.3f} s")
 

@@ -489,3 +489,20 @@ def test_the_document_has_every_route_and_no_other() -> None:
         if method != "parameters"
     }
     assert operations == routes
+
+
+def test_while_a_body_is_expanded_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns, sleep = [], asyncio.sleep
+
+    async def noted(delay: float, *more: Any) -> None:
+        turns.append(delay)
+        await sleep(delay, *more)
+
+    monkeypatch.setattr(asyncio, "sleep", noted)
+    app = create_app(ScriptedService(), 1 << 24)  # type: ignore[arg-type]
+    TestClient(app).simulate_post(
+        "/v1/models/good:predict",
+        headers={"Content-Encoding": "deflate"},
+        body=zlib.compress(bytes(1 << 24)),
+    )
+    assert len(turns) >= 15

@@ -223,6 +223,7 @@ def test_who_leaves_meanwhile_is_counted_once_and_nothing_is_read() -> None:
         call.abandon()
         await case.apart.go_on()
         assert (case.answers, case.ends) == ([], [LEFT])
+        assert case.apart.done == 0
         assert case.harness.lane.in_flight == 0
 
     asyncio.run(asked())

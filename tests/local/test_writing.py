@@ -297,6 +297,7 @@ def test_who_leaves_meanwhile_is_counted_once_and_the_slots_come_back(rows: int)
         assert case.harness.lane.in_flight == 0
         await held.go_on()
         assert (case.answers, case.ends) == ([], [str(CLIENT_GONE)])
+        assert held.done == 0
 
     asyncio.run(asked())
 

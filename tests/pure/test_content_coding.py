@@ -189,3 +189,9 @@ def test_a_bomb_costs_no_more_than_the_limit(coding: str) -> None:
 def test_a_bomb_of_members_ends_at_the_limit_too() -> None:
     with pytest.raises(RequestTooLarge):
         expanded("gzip", gzip.compress(bytes(LIMIT // 2)) * 3)
+
+
+def test_a_small_piece_that_means_much_is_expanded_in_steps() -> None:
+    expander = Expander("gzip", 1 << 24)
+    assert sum(1 for _ in expander.steps(gzip.compress(bytes(1 << 24)))) >= 15
+    assert len(expander.finish()) == 1 << 24
