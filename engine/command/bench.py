@@ -18,7 +18,8 @@ an engine of its own. Requests come when they are due, however slow the server i
 from then. A run is void in which the load generator itself was late, or answers were wrong; void
 runs have no figures. Once the first engine serves it says how long it takes. It prints a table, and
 writes MODEL-UTC.json, .md and .html, one page with all charts, to --output. Where there is no
-figure nothing is written, and the exit status is 2.
+figure nothing is written, and the exit status is 2. Stopped by Ctrl-C or SIGTERM amid the rounds,
+it writes what was measured until then, says so in it, and the exit status is 130.
 
 --loadgen lets MLPerf's LoadGen judge the same server afterwards: the highest rate that it calls
 VALID at a p99 of --slo-ms in its scenario Server, by halving, then Offline, then accuracy mode, in

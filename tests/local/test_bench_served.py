@@ -1,6 +1,8 @@
 """The engine that a measurement starts, what it says of itself, and where a server is."""
 
+import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +15,7 @@ from ringbatch.bench.command.settings import Protocol
 from ringbatch.bench.command.subject import Subject
 from ringbatch.bench.load.target import Target
 from ringbatch.bench.served.asking import Address, reached
-from ringbatch.bench.served.engine import NAME, Served, command_of, served_at
+from ringbatch.bench.served.engine import NAME, Served, command_of, served_at, started
 from ringbatch.bench.served.failures import CannotMeasure
 from ringbatch.engine.command import cli
 from ringbatch.engine.config.document import ServerConfig
@@ -167,3 +169,28 @@ def test_a_name_that_is_none_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -
             Address.of(f"http://{host}:80")
     assert Address.of("http://[::1]:80") == Address("::1", 80)
     assert Address.of("http://zoë.example").authority == "xn--zo-ija.example:80"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_engine_that_is_started_as_a_signal_comes_is_stopped(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started_ones: list[subprocess.Popen[bytes]] = []
+    start = subprocess.Popen
+
+    def interrupted(*words: Any, **more: Any) -> Any:
+        started_ones.append(start([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
+        signal.raise_signal(number)
+        return started_ones[0]
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), started(tmp_path / "ringbatch.toml"):
+            pytest.fail("nothing is asked")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    (process,) = started_ones
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.returncode is not None

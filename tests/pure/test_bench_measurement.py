@@ -85,8 +85,10 @@ class Host:
         self.running += 1
         fleet: Any = MadeUpFleet(self._least_ms + self.started, self.log)
         v1, path = Protocol.V1, "/v1/models/m:predict"
-        yield MadeUpSubject(Served(ADDRESS, None), "m", v1, path, [b"{}"], [], fleet, True)
-        self.running -= 1
+        try:
+            yield MadeUpSubject(Served(ADDRESS, None), "m", v1, path, [b"{}"], [], fleet, True)
+        finally:
+            self.running -= 1
 
 
 @pytest.fixture
@@ -121,6 +123,58 @@ def test_one_engine_serves_all_rounds_where_it_was_asked_for_or_runs(
     assert (host.started, host.running) == (1, 0)
     assert result.settings["engines"] == "one for all rounds"
     assert result.lone.rounds["p50 ms"] == pytest.approx([1, 1, 1], rel=0.02)
+
+
+class Stopping(Host):
+    """Its generators are stopped, as by Ctrl-C, in their so manieth run of an engine."""
+
+    def __init__(self, engine: int, run: int) -> None:
+        super().__init__()
+        self._engine, self._run = engine, run
+
+    @contextmanager
+    def subjects(self) -> Iterator[Subject]:
+        with super().subjects() as subject:
+            fleet: Any = subject.answers
+            runs, asked, stop_at = [0], fleet.run, self._run if self.started == self._engine else 0
+
+            def run(arrivals: Arrivals, connections: int, grace_s: float) -> Outcome:
+                runs[0] += 1
+                if runs[0] == stop_at:
+                    raise KeyboardInterrupt
+                found: Outcome = asked(arrivals, connections, grace_s)
+                return found
+
+            fleet.run = run
+            yield subject
+
+
+@pytest.mark.parametrize(
+    ("engine", "run", "rounds", "points"),
+    [
+        (2, 4, 1, 0),
+        (3, 1, 2, 1),
+        (3, 3, 2, 1),
+        (4, 4, 3, 1),
+        (1, 1, 0, 0),
+        (2, 2, 0, 0),
+    ],
+)
+def test_one_that_is_stopped_has_what_was_measured(
+    engine: int, run: int, rounds: int, points: int
+) -> None:
+    host = Stopping(engine, run)
+    if not rounds:
+        with pytest.raises(KeyboardInterrupt):
+            measured(host, Settings(config=CONFIG, rounds=3))
+        return
+    result = measured(host, Settings(config=CONFIG, rounds=3))
+    assert result.stopped
+    assert result.warnings == (f"It was stopped in round {rounds} of 3.",)
+    assert result.settings["rounds"] == rounds
+    assert len(result.points) == points
+    assert result.lone.figures["rate /s"] > 0
+    assert Result.from_json(result.as_json()) == result
 
 
 def test_what_starts_take_is_in_the_time_that_is_told() -> None:

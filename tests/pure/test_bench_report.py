@@ -277,8 +277,17 @@ def test_a_page_of_nothing_but_void_runs_has_no_chart() -> None:
     ("found", "words"),
     [
         ({"rate_per_s": 1000.0, "missed_per_s": 1050.0, "why": ""}, "1,050 are not"),
-        ({"rate_per_s": 0.0, "missed_per_s": 1.0, "why": "none held"}, "There is no rate with"),
-        ({"rate_per_s": 9.0, "missed_per_s": None, "why": "it may hold more"}, "; it may hold"),
+        ({"rate_per_s": 2000.0, "missed_per_s": None, "why": "it may hold more"}, "; it may hold"),
+        (
+            {"rate_per_s": 0.0, "missed_per_s": 1.0, "why": "none held"},
+            "1,000 requests/s are answered with a p99 within 20 ms in the rounds; the short search "
+            "before them found none: none held.",
+        ),
+        (
+            {"rate_per_s": 700.0, "missed_per_s": 800.0, "why": ""},
+            "1,000 requests/s are answered with a p99 within 20 ms in the rounds; the short search "
+            "before them found 700.",
+        ),
         ({}, ""),
     ],
 )
@@ -286,6 +295,32 @@ def test_the_knee_is_a_sentence(found: dict[str, Any], words: str) -> None:
     sentence = knee(replace(result(), knee=found))
     assert words in sentence
     assert bool(sentence) is bool(found)
+
+
+@pytest.mark.parametrize("knee_per_s", [None, 100.0, 700.0, 1000.0, 3000.0])
+@pytest.mark.parametrize(
+    "rows",
+    [{}, *({500.0: a, 1000.0: b, 2000.0: c} for a in (5, 50) for b in (5, 50) for c in (5, 50))],
+)
+def test_no_row_contradicts_the_headline(
+    rows: dict[float, float], knee_per_s: float | None
+) -> None:
+    """What is told to be within the limit, no row has missed, nor has a higher one been within."""
+    points = tuple(
+        point(replace(RATE, title=f"{rate:g}", rate_per_s=rate), [outcome(2000, took_ms)])
+        for rate, took_ms in rows.items()
+    )
+    sought = {"rate_per_s": knee_per_s or 0.0, "missed_per_s": 4000.0, "why": ""}
+    found = replace(result(), points=points, knee=sought)
+    missed = [rate for rate, took_ms in rows.items() if took_ms > 20]
+    held = [rate for rate, took_ms in rows.items() if took_ms < 20 and rate < min([*missed, 1e9])]
+    told, sentence = found.knee_per_s, knee(found)
+    assert told is None or all(rate > told for rate in missed)
+    assert told is None or sentence.startswith(f"{told:,.0f} requests/s are answered")
+    assert (told or 0) >= max(held, default=0)
+    if missed and knee_per_s and min(missed) <= knee_per_s:
+        assert f"but in the rounds {min(missed):,.0f} were not" in sentence
+    assert "20 ms" in page(found)
 
 
 def test_a_result_survives_its_file() -> None:

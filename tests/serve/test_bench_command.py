@@ -9,16 +9,18 @@ import re
 import shlex
 import signal
 import socket
+import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 from serve.browser import Browser
 from serve.secure import Authority
-from serve.server import Server, Start, configured
+from serve.server import COMMAND, Server, Start, configured
 from tiers import exhaustive
 
 from ringbatch.bench.load.answers import post
@@ -205,6 +207,36 @@ def test_settings_are_tuned_until_the_time_is_over(
     file.write_text("[models.mnist]\npath = 'missing.py'\n")
     assert cli.main(["tune", "--config", str(file), "--even-if-busy"]) == 2
     assert "missing.py" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=exhaustive), signal.SIGINT])
+def test_one_that_is_stopped_writes_what_was_measured(
+    number: signal.Signals, served: Server, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    what = ("--url", f"http://127.0.0.1:{served.port}", *QUICK)
+    arguments = [*what, "--rounds", "50", "--rates", "50", "--output", "out"]
+    log = tmp_path / "log"
+    with log.open("w") as errors, (tmp_path / "told").open("w") as told:
+        process = subprocess.Popen(
+            [*COMMAND, "bench", *arguments],
+            cwd=tmp_path,
+            stdout=told,
+            stderr=errors,
+            start_new_session=True,
+        )
+    try:
+        wait_until(lambda: "round 2 of 50" in log.read_text(), "the second round", 120)
+        # A terminal's Ctrl-C is for all of its foreground.
+        os.killpg(process.pid, number)
+        assert process.wait() == 130, log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+    assert "**It was stopped in round 2 of 50.**" in (tmp_path / "told").read_text()
+    (found,) = (tmp_path / "out").glob("matmul-*.json")
+    result = json.loads(found.read_text())
+    assert result["stopped"] is True
+    assert result["lone"]["figures"]["rate /s"] > 0
 
 
 # What cannot be measured

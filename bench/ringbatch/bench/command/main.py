@@ -26,6 +26,8 @@ from ringbatch.bench.served.failures import CannotMeasure
 from ringbatch.bench.served.machine import BUSY_SHARE, described, others
 
 WORSE: Final = 1
+STOPPED: Final = 130
+"""As a shell has it of a command that Ctrl-C has ended."""
 _SEED: Final = 7
 """Of the bootstrap: the same two files always compare in the same way."""
 
@@ -36,7 +38,8 @@ def run(settings: Settings) -> int:
     Called in the main thread, as it handles SIGTERM like Ctrl-C.
 
     Returns:
-        The exit status: 0, or 1 where LoadGen found no VALID rate or a wrong answer.
+        The exit status: 0; 1 where LoadGen found no VALID rate or a wrong answer; `STOPPED` where a
+        signal ended it, after what there was had been written.
 
     Raises:
         CannotMeasure: there is no figure; nothing was written.
@@ -57,6 +60,8 @@ def run(settings: Settings) -> int:
     failures = result.loadgen.failures if result.loadgen is not None else []
     for failure in failures:
         say(f"LoadGen: {failure}")
+    if result.stopped:
+        return STOPPED
     return WORSE if failures else 0
 
 
@@ -64,10 +69,15 @@ def _measured(settings: Settings, logs: Path, warnings: Sequence[str]) -> Result
     """Measure; where LoadGen judges, its logs come into that folder."""
     try:
         result = measure(lambda: _subject(settings), settings, described(), warnings, say)
-        if not settings.loadgen:
+        if not settings.loadgen or result.stopped:
             return result
-        with _subject(settings) as subject:
-            return replace(result, loadgen=judge(subject, settings, result, logs, say))
+        try:
+            with _subject(settings) as subject:
+                return replace(result, loadgen=judge(subject, settings, result, logs, say))
+        except KeyboardInterrupt:
+            say("stopped; what there is without LoadGen counts")
+            told = (*result.warnings, "It was stopped before LoadGen had judged.")
+            return replace(result, warnings=told, stopped=True)
     except GeneratorDied as error:
         raise CannotMeasure(str(error)) from None
 

@@ -57,8 +57,38 @@ def measure(
     """
     started_utc = datetime.now(UTC).isoformat(timespec="seconds")
     measured = _Measurement(subjects, settings, say)
-    points: list[Point] = []
     began = time.monotonic()
+    stopped = ""
+    try:
+        subject, knee = _asked(measured, settings, say, began)
+    except KeyboardInterrupt:
+        if not measured.has_figures:
+            raise
+        subject, knee = measured.subject, measured.knee
+        stopped = f"It was stopped in round {measured.rounds_begun} of {settings.rounds}."
+        say(f"stopped in round {measured.rounds_begun} of {settings.rounds}; what there is counts")
+    lone, closed, *others = points = measured.points()
+    if all(point.void for point in points):
+        raise CannotMeasure("there is no figure: " + "; ".join([*lone.void, *closed.void]))
+    told = {"rate_per_s": knee.rate_per_s, "missed_per_s": knee.missed_per_s} if knee else {}
+    return Result(
+        model=subject.model,
+        started_utc=started_utc,
+        settings=_told(subject, settings) | {"rounds": measured.rounds_begun},
+        machine=machine,
+        lone=lone,
+        closed=closed,
+        points=tuple(others),
+        knee={**told, "why": knee.why} if knee else {},
+        warnings=(*warnings, *filter(None, [stopped])),
+        stopped=bool(stopped),
+    )
+
+
+def _asked(
+    measured: "_Measurement", settings: Settings, say: Say, began: float
+) -> tuple[Subject, Knee | None]:
+    """Ask for all; the model, and the knee where one was sought."""
     with measured.engine() as subject:
         usual_s, most_s = settings.duration_s(time.monotonic() - began)
         say(f"this takes about {usual_s:.0f} s, and {most_s:.0f} s at most")
@@ -67,30 +97,15 @@ def measure(
             say("no batches and no CPU times: say --control-url, where its metrics are")
         most_per_s = measured.warm_up(settings.warm_up_s)
         say(f"closed loop, {settings.connections} connections: about {most_per_s:,.0f} requests/s")
-        knee = None
         if settings.arrivals is not Kind.REPLAY:
-            knee = measured.find_knee(most_per_s)
-            say(f"knee: {knee_words(knee, settings.slo_ms)}")
-        runs = _runs(settings, knee, most_per_s)
+            measured.knee = measured.find_knee(most_per_s)
+            say(f"knee: {knee_words(measured.knee, settings.slo_ms)}")
+        runs = _runs(settings, measured.knee, most_per_s)
         if not settings.engine_each_round:
-            points = measured.rounds(runs)
+            measured.rounds(runs)
     if settings.engine_each_round:
-        points = measured.rounds(runs)
-    lone, closed, *others = points
-    if all(point.void for point in points):
-        raise CannotMeasure("there is no figure: " + "; ".join([*lone.void, *closed.void]))
-    told = {"rate_per_s": knee.rate_per_s, "missed_per_s": knee.missed_per_s} if knee else {}
-    return Result(
-        model=subject.model,
-        started_utc=started_utc,
-        settings=_told(subject, settings),
-        machine=machine,
-        lone=lone,
-        closed=closed,
-        points=tuple(others),
-        knee={**told, "why": knee.why} if knee else {},
-        warnings=tuple(warnings),
-    )
+        measured.rounds(runs)
+    return subject, measured.knee
 
 
 def knee_words(knee: Knee, slo_ms: float) -> str:
@@ -105,15 +120,14 @@ def trial_of(point: Point, slo_ms: float) -> tuple[Trial, str]:
     """Whether a rate held the limit, and in words."""
     if point.void:
         return Trial.VOID, f"void: {point.void[0]}"
-    p99 = point.figures.get("p99 ms")
-    if p99 is None:
+    held = point.holds(slo_ms)
+    if held is None:
         return Trial.VOID, "void: too few samples for a p99; make runs longer with --duration-s"
-    lost = sum(count for words, count in point.statuses.items() if words != "status 200")
     total = sum(point.statuses.values())
-    held = p99 <= slo_ms and lost <= total / 100
-    refused = f", {lost} of {total} not answered" if lost else ""
+    refused = f", {point.lost} of {total} not answered" if point.lost else ""
     lag = f"generator {point.figures['lag p99 ms']:.2g} ms late"
-    return Trial.HELD if held else Trial.MISSED, f"p99 {p99:.3g} ms{refused}, {lag}"
+    words = f"p99 {point.figures['p99 ms']:.3g} ms{refused}, {lag}"
+    return Trial.HELD if held else Trial.MISSED, words
 
 
 def _runs(settings: Settings, knee: Knee | None, most_per_s: float) -> list[_Run]:
@@ -158,24 +172,40 @@ def _told(subject: Subject, settings: Settings) -> dict[str, Any]:
 
 
 class _Measurement:
-    """What asks a model; entered anew for each engine."""
+    """What asks a model; entered anew for each engine.
 
-    _subject: Subject
+    Attributes:
+        subject: the model that was asked last.
+        knee: None until one was found.
+        rounds_begun: how many.
+    """
+
+    subject: Subject
     _fleet: Fleet
 
     def __init__(self, subjects: Subjects, settings: Settings, say: Say) -> None:
+        self.knee: Knee | None = None
+        self.rounds_begun = 0
         self._subjects, self._settings, self._say = subjects, settings, say
         self._seed = settings.seed
+        self._runs: Sequence[_Run] = ()
+        self._outcomes: list[list[Outcome]] = []
+        self._observed: list[list[Observed | None]] = []
+
+    @property
+    def has_figures(self) -> bool:
+        """Whether the first two kinds of run, which every result has, have been made once."""
+        return len(self._outcomes) > 1 and all(self._outcomes[:2])
 
     @contextmanager
     def engine(self) -> Iterator[Subject]:
         """One that answers, and generators that ask it."""
         settings = self._settings
         with (
-            self._subjects() as self._subject,
-            self._subject.fleet(settings.generators, check=settings.check) as self._fleet,
+            self._subjects() as self.subject,
+            self.subject.fleet(settings.generators, check=settings.check) as self._fleet,
         ):
-            yield self._subject
+            yield self.subject
 
     def warm_up(self, seconds: float) -> float:
         """What the server answers at most, about."""
@@ -189,7 +219,7 @@ class _Measurement:
             if not point.void or UNANSWERED in outcome.counts():
                 why += "; a slow model needs longer runs, raise --duration-s"
             raise CannotMeasure(f"there is no figure: {why}")
-        self._subject.settle()
+        self.subject.settle()
         return point.figures["rate /s"]
 
     def find_knee(self, most_per_s: float) -> Knee:
@@ -210,21 +240,27 @@ class _Measurement:
                 knee: Knee = end.value
                 return knee
 
-    def rounds(self, runs: Sequence[_Run]) -> list[Point]:
-        """Every run in every round, and what they come to."""
-        outcomes: list[list[Outcome]] = [[] for _ in runs]
-        observed: list[list[Observed | None]] = [[] for _ in runs]
+    def rounds(self, runs: Sequence[_Run]) -> None:
+        """Make every run in every round."""
+        self._runs = runs
+        self._outcomes = [[] for _ in runs]
+        self._observed = [[] for _ in runs]
         for turn in range(self._settings.rounds):
+            self.rounds_begun = turn + 1
             self._say(f"round {turn + 1} of {self._settings.rounds}, {len(runs)} runs each")
             with self._engine_of_round():
                 for number, run in enumerate(runs):
                     arrivals = replace(run.arrivals, seed=self._next_seed())
                     outcome, seen = self._run(arrivals, run.asked.connections)
-                    outcomes[number].append(outcome)
-                    observed[number].append(seen)
+                    self._outcomes[number].append(outcome)
+                    self._observed[number].append(seen)
+
+    def points(self) -> list[Point]:
+        """What the runs that were made come to."""
         points = [
-            self._judged(run.asked, outcomes[number], observed[number])
-            for number, run in enumerate(runs)
+            self._judged(run.asked, self._outcomes[number], self._observed[number])
+            for number, run in enumerate(self._runs)
+            if self._outcomes[number]
         ]
         for point in points:
             for why in point.void:
@@ -241,13 +277,13 @@ class _Measurement:
             yield
 
     def _run(self, arrivals: Arrivals, connections: int) -> tuple[Outcome, Observed | None]:
-        before = self._subject.metrics()
+        before = self.subject.metrics()
         outcome = self._fleet.run(arrivals, connections, self._settings.grace_s)
-        self._subject.settle()
-        after = self._subject.metrics()
+        self.subject.settle()
+        after = self.subject.metrics()
         if before is None or after is None:
             return outcome, None
-        return outcome, between(before, after, self._subject.model)
+        return outcome, between(before, after, self.subject.model)
 
     def _judged(
         self, asked: Asked, rounds: Sequence[Outcome], observed: Sequence[Observed | None]

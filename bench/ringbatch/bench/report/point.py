@@ -60,6 +60,19 @@ class Point:
     statuses: dict[str, int]
     observed: Observed | None
 
+    @property
+    def lost(self) -> int:
+        """How many requests were not answered with status 200."""
+        return sum(count for words, count in self.statuses.items() if words != "status 200")
+
+    def holds(self, slo_ms: float) -> bool | None:
+        """Whether its p99 is within a limit, and nearly all requests were answered; None where that
+        cannot be said."""
+        p99 = self.figures.get("p99 ms")
+        if self.void or p99 is None:
+            return None
+        return p99 <= slo_ms and self.lost <= sum(self.statuses.values()) * _LOST_MAX
+
     def as_object(self) -> dict[str, Any]:
         """For JSON."""
         return {

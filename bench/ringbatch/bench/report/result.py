@@ -1,5 +1,6 @@
 """One measurement as a value, and as JSON. Pure."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -9,6 +10,8 @@ from ringbatch.bench.loadgen.judgement import Judgement
 from ringbatch.bench.report.point import Point
 
 FORMAT: Final = 1
+_AS_HIGH: Final = 1.05
+"""By so much a rate of the rounds may be above the knee that it was made of, being rounded."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class Result:
         knee: highest rate within the limit, what missed it, and words; empty where none was sought.
         warnings: what makes all of it doubtful.
         loadgen: what LoadGen found; None where it was not asked.
+        stopped: whether it was, before all was measured.
     """
 
     model: str
@@ -38,6 +42,7 @@ class Result:
     knee: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     loadgen: Judgement | None = None
+    stopped: bool = False
 
     @property
     def slo_ms(self) -> float:
@@ -51,8 +56,27 @@ class Result:
 
     @property
     def knee_per_s(self) -> float | None:
-        """The highest rate within the limit, where one was found."""
-        return self.knee.get("rate_per_s") or None
+        """The highest rate within the limit, where one was found and the rounds agree."""
+        rates = self._judged_rates()
+        found = self.knee.get("rate_per_s") or None
+        least_missed = min((rate for rate, held in rates if not held), default=math.inf)
+        most_held = max((r for r, held in rates if held and r < least_missed), default=None)
+        if self.refuted_per_s is not None or found is None:
+            return most_held
+        return most_held if most_held is not None and most_held > _AS_HIGH * found else found
+
+    @property
+    def refuted_per_s(self) -> float | None:
+        """The lowest rate that missed the limit in the rounds, where the search for the knee has
+        found one as high to be within it."""
+        most = _AS_HIGH * self.knee.get("rate_per_s", 0.0)
+        missed = (rate for rate, held in self._judged_rates() if not held and rate <= most)
+        return min(missed, default=None)
+
+    def _judged_rates(self) -> list[tuple[float, bool]]:
+        """The rates of the rounds, where it can be said whether they are within the limit."""
+        held = [(point.asked.rate_per_s, point.holds(self.slo_ms)) for point in self.points]
+        return [(rate, holds) for rate, holds in held if rate is not None and holds is not None]
 
     def as_json(self) -> bytes:
         """For a file."""
@@ -67,6 +91,7 @@ class Result:
             "lone": self.lone.as_object(),
             "closed": self.closed.as_object(),
             "points": [point.as_object() for point in self.points],
+            "stopped": self.stopped,
             "loadgen": None if self.loadgen is None else self.loadgen.as_object(),
         }
         return orjson.dumps(plain, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
@@ -101,6 +126,7 @@ class Result:
                 knee=found["knee"],
                 warnings=tuple(found["warnings"]),
                 loadgen=None if judgement is None else Judgement.from_object(judgement),
+                stopped=found.get("stopped", False),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"it lacks what a result has: {error!r}") from None

@@ -43,9 +43,19 @@ def knee(result: Result) -> str:
         return ""
     limit = f"a p99 within {result.slo_ms:g} ms"
     why = result.knee.get("why") or ""
-    if result.knee_per_s is None:
+    sought, settled = result.knee.get("rate_per_s"), result.knee_per_s
+    if (refuted := result.refuted_per_s) is not None:
+        least = "No rate is" if settled is None else f"{number(settled)} requests/s are"
+        return (
+            f"{least} answered with {limit} in all runs: the short search found {number(sought)}, "
+            f"but in the rounds {number(refuted)} were not."
+        )
+    if settled is None:
         return f"There is no rate with {limit}: {why}."
-    found = f"{number(result.knee_per_s)} requests/s are answered with {limit}"
+    found = f"{number(settled)} requests/s are answered with {limit}"
+    if settled != sought:
+        before = f"found {number(sought)}" if sought else f"found none: {why}"
+        return f"{found} in the rounds; the short search before them {before}."
     missed = result.knee.get("missed_per_s")
     above = f", {number(missed)} are not" if missed and not why else ""
     return f"{found}{above}{f'; {why}' if why else ''}."

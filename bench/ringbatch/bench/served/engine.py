@@ -66,24 +66,44 @@ def started(config: Path, flags: Sequence[str] = ()) -> Iterator[Served]:
             over TLS.
     """
     with tempfile.TemporaryDirectory(prefix="ringbatch-bench-") as folder:
-        log = Path(folder, "log")
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                command_of(config, flags),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                process_group=0,
-            )
+        log, process = Path(folder, "log"), None
         try:
+            with log.open("wb") as output, _signals_wait():
+                process = subprocess.Popen(
+                    command_of(config, flags),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    process_group=0,
+                )
             yield _ready(process, log)
         except CannotMeasure as error:
+            assert process is not None, "only what runs cannot be measured"
             if _ENDED in str(error) or (status := _end_of(process)) is None:
                 raise
             last = "\n".join([f"{error}", f"{_ENDED} with status {status}:", _tail(log)])
             raise CannotMeasure(last) from None
         finally:
-            _stop(process)
+            if process is not None:
+                _stop(process)
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Have Ctrl-C and SIGTERM take effect once the block has ended: where one comes while a process
+    is started, nobody would know of that and stop it."""
+    came: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, _: came.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        signal.raise_signal(came[0])
 
 
 def command_of(config: Path, flags: Sequence[str] = ()) -> list[str]:
