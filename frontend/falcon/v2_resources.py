@@ -227,7 +227,7 @@ class Inferences(OfModel):
         json_bytes = _json_bytes(req.get_header(LENGTH_HEADER))
         timeout_ns = timeout_ns_of(req.get_header(TIMEOUT_HEADER))
         # Before the body, which its client need not send then.
-        self._service.model(name, version)
+        self._service.expect_known(name, version)
 
         def start(body: Body, reply: Reply) -> Call | None:
             headers = req.scope["headers"]

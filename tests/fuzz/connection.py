@@ -194,6 +194,7 @@ class Pair:
         service = Service(segment, gateway, lambda: _NOW_NS)
         service.predict = self.predict  # type: ignore[method-assign]
         service.infer = self.infer  # type: ignore[method-assign]
+        service.expect_known = lambda *_: None  # type: ignore[method-assign]
         service.last_ending = cast(Any, lambda: None)  # type: ignore[method-assign]
         self._app: Any = create_app(service, MAX_REQUEST_BYTES, keys=self._keys)
         self._config = Config(
