@@ -57,7 +57,7 @@ class Load(NamedTuple):
 
     def __str__(self) -> str:
         """As tables have it."""
-        return f"{self.connections}{', own heads,' if self.own_heads else ''}"
+        return f"{'own heads, ' if self.own_heads else ''}{self.connections}"
 
     @property
     def heads(self) -> str:
@@ -135,7 +135,7 @@ def hold_to_limits(report: Report, runs: Runs, driven: Sequence[Load]) -> None:
         for each in driven if name in runs else ():
             silent, telling = (_field(runs[one], each, "requests_per_s") for one in (SILENT, name))
             found = ratios(telling, silent).median
-            report.limit(f"req/s of {name} at {each} connections", found, at_least=MIN_TELLING)
+            report.limit(f"req/s of {name}, {each} connections", found, at_least=MIN_TELLING)
     ours = runs.get("ringbatch")
     if ours is None:
         return
@@ -148,19 +148,19 @@ def hold_to_limits(report: Report, runs: Runs, driven: Sequence[Load]) -> None:
             if mosec in runs and each.connections > 1:
                 found = ratio(mosec, each, "requests_per_s")
                 least = MIN_OF_MOSEC_WITH_OWN_HEADS if each.own_heads else 1.5
-                report.limit(f"req/s against {mosec} at {each} connections", found, at_least=least)
+                report.limit(f"req/s against {mosec}, {each} connections", found, at_least=least)
             if mosec in runs and each.connections == 1:
                 found = ratio(mosec, each, "p50_ms")
                 report.limit(f"p50 against {mosec} at 1 connection", found, at_most=0.2)
         if "in-place" in runs and each.connections > 1:
             found = ratio("in-place", each, "requests_per_s")
-            report.limit(f"req/s against in-place at {each} connections", found, at_least=0.75)
+            report.limit(f"req/s against in-place, {each} connections", found, at_least=0.75)
         if each.own_heads:
             own, same = (
                 _field(ours, one, "requests_per_s") for one in (each, Load(each.connections))
             )
             report.limit(
-                f"req/s at {each} connections against the same head",
+                f"req/s, {each} connections against the same head",
                 ratios(own, same).median,
                 at_least=MIN_OF_SAME_HEADS,
             )
