@@ -387,7 +387,7 @@ class Lane(SlotMemory):
     def answer(self, slot: int) -> Answer:
         """What stands beside the answer of a collected slot, checked against its memory."""
         outcome = self.outcome(slot)
-        if outcome is _NO_OUTCOME:
+        if outcome == _NO_OUTCOME:
             return _SPOILT
         start = self._first_answer + slot * SLOT_BYTES
         return Answer(*outcome, *OUTCOME_DETAILS.unpack_from(self.memory, start))
