@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,19 @@ def readme_command(readme: str, mark: str) -> str:
     found = re.findall(rf"(?ms)^<!-- ci:{mark} -->\n```\w*\n(.*?)\n```$", readme)
     assert len(found) == 1, f"{len(found)} blocks are marked ci:{mark}"
     return str(found[0])
+
+
+def test_every_folder_with_modules_is_a_package_that_is_installed() -> None:
+    settings = ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    listed = {name for name in settings["options"]["packages"].split() if name.count(".")}
+    folders = ("engine", "frontend", "shm")
+    there = {
+        ".".join(["ringbatch", *found.parent.relative_to(ROOT).parts])
+        for folder in folders
+        for found in (ROOT / folder).rglob("__init__.py")
+    }
+    assert {name for name in listed if name.split(".")[1] in folders} == there
 
 
 # The installed distribution
