@@ -215,6 +215,6 @@ def test_without_the_extra_the_start_ends_with_the_command_that_installs_it(
     assert (told.returncode, told.stdout) == (2, "")
     package = "hpack" if missing == "hpack" else "google.protobuf"
     assert told.stderr == (
-        f"ringbatch: [server] grpc_port: calls over gRPC need the package {package}, which is not "
+        f"ringbatch: --grpc-port: calls over gRPC need the package {package}, which is not "
         "installed; pip install 'ringbatch[grpc]', or in a clone '.[grpc]'\n"
     )
