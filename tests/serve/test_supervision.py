@@ -114,15 +114,16 @@ def test_a_worker_whose_device_is_lost_says_so_and_ends_without_being_killed_by_
     assert "SIGABRT" not in server.stderr
 
 
-def test_only_workers_have_sessions_of_their_own(start: Start) -> None:
+def test_only_workers_have_sessions_of_their_own(start: Start, wait_until: WaitUntil) -> None:
     """Linux shares the cores out among sessions first (autogroup): with one each, a frontend waited
     for hundreds of milliseconds beside a collector and a worker."""
     server = start(UNRULY, control_port=0, grpc_port=0, frontends=2)
+    others = {f"ringbatch: {role}" for role in ("collector", "frontend 2", "control")}
+    wait_until(lambda: others <= server.titles().keys(), "all roles are there")
     titles = server.titles()
     leaders = {title: os.getsid(pid) for title, pid in titles.items()}
     worker = f"ringbatch: {WORKER}"
     assert leaders.pop(worker) == titles[worker]
-    assert {"ringbatch: collector", "ringbatch: frontend 2", "ringbatch: control"} <= titles.keys()
     assert set(leaders.values()) == {os.getsid(server.pid)}, leaders
 
 
