@@ -5,6 +5,9 @@ servers have one model in Python, one instance of it, a cap of 32 and no wait fo
 all cores with h2load. To send 602 KB takes it as long as ringbatch takes to answer, so that on two
 cores it is what a rate tells of; therefore each server is also held to a part of a core, all of its
 processes together, by control groups, which takes root.
+
+The small calls are sent once more by ringbatch's own generator, which is slower than h2load and can
+give each a ``traceparent`` of its own, as behind a mesh: their CPU time is held to that without.
 """
 
 import argparse
@@ -12,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -28,6 +32,10 @@ from report import Report
 from rounds import number, ratios, spread, table
 from tensors import IMAGE, MATMUL16, Subject
 
+from ringbatch.bench.load.arrivals import Arrivals, Kind
+from ringbatch.bench.load.fleet import Fleet
+from ringbatch.bench.load.grpc_call import call_head, prefixed
+from ringbatch.bench.load.target import Target, Wire
 from ringbatch.frontend.grpc.messages import inference
 
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
@@ -36,6 +44,9 @@ NOTES = {
     "triton": "Python backend, 1 instance, cap 32, no queue delay",
 }
 ENVIRONMENTS: Mapping[str, Environment | None] = {OWN: None, "triton": TRITON}
+MAX_CPU_WITH_TRACES = 1.3
+_CONNECTIONS = 32
+_SAME, _TRACED = (f"{_CONNECTIONS} x 1, {heads}" for heads in ("one head", "traces"))
 Start = Callable[[Path, int], Command]
 """Given a folder, and the port for gRPC."""
 
@@ -48,6 +59,7 @@ class Workload:
         subject: the model.
         shapes: connections, and calls under way on each; the first is a lone call.
         at_least: times Triton's calls a second, with many under way.
+        traced: whether calls are also sent with a trace of their own.
         held: whether each server is also driven on the same part of a core, by all loads but the
             lone call; then that is held to the limit.
     """
@@ -55,11 +67,12 @@ class Workload:
     subject: Subject
     shapes: tuple[tuple[int, int], ...]
     at_least: float
+    traced: bool = False
     held: bool = False
 
 
 WORKLOADS = {
-    "small": Workload(MATMUL16, ((1, 1), (1, 32), (8, 4), (32, 1)), 3.0),
+    "small": Workload(MATMUL16, ((1, 1), (1, 32), (8, 4), (32, 1)), 3.0, traced=True),
     "large": Workload(IMAGE, ((1, 1), (8, 1)), 2.0, held=True),
 }
 
@@ -130,28 +143,45 @@ def measure(workload: Workload, start: Start, seconds: float, share: float) -> d
         server = stack.enter_context(Server(start(Path(folder), port)))
         answer = checked_answer(subject, port, sent)
 
-        def drive(connections: int, streams: int) -> Run:
+        def drive(load: Callable[[], h2load.H2Run], more_calls: int) -> Run:
             before = procfs.sample_tree(server.pid)
-            result = h2load.h2load(
-                f"http://{HOST}:{port}{METHOD}",
-                sent,
-                len(h2load.framed(answer)),
-                connections,
-                streams,
-                seconds,
-            )
+            result = load()
             after = procfs.sample_tree(server.pid)
             checked_answer(subject, port, sent)
-            used = cpu_us(before, after, result.requests + h2load.WARM_UP_REQUESTS)
+            used = cpu_us(before, after, result.requests + more_calls)
             return Run(result, sum(used.values()), used)
 
+        def by_h2load(connections: int, streams: int) -> Run:
+            url, size = f"http://{HOST}:{port}{METHOD}", len(h2load.framed(answer))
+            load = partial(h2load.h2load, url, sent, size, connections, streams, seconds)
+            return drive(load, h2load.WARM_UP_REQUESTS)
+
         for shape in workload.shapes:
-            found[named(shape)] = drive(*shape)
+            found[named(shape)] = by_h2load(*shape)
+        for name, traces in ((_SAME, False), (_TRACED, True)) if workload.traced else ():
+            found[name] = drive(partial(by_generator, port, sent, seconds, traces=traces), 0)
         if hold is not None:
             hold(procfs.tree(server.pid), share)
             for shape in workload.shapes[1:]:
-                found[named(shape, share)] = drive(*shape)
+                found[named(shape, share)] = by_h2load(*shape)
     return found
+
+
+def by_generator(port: int, sent: bytes, seconds: float, *, traces: bool) -> h2load.H2Run:
+    """Send a message over and over by ringbatch's generator, in a closed loop.
+
+    Raises:
+        WrongAnswer: a call was not answered.
+    """
+    target = Target(HOST, port, Wire.GRPC, own_heads=traces)
+    head = call_head(f"{HOST}:{port}", (), enters=traces)
+    with Fleet(1, target, [prefixed(sent)], (), head) as fleet:
+        outcome = fleet.run(Arrivals(Kind.CLOSED, seconds), _CONNECTIONS, grace_s=10.0)
+    if outcome.counts().keys() != {200}:
+        raise WrongAnswer(f"calls ended with {outcome.counts()}")
+    took_ms, count = outcome.took_ns / 1e6, outcome.count
+    mean, most, middle = (float(f(took_ms)) for f in (np.mean, np.max, np.median))
+    return h2load.H2Run(_CONNECTIONS, 1, count, count / seconds, mean, most, middle)
 
 
 def named(shape: tuple[int, int], share: float = 0.0) -> str:
@@ -236,6 +266,11 @@ def main() -> int:
     report.put("notes", NOTES)
     for name in options.workloads:
         found = compare(report, name, servers, options)
+        if OWN in found and WORKLOADS[name].traced:
+            traced, same = ([turn[at].cpu_us for turn in found[OWN]] for at in (_TRACED, _SAME))
+            cost = ratios(traced, same).median
+            words = f"{name}, CPU time of calls with traces against those with one head"
+            report.limit(words, cost, at_most=MAX_CPU_WITH_TRACES)
         if found.keys() == NOTES.keys():
             limit(report, name, found[OWN], found["triton"], options.share)
     return report.finish()

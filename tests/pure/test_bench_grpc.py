@@ -126,14 +126,14 @@ def test_a_call_is_one_that_a_server_of_grpc_understands() -> None:
 
 
 def test_each_call_may_have_a_trace_of_its_own() -> None:
-    head = call_head("host:1", [("X-Key", "secret")])
+    head = call_head("host:1", [("X-Key", "secret")], enters=True)
     peer = Peer(GrpcCall(Requests([prefixed(b"")], (), head), Traces(7)))
-    for _ in range(2):
+    for _ in range(3):
         peer.ask()
         peer.answer(b"")
         assert peer.send() == 200
     traces = [fields["traceparent"].encode() for _, fields in peer.requests]
-    assert len({*traces}) == 2
+    assert len({*traces}) == 3
     assert all(sound_trace(trace) for trace in traces)
     assert all(fields["x-key"] == "secret" for _, fields in peer.requests)
 

@@ -103,7 +103,8 @@ class Subject:
             target = Target(at.host, at.port, Wire.GRPC, own_heads=self.own_heads)
             calls = [prefixed(infer_request(self.model, body)) for body in self.bodies]
             metadata = [header for header in self.headers if header != _JSON]
-            return target, calls, call_head(served.grpc.authority, metadata)
+            head = call_head(served.grpc.authority, metadata, enters=self.own_heads)
+            return target, calls, head
         at, host = reached(served.address), served.address.authority
         posts = [post(host, self.path, body, self.headers) for body in self.bodies]
         return Target(at.host, at.port, own_heads=self.own_heads), posts, b""

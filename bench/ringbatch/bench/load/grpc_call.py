@@ -22,15 +22,18 @@ _REPLENISH: Final = 2**30
 _KNOWN_MAX: Final = 256
 _IDLE: Final = -1
 _TRACE: Final = b"\0\x0btraceparent\x37"
-"""A field of HPACK up to its value, which has 55 characters (RFC 7541, section 6.2.2)."""
+"""A field that enters no table, up to its value of 55 characters (RFC 7541, section 6.2.2)."""
 
 
-def call_head(authority: str, metadata: Sequence[tuple[str, str]]) -> bytes:
-    """The header block of each call.
+def call_head(
+    authority: str, metadata: Sequence[tuple[str, str]], *, enters: bool = False
+) -> bytes:
+    """The header block of each call; of the first one alone, if its fields enter the table.
 
     Args:
         authority: for which it is, where the metadata has no host.
         metadata: of the call.
+        enters: as of `http2.header_block`.
     """
     rest = [(name.lower(), value) for name, value in metadata]
     named = [value for name, value in rest if name == "host"]
@@ -43,7 +46,8 @@ def call_head(authority: str, metadata: Sequence[tuple[str, str]]) -> bytes:
             ("te", "trailers"),
             ("content-type", "application/grpc"),
             *(field for field in rest if field[0] != "host"),
-        ]
+        ],
+        enters=enters,
     )
 
 
@@ -57,7 +61,9 @@ class GrpcCall:
 
     Args:
         requests: what is sent.
-        traces: makes the trace of each call; None if they have none.
+        traces: makes the trace of each call; None if they have none. With traces the fields of the
+            head enter the table, and each further call has indices in their place, as grpcio and
+            others write calls.
     """
 
     def __init__(self, requests: Requests, traces: Traces | None = None) -> None:
@@ -67,6 +73,10 @@ class GrpcCall:
         self.reply = b""
         self.closes = False
         self._requests, self._traces = requests, traces
+        self._head = requests.call_head
+        self._indices = b""
+        if traces is not None:
+            self._indices = http2.indices(len([*Decoder().decode(requests.call_head)]))
         self._decoder = Decoder()
         self._decoder.header_table_size = self._decoder.max_allowed_table_size = 0
         self._statuses: dict[bytes, int | None] = {}
@@ -100,9 +110,9 @@ class GrpcCall:
         self._answer, self._status = b"", None
         self._windows = self._windows[0], self._stream_window
         self._rest = self._requests.messages[which]
-        head = self._requests.call_head
+        head = self._head
         if self._traces is not None:
-            # A literal that enters no table, as grpcio writes it.
+            self._head = self._indices
             head += _TRACE + self._traces.make()
         return http2.frame(Kind.HEADERS, http2.END_HEADERS, self._stream, head) + self._more()
 

@@ -25,6 +25,8 @@ DATA_MAX: Final = 16384
 _SETTING: Final = struct.Struct(">HI")
 _WORD: Final = struct.Struct(">I")
 _HEAD: Final = struct.Struct(">BHBBI")
+_FIRST_ENTRY: Final = 62
+"""Of the dynamic table, the newest (section 2.3.3)."""
 _STATIC_NAMES: Final = {":authority": 1, ":path": 4, ":method": 2, ":scheme": 6}
 
 
@@ -125,14 +127,25 @@ def _bare(kind: int, flags: int, payload: bytes) -> bytes:
     return payload
 
 
-def header_block(fields: Sequence[tuple[str, str]]) -> bytes:
-    """Fields that no table needs to know (RFC 7541, literals without indexing)."""
+def header_block(fields: Sequence[tuple[str, str]], *, enters: bool = False) -> bytes:
+    """Fields as literals (RFC 7541, section 6.2).
+
+    Args:
+        fields: names and values.
+        enters: whether they enter the peer's table; else no table needs to know them.
+    """
+    first, bits = (0x40, 6) if enters else (0, 4)
     parts = []
     for name, value in fields:
         index = _STATIC_NAMES.get(name)
-        head = _number(0, 4, index) if index else b"\0" + _text(name)
+        head = _number(first, bits, index) if index else bytes([first]) + _text(name)
         parts.append(head + _text(value))
     return b"".join(parts)
+
+
+def indices(entries: int) -> bytes:
+    """A block of the fields that entered the peer's table last, in the same order (section 6.1)."""
+    return b"".join(_number(0x80, 7, _FIRST_ENTRY + age) for age in reversed(range(entries)))
 
 
 def _text(text: str) -> bytes:
