@@ -14,9 +14,10 @@ from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.request.apart import ReadApart
 from ringbatch.frontend.request.calls import Call
 from ringbatch.frontend.request.codec import Codec, Read
+from ringbatch.frontend.request.elsewhere import Elsewhere
 from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.served_model import ServedModel
-from ringbatch.frontend.request.task import Engine, guess
+from ringbatch.frontend.request.task import Engine
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import RequestError
 
@@ -61,7 +62,7 @@ class Already(Generic[B, F, A]):
         return self._codec.refusal(name, error)
 
 
-class Reading(Generic[A]):
+class Reading(Elsewhere[Received], Generic[A]):
     """A request whose body the other process reads; then it goes on as any other.
 
     Args:
@@ -78,14 +79,11 @@ class Reading(Generic[A]):
         go_on: Callable[[Callable[[], Read[A]]], Call | None],
         gone: Callable[[], None],
     ) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._large = large
         self._go_on = go_on
         self._gone = gone
-        self._call: Call | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._limit_ns = 0
-        self._over = False
 
     def begin(self, body: Any, limit_ns: int) -> None:
         """Have the process read it, on the running loop.
@@ -97,53 +95,23 @@ class Reading(Generic[A]):
         Raises:
             Overloaded: too many wait already.
         """
-        size = len(body)
-        if not self._engine.apart.queue.has_room(size):
+        apart, size = self._engine.apart, len(body)
+        if not apart.queue.has_room(size):
             self._engine.lane.counters.add(LaneCounter.REFUSED)
-            raise too_many_large(self._engine.apart.queue.most)
-        future = self._engine.apart.submit(
-            self._is_wanted, self._large.job, self._large.value, [body]
-        )
-        future.add_done_callback(self._done)
-        if limit_ns and not self._over:
-            self._limit_ns = limit_ns
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(limit_ns / 1e9, self._expired)
+            raise too_many_large(apart.queue.most)
+        self._limit_ns = limit_ns
+        large = self._large
+        future = apart.submit(lambda: self.is_wanted, large.job, large.value, [body])
+        self._wait(future, limit_ns / 1e9 if limit_ns else None)
 
-    @property
-    def holds(self) -> tuple[int, int]:
-        """As in `Call`; a guess, as nobody knows before it is read."""
-        return guess(self._engine)
+    def _left(self) -> None:
+        self._gone()
 
-    def abandon(self) -> None:
-        """As in `Call`."""
-        if self._call is not None:
-            self._call.abandon()
-        elif not self._over:
-            self._end()
-            self._gone()
-
-    def _is_wanted(self) -> bool:
-        return not self._over
-
-    def _end(self) -> None:
-        self._over = True
-        if self._timer is not None:
-            # Else it would hold the request until its deadline.
-            self._timer.cancel()
-
-    def _expired(self) -> None:
-        self._end()
-        self._engine.lane.counters.add(LaneCounter.TIMEOUTS)
+    def _is_late(self) -> None:
         timeout_ns = self._large.model_timeout_ns or self._limit_ns
         self._go_on(partial(_refuse, no_answer(self._limit_ns, timeout_ns)))
 
-    def _done(self, future: "asyncio.Future[Received | None]") -> None:
-        if self._over:
-            # Else asyncio would complain that nobody has asked how it ended.
-            future.exception()
-            return
-        self._end()
+    def _go_on_with(self, future: "asyncio.Future[Received | None]") -> Call | None:
         try:
             found = future.result()
             assert found is not None, "it was wanted"
@@ -154,7 +122,7 @@ class Reading(Generic[A]):
         except Broken as defect:
             log.error("frontend: a large body was not read: %s", defect)
             finish = partial(_refuse, InternalError())
-        self._call = self._go_on(finish)
+        return self._go_on(finish)
 
 
 def _refuse(error: RequestError) -> NoReturn:

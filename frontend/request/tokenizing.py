@@ -10,9 +10,10 @@ from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.codec.rendering import Apart, Rendering, Results
 from ringbatch.frontend.request.apart import write_reordered
 from ringbatch.frontend.request.calls import Call
+from ringbatch.frontend.request.elsewhere import Elsewhere
 from ringbatch.frontend.request.endings import NO_SLOT
 from ringbatch.frontend.request.queue import Queue
-from ringbatch.frontend.request.task import A, Engine, Task, guess
+from ringbatch.frontend.request.task import A, Engine, Task
 from ringbatch.frontend.texts.rows import reordered
 from ringbatch.frontend.texts.tokenizing import Tokenized
 from ringbatch.shm.counters import LaneCounter
@@ -28,7 +29,7 @@ MOST_WAITING: Final = 1 << 24
 """Characters that may wait for the thread: five seconds of its time, and the largest body."""
 
 
-class Tokenizing(Generic[A]):
+class Tokenizing(Elsewhere[Tokenized], Generic[A]):
     """A request whose tokens a thread makes; then it goes on as any other.
 
     Args:
@@ -40,12 +41,9 @@ class Tokenizing(Generic[A]):
     def __init__(
         self, engine: Engine, task: Task[A], send: Callable[[Tokenized], Call | None]
     ) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._task = task
         self._send = send
-        self._call: Call | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._over = False
 
     def begin(self, tokenized: Callable[[], Tokenized], size: int, queue: Queue) -> None:
         """Have a thread do it, on the running loop.
@@ -63,59 +61,33 @@ class Tokenizing(Generic[A]):
             raise too_many_texts(queue.most)
 
         def work() -> Tokenized | None:
-            # Whoever is gone by now, or has been told that it was too late, wants none.
-            return None if self._over else tokenized()
+            return tokenized() if self.is_wanted else None
 
         task = self._task
         left_s = (task.deadline_ns - task.accepted_ns) / 1e9
-        queue.submit(work, size).add_done_callback(self._done)
-        self._timer = asyncio.get_running_loop().call_later(left_s, self._expired)
+        self._wait(queue.submit(work, size), left_s)
 
-    @property
-    def holds(self) -> tuple[int, int]:
-        """As in `Call`; a guess, as nobody knows before there are tokens."""
-        return guess(self._engine)
+    def _left(self) -> None:
+        self._engine.endings.ended(self._task.tally, CLIENT_GONE, self._task.accepted_ns)
 
-    def abandon(self) -> None:
-        """As in `Call`."""
-        if self._call is not None:
-            self._call.abandon()
-        elif not self._over:
-            self._end()
-            self._engine.endings.ended(self._task.tally, CLIENT_GONE, self._task.accepted_ns)
-
-    def _end(self) -> None:
-        self._over = True
-        if self._timer is not None:
-            # Else it would hold the request until its deadline.
-            self._timer.cancel()
-
-    def _expired(self) -> None:
-        self._end()
-        task, engine = self._task, self._engine
-        engine.lane.counters.add(LaneCounter.TIMEOUTS)
+    def _is_late(self) -> None:
+        task = self._task
         late = no_answer(task.deadline_ns - task.accepted_ns, task.model.spec.timeout_ns)
-        task.fail(engine, late, 0, NO_SLOT)
+        task.fail(self._engine, late, 0, NO_SLOT)
 
-    def _done(self, future: asyncio.Future[Tokenized | None]) -> None:
-        if self._over:
-            # Else asyncio would complain that nobody has asked how it ended.
-            future.exception()
-            return
-        self._end()
+    def _go_on_with(self, future: "asyncio.Future[Tokenized | None]") -> Call | None:
         error: RequestError
         try:
             found = future.result()
             assert found is not None, "it was not over"
-            self._call = self._send(found)
+            return self._send(found)
         except RequestError as failure:
             error = failure.with_traceback(None)
         except Exception:
             log.exception("frontend: texts for model %s failed", self._task.model.spec.name)
             error = InternalError()
-        else:
-            return
         self._task.fail(self._engine, error, 0, NO_SLOT)
+        return None
 
 
 class Reordered(Rendering[A]):
