@@ -1,6 +1,7 @@
 """Requests for which a thread or another process works before they are sent to the engine."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
 from ringbatch.frontend.request.calls import Call
@@ -10,7 +11,7 @@ from ringbatch.shm.counters import LaneCounter
 T = TypeVar("T")
 
 
-class Elsewhere(Generic[T]):
+class Elsewhere(ABC, Generic[T]):
     """A `Call` whose request waits for work; a subclass says how it goes on.
 
     Args:
@@ -30,7 +31,7 @@ class Elsewhere(Generic[T]):
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the result is still wanted: the client waits, and its time is not over."""
+        """True while the client waits and its time is not over."""
         return not self._over
 
     def abandon(self) -> None:
@@ -52,17 +53,17 @@ class Elsewhere(Generic[T]):
         if limit_s is not None and not self._over:
             self._timer = asyncio.get_running_loop().call_later(limit_s, self._expire)
 
+    @abstractmethod
     def _left(self) -> None:
         """Count a request whose client has left."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _is_late(self) -> None:
         """Refuse a request whose time is over."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _go_on_with(self, future: "asyncio.Future[T | None]") -> Call | None:
         """Send a request on its way, or refuse it, with the result of the work."""
-        raise NotImplementedError
 
     def _end(self) -> None:
         self._over = True
