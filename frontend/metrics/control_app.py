@@ -42,7 +42,7 @@ def create_control_app(
         watchers: of the page.
         keys: of which whoever asks from another host must send one; None where everybody is served.
         traces: counts of them; None where nothing is traced.
-        failed_handshakes: over TLS, with this process.
+        failed_handshakes: counter of this process's failed TLS hand-shakes.
     """
     app = falcon.asgi.App(media_type=falcon.MEDIA_JSON, router=Router())
     if keys is not None:

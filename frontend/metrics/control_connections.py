@@ -1,8 +1,8 @@
-"""Connections to the control address: where there are too many, a new one takes another's place.
+"""Connection limit of the control address: a new connection takes the place of an older one.
 
-Anybody who reaches the address can hold connections open without a key. So a new connection is
-served, and one that nobody is answering right now is closed: of the host that has the most, the
-oldest. Clients that scrape come again where a kept connection was closed.
+Anybody who reaches the address can hold connections open without a key. So the server takes a new
+connection, and closes one of those that await no answer: the oldest of the host that has the most.
+Scrapers connect again after the server has closed their kept connection.
 """
 
 import asyncio
@@ -17,27 +17,27 @@ from ringbatch.frontend.http.phases import Phase
 
 MAX_CONNECTIONS: Final = 64
 _NETWORK_BITS: Final = 64
-"""Of an IPv6 address; the others one host chooses as it likes."""
+"""Bits of an IPv6 address that name its network; a host chooses the other bits as it likes."""
 _NUMBERS: Final = count()
 
 
 class ControlConnection(FallbackProtocol):
-    """One of them.
+    """A connection to the control address.
 
     Attributes:
-        number: higher than those of older connections.
-        host: of the client; of an IPv6 address its network; empty over a Unix socket.
+        number: serial number; newer connections have higher ones.
+        host: the client's address; for IPv6 its network; empty over a Unix socket.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """The transport's call: the connection is open."""
+        """Note the client's host; the transport calls this once the connection is open."""
         super().connection_made(transport)
         self.number = next(_NUMBERS)
         self.host = _host(self.client[0] if self.client else "")
 
 
 def make_room(connections: Collection[ControlConnection]) -> bool:
-    """Close one connection where `MAX_CONNECTIONS` are open; return whether there is room."""
+    """Close a connection if `MAX_CONNECTIONS` are open; return whether there is room."""
     still_open = [one for one in connections if not one.transport.is_closing()]
     if len(still_open) < MAX_CONNECTIONS:
         return True

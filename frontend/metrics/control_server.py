@@ -85,8 +85,8 @@ async def serve(
         segment: attached.
         listener: of the control address, bound, and listening; None where there is no such address.
         supervisor: who is told that requests are served from now on, and that this process moves.
-        security: the certificate, and the keys of which those on other hosts must send one, if
-            there are any.
+        security: the certificate, and the keys if there are any; clients on other hosts must send
+            one of these keys.
         public_url: where clients are served.
         trace_endpoint: to where traces are sent; None where nothing is traced.
         agent_listener: where HAProxy's agent-check is answered, likewise; None where it is not.

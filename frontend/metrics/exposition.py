@@ -126,7 +126,7 @@ class EngineMetrics:
         segment: attached.
         version: of ringbatch.
         traces: counts of them; None where nothing is traced.
-        failed_handshakes: over TLS, with this process.
+        failed_handshakes: counter of this process's failed TLS hand-shakes.
     """
 
     def __init__(

@@ -20,8 +20,7 @@ _SUFFIXES: Final[dict[Kind, str]] = {
 
 
 class _FallingSum(str):
-    """Lines of a sum that may fall, which is no counter: OpenMetrics has none beside such
-    buckets."""
+    """Lines of a sum that may fall. OpenMetrics allows no sum beside buckets of negative values."""
 
     __slots__ = ()
 

@@ -299,7 +299,7 @@ async def _body_of(scope: Scope, receive: Receive) -> AsyncIterator[bytes] | Non
         return _Once(_body(receive))
     if scope["http_version"] != "2" or b"content-length" in framed:
         return None
-    # Over HTTP/2 no field says that there is one, and the first piece is empty if none has come.
+    # No field of HTTP/2 announces a body, and the first piece is empty if no body has come yet.
     first = await receive()
     while first.get("more_body") and not first.get("body"):
         first = await receive()

@@ -1,8 +1,7 @@
-"""Bodies that are too large to be read on the event loop: another process reads them.
+"""Large request bodies, which another process reads, and the functions that it runs for them.
 
-It is no thread, because orjson holds the interpreter's lock while it reads, and so does compiled
-code: for 16 MB of JSON the event loop would wait a second or two in either case. What that process
-calls is here as well.
+A thread would not help: orjson holds the interpreter's lock while it reads, and so does compiled
+code. 16 MB of JSON would stop the event loop for a second or two.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,19 +19,19 @@ from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.model_spec import ModelSpec, loads
 
 LARGE_BODY_BYTES: Final = 1 << 16
-"""A body of JSON with more is read by the other process. The slowest take 100 ns for each byte."""
+"""The largest body of JSON that the event loop reads. The slowest bodies take 100 ns a byte."""
 _MODELS: Final = 64
 
 
 class ReadApart(Exception):
-    """What `Codec.read` raises for a body that is too large for the event loop.
+    """Exception that `Codec.read` raises for a body that is too large for the event loop.
 
     Attributes:
-        job: what the other process is to call with the value, and with the body.
-        value: plain.
-        finish: makes of what that returns what `Codec.read` would have returned, or raises what
-            that would have raised.
-        model_timeout_ns: of the model; 0 where only the body says which that is.
+        job: the function that the other process calls with the value and the body.
+        value: the job's first argument, made of plain values.
+        finish: takes the result of the job, and returns or raises the same as `Codec.read` would
+            for a small body.
+        model_timeout_ns: the model's time limit; 0 if only the body names the model.
     """
 
     def __init__(
@@ -50,10 +49,10 @@ class ReadApart(Exception):
 
 
 class Elsewhere(NoMemory):
-    """Memory of clients that the other process does not know."""
+    """Stand-in for clients' shared memory, which the other process cannot reach."""
 
     def expect_on(self) -> NoReturn:
-        """Raises `InvalidRequest`."""
+        """Raise `InvalidRequest`."""
         raise InvalidRequest(
             f"a request with more than {LARGE_BODY_BYTES} bytes of JSON has no tensors in shared "
             "memory; send their values as binary data, or in shared memory as well"
@@ -64,12 +63,12 @@ def write_reordered(value: Any, data: Sequence[memoryview]) -> Answer:
     """Write an answer whose rows came in another order than the request's.
 
     Args:
-        value: the job that writes it, and its value; for each row that came, its place; the rows of
-            each part.
+        value: the job that writes the answer, and its value; for each row that came, its place in
+            the request; the number of rows of each part.
         data: the result of each part.
 
     Raises:
-        RequestError: as the job.
+        RequestError: the job raises it.
     """
     module, name, given, places, rows = value
     _, whole = reordered([*zip(rows, data, strict=True)], places)
@@ -77,20 +76,20 @@ def write_reordered(value: Any, data: Sequence[memoryview]) -> Answer:
 
 
 def memory_apart(*, on: bool) -> ClientMemory:
-    """What stands for clients' memory in the other process."""
+    """Return the stand-in for clients' memory in the other process."""
     return Elsewhere() if on else OFF
 
 
 def read_v1(value: Any, data: Sequence[memoryview]) -> Answer:
-    """Read a body of V1.
+    """Read a V1 body.
 
     Args:
-        value: the model, as the model table has it; batches that one request may make; the framing
-            of `V1Codec`, as `told_heard` has it.
+        value: the model, as in the model table; the most batches that one request may make; the
+            framing of `V1Codec`, as `told_heard` returns it.
         data: the body.
 
     Raises:
-        RequestError: it cannot be read.
+        RequestError: the body cannot be read.
     """
     spec, max_in_flight, heard = value
     model, v1 = _v1(spec, max_in_flight)
@@ -103,15 +102,15 @@ def read_v1(value: Any, data: Sequence[memoryview]) -> Answer:
 
 
 def read_v2(value: Any, data: Sequence[memoryview]) -> Answer:
-    """Read a body of V2.
+    """Read a V2 body.
 
     Args:
-        value: the model and the batches, as of `read_v1`; whether clients may have tensors in
+        value: the model and the batches, as in `read_v1`; whether clients may have tensors in
             shared memory; the headers, for models that ask; the framing of `V2Codec`.
         data: the body.
 
     Raises:
-        RequestError: it cannot be read.
+        RequestError: the body cannot be read.
     """
     spec, max_in_flight, shares_memory, heard, json_bytes = value
     model, v2 = _v2(spec, max_in_flight, shares_memory)
@@ -123,14 +122,14 @@ def read_v2(value: Any, data: Sequence[memoryview]) -> Answer:
 
 
 def told_heard(heard: Heard | None) -> Any:
-    """Headers for another process, see `heard_told`."""
+    """Return headers in a form for another process; `heard_told` turns them back."""
     if heard is None or isinstance(heard, bytes):
         return None if heard is None else heard.decode("latin-1")
     return [[name.decode("latin-1"), value.decode("latin-1")] for name, value in heard]
 
 
 def heard_told(told: Any) -> Heard:
-    """Headers that come from another process."""
+    """Return the headers that `told_heard` has put into a form for another process."""
     if isinstance(told, str):
         return told.encode("latin-1")
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in told]

@@ -17,7 +17,7 @@ class Call(Protocol):
 
     @property
     def holds(self) -> tuple[int, int]:
-        """How many slots of the lane it has, and how many bytes."""
+        """The number of slots that the call holds in the lane, and their bytes."""
 
     def abandon(self) -> None:
         """Nobody waits any more; `reply` will not be called."""

@@ -59,7 +59,7 @@ class Codec(Protocol[B_contra, F_contra, A_co]):
 
         Raises:
             RequestError: the request cannot be read, or there is no such model.
-            ReadApart: the body is too large to be read here.
+            ReadApart: the body is too large for the event loop.
         """
 
     def meant(self, name: str, body: B_contra, framing: F_contra) -> ServedModel | None:

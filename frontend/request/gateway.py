@@ -1,21 +1,21 @@
 """Between the event loop of a frontend process and its lane: when what is published there is
 submitted, and who is told of the answers.
 
-What is published or cancelled within one turn of the event loop is submitted to the collector
-together, in one store and one wake-up. Answers are looked for at the same occasion where any can
-have come, which costs a few loads from memory, so that a busy process mostly finds them before it
-looks at its doorbell, which the loop watches among the connections. A long turn is cut where half
-of what is in flight waits to be submitted: else all requests would move in one bunch, and everybody
-but the one process that has it would wait.
+The gateway submits to the collector everything that was published or cancelled in one turn of the
+event loop: in one store and one wake-up. At the same time it looks for answers, if any can have
+come. That costs a few loads from memory, and a busy process mostly finds answers before it looks at
+its doorbell. The event loop watches the doorbell among the connections. The gateway cuts a long
+turn if half of the requests in flight wait to be submitted. Otherwise all requests would move in
+one bunch, and all processes but the one that has it would wait.
 
 While answers are under way that usually come soon, the loop does not sleep: it looks for them at
 every turn, so that no core has to be woken for them; see `ringbatch.shm.spinning`.
 
 There is one timer for all requests. It is armed for the earliest deadline and, while anything is
-in flight, fires at least once a second. At a deadline the requests whose time is over are given up.
-Once a second everything in flight is looked at: answers that stood in their slots a whole period
-without anybody being told are delivered and counted as missed wake-ups, and the deadlines of the
-period that begins are put into a heap. With nothing in flight there is no timer, and nothing runs.
+in flight, fires at least once a second. At a deadline the gateway gives up the requests whose time
+is over. Once a second it looks at everything in flight. If an answer stood in its slot a whole
+period unnoticed, the gateway delivers it and counts a missed wake-up. It also puts the deadlines of
+the period that begins into a heap. With nothing in flight there is no timer, and nothing runs.
 """
 
 import asyncio
@@ -95,9 +95,9 @@ class Gateway:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = _NEVER
         self._look_ns = _NEVER
-        """When everything in flight is looked at next."""
+        """The time of the next look at everything in flight."""
         self._deadlines: list[tuple[int, int]] = []
-        """A heap of the deadlines before that, and their slots; some may be answered."""
+        """A heap of the deadlines before that time, with their slots; some may be answered."""
         self._unnoticed: dict[int, Waiter] = {}
         self._doorbell: Bell | None = None
         if lane.in_flight:
@@ -144,8 +144,11 @@ class Gateway:
             self._expect(waiter.deadline_ns, slot)
 
     def cancel(self, slot: int) -> None:
-        """Want no answer any more; does nothing where nobody waits for the slot. The collector is
-        told within this turn of the loop, so that it gives back what it has not dispatched."""
+        """Want no answer any more; do nothing if nobody waits for the slot.
+
+        The collector learns of this within this turn of the loop. It gives back the request if it
+        has not dispatched it.
+        """
         if self._waiting[slot] is not None:
             self._waiting[slot] = None
             self.lane.cancel(slot)
@@ -218,7 +221,7 @@ class Gateway:
             try:
                 call(slot)
             except Exception:
-                # Whoever looks for answers, perhaps another's request, has nothing to do with it.
+                # The caller may serve another request, which must not fail because of this one.
                 log.exception("frontend: an answer was not passed on")
 
     def _rung(self) -> None:
@@ -229,7 +232,7 @@ class Gateway:
         self.collect()
 
     def _expect(self, deadline_ns: int, slot: int) -> None:
-        """Look at a slot at its deadline, if that comes before everything is looked at."""
+        """Plan a look at a slot at its deadline, if that comes before the look at everything."""
         if self._look_ns == _NEVER:
             self._look_ns = self._clock() + SWEEP_NS
         if deadline_ns < self._look_ns:
@@ -237,7 +240,7 @@ class Gateway:
         self._arm()
 
     def _arm(self) -> None:
-        """Have the timer fire when there is something to look at next."""
+        """Set the timer for the next look."""
         instant_ns = self._look_ns
         if self._deadlines:
             instant_ns = min(instant_ns, self._deadlines[0][0])
@@ -278,7 +281,7 @@ class Gateway:
             self._tell(overdue)
 
     def _look(self, now: int) -> None:
-        """Look at everything in flight."""
+        """Look at everything in flight: deliver unnoticed answers and plan the next deadlines."""
         self._deliver_unnoticed()
         lane, unnoticed = self.lane, self._unnoticed
         waiting = [

@@ -33,7 +33,7 @@ class Models:
         regions: what clients have registered of their memory.
         origins: of requests to models that other servers run.
         tallies: where the ends of requests are counted.
-        max_in_flight: batches that one request may make.
+        max_in_flight: the most batches that one request may make.
 
     Args:
         segment: where the models are described.
@@ -128,10 +128,10 @@ class Models:
         return model
 
     def expect_known(self, name: str, version: str = "") -> None:
-        """Return if there is a model for predictions of that name, or one for any name.
+        """Check that a model of that name, or a model for any name, takes predictions.
 
         Raises:
-            ModelNotFound
+            ModelNotFound: there is neither.
         """
         if self.of_any_name is None:
             self.model(name, version)

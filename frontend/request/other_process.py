@@ -1,4 +1,4 @@
-"""The other process of a frontend, the thread that speaks with it, and what waits for that."""
+"""The other process of a frontend, with the thread that talks to it and the queue before that."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,11 +10,11 @@ from ringbatch.frontend.apart.process import Process
 from ringbatch.frontend.request.queue import Queue
 
 MOST_WAITING_BYTES: Final = 1 << 26
-"""Of bodies and results that wait for the other process: some seconds of its time."""
+"""The most bytes of bodies and results that may wait: some seconds of the process's time."""
 
 
 class OtherProcess:
-    """See the module."""
+    """The other process, with its thread and its queue."""
 
     def __init__(self) -> None:
         self._process = Process()
@@ -24,12 +24,14 @@ class OtherProcess:
     def submit(
         self, wanted: Callable[[], bool], job: Job, value: Any, data: Sequence[Bytes]
     ) -> "asyncio.Future[Received | None]":
-        """Have the process call a function, on the running loop. The future is not to be cancelled.
+        """Have the process call a function, for a future of the running loop.
+
+        Callers must not cancel the future.
 
         Args:
-            wanted: whether anybody still wants that, asked when its turn comes; else nothing comes
-                of it.
-            job, value, data: as of `Process.call`.
+            wanted: returns whether anybody still wants the result. The thread asks when the turn
+                of the call comes; if not, the future's result is None.
+            job, value, data: as in `Process.call`.
         """
 
         def work() -> Received | None:
@@ -38,7 +40,7 @@ class OtherProcess:
         return self.queue.submit(work, sum(map(len, data)))
 
     def close(self) -> None:
-        """End the process; what waits for it fails."""
+        """End the process; calls that wait for it fail."""
         self._process.close()
         if self._thread is not None:
             self._thread.shutdown()

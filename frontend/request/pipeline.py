@@ -90,7 +90,7 @@ class Pipeline:
             reply: called once, unless the call is abandoned first.
             timeout_ns: how long the client waits, where that is less than the model's own limit;
                 0 where it does not say; below 0 where it waits no more.
-            begun_ns: when it was accepted, if that was not now.
+            begun_ns: when the request was accepted, if that was earlier.
 
         Returns:
             The call that is on its way; None where `reply` was called already.
@@ -164,7 +164,7 @@ class Pipeline:
         accepted_ns: int,
         large: ReadApart,
     ) -> Call | None:
-        """Have another process read a request; arguments as of `start`."""
+        """Have another process read a request; the arguments are those of `start`."""
 
         def go_on(finish: Callable[[], Read[A]]) -> Call | None:
             read = Already(self._models, codec, finish)

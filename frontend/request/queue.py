@@ -1,4 +1,4 @@
-"""What waits for a thread, bounded by what it takes."""
+"""A queue of requests before a thread, with a limit on their total size."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,15 +9,15 @@ T = TypeVar("T")
 
 
 class Queue:
-    """Requests that wait for a thread, and the one that it has.
+    """Queue of the requests that wait for a thread, and of the one that it works on.
 
     Attributes:
-        size: of all of them, those included that have ended meanwhile and that the thread has yet
-            to pass over: until then they take memory.
-        most: may wait, as the sizes say.
+        size: the sum of their sizes. Requests that have ended count until the thread has passed
+            over them, because they take memory until then.
+        most: the limit of `size`.
 
     Args:
-        thread: gives it.
+        thread: returns the thread's executor.
         most: as above.
     """
 
@@ -27,11 +27,14 @@ class Queue:
         self.size = 0
 
     def has_room(self, size: int) -> bool:
-        """Whether a request of that size may wait. One request alone always may."""
+        """Return whether a request of that size may wait. A single request always may."""
         return not self.size or self.size + size <= self.most
 
     def submit(self, work: Callable[[], T], size: int) -> asyncio.Future[T]:
-        """Have the thread do it, on the running loop. The future is not to be cancelled."""
+        """Have the thread do the work, for a future of the running loop.
+
+        Callers must not cancel the future.
+        """
         future = asyncio.get_running_loop().run_in_executor(self._thread(), work)
         self.size += size
         future.add_done_callback(lambda _: self._done(size))

@@ -1,5 +1,4 @@
-"""Requests whose bodies another process reads, between what a protocol has received and what goes
-into slots."""
+"""Requests whose bodies another process reads before they go into slots."""
 
 import asyncio
 import logging
@@ -29,12 +28,12 @@ A = TypeVar("A")
 
 
 class Already(Generic[B, F, A]):
-    """A `Codec` of one request that is read already.
+    """A `Codec` of a single request that has been read already.
 
     Args:
-        models: that are served.
-        codec: of its protocol.
-        finish: gives what was read, or raises why it cannot be.
+        models: the models that the frontend serves.
+        codec: the codec of the request's protocol.
+        finish: returns the request as it was read, or raises why it cannot be read.
     """
 
     def __init__(
@@ -46,30 +45,31 @@ class Already(Generic[B, F, A]):
         self._finish = finish
 
     def read(self, name: str, body: B, framing: F) -> Read[A]:
-        """As in `Codec`."""
+        """Return the request as it was read; read it again if the model has changed."""
         read = self._finish()
         if self._models.serves(read[0]):
             return read
-        # Meanwhile the model has become another, with other inputs.
+        # A reload has replaced the model since then, and the new one may have other inputs.
         return self._codec.read(name, body, framing)
 
     def meant(self, name: str, body: B, framing: F) -> ServedModel | None:
-        """As in `Codec`."""
+        """Return the model that the request is for, as in `Codec`."""
         return self._codec.meant(name, body, framing)
 
     def refusal(self, name: str, error: RequestError) -> A:
-        """As in `Codec`."""
+        """Return the answer to a request that cannot be read, as in `Codec`."""
         return self._codec.refusal(name, error)
 
 
 class Reading(Elsewhere[Received], Generic[A]):
-    """A request whose body the other process reads; then it goes on as any other.
+    """A request whose body the other process reads; then it goes on like any other.
 
     Args:
-        engine: of this process.
-        large: says how.
-        go_on: goes on with what gives what was read, or raises why it cannot be.
-        gone: counts a request that nobody waits for any more.
+        engine: the engine of this process.
+        large: says how the other process reads the body.
+        go_on: sends the request on its way. Its argument returns the request as it was read, or
+            raises why it cannot be read.
+        gone: counts a request whose client has left.
     """
 
     def __init__(
@@ -86,14 +86,14 @@ class Reading(Elsewhere[Received], Generic[A]):
         self._limit_ns = 0
 
     def begin(self, body: Any, limit_ns: int) -> None:
-        """Have the process read it, on the running loop.
+        """Have the other process read the body, on the running loop.
 
         Args:
-            body: of the request.
-            limit_ns: how long it is worth an answer; 0 where only the body says.
+            body: the request's body.
+            limit_ns: how long the client wants an answer; 0 if only the body says that.
 
         Raises:
-            Overloaded: too many wait already.
+            Overloaded: too many bodies wait already.
         """
         apart, size = self._engine.apart, len(body)
         if not apart.queue.has_room(size):

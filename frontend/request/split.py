@@ -45,7 +45,7 @@ class Split(Generic[A]):
 
     @property
     def holds(self) -> tuple[int, int]:
-        """As in `Call`."""
+        """The number of slots that the parts hold, and their bytes."""
         return len(self._pieces), sum(sum(piece.extent) for piece in self._pieces)
 
     def extents(self, grown: "Piece[A]", result_bytes: int) -> list[tuple[int, int]]:

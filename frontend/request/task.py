@@ -40,9 +40,9 @@ log = logging.getLogger("ringbatch.frontend")
 A = TypeVar("A")
 """What the answers of a protocol are."""
 SMALL_RESULT_BYTES: Final = 1 << 12
-"""With no more, no answer takes long to write, whatever it is."""
+"""The most bytes of a result that never takes long to write, in any form."""
 _GUESSED: Final = 8
-"""As if so many such requests filled the lane."""
+"""A guess assumes that so many requests of its size fill the lane."""
 _OK: Final = Status.OK
 
 
@@ -59,7 +59,7 @@ class Engine:
 
 
 def guess(engine: Engine) -> tuple[int, int]:
-    """What a request will hold of which nobody knows that yet, see `Call.holds`."""
+    """Return a guess of `Call.holds` for a request whose size is still unknown."""
     return engine.lane.capacity // _GUESSED, engine.lane_bytes // _GUESSED
 
 
@@ -233,15 +233,15 @@ class SlotRequest(ABC, Generic[A]):
 
 
 class Writing(Generic[A]):
-    """The answer of a request that another process writes.
+    """An answer that another process is writing.
 
     Args:
-        engine: of this process.
+        engine: the engine of this process.
         task: the request.
-        rows: instances in it.
-        batch_id: of its last part.
-        slot: of its last part.
-        release: gives back all its slots, whose results are read until then.
+        rows: the number of instances in the request.
+        batch: the batch of its last part.
+        slot: the slot of its last part.
+        release: gives back all slots of the request; their results are read until then.
     """
 
     def __init__(
@@ -262,10 +262,10 @@ class Writing(Generic[A]):
         self._over = False
 
     def begin(self, apart: Apart, results: Sequence[memoryview]) -> None:
-        """Have it written, on the running loop.
+        """Have the other process write the answer, on the running loop.
 
         Raises:
-            Overloaded: too many wait already.
+            Overloaded: too many answers wait already.
         """
         other = self._engine.apart
         if not other.queue.has_room(sum(map(len, results))):
@@ -275,11 +275,11 @@ class Writing(Generic[A]):
         other.submit(self._is_wanted, job, value, results).add_done_callback(self._done)
 
     def abandon(self) -> None:
-        """Nobody waits any more."""
+        """Give up the answer: its client has left."""
         if not self._over:
             self._over = True
             self._engine.endings.ended(self._task.tally, CLIENT_GONE, self._task.accepted_ns)
-            # What is being written of them goes nowhere.
+            # Other requests may use the slots now, because the answer written from them is dropped.
             self._release()
 
     def _is_wanted(self) -> bool:
@@ -287,7 +287,7 @@ class Writing(Generic[A]):
 
     def _done(self, future: "asyncio.Future[Received | None]") -> None:
         if self._over:
-            # Else asyncio would complain that nobody has asked how it ended.
+            # Otherwise asyncio logs that nobody has retrieved the exception.
             future.exception()
             return
         self._over = True
@@ -339,7 +339,7 @@ class Task(SlotRequest[A]):
 
     @property
     def holds(self) -> tuple[int, int]:
-        """As in `Call`."""
+        """The request's one slot, and the bytes that it holds there."""
         return 1, len(self._part[1]) + self._result_bytes
 
     def fail(self, engine: Engine, error: RequestError, batch: int, slot: int) -> None:
@@ -376,7 +376,7 @@ class Task(SlotRequest[A]):
         return answer
 
     def _writes_apart(self, slot: int, size: int, batch: int, batch_id: str) -> bool:
-        """Whether another process writes the answer, from here on."""
+        """Have another process write the answer, if it is large; return whether it does."""
         engine, rows = self._engine, self._part[0]
         apart = self.rendering.apart((rows,), size, batch_id)
         if apart is None:

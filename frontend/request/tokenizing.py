@@ -50,7 +50,7 @@ class Tokenizing(Elsewhere[Tokenized], Generic[A]):
 
         Args:
             tokenized: makes the tokens.
-            size: of the texts, as `Given` has it.
+            size: the size of the texts, as `Given.size` counts it.
             queue: before the thread.
 
         Raises:
@@ -108,7 +108,7 @@ class Reordered(Rendering[A]):
         return self._rendering.render((reordered(results, self._places),), batch_id)
 
     def apart(self, rows: Sequence[int], size: int, batch_id: str) -> Apart | None:
-        """As in `Rendering`."""
+        """Return the job that writes the answer in another process, as in `Rendering`."""
         found = self._rendering.apart([sum(rows)], size, batch_id)
         if found is None:
             return None
@@ -116,7 +116,7 @@ class Reordered(Rendering[A]):
         return write_reordered, [job.__module__, job.__name__, value, self._places, [*rows]]
 
     def written(self, value: Any, data: Sequence[memoryview]) -> A:
-        """As in `Rendering`."""
+        """Return the answer that another process has written, as in `Rendering`."""
         return self._rendering.written(value, data)
 
     def render_error(self, error: RequestError, batch_id: str) -> A:

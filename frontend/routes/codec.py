@@ -75,10 +75,10 @@ class InProcessRendering:
         return self.values.render([(rows, bytearray(memory[start : start + size]))]), None
 
     def apart(self, _rows: Sequence[int], _size: int, _batch_id: str) -> None:
-        """As in `Rendering`; arrays are copied, not written."""
+        """Return None: arrays are copied, not written."""
 
     def written(self, value: Any, data: Sequence[memoryview]) -> NoReturn:
-        """Never called."""
+        """Fail: no other process writes arrays."""
         raise NotImplementedError
 
     def render_error(self, error: RequestError, _batch_id: str) -> Settled:

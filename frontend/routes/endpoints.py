@@ -4,7 +4,7 @@
 
     app.mount("/", endpoints)       # below the application's middleware
 
-Where `own_paths` is "app", nobody comes to them by another way.
+If `own_paths` is "app", clients reach these endpoints in no other way.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -16,19 +16,19 @@ from ringbatch.frontend.request.endings import Ending
 from ringbatch.shm.errors import StartupError
 
 Message = MutableMapping[str, Any]
-"""As Starlette has it, in whose applications this is mounted."""
+"""ASGI messages as Starlette types them, because its applications mount the endpoints."""
 ENDINGS: Final = "ringbatch.endings"
-"""In the scope, a list: how a request ended that ringbatch's endpoints answered."""
+"""Scope key of a list, which gets the ending of a request that ringbatch's endpoints answer."""
 
 
 class Endpoints:
-    """See the module; there is one such object."""
+    """The application of ringbatch's own endpoints; there is one such object."""
 
     def __init__(self) -> None:
         self._app: App | None = None
 
     def bind(self, app: App | None) -> None:
-        """Serve by this application from now on; by none where there is no frontend any more."""
+        """Serve with this application from now on; None once this process is no frontend."""
         self._app = app
 
     async def __call__(
@@ -37,7 +37,7 @@ class Endpoints:
         receive: Callable[[], Awaitable[Message]],
         send: Callable[[Message], Awaitable[None]],
     ) -> None:
-        """One request, as ASGI has it. Below a prefix its path is the rest.
+        """Serve one ASGI request. Below a prefix its path is the rest.
 
         Raises:
             StartupError: this process is no frontend.
@@ -60,8 +60,11 @@ class Endpoints:
 
 
 def _below(scope: Message) -> dict[str, Any]:
-    """The scope as it is without the prefix that an application has mounted the endpoints at. The
-    same object where there is none: the connection says in it that it has refused a request."""
+    """Return the scope without the prefix below which an application has mounted the endpoints.
+
+    Without a prefix it is the same object, because the connection notes there that it has refused
+    a request.
+    """
     root = scope.get("root_path", "")
     if not root or not scope["path"].startswith(f"{root}/"):
         assert isinstance(scope, dict), "as the connection has made it"
@@ -71,4 +74,4 @@ def _below(scope: Message) -> dict[str, Any]:
 
 
 endpoints: Final = Endpoints()
-"""Of this process."""
+"""The endpoints of this process."""

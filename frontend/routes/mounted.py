@@ -1,8 +1,8 @@
 """ringbatch's application and the user's own, side by side.
 
-Paths under /v1/models and /v2 are ringbatch's, and where it serves texts those of embeddings and
-reranking; all others are the user's. By another `own_paths` than "keys" all are the user's but
-those of health.
+Paths under /v1/models and /v2 are ringbatch's. If ringbatch serves texts, so are those of
+embeddings and reranking. All others are the user's. If `own_paths` is not "keys", all paths are the
+user's except those of health.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
 
 OwnPaths = Literal["keys", "app", "off"]
-"""Who may use ringbatch's own paths: whoever has a key, whom the user's application lets through to
-`endpoints`, or nobody."""
+"""Access to ringbatch's own paths: for clients with a key, for requests that the user's application
+passes to `endpoints`, or for nobody."""
 
 _SERVER: Final = "*"
 _ROOTS: Final = ("/v1/models", "/v2")
@@ -46,7 +46,7 @@ class Mounted:
         service: the models.
         keys: those of which a client must send one, whatever it asks for but CORS' preflight; None
             where everybody is served.
-        own_paths: who may use ringbatch's own paths, as the setting says.
+        own_paths: the access to ringbatch's own paths.
 
     Raises:
         StartupError: the user's application cannot be imported.
@@ -131,7 +131,7 @@ class Mounted:
 
         async def told(message: dict[str, Any]) -> None:
             if endings:
-                # It was counted by whoever serves `endpoints`.
+                # The server of `endpoints` has counted the request already.
                 scope[ENDING] = endings[0]
             await send(message)
 
@@ -142,7 +142,7 @@ class Mounted:
 
 
 async def _nothing(_scope: Scope, _receive: Receive, send: Send) -> None:
-    """Ringbatch's endpoints where they are off."""
+    """Answer that ringbatch's own endpoints are off."""
     body = error_body('nothing is here: [server] own_paths is "off"')
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 404, "headers": headers})

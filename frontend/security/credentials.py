@@ -88,7 +88,7 @@ class ContextInForce(ssl.SSLContext):
 
     Attributes:
         current: that context.
-        failed: who is told of hand-shakes that fail.
+        failed: counter of failed hand-shakes.
     """
 
     current: ssl.SSLContext
@@ -121,7 +121,7 @@ class Security:
     Attributes:
         keys: those of which a client must send one; None where everybody is served.
         context: for listening sockets; None where connections are plain.
-        failed_handshakes: over TLS.
+        failed_handshakes: counter of failed TLS hand-shakes.
 
     Args:
         credentials: the files.
@@ -149,7 +149,7 @@ class Security:
             self.context.failed = self.failed_handshakes
 
     def look(self) -> Changes:
-        """Notice changed files, and put into force what they hold; count what has failed."""
+        """Notice changed files and apply their contents; count failed hand-shakes."""
         self.failed_handshakes.look()
         return Changes(keys=self._look_at_keys(), authorities=self._look_at_certificates())
 

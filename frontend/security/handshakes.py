@@ -1,7 +1,7 @@
-"""TLS hand-shakes that fail: how many, and why.
+"""Failed TLS hand-shakes: their number, and their reasons in the log.
 
-Event loops close such a connection and say nothing: no protocol of ours has seen it yet. So each
-hand-shake is watched where OpenSSL makes it.
+If a hand-shake fails, event loops close the connection silently, before any of our protocols sees
+it. So `Handshake` watches each hand-shake in the object through which OpenSSL makes it.
 """
 
 import logging
@@ -24,18 +24,19 @@ _WORDS: Final = {
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client takes this certificate for expired",
     "UNSUPPORTED_PROTOCOL": "the client speaks no TLS 1.2 or 1.3",
 }
-"""Of OpenSSL's reasons, those with a cause that can be named."""
+"""Causes in words, for those of OpenSSL's reasons that have a clear cause."""
 
 
 class FailedHandshakes:
-    """Counts hand-shakes that fail, and logs why, at most once in `LOG_EVERY_S`.
+    """Counter of failed hand-shakes, which logs their reasons at most once in `LOG_EVERY_S`.
 
     Attributes:
-        total: since the process began.
-        count: is called with how many there are since its last call; until it is set, nobody is.
+        total: the number of failures since the process began.
+        count: callback for the number of failures since its last call; does nothing until it is
+            set.
 
     Args:
-        clock: in seconds.
+        clock: returns seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -47,12 +48,12 @@ class FailedHandshakes:
         self._quiet_until_s = 0.0
 
     def add(self, reason: str) -> None:
-        """Note one. Nothing else is done: the garbage collector may be who calls."""
+        """Note a failure, and do nothing else: the garbage collector may call this."""
         self.total += 1
         self._reasons[reason] += 1
 
     def look(self) -> None:
-        """The server's call, once a second: count and log those that are new."""
+        """Count and log new failures; the server calls this once a second."""
         if self.total > self._counted:
             new, self._counted = self.total - self._counted, self.total
             self.count(new)
@@ -64,10 +65,10 @@ class FailedHandshakes:
 
 
 class Handshake(ssl.SSLObject):
-    """One connection's TLS, which tells how its hand-shake fails.
+    """TLS object of one connection, which reports a failed hand-shake.
 
     Attributes:
-        failed: who is told; it is set before the hand-shake begins.
+        failed: the counter of failures; it is set before the hand-shake begins.
     """
 
     failed: FailedHandshakes
@@ -75,7 +76,7 @@ class Handshake(ssl.SSLObject):
     _over = False
 
     def do_handshake(self) -> None:
-        """The event loop's call, whenever bytes have come."""
+        """Go on with the hand-shake; the event loop calls this whenever bytes have come."""
         self._steps += 1
         try:
             super().do_handshake()
@@ -88,14 +89,14 @@ class Handshake(ssl.SSLObject):
         self._over = True
 
     def __del__(self) -> None:
-        # The first step is made before anything has come; a port that is only looked at has no
-        # other, and that is no failure.
+        # The first step comes before any bytes. A client that only probes the port causes no other
+        # step, and no failure.
         if self._steps > 1 and not self._over:
             self.failed.add(_CUT_OFF)
 
 
 def reason_of(error: ssl.SSLError) -> str:
-    """Why a hand-shake failed, in words; none of them are the client's."""
+    """Return the reason of a failed hand-shake, in words that never come from the client."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the client's certificate is not good: {error.verify_message}"
     reason: str = getattr(error, "reason", None) or "unknown"

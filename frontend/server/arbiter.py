@@ -34,7 +34,7 @@ class Log(Logger):  # type: ignore[misc]
     def setup(self, cfg: Any) -> None:
         """Gunicorn's call."""
         super().setup(cfg)
-        # The root's, as every library's.
+        # The root logger's level holds, as for every library.
         self.error_log.setLevel(logging.NOTSET)
         self.error_log.addFilter(_says_no_address)
         # A list of its own: to this one Gunicorn adds a handler when it is told to reload.
@@ -42,8 +42,10 @@ class Log(Logger):  # type: ignore[misc]
 
 
 def _says_no_address(record: logging.LogRecord) -> bool:
-    """Gunicorn takes what it listens on for plain HTTP, whatever the frontends speak there. The
-    supervisor says where they serve."""
+    """Return False for the line in which Gunicorn says that it listens for plain HTTP.
+
+    The frontends may speak TLS, and the supervisor logs the right addresses.
+    """
     return not str(record.msg).startswith("Listening at")
 
 
@@ -197,7 +199,7 @@ def run(
         listen_fds: bound sockets; where there are as many as frontends, bound to one address with
             SO_REUSEPORT, the kernel spreads the connections.
         frontends: how many.
-        log_level: of ringbatch's own loggers.
+        log_level: the level of ringbatch's own loggers.
         parent_pid: whose death ends this process too.
 
     Raises:

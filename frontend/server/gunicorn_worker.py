@@ -68,7 +68,7 @@ class FrontendOptions:
         access: what is logged of requests.
         app: the user's own application, see `ringbatch.frontend.routes.loading`.
         http2: whether HTTP/2 is spoken too.
-        own_paths: who may use ringbatch's own paths where there is an application.
+        own_paths: the access to ringbatch's own paths, beside an application.
     """
 
     segment: str
@@ -87,8 +87,8 @@ class FrontendOptions:
 
     @property
     def fast_lane_bytes(self) -> int:
-        """The longest body of a request that the fast lane takes. Where the application decides
-        about predictions, it takes none, not even empty ones."""
+        """The longest request body that the fast lane takes. If the application decides about
+        predictions, the fast lane takes none, not even empty ones."""
         return self.max_request_bytes if self.own_paths == "keys" else -1
 
 

@@ -17,7 +17,7 @@ def answer_head(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
     Args:
         status: of the answer.
-        headers: names in lower case, and values without blanks around them.
+        headers: the fields, with names in lower case and values without blanks around them.
     """
     first = STATUS_200 if status == 200 else value_after(_STATUS, b"%d" % status)
     return first + b"".join(

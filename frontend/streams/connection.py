@@ -28,9 +28,9 @@ from ringbatch.shm.tallies import Protocol
 MOST_STREAMS: Final = 128
 """Requests of one connection that are served at once."""
 _GUESS_BYTES: Final = 1 << 20
-"""Of an answer, as long as the connection has had none."""
+"""The expected size of an answer until the connection has had one."""
 _FORGETTING: Final = 8
-"""An answer that is smaller than was expected has the next expected so many parts smaller."""
+"""A smaller answer than expected reduces the expected size by one part in so many."""
 _ID: Final = ID_HEADER.encode()
 
 
@@ -94,9 +94,9 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
         self._upgrade = upgrade
         self.budget: BodyBudget = settings.budget
         self._answer_bytes = _GUESS_BYTES
-        """What is expected of an answer."""
+        """The expected size of an answer."""
         self._begun = 0
-        """Streams that were begun in this second, and have no answer yet."""
+        """The number of streams that began in this second and have no answer yet."""
         self._scope: dict[str, Any] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -131,7 +131,7 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
         self.leave()
 
     def refuse(self, stream: Stream[RestHead], status: int, body: bytes) -> None:
-        """A `ServedStream`'s: a request is refused before anybody has answered it."""
+        """Refuse a request that nobody has answered yet; a `ServedStream` calls this."""
         self._settings.predictions.ended_outside(Protocol.HTTP, status)
         headers = [
             *self.default_headers(),
@@ -143,15 +143,17 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
         self.core.send(stream, body if stream.head.method != "HEAD" else b"")
 
     def made(self, size: int) -> None:
-        """A `ServedStream`'s: an answer of so many bytes is made."""
+        """Note the size of an answer that is made; a `ServedStream` calls this."""
         expected = self._answer_bytes
         self._answer_bytes = max(size, expected - expected // _FORGETTING)
         self._begun = max(self._begun - 1, 0)
         self._look_again()
 
     def tick(self) -> None:
-        """The server's call: another second has passed, and who takes longer to answer may be
-        waiting for something that is to happen."""
+        """Begin another second; the server calls this.
+
+        Streams from earlier seconds count no longer: they may wait for an event.
+        """
         self._begun = 0
         self._look_again()
         super().tick()
@@ -161,13 +163,13 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
         return self._server_state.default_headers
 
     def _is_full(self) -> bool:
-        # Many that begin at once would be answered before any of them is seen to wait.
+        # Streams that begin together would all be answered before the first answer is seen to wait.
         begun, core = self._begun, self.core
         coming = begun * self._answer_bytes
         return core.full or (begun > 0 and coming > core.most_waiting_bytes - core.waiting_bytes)
 
     def _look_again(self) -> None:
-        """There may be room for more streams at the next flush."""
+        """Have the next flush look for room for more streams."""
         if self._held:
             self._reliefs = -1
 

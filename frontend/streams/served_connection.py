@@ -184,15 +184,17 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
             self._loop.call_soon(self._flush)
 
     def attempt(self, number: int, act: Callable[[], None]) -> None:
-        """Do something for one stream, which alone ends if that raises."""
+        """Act for one stream; if that raises, only this stream ends."""
         try:
             act()
         except Exception:
             self.failed(number)
 
     def failed(self, number: int) -> None:
-        """Serving a stream has raised, which is being handled: its client is told so, and all other
-        streams go on."""
+        """Log the exception that serving a stream has raised, and end that stream alone.
+
+        Its client gets a reset.
+        """
         log.exception("a request over HTTP/2 has failed")
         stream = self.core.streams.get(number)
         if stream is None:
@@ -203,8 +205,10 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
         self.flush_soon()
 
     def _look_at_all(self, touched: list[Stream[H]]) -> None:
-        """Something has happened on streams: first to those that are gone, because an answer may
-        come for these as soon as another one begins."""
+        """Handle events on several streams, first on those that are gone.
+
+        As soon as another stream begins, an answer may come for a stream that is gone.
+        """
         for gone in (True, False):
             for stream in touched:
                 if stream.gone is gone:
@@ -254,7 +258,7 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
             self._look_at(self._held.pop(next(iter(self._held))))
 
     def _is_full(self) -> bool:
-        """Whether so much of answers waits that no more is to be begun."""
+        """Return whether so many bytes of answers wait that no more streams may begin."""
         return self.core.full
 
     def _under_way(self) -> int:

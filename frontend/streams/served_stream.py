@@ -49,10 +49,10 @@ class Owner(Protocol):
         """A stream is served."""
 
     def refuse(self, stream: Stream[RestHead], status: int, body: bytes) -> None:
-        """A stream gets that JSON, whose end is yet to be sent."""
+        """Answer a stream with that JSON, and leave it to the caller to end the stream."""
 
     def made(self, size: int) -> None:
-        """An answer of so many bytes is made."""
+        """Note that an answer of so many bytes is made."""
 
     def default_headers(self) -> list[tuple[bytes, bytes]]:
         """Of every answer."""
@@ -121,11 +121,12 @@ class ServedStream:
         }
 
     def start(self, app: App, loop: asyncio.AbstractEventLoop) -> "asyncio.Task[None]":
-        """Have the application serve it.
+        """Have the application serve the stream.
 
         Args:
-            app: sends answers as `ringbatch.frontend.http.answering.answered` does.
-            loop: of the connection.
+            app: the application; it sends answers as `ringbatch.frontend.http.answering.answered`
+                does.
+            loop: the connection's event loop.
         """
         self._task = loop.create_task(self._run(app))
         return self._task
@@ -174,7 +175,10 @@ class ServedStream:
             self.leave()
 
     def refuse(self, status: int, body: bytes) -> None:
-        """Answer it with that JSON, whoever serves it; end it, if its answer has begun."""
+        """Answer the stream with that JSON, even if the application serves it.
+
+        Reset the stream if its answer has begun.
+        """
         stream = self._stream
         self.scope[REFUSED] = True
         self._answered = self._answered or self._task is None
@@ -203,7 +207,7 @@ class ServedStream:
         try:
             await app(self.scope, self._receive, self._send)
         except BaseException:
-            # As uvicorn has it over HTTP/1; `answered` leaves no more than our own defects.
+            # uvicorn does the same over HTTP/1; `answered` lets only our own defects through.
             log.exception("frontend: a stream was not served")
         self._hold(0)
         if not stream.gone and stream.trailers is None and not self.scope.get(REFUSED):
@@ -218,7 +222,7 @@ class ServedStream:
         first, self._heard = not self._heard, True
         if not (stream.told or stream.pieces or stream.ended or stream.gone):
             if first:
-                # The head alone may decide, and a client may wait for that before it sends a body.
+                # The head may suffice for an answer, and a client may wait for it before its body.
                 return NOTHING_YET
             if self._continues:
                 core.inform(stream, CONTINUE)
@@ -238,7 +242,7 @@ class ServedStream:
         return {"type": "http.request", "body": body, "more_body": not self._whole}
 
     async def _send(self, message: dict[str, Any]) -> None:
-        """The application's call: a part of the answer; returns once there is room for more."""
+        """Send a part of the answer for the application; return once there is room for more."""
         stream, core = self._stream, self._owner.core
         if self._is_made() or self.scope.get(REFUSED):
             return
@@ -261,8 +265,10 @@ class ServedStream:
         return self._stream.gone or self._stream.trailers is not None or self._unwanted
 
     def _finish(self) -> None:
-        """The answer is made. Of a body that is still coming the rest is read and dropped for a
-        while: many clients take a reset for a failure of what they send, whatever came before."""
+        """Finish the answer. If the body is still coming, read and drop the rest for a while.
+
+        Many clients take a reset for a failure to send, even after an answer.
+        """
         stream, core = self._stream, self._owner.core
         if not stream.ended:
             self._unwanted = stream.lingers = True

@@ -53,10 +53,10 @@ def optional(found: dict[str, Any], name: str, kind: type[T], words: str) -> T |
 
 
 def optional_count(found: dict[str, Any], name: str) -> int:
-    """A member that is a whole number from 1; 0 where it is absent or null.
+    """Return a member that is a whole number from 1, or 0 if it is absent or null.
 
     Raises:
-        InvalidRequest: it is another value.
+        InvalidRequest: the member has another value.
     """
     words = "a whole number from 1"
     value = optional(found, name, int, words)

@@ -8,9 +8,9 @@
                    {"inputs": "a text", "parameters": {"top_k": 1, "function_to_apply": "none"}}
                     -> [[{"score": 3.2, "label": "joy"}]]
 
-The best label comes first. `parameters` are what huggingface_hub sends, which expects a list of
-lists for one text, too. To TEI `["a text", "another"]` is one pair of texts, which a classifier
-of texts does not take; it is refused, and never taken for two.
+The best label comes first. huggingface_hub sends `parameters`, and expects a list of lists even for
+one text. To TEI `["a text", "another"]` is one pair of texts. A classifier of texts takes no pairs,
+so ringbatch refuses it instead of reading two texts.
 """
 
 from collections.abc import Callable
@@ -54,8 +54,8 @@ class Classifying:
         model: its name; empty where the body has none.
         given: the texts.
         alone: whether the answer is that of one text, and no list of answers.
-        function: what scores become, of `FUNCTIONS`.
-        top: so many of the best are wanted; 0 for all.
+        function: the name in `FUNCTIONS` of the function that is applied to the scores.
+        top: the number of best labels in the answer; 0 for all.
     """
 
     model: str
@@ -121,7 +121,7 @@ def _text(value: Any, place: int) -> str:
 
 
 class ClassifyingRendering:
-    """How a request is answered; `ringbatch.frontend.texts.made.TextsRendering` has it.
+    """Rendering of a classification; `ringbatch.frontend.texts.made.TextsRendering` holds it.
 
     Args:
         asked: the request.

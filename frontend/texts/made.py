@@ -1,4 +1,4 @@
-"""What another process makes of texts, as it travels from there: tokens in parts."""
+"""Tokens and answers of texts that another process makes, in the form in which they travel."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -25,18 +25,18 @@ from ringbatch.shm.model_spec import loads
 from ringbatch.shm.tensor import Tensor
 
 _MODELS: Final = 8
-"""With as many tokenizers."""
+"""The most models to keep, because each has a tokenizer."""
 FORMS: Final[dict[str, tuple[Callable[[bytes | bytearray], Any], type]]] = {
     "embeddings": (openai.read, openai.Embeddings),
     "reranking": (reranking.read, reranking.Reranking),
     "classification": (classifying.read, classifying.Classifying),
 }
-"""By purpose: what reads bodies, and what that gives."""
+"""By purpose, the function that reads bodies, and the type that it returns."""
 
 
 @lru_cache(_MODELS)
 def text_model(spec: str, max_in_flight: int) -> TextModel:
-    """What makes tokens for a model, as the model table has it."""
+    """Return the tokenizing side of a model, as the model table has it."""
     (model,) = loads(spec.encode())
     return TextModel(model, max_in_flight)
 
@@ -44,16 +44,16 @@ def text_model(spec: str, max_in_flight: int) -> TextModel:
 def told_parts(
     spec: str, max_in_flight: int, parts: Sequence[SlotPart], *, texts: bool
 ) -> tuple[dict[str, Any], list[Bytes]]:
-    """The parts of a request for another process, see `parts_told`.
+    """Return the parts of a request in a form for another process; `parts_told` turns them back.
 
     Args:
-        spec: of the model, as the model table has it.
-        max_in_flight: batches that one request may make.
-        parts: as a protocol has read them.
-        texts: whether they are texts, of which tokens are made.
+        spec: the model, as in the model table.
+        max_in_flight: the most batches that one request may make.
+        parts: the parts as a protocol has read them.
+        texts: whether they are texts, to be turned into tokens.
 
     Raises:
-        RequestError: as `TextModel.tokenized`.
+        RequestError: `TextModel.tokenized` raises it.
     """
     if not texts or not parts:
         return {"parts": [[rows, key] for rows, _, key in parts]}, [_here(d) for _, d, _ in parts]
@@ -65,7 +65,7 @@ def told_parts(
 
 
 def parts_told(told: dict[str, Any], data: Sequence[memoryview]) -> tuple[SlotPart, ...]:
-    """The parts of a request that another process has read."""
+    """Return the parts of a request that another process has read."""
     parts = tuple(
         Part(rows, payload, key) for (rows, key), payload in zip(told["parts"], data, strict=True)
     )
@@ -79,12 +79,12 @@ def read_texts(value: Any, data: Sequence[memoryview]) -> tuple[Any, list[Bytes]
     """Read a body of one of the routes of texts, and make tokens of its texts.
 
     Args:
-        value: the purpose; the models that answer so, as the model table has them, by their names;
+        value: the purpose; the models for it by their names, as in the model table; the most
             batches that one request may make.
         data: the body.
 
     Raises:
-        RequestError: it cannot be read, or as `TextModel.tokenized`.
+        RequestError: the body cannot be read, or `TextModel.tokenized` raises it.
     """
     purpose, specs, max_in_flight = value
     read, _ = FORMS[purpose]
@@ -93,14 +93,14 @@ def read_texts(value: Any, data: Sequence[memoryview]) -> tuple[Any, list[Bytes]
     told = _told(asked)
     name = asked.model or next(iter(specs), "")
     if name not in specs or (len(specs) > 1 and not asked.model):
-        # The frontend says what is wrong with the name.
+        # The frontend raises the error about the name.
         return [told, {"parts": [], "counts": [], "places": None}], []
     parts, payloads = told_parts(specs[name], max_in_flight, ((len(given), given, 0),), texts=True)
     return [told, parts], payloads
 
 
 def asked_told(purpose: str, value: Any, data: Sequence[memoryview]) -> Any:
-    """What a body asks for that another process has read."""
+    """Return the request that another process has read from a body."""
     told, parts = value
     ((_, made, _),) = parts_told(parts, data)
     assert isinstance(made, Given), "it has tokens"
@@ -108,13 +108,12 @@ def asked_told(purpose: str, value: Any, data: Sequence[memoryview]) -> Any:
 
 
 class TextsRendering(Rendering[Answer]):
-    """See `ringbatch.frontend.codec.rendering.Rendering`: answers on the routes of texts.
+    """Rendering of answers on the routes of texts; another process writes the large ones.
 
     Args:
-        purpose: of the route.
+        purpose: the purpose of the route.
         asked: the request.
-        about: what the answer says of the model: its name, or its output, as `Tensor.to_json` has
-            it.
+        about: the model's name, or its output as `Tensor.to_json` returns it.
     """
 
     def __init__(self, purpose: str, asked: Any, about: Any) -> None:
@@ -124,22 +123,22 @@ class TextsRendering(Rendering[Answer]):
         self._rendering = _rendering(purpose, asked, about)
 
     def render(self, results: Results, batch_id: str) -> Answer:
-        """As in `Rendering`."""
+        """Return the answer, as in `Rendering`."""
         return self._rendering.render(results, batch_id)
 
     def apart(self, rows: Sequence[int], size: int, _batch_id: str) -> Apart | None:
-        """As in `Rendering`."""
+        """Return the job that writes a large answer in another process, as in `Rendering`."""
         if size <= LARGE_RESULT_BYTES and sum(rows) <= LONG_ROWS:
             return None
         counts = self._asked.given.counts
         return write_texts, [self._purpose, _told(self._asked), counts, self._about, [*rows]]
 
     def written(self, value: Any, data: Sequence[memoryview]) -> Answer:
-        """As in `Rendering`."""
+        """Return the answer that another process has written, as in `Rendering`."""
         return 200, bytes(data[0]), JSON
 
     def render_error(self, error: RequestError, batch_id: str) -> Answer:
-        """As in `Rendering`."""
+        """Return the answer to a request that has failed, as in `Rendering`."""
         return self._rendering.render_error(error, batch_id)
 
 
@@ -147,12 +146,12 @@ def write_texts(value: Any, data: Sequence[memoryview]) -> tuple[Any, list[Bytes
     """Write an answer of one of the routes of texts.
 
     Args:
-        value: the purpose; what the request asks for; the tokens of each text; what
-            `TextsRendering` has about the model; the rows of each part.
+        value: the purpose; the request; the tokens of each text; the `about` of `TextsRendering`;
+            the number of rows of each part.
         data: the result of each part.
 
     Raises:
-        ModelFailed: JSON cannot carry it.
+        ModelFailed: JSON cannot carry the results.
     """
     purpose, told, counts, about, rows = value
     asked = _asked(purpose, told, Made(counts, (), None))

@@ -82,7 +82,7 @@ def _is_token(value: object) -> bool:
 
 
 class EmbeddingsRendering:
-    """How a request is answered; `ringbatch.frontend.texts.made.TextsRendering` has it.
+    """Rendering of embeddings; `ringbatch.frontend.texts.made.TextsRendering` holds it.
 
     Args:
         asked: the request.

@@ -53,7 +53,7 @@ _OF_COHERE: Final = (
     "priority",
 )
 _FIELDS: Final = ["text"]
-"""Of a document that is an object, where a body names no others."""
+"""The fields of a document object that count, if the body names no others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def read(body: bytes | bytearray) -> Reranking:
     if query is None:
         raise InvalidRequest('"query" is missing; it must be a text')
     texts = _documents(found) if cohere else required_texts(found, "texts")
-    # A document is one chunk here, and whatever number is allowed allows that.
+    # Here a document is one chunk, which every allowed limit allows.
     optional_count(found, "max_chunks_per_doc")
     document_tokens = optional_count(found, "max_tokens_per_doc")
     wants_texts = "return_documents" if cohere else "return_text"
@@ -113,8 +113,10 @@ def read(body: bytes | bytearray) -> Reranking:
 
 
 def _documents(found: dict[str, Any]) -> list[str]:
-    """Documents are texts, or objects of which some fields count, in the order of their names in
-    the body."""
+    """Return the texts of the documents, which are texts or objects.
+
+    Some fields of an object count, in the order in which the body names them.
+    """
     documents = found["documents"]
     fields = required_texts(found, "rank_fields") if found.get("rank_fields") else _FIELDS
     if isinstance(documents, list):
@@ -123,7 +125,7 @@ def _documents(found: dict[str, Any]) -> list[str]:
 
 
 def _joined(document: dict[str, Any], fields: Sequence[str]) -> object:
-    """The text of a document; itself where none of its fields counts."""
+    """Return the text of a document, or the document itself if none of its fields counts."""
     values = [document[name] for name in fields if document.get(name) is not None]
     if not values:
         return document
@@ -131,7 +133,7 @@ def _joined(document: dict[str, Any], fields: Sequence[str]) -> object:
 
 
 class RerankingRendering:
-    """How a request is answered; `ringbatch.frontend.texts.made.TextsRendering` has it.
+    """Rendering of a reranking; `ringbatch.frontend.texts.made.TextsRendering` holds it.
 
     Args:
         asked: the request.

@@ -27,7 +27,7 @@ Ids = NDArray[np.int32]
 _FRAME: Final = Frame((IDS,))
 _NO_EDGE: Final = 1 << 62
 _OF_EACH: Final = 16
-"""A text takes as long as so many characters beside its own."""
+"""The fixed cost of a text, in characters that would take as long."""
 
 
 class Given(LazyBytes):
@@ -37,8 +37,8 @@ class Given(LazyBytes):
         texts: of the request; none where it has `ids`.
         ids: of the request, where its client has made tokens itself.
         truncate: as of `ringbatch.shm.texts.Tokens`; None where the model's setting holds.
-        document_tokens: the most that the second text of a pair is to have; 0 for as many as the
-            model takes.
+        document_tokens: the most tokens that the second text of a pair may have; 0 for as many as
+            the model takes.
         counts: the tokens of each text, once they are known.
     """
 
@@ -63,8 +63,10 @@ class Given(LazyBytes):
 
     @property
     def size(self) -> int:
-        """The characters of all texts, or the tokens; each text or list counts `_OF_EACH` more, as
-        empty ones take time as well."""
+        """The cost of all texts: their characters or tokens, and `_OF_EACH` for each text or list.
+
+        Even an empty text takes time.
+        """
         each = _OF_EACH * len(self)
         if self.ids:
             return each + sum(map(len, self.ids))
@@ -74,10 +76,10 @@ class Given(LazyBytes):
 
 
 class Made(Given):
-    """Texts of which another process has made tokens already.
+    """Texts that another process has turned into tokens.
 
     Attributes:
-        parts, places: as of `ringbatch.frontend.texts.tokenizing.Tokenized`.
+        parts, places: as in `ringbatch.frontend.texts.tokenizing.Tokenized`.
     """
 
     __slots__ = ("parts", "places")
@@ -91,7 +93,7 @@ class Made(Given):
         self.places = places
 
     def __len__(self) -> int:
-        """Rows."""
+        """Return the number of rows."""
         return len(self.counts)
 
 
@@ -161,7 +163,7 @@ class Shape:
 
     def _runs(self, lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
         """Start and end of what makes one part each."""
-        # Of each row and all that follow it.
+        # A part may grow by any later row, so its size depends on the longest of these.
         longest = [*accumulate(reversed(lengths), max)]
         start, edge, most = 0, 0, 0
         for place, length in enumerate(lengths):
@@ -180,7 +182,7 @@ class Shape:
         return _NO_EDGE
 
     def _most(self, edge: int, longest: int) -> int:
-        """The most rows of a part, where none of those that are left is longer."""
+        """Return the most rows of a part, if no remaining row is longer than `longest`."""
         if not self._budget:
             return self._cap
         size = edge if edge < _NO_EDGE else longest

@@ -15,7 +15,7 @@ def each_between_0_and_1(scores: Scores) -> Scores:
 
 def adding_up_to_1(rows: Scores) -> Scores:
     """Return the softmax of each row."""
-    with np.errstate(invalid="ignore"):  # Infinity has no share, which is found out later.
+    with np.errstate(invalid="ignore"):  # Infinity has no share; `expect_finite` refuses it later.
         powers: Scores = np.exp(rows - rows.max(axis=1, keepdims=True))
     powers /= powers.sum(axis=1, keepdims=True)
     return powers

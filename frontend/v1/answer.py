@@ -48,8 +48,8 @@ class Answers(Protocol):
         """
 
     def takes_long(self, rows: int, size: int) -> bool:
-        """Whether an answer of so many rows, of results of so many bytes, is to be written by
-        another process."""
+        """Return whether another process must write an answer of so many rows and so many bytes of
+        results."""
 
 
 def answers_of(spec: ModelSpec) -> Answers:
@@ -109,7 +109,7 @@ class TypedAnswers:
         return _body(columns, batch_id, _dumps(named))
 
     def takes_long(self, rows: int, size: int) -> bool:
-        """As in `Answers`."""
+        """Return whether another process must write the answer, as in `Answers`."""
         by_row = len(self._writers) > 1 or bool(self._own_lengths)
         most = LARGE_RESULT_BYTES if self._fixed else LONG_RESULT_BYTES
         return size > most or (by_row and rows * len(self._writers) > LONG_ROWS)
@@ -193,7 +193,7 @@ class UntypedAnswers:
         return _body(columns, batch_id, _joined(text.strip(_BLANK) for text in texts))
 
     def takes_long(self, rows: int, size: int) -> bool:
-        """As in `Answers`."""
+        """Return whether another process must write the answer, as in `Answers`."""
         return size > LONG_RESULT_BYTES
 
 

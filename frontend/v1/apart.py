@@ -1,4 +1,4 @@
-"""Large V1 answers: another process writes them."""
+"""Writer of large V1 answers, in another process."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -14,12 +14,12 @@ def write_v1(value: Any, data: Sequence[memoryview]) -> tuple[Any, list[bytes]]:
     """Write the body of an answer.
 
     Args:
-        value: the model, as the model table has it, no other server's; whether the answer is wanted
-            in column format; the id of the batch; the rows of each part.
+        value: the model, as in the model table, but no model of another server; whether the client
+            wants column format; the id of the batch; the number of rows of each part.
         data: the result of each part.
 
     Raises:
-        ModelFailed: as of `Answers.render`.
+        ModelFailed: `Answers.render` raises it.
     """
     spec, columns, batch_id, rows = value
     return None, [_answers(spec).render([*zip(rows, data, strict=True)], columns, batch_id)]

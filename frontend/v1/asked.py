@@ -20,7 +20,7 @@ class AskedRequests:
 
     Args:
         spec: the model.
-        max_in_flight: batches that one request may make.
+        max_in_flight: the most batches that one request may make.
     """
 
     def __init__(self, spec: ModelSpec, max_in_flight: int) -> None:

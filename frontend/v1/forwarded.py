@@ -48,7 +48,7 @@ class Origins:
 
     @property
     def header_names(self) -> frozenset[bytes]:
-        """Names of the headers that are passed on to any of these models, in lower case."""
+        """The names, in lower case, of the headers that ringbatch passes on to these models."""
         forwards = self._by_address.values()
         return frozenset(name.encode() for forward in forwards for name in forward.headers)
 
@@ -107,7 +107,7 @@ class ForwardedRequests(UntypedRequests):
     Args:
         spec: the model.
         forward: of that.
-        max_in_flight: batches that one request may make.
+        max_in_flight: the most batches that one request may make.
     """
 
     def __init__(self, spec: ModelSpec, forward: Forward, max_in_flight: int = ANY_NUMBER) -> None:
@@ -157,7 +157,7 @@ class ForwardedRequests(UntypedRequests):
         return b"%b[%b]}" % (start, elements)
 
     def takes_long(self, rows: int, size: int) -> bool:
-        """As in `ringbatch.frontend.v1.answer.Answers`: the text goes as it came."""
+        """Return False: the other server's text goes on as it came."""
         return False
 
     def _quick(self, body: bytes | bytearray, origin: bytes) -> tuple[int, bytes, int] | None:

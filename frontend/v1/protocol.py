@@ -45,7 +45,7 @@ class V1Model:
     Args:
         spec: the model.
         windows: on the segment, where answers are to be written from where results lie.
-        max_in_flight: batches that one request may make.
+        max_in_flight: the most batches that one request may make.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ class V1Rendering:
 
     Args:
         answers: of the model.
-        spec: of the model.
+        spec: the model.
         columns: whether they are wanted in column format.
     """
 
@@ -40,13 +40,13 @@ class V1Rendering:
         return self.render(((rows, memory[start : start + size]),), batch_id)
 
     def apart(self, rows: Sequence[int], size: int, batch_id: str) -> Apart | None:
-        """As in `Rendering`."""
+        """Return the job that writes a large answer in another process, as in `Rendering`."""
         if not self._answers.takes_long(sum(rows), size):
             return None
         return write_v1, [dumps((self._spec,)).decode(), self._columns, batch_id, [*rows]]
 
     def written(self, value: Any, data: Sequence[memoryview]) -> Answer:
-        """As in `Rendering`."""
+        """Return the answer that another process has written, as in `Rendering`."""
         return 200, bytes(data[0]), self._headers
 
     def render_error(self, error: RequestError, batch_id: str) -> Answer:

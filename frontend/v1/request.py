@@ -76,11 +76,11 @@ class Requests(Protocol):
 
 
 def requests_of(spec: ModelSpec, max_in_flight: int = ANY_NUMBER) -> Requests:
-    """What reads requests to this model.
+    """Return the reader of requests to this model.
 
     Args:
         spec: the model.
-        max_in_flight: batches that one request may make.
+        max_in_flight: the most batches that one request may make.
     """
     if not spec.typed:
         return UntypedRequests(spec, max_in_flight)
@@ -137,7 +137,7 @@ class TypedRequests:
 
         Raises:
             InvalidRequest: naming the instance, what was found and what would be right.
-            RequestTooLarge: it makes too many batches.
+            RequestTooLarge: the request makes too many batches.
         """
         try:
             request = loads(body)
@@ -346,7 +346,7 @@ class UntypedRequests:
 
         Raises:
             InvalidRequest: it is no sound JSON object with a list of instances.
-            RequestTooLarge: it makes too many batches.
+            RequestTooLarge: the request makes too many batches.
         """
         text, request, key = self.read(body)
         return self.parts(text, request[key]), False

@@ -149,8 +149,8 @@ class InferAnswers:
         return InferResponse(text, self._json_headers(batch_id))
 
     def takes_long(self, rows: int, size: int, requested: RequestedOutputs) -> bool:
-        """Whether an answer of so many rows, of results of so many bytes, is to be written by
-        another process. That knows no memory of clients."""
+        """Return whether another process must write an answer of so many rows and so many bytes of
+        results. That process does not reach clients' memory."""
         if requested.shared:
             return False
         for index, binary, classes in requested.outputs:
@@ -230,7 +230,7 @@ class _Output:
 
     Attributes:
         name: its name.
-        most_bytes: of results that are written as JSON here.
+        most_bytes: the most bytes of results that this process writes as JSON.
         binary_end: a format of the rest of its object, the size of its binary data left open.
         write_at: ``write_at(memory, offset, count)``: so many elements of one size as JSON,
             without brackets; raises `InvalidRequest`.

@@ -1,4 +1,4 @@
-"""Large V2 answers: another process writes them."""
+"""Writer of large V2 answers, in another process."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -15,12 +15,12 @@ def write_v2(value: Any, data: Sequence[memoryview]) -> tuple[Any, list[bytes]]:
     """Write an answer: its headers and its body.
 
     Args:
-        value: the model, as the model table has it; what the request asked for, as
-            `requested_told` has it; the id of the batch; the rows of each part.
+        value: the model, as in the model table; the requested outputs, in the form that
+            `requested_told` takes; the id of the batch; the number of rows of each part.
         data: the result of each part.
 
     Raises:
-        RequestError: as of `InferAnswers.render`.
+        RequestError: `InferAnswers.render` raises it.
     """
     spec, asked, batch_id, rows = value
     parts = [*zip(rows, data, strict=True)]
@@ -29,8 +29,8 @@ def write_v2(value: Any, data: Sequence[memoryview]) -> tuple[Any, list[bytes]]:
 
 
 def requested_told(value: Any) -> RequestedOutputs:
-    """What a request wants of its answer, as it comes from another process: its id, the outputs and
-    its timeout."""
+    """Return the requested outputs, which come from another process as an id, the outputs and a
+    timeout."""
     identity, outputs, timeout_ns = value
     wanted = tuple(RequestedOutput(*output) for output in outputs)
     return RequestedOutputs(identity.encode("latin-1"), wanted, timeout_ns)

@@ -20,7 +20,7 @@ class AskedRequests(InferRequests):
 
     Args:
         spec: the model, with declared inputs.
-        memory, max_in_flight: as of `InferRequests`.
+        memory, max_in_flight: as in `InferRequests`.
     """
 
     remembers = False

@@ -1,6 +1,7 @@
-"""One input of a V2 request in another datatype than the model's: floats that are made wider, by
-which nothing is lost, those that the library of the model would make narrower itself, and a table's
-booleans, which are numbers to such libraries.
+"""Conversion of a V2 input that comes in another datatype than the model's.
+
+It makes floats wider, which loses nothing. It also takes wider floats if the model's library makes
+them narrower itself, and a table's booleans, which are numbers to such libraries.
 """
 
 from typing import Any, Final

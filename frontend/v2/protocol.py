@@ -24,7 +24,7 @@ class V2Model:
     Args:
         spec: the model.
         memory: where clients may have tensors.
-        max_in_flight: batches that one request may make.
+        max_in_flight: the most batches that one request may make.
     """
 
     def __init__(
@@ -36,8 +36,10 @@ class V2Model:
         self._fixed = all(tensor.datatype.fixed for tensor in spec.inputs)
 
     def takes_long(self, body_bytes: int, json_bytes: int | None, most: int) -> bool:
-        """Whether more bytes of a body than that are read one by one: those of its JSON text, and
-        of elements that say their lengths."""
+        """Return whether more than `most` bytes of a body are read one by one.
+
+        These are the bytes of its JSON text, and of elements that state their lengths.
+        """
         if json_bytes is None or not self._fixed:
             return body_bytes > most
         return most < json_bytes <= body_bytes

@@ -35,7 +35,7 @@ class V2Rendering(NamedTuple):
         return self.render(((rows, memory[start : start + size]),), batch_id)
 
     def apart(self, rows: Sequence[int], size: int, batch_id: str) -> Apart | None:
-        """As in `Rendering`."""
+        """Return the job that writes a large answer in another process, as in `Rendering`."""
         answers, requested = self.answers, self.requested
         if not answers.takes_long(sum(rows), size, requested):
             return None
@@ -44,7 +44,7 @@ class V2Rendering(NamedTuple):
         return write_v2, [dumps((answers.spec,)).decode(), asked, batch_id, [*rows]]
 
     def written(self, value: Any, data: Sequence[memoryview]) -> Answer:
-        """As in `Rendering`."""
+        """Return the answer that another process has written, as in `Rendering`."""
         return 200, bytes(data[0]), tuple((name, found) for name, found in value)
 
     def render_error(self, error: RequestError, batch_id: str) -> Answer:

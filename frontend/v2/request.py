@@ -121,7 +121,7 @@ class Requests(Protocol):
         Raises:
             InvalidRequest: naming what was found and what would be right.
             NotSupported: it asks for an extension that is not served.
-            RequestTooLarge: it makes too many batches.
+            RequestTooLarge: the request makes too many batches.
             RequestError: `ClientMemory` does.
         """
 
@@ -141,10 +141,10 @@ class Requests(Protocol):
 def requests_of(
     spec: ModelSpec, memory: ClientMemory = OFF, max_in_flight: int = ANY_NUMBER
 ) -> Requests:
-    """What reads requests to this model.
+    """Return the reader of requests to this model.
 
     Args:
-        spec, memory, max_in_flight: as of `InferRequests`.
+        spec, memory, max_in_flight: as in `InferRequests`.
     """
     if not spec.typed:
         return NoRequests(spec)
@@ -183,7 +183,7 @@ class InferRequests:
     Args:
         spec: the model, with declared inputs.
         memory: where clients may have tensors.
-        max_in_flight: batches that one request may make.
+        max_in_flight: the most batches that one request may make.
     """
 
     remembers = True

@@ -41,7 +41,7 @@ class Signature:
 
     Args:
         spec: the model, with declared inputs.
-        max_in_flight: batches that one request may make.
+        max_in_flight: the most batches that one request may make.
     """
 
     def __init__(self, spec: ModelSpec, max_in_flight: int = ANY_NUMBER) -> None:
@@ -126,7 +126,7 @@ class Signature:
 
         Raises:
             InvalidRequest: they differ in it, or there are none or too many that have no elements.
-            RequestTooLarge: they make too many batches.
+            RequestTooLarge: the inputs make too many batches.
         """
         rows = shapes[0][0]
         if any(shape[0] != rows for shape in shapes):
