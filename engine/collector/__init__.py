@@ -3,6 +3,6 @@ workers, hears their reports.
 
 Enters: slots that were submitted, reports. Leaves: tasks, and answers to requests that are not run.
 A batch closes in batching.py; requests that were with a worker that died go to quarantine.py.
-Models that have something to do stand in agenda.py. Imports batch and process. Read first:
+agenda.py holds the models that have something to do. Imports batch and process. Read first:
 batching.py, dispatcher.py, then collector.py.
 """

@@ -1,4 +1,4 @@
-"""Requests in the order in which they came, each of which can be removed wherever it is."""
+"""Ordered collection of requests, with removal by reference from any place."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
@@ -7,7 +7,7 @@ from ringbatch.shm.engine_port import Request
 
 
 class ByReference:
-    """As much of a deque as a `ringbatch.engine.collector.queues.Queue` uses, with `remove`."""
+    """The deque operations that `ringbatch.engine.collector.queues.Queue` uses, and `remove`."""
 
     __slots__ = ("_requests",)
 
@@ -22,18 +22,18 @@ class ByReference:
         return iter(self._requests.values())
 
     def __getitem__(self, place: int) -> Request:
-        """The one in front; no other is ever asked for."""
+        """Return the first request; callers only use place 0."""
         return next(iter(self._requests.values()))
 
     def extend(self, requests: Iterable[Request]) -> None:
-        """As of a deque."""
+        """Append requests, as `deque.extend` does."""
         for request in requests:
             self._requests[request.ref] = request
 
     def popleft(self) -> Request:
-        """As of a deque."""
+        """Remove and return the first request, as `deque.popleft` does."""
         return self._requests.popitem(last=False)[1]
 
     def remove(self, ref: int) -> Request | None:
-        """Remove the request of that reference; None where there is none."""
+        """Remove and return the request of a reference; None if it is not here."""
         return self._requests.pop(ref, None)

@@ -1,4 +1,4 @@
-"""How the collector follows a change of the model table, and says what has become of it."""
+"""Changes of the model table, as the collector follows them and reports them as done."""
 
 from collections.abc import Callable
 
@@ -15,9 +15,9 @@ class Changeover:
 
     Args:
         pool: the models and workers.
-        dispatcher: answers what nobody can run.
-        dead: takes back what replaced workers held.
-        say: tells the supervisor.
+        dispatcher: answers requests that no worker can run.
+        dead: takes back the requests of replaced workers.
+        say: sends a message to the supervisor.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Changeover:
         self._say = say
 
     def follow(self, now_ns: int) -> None:
-        """Take over what the supervisor has changed in the model table."""
+        """Apply the supervisor's changes of the model table."""
         pool = self._pool
         gone = pool.follow(now_ns)
         while pool.replaced:
@@ -49,7 +49,7 @@ class Changeover:
         pool.agenda.add_all(pool.models)
 
     def move_on(self, model: Model, now_ns: int) -> None:
-        """Give what waits for a model that will not run it to the one in its place."""
+        """Move requests from a model that will not run them to its successor."""
         successor = self._pool.successor(model.spec)
         self._pool.agenda.add(model.reference)
         for request in model.empty():
@@ -59,8 +59,8 @@ class Changeover:
                 successor.run_again([[request]])
 
     def move_on_from_retiring(self, now_ns: int) -> None:
-        """The same for models that retire and have no worker left: those that die meanwhile are
-        not started again."""
+        """Call `move_on` for retiring models without a worker: the supervisor does not replace
+        workers of these that die."""
         for model in self._pool.retiring:
             if not model.ready and (model.queues.rows or model.retries):
                 self.move_on(model, now_ns)
@@ -69,7 +69,7 @@ class Changeover:
         """Tell the supervisor of retiring models and leaving workers that are done.
 
         Args:
-            acknowledged: whether no frontend sends anything to retiring models any more.
+            acknowledged: whether all frontends have stopped sending to retiring models.
         """
         for model in self._pool.retiring:
             if acknowledged and not model.drained and not self._pool.busy(model):

@@ -92,7 +92,7 @@ class Collector:
         self._unclear: set[int] = set()
         """Workers of which one cannot tell what they hold; nothing is done before they are dead."""
         self._draining = 0
-        """What the segment said of that when the models were looked at for it last."""
+        """The segment's `draining` at the last look at all models for it."""
         self.rung_for_requests = True
         """Whether frontends have been told to ring."""
 
@@ -228,7 +228,7 @@ class Collector:
                 self._wake_lane(lane)
 
     def _watch(self, now_ns: int) -> None:
-        """Have workers ended whose batches run too long."""
+        """End workers whose batches run too long."""
         for number in self._limits.take(now_ns):
             worker = self._workers.get(number)
             if worker is None or worker.ending:
@@ -237,7 +237,7 @@ class Collector:
             self._ready_no_more(worker)
             self._counters.add(CollectorCounter.WORKERS_HUNG)
             self._end_worker(number)
-            # A spare may go on at once.
+            # A spare may take over at once.
             self._agenda.add(worker.model.reference)
 
     def _adopt(self, now_ns: int) -> None:
@@ -396,7 +396,7 @@ class Collector:
             idles = not worker.ending and not worker.leaving
             if idles:
                 model.rest(worker)
-            # With nobody left, nothing could be expected of anybody.
+            # Without a ready worker, nothing is left that could count as stuck.
             if idles or not model.ready:
                 model.health.moves()
         if kind is ReportKind.FAILED:

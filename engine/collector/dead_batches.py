@@ -15,9 +15,9 @@ class DeadBatches:
 
     Args:
         port: the collector's.
-        known: the collector's.
-        quarantine: remembers those that killed.
-        dispatcher: answers them.
+        known: the requests that the collector has taken in, shared with it.
+        quarantine: remembers requests that killed workers.
+        dispatcher: answers these requests.
     """
 
     def __init__(
@@ -32,7 +32,8 @@ class DeadBatches:
         self._quarantine = quarantine
         self._dispatcher = dispatcher
         self._deaths: dict[int, int] = {}
-        """By reference, what deaths requests are suspected of; some may be answered since."""
+        """By reference, the weight of the deaths that a request may have caused. Some of these
+        requests may have their answers already."""
 
     def take_back(self, worker: Worker, now_ns: int, *, hung: bool, killed: bool) -> bool:
         """Have the requests of a dead worker run again: those of its batch in groups that find the
@@ -71,7 +72,7 @@ class DeadBatches:
             if requests := self._unanswered(batch):
                 model.run_again([requests])
                 left += requests
-        # Only now, because what is cancelled may be what the worker died of.
+        # Only now, because a cancelled request may have caused the death.
         self._dispatcher.give_back([request.ref for request in left], now_ns)
         return explained
 

@@ -1,9 +1,9 @@
 """Which of the requests that wait go to which worker now.
 
-`serve` is asked for each model of which anything has changed. When a batch closes is decided
-in `ringbatch.engine.collector.batching` alone; here it is carried out: a batch goes to a worker,
-what is too late or no longer wanted is answered without one, and the time that a further request
-would take is told.
+The collector calls `serve_all` in each step; it serves the models on the agenda. Only
+`ringbatch.engine.collector.batching` decides when a batch closes. This module carries the decision
+out: it gives the batch to a worker, and answers late or cancelled requests without a worker. It
+also publishes the time that a further request would take.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,8 +37,8 @@ class Dispatcher:
     Args:
         segment: the memory.
         port: the collector's.
-        known: the collector's.
-        agenda: where to note when to look at a model again.
+        known: the requests that the collector has taken in, shared with it.
+        agenda: holds the instants at which to look at models again.
     """
 
     def __init__(self, segment: Segment, port: EnginePort, known: Known, agenda: Agenda) -> None:
@@ -50,7 +50,7 @@ class Dispatcher:
         self.next_batch = 0
         """The number of the batch that is dispatched next."""
         self.limits = Instants()
-        """When workers that hold a batch have run for too long, by their numbers."""
+        """By worker number, the instant from which the worker's batch has run too long."""
 
     def begin(self, model: Model) -> None:
         """Say of a model how many workers it has, before the first step."""
@@ -60,7 +60,7 @@ class Dispatcher:
             model.health.ready(model.ready)
 
     def serve_all(self, models: Mapping[int, Model], now_ns: int) -> None:
-        """Serve the models that have something to do, and chains after the models of their steps.
+        """Serve the models on the agenda, and chains after the models of their steps.
 
         Args:
             models: by reference.
@@ -81,7 +81,7 @@ class Dispatcher:
             self._serve_chain(chain, now_ns)
 
     def _serve(self, model: Model, now_ns: int) -> None:
-        """Dispatch what can be, and note by when something else must happen."""
+        """Dispatch all batches that close now, and put the next instant on the agenda."""
         if model.taken_requests:
             model.counters.add(_REQUESTS, model.taken_requests)
             model.counters.add(_ROWS, model.taken_rows)
@@ -140,7 +140,7 @@ class Dispatcher:
             self.fail(request, Status.NO_WORKER, UNLOADED, NO_BATCH, now_ns)
 
     def _serve_chain(self, chain: ChainModel, now_ns: int) -> None:
-        """Count what came for a chain, and say how its steps are."""
+        """Count a chain's new requests, and publish the health and backlog of its steps."""
         for request in chain.empty() if chain.queues else ():
             self.fail(request, Status.NO_WORKER, UNLOADED, NO_BATCH, now_ns)
         if chain.taken_requests:
@@ -180,9 +180,9 @@ class Dispatcher:
         return model.retries.earliest_ns
 
     def _serve_queues(self, model: Model, now_ns: int) -> int | None:
-        """Dispatch what can be of what waits for the first time; when to look again.
+        """Dispatch batches of the queues, and return the instant of the next look.
 
-        Queues are looked at for a worker that would take a batch now, and else for deadlines alone.
+        If no worker can take a batch now, only deadlines matter.
         """
         queues = model.queues
         earliest_ns = queues.earliest_ns
@@ -205,9 +205,10 @@ class Dispatcher:
         return until_ns
 
     def _close_another(self, model: Model, wait: Wait, now_ns: int) -> Wait | None:
-        """Dispatch a batch of a queue that does not go first; as `_close`.
+        """Dispatch a batch of a queue that does not go first; return as `_close` does.
 
-        None closes but of a queue that is full, has the oldest request or the earliest deadline.
+        Only three kinds of queues can close: full queues, the queue with the oldest request, and
+        the queue with the earliest deadline.
         """
         queues, until_ns = model.queues, wait.until_ns
         while (grown := queues.take_grown()) is not None:
@@ -222,18 +223,18 @@ class Dispatcher:
         return Wait(until_ns)
 
     def _close(self, model: Model, queue: Queue, now_ns: int) -> Wait | None:
-        """Dispatch a batch of a queue, if it closes now; else how long it waits.
+        """Dispatch a batch of a queue if it closes now; else return how long it waits.
 
         Args:
-            model: whose queue it is.
-            queue: one that is not empty.
+            model: the owner of the queue.
+            queue: a queue that is not empty.
             now_ns: the time.
         """
         queues, policy = model.queues, model.policy
         cap = policy.max_batch_size
         if queue.rows > cap:
-            # Where more waits than one batch takes, none of its places is for an answer that
-            # would come too late.
+            # If more waits than one batch takes, a request that would be answered too late must
+            # not take a place in it.
             for request in queues.expire_in(queue, now_ns + model.cycle_ns):
                 self._drop_expired(model, request, now_ns)
             if not queue.rows:
@@ -306,11 +307,12 @@ class Dispatcher:
         return wanted
 
     def give_back(self, references: Iterable[int], now_ns: int) -> None:
-        """Answer those of these requests that wait and that nobody wants any more: their slots and
-        their memory are free again, whatever the workers do. What a worker holds, it answers.
+        """Answer the cancelled requests among these that still wait.
+
+        Their slots and memory become free at once. A worker answers the requests that it holds.
 
         Args:
-            references: of requests, known or not.
+            references: of requests; some may be unknown here.
             now_ns: the time.
         """
         for ref in references:

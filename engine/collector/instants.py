@@ -1,18 +1,19 @@
-"""Instants by number, of which the earliest is found without a look at the others."""
+"""Priority queue of instants by number, with changes and removal."""
 
 from heapq import heapify, heappop, heappush
 from typing import Final
 
 _SLACK: Final = 64
-"""So many entries that no longer hold are kept before any is looked for."""
+"""Heaps of up to this many entries keep all their outdated ones."""
 
 
 class Instants:
-    """At most one instant for each of some numbers: a heap whose outdated entries stay until they
-    come to its top, or until they are half of it.
+    """Heap with at most one instant for each number.
+
+    Outdated entries stay in the heap until they reach its top, or until they are half of it.
 
     Attributes:
-        at_ns: the instants by their numbers, for reading.
+        at_ns: the instants by number; callers only read it.
     """
 
     __slots__ = ("_heap", "at_ns")
@@ -22,7 +23,7 @@ class Instants:
         self._heap: list[tuple[int, int]] = []
 
     def put(self, number: int, at_ns: int) -> None:
-        """Give a number this instant instead of its last."""
+        """Set the instant of a number, in place of its last one."""
         instants, heap = self.at_ns, self._heap
         instants[number] = at_ns
         heappush(heap, (at_ns, number))
@@ -31,18 +32,18 @@ class Instants:
             heapify(self._heap)
 
     def drop(self, number: int) -> None:
-        """Forget a number, if it is known."""
+        """Remove a number, if it is here."""
         self.at_ns.pop(number, None)
 
     def first(self) -> tuple[int, int]:
-        """The earliest instant and its number, of equal ones the smallest; there is one."""
+        """Return the earliest instant and its number, if equal the smallest; none is an error."""
         heap, instants = self._heap, self.at_ns
         while instants.get(heap[0][1]) != heap[0][0]:
             heappop(heap)
         return heap[0]
 
     def take(self, now_ns: int) -> list[int]:
-        """Remove the numbers whose instant has come, the earliest first."""
+        """Remove and return the numbers whose instant has come, earliest first."""
         taken: list[int] = []
         while self.at_ns and (first := self.first())[0] <= now_ns:
             taken.append(first[1])

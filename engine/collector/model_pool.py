@@ -45,14 +45,14 @@ class ModelPool:
 
     Attributes:
         models: by reference.
-        known: the requests of all of them.
+        known: the requests of all models.
         workers: by number; also those that leave and are not gone.
         retiring: those of the models that retire.
         leaving: those of the workers that leave.
         replaced: workers whose numbers others have; so they have died, and what they held is to be
             taken back.
-        expected: workers that may report though they hold no batch: those that are not ready, and
-            those of which an earlier collector may not have heard.
+        expected: workers that may report without a batch: workers that are not ready, and workers
+            whose reports an earlier collector may have missed.
         agenda: the models that have something to do.
     """
 
@@ -103,7 +103,7 @@ class ModelPool:
         self._follow_chains()
         self._serving.clear()
         for model in self.models.values():
-            # Requests at a step of a chain are for that chain alone.
+            # A chain's own requests at a step cannot move to another chain.
             if model.spec.state == SERVING and model.spec.chain is None:
                 name = model.spec.name, model.spec.version
                 self._serving.setdefault(name, []).append(model)

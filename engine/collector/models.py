@@ -39,11 +39,11 @@ class Batch(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a request waits, or waited until it was given to a worker.
+    """Place of a request that waits, or that waited until a worker got it.
 
     Attributes:
-        model: whose worker is to run it.
-        key: of its queue; None where it is to be run once more.
+        model: the model that runs it.
+        key: of its queue; None if it waits among the retries.
     """
 
     model: "Model"
@@ -51,8 +51,8 @@ class Place(NamedTuple):
 
 
 Known = dict[int, Place | None]
-"""By reference, the requests taken in and not yet answered; None stands for those that are not in a
-queue, and have not been in one for as long as this collector knows of them."""
+"""By reference, the places of the requests taken in and not yet answered; None for requests that
+this collector has never put into a queue."""
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +93,7 @@ class Model:
     Attributes:
         spec: the entry.
         reference: of the entry.
-        agenda: where to note that something of it has changed.
+        agenda: gets the model when its state changes.
         policy: how its batches are formed.
         counters: its block.
         most_rows: of any request; frontends may still cut by a larger limit of before.
@@ -113,12 +113,12 @@ class Model:
         backlog: as it was published last.
         answer_word: where its time to an answer stands.
         row_word: where its time for every instance stands.
-        known: the pool's.
+        known: the requests of all models, shared with the pool.
         taken_requests: requests taken in since they were last counted.
         taken_rows: instances in them.
-        until_ns: when the agenda has it looked at again though nothing of it changes.
-        rings: whether the agenda has its requests wake the collector.
-        chains: references of the chains of which it runs a step.
+        until_ns: the instant of the next look without a change, as the agenda has it.
+        rings: whether its requests wake the collector, as the agenda has it.
+        chains: references of the chains that have it as a step.
         drained: whether the supervisor was told that nothing of it is left.
     """
 
@@ -171,7 +171,7 @@ class Model:
         self._fill_up()
 
     def take_in(self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int) -> None:
-        """Have requests wait that are known to; the arguments are those of `Queues.extend`."""
+        """Queue requests that are in `known`; the arguments are those of `Queues.extend`."""
         self.agenda.add(self.reference)
         self.queues.extend(key, requests, rows, earliest_ns)
         if self.lingering.watching:
@@ -180,11 +180,11 @@ class Model:
         self.taken_rows += rows
 
     def place(self, key: Key | None) -> Place:
-        """Where requests of that key wait."""
+        """Return the place of requests with a key."""
         return new_tuple(Place, (self, key))
 
     def remove(self, key: Key | None, ref: int) -> Request | None:
-        """Remove a request from where it waits, as its `Place` says; None where it does not."""
+        """Remove and return a request, by the key of its `Place`; None if it does not wait."""
         self.agenda.add(self.reference)
         return self.retries.remove(ref) if key is None else self.queues.remove(key, ref)
 
@@ -196,7 +196,7 @@ class Model:
         self.taken_rows += rows
 
     def run_again(self, groups: Iterable[list[Request]]) -> None:
-        """Have groups of requests wait for another run; none is empty."""
+        """Queue groups of requests for another run; no group is empty."""
         self.agenda.add(self.reference)
         place = self.place(None)
         for group in groups:
@@ -304,7 +304,7 @@ class ChainModel(Model):
     key_bytes: list[int] = field(default_factory=list)
 
     def follow(self, of_version: Mapping[tuple[str, str], Model]) -> None:
-        """Take the models that serve now for its steps, see `serving`."""
+        """Use the models that serve now as its steps, see `serving`."""
         found = self.spec.chain
         assert found is not None, "only a chain has steps"
         self.steps = [of_version.get((step.model, step.version)) for step in found.steps]
@@ -357,7 +357,7 @@ class ChainModel(Model):
 
 
 def serving(models: Iterable[Model]) -> dict[tuple[str, str], Model]:
-    """The models that serve, by name and version; the default of each name also without one."""
+    """Return the serving models by name and version, and each name's default also without one."""
     found = [model for model in models if model.spec.state == SERVING]
     of_version = {(model.spec.name, model.spec.version): model for model in found}
     for name, spec in defaults(model.spec for model in found).items():

@@ -20,7 +20,7 @@ _CHEAPEST: Final = 0.5
 """What a request costs of a batch at least. With less, what costs most would wait longer, and what
 costs least hardly shorter."""
 _COSTS: Final = 16
-"""Costs are rounded to this part of a batch, so that few of them are to be compared."""
+"""Steps of a cost within one batch: rounding leaves few different costs to compare."""
 
 Key = bytes | tuple[int, bytes]
 """What is equal for all requests that may share a batch: their key, and at a step of a chain also
@@ -30,17 +30,17 @@ what is `asked`."""
 class Queue:
     """Requests that may share a batch, oldest first.
 
-    They are found by reference from when the first of them is removed, until the queue is empty:
-    so to make the index costs each request at most once, and nothing where nobody cancels.
+    The first removal builds an index by reference, which lasts until the queue is empty. So each
+    request enters an index at most once, and without cancellations there is none.
 
     Attributes:
         rows: instances in all of them.
         earliest_ns: an instant before which no request expires.
         key: of all its requests.
-        number: the queue's own, which grows with each new one of a model.
-        cost: of the oldest request when the queue was ranked last.
-        ranked: whether it has ever been ranked among others.
-        changed: whether it is noted to be ranked anew.
+        number: of the queue, larger than that of every earlier queue of the model.
+        cost: of the oldest request at the last ranking.
+        ranked: whether it has ever had a rank among other queues.
+        changed: whether it waits for a new rank.
 
     Args:
         fitting: bounds a batch beside its rows; None where nothing else does.
@@ -68,10 +68,10 @@ class Queue:
         self.ranked = self.changed = False
         self._requests: deque[Request] | ByReference = deque()
         self._deadlines: Instants | None = None
-        """Deadlines by reference, from when one has come until nothing waits."""
+        """Deadlines by reference, from the first expiry until the queue is empty."""
         self.earliest_ns = 0
         self._exact = True
-        """Whether a request expires at that instant."""
+        """True if a request expires exactly at `earliest_ns`."""
         self.rows = 0
 
     def __len__(self) -> int:
@@ -82,7 +82,7 @@ class Queue:
 
     @property
     def oldest(self) -> Request:
-        """The request that has waited longest; there is one."""
+        """The request that has waited longest, in a queue that is not empty."""
         return self._requests[0]
 
     def extend(self, requests: Sequence[Request], rows: int, earliest_ns: int) -> None:
@@ -150,7 +150,7 @@ class Queue:
         return taken
 
     def remove(self, ref: int) -> Request | None:
-        """Remove the request of that reference; None where it does not wait here."""
+        """Remove and return the request of a reference; None if it does not wait here."""
         if isinstance(self._requests, deque):
             self._requests = ByReference(self._requests)
         request = self._requests.remove(ref)
@@ -164,11 +164,11 @@ class Queue:
         return request
 
     def expire(self, now_ns: int) -> list[Request]:
-        """Remove the requests whose deadline has come, the earliest first."""
+        """Remove and return the requests whose deadline has come, earliest first."""
         if not self._requests or now_ns < self.earliest_ns:
             return []
         if self._deadlines is None:
-            # From now on each costs a little more, and to look at all at every deadline nothing.
+            # A little more work for each request saves a look at all of them at each deadline.
             self._deadlines = Instants()
             for request in self._requests:
                 self._deadlines.put(request.ref, request.deadline_ns)
@@ -179,7 +179,7 @@ class Queue:
         return [request for request in left if request is not None]
 
     def refresh(self) -> None:
-        """Make `earliest_ns` exact; for a queue that is not empty."""
+        """Make `earliest_ns` exact; the queue is not empty."""
         if self._exact:
             return
         if self._deadlines is None:
@@ -192,17 +192,16 @@ class Queue:
 class Queues:
     """All queues of one model, by what must be equal within a batch.
 
-    While there are several, they are ranked by their oldest requests and by their earliest
-    deadlines, so that the one that goes first is found without a look at the others. A change of a
-    queue is noted, and its ranks follow when they are asked for. One queue alone has no ranks, so
-    that a model of one signature does not pay for them.
+    Several queues have ranks by oldest request and by earliest deadline. Thus the next queue is
+    found without a look at the others. A changed queue gets its new ranks when they are next
+    needed. One queue alone has no ranks, so a model with one signature does not pay for them.
 
     Attributes:
         rows: instances in all of them.
 
     Args:
         fitting: of each queue.
-        share: by which a wait is weighed; None where all requests are alike.
+        share: the weight of a wait; None if all requests cost the same.
     """
 
     __slots__ = (
@@ -225,21 +224,21 @@ class Queues:
         self._share = share
         self._queues: dict[Key, Queue] = {}
         self._only: Queue | None = None
-        """The queue, if it is alone."""
+        """The queue if there is only one, else None."""
         self._spare = Queue(fitting)
-        """An empty one, which the next request needs that has its key."""
+        """An empty queue, ready for the next request with its key."""
         self._numbered: dict[int, Queue] = {}
         self._next = 0
         self._changed: list[Queue] = []
         self._grown: dict[int, Queue] = {}
-        """Queues that have changed and were not looked at since, in case they are full."""
+        """Changed queues that `take_grown` has not returned yet: they may be full."""
         self._deadlines = Instants()
         self._oldest = [Instants() for _ in range(1 if share is None else _COSTS + 1)]
-        """When the oldest requests were accepted, by what they cost."""
+        """By cost, the instants at which the queues' oldest requests were accepted."""
         self.rows = 0
 
     def __len__(self) -> int:
-        """How many signatures wait."""
+        """Return the number of waiting signatures."""
         return len(self._queues)
 
     def __iter__(self) -> Iterator[Queue]:
@@ -247,7 +246,7 @@ class Queues:
         return iter(self._queues.values())
 
     def extend(self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int) -> None:
-        """Take requests into the queue of their key; as `Queue.extend`."""
+        """Add requests to the queue of their key, as `Queue.extend` does."""
         queue = self._queues.get(key)
         if queue is None:
             queue = self._begin(key)
@@ -257,7 +256,7 @@ class Queues:
             self._note(queue)
 
     def _begin(self, key: Key) -> Queue:
-        """Add an empty queue."""
+        """Add and return an empty queue."""
         queue, only = self._spare, self._only
         if queue.key != key or queue.rows or queue.ranked or queue.changed:
             queue = Queue(self._fitting, key)
@@ -270,14 +269,14 @@ class Queues:
         return queue
 
     def take(self, queue: Queue, max_batch_size: int) -> list[Request]:
-        """Remove requests from one of the queues; as `Queue.take`."""
+        """Remove and return requests of one queue, as `Queue.take` does."""
         before = queue.rows
         taken = queue.take(max_batch_size)
         self._removed(queue, before)
         return taken
 
     def expire(self, now_ns: int) -> list[Request]:
-        """Remove the requests of all queues whose deadline has come."""
+        """Remove and return the requests of all queues whose deadline has come."""
         if self._only is not None:
             return self.expire_in(self._only, now_ns)
         self._rank()
@@ -287,14 +286,14 @@ class Queues:
         return expired
 
     def expire_in(self, queue: Queue, now_ns: int) -> list[Request]:
-        """Remove requests from one of the queues; as `Queue.expire`."""
+        """Remove and return requests of one queue, as `Queue.expire` does."""
         before = queue.rows
         expired = queue.expire(now_ns)
         self._removed(queue, before)
         return expired
 
     def remove(self, key: Key, ref: int) -> Request | None:
-        """Remove a request from the queue of its key; as `Queue.remove`."""
+        """Remove and return a request from the queue of its key, as `Queue.remove` does."""
         queue = self._queues.get(key)
         if queue is None:
             return None
@@ -305,7 +304,7 @@ class Queues:
         return request
 
     def empty(self) -> list[Request]:
-        """Remove everything."""
+        """Remove and return all requests."""
         taken: list[Request] = []
         for queue in [*self._queues.values()]:
             before = queue.rows
@@ -324,13 +323,13 @@ class Queues:
         return self._deadlines.first()[0]
 
     def first(self, now_ns: int) -> Queue:
-        """The queue, of one at least, whose requests go first.
+        """Return the queue whose requests go first; there is at least one queue.
 
-        That is the queue with the oldest request, if all cost the same. Else it is the one
-        whose oldest has waited longest by its cost, as in Brinch Hansen's highest response ratio
-        next (1971), so that short texts do not wait as long as long ones: what takes a whole batch
-        lets go before it what takes next to nothing and has waited a third as long. Of equal ones
-        it is the queue that is there longest.
+        If all requests cost the same, the queue with the oldest request goes first. Else the
+        queue with the largest ratio of wait to cost does, by its oldest request. This is Brinch
+        Hansen's highest response ratio next (1971). So a request that needs almost nothing
+        overtakes a request that fills a batch once it has waited a third as long. Of equal queues
+        the one that has existed longest goes first.
         """
         if self._only is not None:
             return self._only
@@ -345,13 +344,14 @@ class Queues:
         return self._numbered[best_number]
 
     def oldest(self) -> Queue:
-        """The queue, of several, whose oldest request was accepted first."""
+        """Return the queue with the oldest request; there are several queues."""
         self._rank()
         found = [oldest.first() for oldest in self._oldest if oldest.at_ns]
         return self._numbered[min(found)[1]]
 
     def most_urgent(self) -> Queue:
-        """The queue, of several, with the earliest deadline, which its `earliest_ns` is."""
+        """Return the queue with the earliest deadline, its exact `earliest_ns`; there are
+        several queues."""
         self._rank()
         while True:
             first = self._deadlines.first()
@@ -362,8 +362,10 @@ class Queues:
             self._deadlines.put(first[1], queue.earliest_ns)
 
     def take_grown(self) -> Queue | None:
-        """Of several queues one that has changed and was not given by this since; None if there is
-        none left."""
+        """Return a queue that has changed since this last returned it; None if none is left.
+
+        There are several queues.
+        """
         self._rank()
         return self._grown.popitem()[1] if self._grown else None
 
@@ -373,7 +375,7 @@ class Queues:
             self._changed.append(queue)
 
     def _removed(self, queue: Queue, before: int) -> None:
-        """Note that requests may have left a queue that had so many rows."""
+        """Update counts and ranks after requests may have left a queue of `before` rows."""
         self.rows -= before - queue.rows
         if queue.rows:
             if queue is not self._only:
@@ -394,7 +396,7 @@ class Queues:
             self._only = next(iter(self._queues.values()))
 
     def _rank(self) -> None:
-        """Have the ranks follow what has changed."""
+        """Give the changed queues their new ranks."""
         for queue in self._changed:
             queue.changed = False
             if not queue.rows:

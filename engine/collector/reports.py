@@ -1,4 +1,4 @@
-"""The rings of workers' reports, of which the collector looks at those that may have something."""
+"""Reports of the workers: the collector looks only at rings that may have some."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,17 +8,17 @@ from ringbatch.shm.layout import Layout, ring_size
 from ringbatch.shm.ring import Inbox
 
 SWEEP_NS: Final = 1_000_000_000
-"""How often the rings of all workers are looked at."""
+"""Time between two looks at the rings of all workers."""
 _LOOKS: Final = 64
-"""A look at one ring costs as much as a look at so many together."""
+"""A look at this many rings together costs as much as a look at a single ring."""
 
 
 class Reports:
-    """What workers have reported.
+    """Reader of the workers' reports.
 
-    A worker reports the batches that it holds, and once that it is ready. Where there are places
-    for many workers, the rings of all others are looked at only once in a while: a worker that the
-    table has no longer may still say that it is ready.
+    A worker reports the batches that it holds, and once that it is ready. If there are places for
+    many workers, the reader checks the rings of all others only every `SWEEP_NS`. It does so
+    because a worker that has left the table may still report that it is ready.
 
     Attributes:
         inbox: all rings.
@@ -41,7 +41,7 @@ class Reports:
         self.inbox = Inbox(words, layout.reports, ring_size(REPORT_WORDS), places, REPORT_WORDS)
 
     def take(self, now_ns: int) -> list[tuple[int, list[int] | None]]:
-        """The reports of the workers that may have some; as `Inbox.take`."""
+        """Remove and return the reports of workers that may have some, as `Inbox.take` does."""
         if self._few:
             return self.inbox.take()
         among = self._among()
@@ -52,13 +52,13 @@ class Reports:
 
     @property
     def waiting(self) -> bool:
-        """Whether one of these workers has reported."""
+        """True if one of these workers has reported."""
         among = None if self._few else self._among()
         return self.inbox.waiting if among is None else self.inbox.waits_in(among)
 
     def _among(self) -> list[int] | None:
-        """The workers that may have reported; None if a look at all costs no more."""
+        """Return the workers that may have reported; None if a look at all costs no more."""
         if (len(self._holding) + len(self._expected)) * _LOOKS >= self._places:
             return None
-        # To go through a set that was large once takes long, though it is empty now.
+        # Iteration over a set that was once large takes long, even if it is empty now.
         return [*self._holding, *self._expected] if self._expected else [*self._holding]

@@ -96,7 +96,7 @@ def main(
 
     Args:
         config: that is looked at.
-        every: whether settings are printed that have their defaults.
+        every: whether to print settings with default values too.
         load: whether models are loaded.
         sockets_passed: whether systemd passes the sockets for HTTP.
         parity: the file with samples with which answers are compared; empty where these are made

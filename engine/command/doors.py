@@ -1,7 +1,7 @@
-"""Messages in the words of the door through which their reader came: a file or flags.
+"""Setting names in messages, spelled as the user gave them: as keys of the file or as flags.
 
-Messages name settings as a file has them, ``trust_pickle = true``. Who typed flags is told
-``--trust-pickle``, for all settings where there is no file, else for those that flags set.
+Messages name settings as a file has them, ``trust_pickle = true``. With flags, this module rewrites
+that to ``--trust-pickle``: for all settings if there is no file, else for those that flags set.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from ringbatch.engine.config.settings import ModelConfig, ServerConfig
 
 _SETTINGS: Final = settings(ServerConfig) | settings(ModelConfig)
 _LEAST: Final = "max_batch_size"
-"""A setting that every command has a flag for that has flags for all."""
+"""A sample setting: a command with a flag for it has flags for all settings."""
 _STRING: Final = r'"[^"]*"'
 _VALUE: Final = rf"true|false|-?[0-9][0-9.e-]*|{_STRING}|\[(?:{_STRING}|[^\]\"])*\]"
 _NAMED: Final = re.compile(
@@ -30,32 +30,33 @@ _INDENT: Final = "    "
 
 
 def flag_of(key: str) -> str:
-    """The flag of a setting."""
+    """Return the flag of a setting."""
     return "--" + attribute_of(key).replace("_", "-")
 
 
 def attribute_of(key: str) -> str:
-    """What argparse calls the value of a flag; ``--name`` is the name of a model."""
+    """Return argparse's attribute for a setting's flag; ``--name`` names a model."""
     return "engine_name" if key == "name" else key
 
 
 ALL_FLAGS: Final = {key: flag_of(key) for key in _SETTINGS}
-"""Of every setting, by its key."""
+"""Flags of all settings, by key."""
 
 
 def words_for(arguments: argparse.Namespace) -> Callable[[str], str]:
-    """What puts a message into the words of whoever gave these arguments."""
+    """Return a function that names settings in a message as these arguments did."""
     flags = _flags(arguments)
     return lambda text: in_flags(text, flags)
 
 
 def in_flags(text: str, flags: Mapping[str, str], *, about: str = "") -> str:
-    """A message that names settings by flags.
+    """Return a message with settings named by flags.
 
     Args:
-        text: names them as a file does. Lines to copy, which are indented, stay as they are.
-        flags: of settings, by keys.
-        about: the setting that it is about; by default the one of the flag that a line begins with.
+        text: names settings as a file does. Indented lines, which are to be copied, stay as they
+            are.
+        flags: of settings, by key.
+        about: the key of the message's subject; by default that of the flag that begins a line.
     """
     keys = {flag: key for key, flag in flags.items()}
 
@@ -83,7 +84,7 @@ def in_flags(text: str, flags: Mapping[str, str], *, about: str = "") -> str:
 
 
 def printed(text: str) -> str:
-    """An error as it is printed; what it ends with to be copied stands there alone."""
+    """Return the printed form of an error: lines to copy lose their indent and get no prefix."""
     return "\n".join(
         one.removeprefix(_INDENT) if not one or one.startswith(_INDENT) else f"ringbatch: {one}"
         for one in text.splitlines()
@@ -91,7 +92,7 @@ def printed(text: str) -> str:
 
 
 def _flags(arguments: argparse.Namespace) -> dict[str, str]:
-    """The flags that settings came by, or would have, by key."""
+    """Return the flags that settings came from, or could have come from, by key."""
     if hasattr(arguments, "agent_port"):
         agents = {flag.place[-1]: f"--{flag.name}" for flag in sidecar.FLAGS}
         return {key: flag_of(key) for key in sidecar.KEYS} | agents
@@ -104,11 +105,11 @@ def _flags(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _given(key: str, flag: str, value: Any) -> str:
-    """A flag with a value, as it is typed."""
+    """Return a flag with its value, as a user types it."""
     if isinstance(value, bool):
         return flag if value else flag.replace("--", "--no-", 1)
     if isinstance(value, list) and not _SETTINGS[key].kind.several:
         value = "-".join(map(str, value))
     words = map(str, value if isinstance(value, list) else [value])
-    # What begins as a flag does would be taken for one.
+    # argparse takes a separate word that begins with a dash for a flag.
     return " ".join(f"{flag}{'=' if w.startswith('-') else ' '}{shlex.quote(w)}" for w in words)

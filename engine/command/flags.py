@@ -1,5 +1,6 @@
-"""The flags of ``serve`` and its siblings: made from the definitions of settings, and read into a
-configuration, laid over the file's.
+"""Command-line flags of ``serve`` and its siblings, made from the definitions of settings.
+
+The values of flags override those of the configuration file.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from ringbatch.shm.engine_name import UNNAMED, engine_name_of
 
 
 def configure(arguments: argparse.Namespace) -> Config:
-    """The configuration that the arguments of ``serve`` ask for.
+    """Return the configuration that the arguments of ``serve`` ask for.
 
     Raises:
         ConfigError: with every problem of the file and of the flags.
@@ -68,24 +69,24 @@ def configure(arguments: argparse.Namespace) -> Config:
 def given(
     section: type[ServerConfig] | type[ModelConfig], arguments: argparse.Namespace
 ) -> dict[str, tuple[str, Any]]:
-    """The flags of a section that were given: their keys, to their own names and values."""
+    """Return the flags of a section that the user gave, as names and values by key."""
     values = {key: getattr(arguments, attribute_of(key), None) for key in settings(section)}
     return {key: (flag_of(key), value) for key, value in values.items() if value is not None}
 
 
 def _from_here(model: str, config: Path | None) -> str:
-    """MODEL as the path of a section: it starts at the working directory, even with a file."""
+    """Return MODEL as a section's path, relative to the working directory even with a file."""
     return model if config is None or "://" in model else str(absolute(Path(model)))
 
 
 def _path_of(arguments: argparse.Namespace) -> str | list[str]:
-    """The path that MODEL sets: a file or an address, or several addresses."""
+    """Return the path that MODEL sets: a file, an address or several addresses."""
     found = [_from_here(model, arguments.config) for model in arguments.model]
     return found if len(found) > 1 else found[0]
 
 
 def _target(document: dict[str, Any], arguments: argparse.Namespace, first: str) -> str:
-    """The name of the model that the flags are for; `first` names one of them in an error."""
+    """Return the name of the model that the flags are for; errors name the flag `first`."""
     models = document.get("models", {})
     names = list(models) if isinstance(models, dict) else []
     if arguments.name is not None:
@@ -120,13 +121,13 @@ def _lay_over(
     values: dict[str, tuple[str, Any]],
     origins: dict[Place, str],
 ) -> None:
-    """Put values into the section at `place`, in either spelling's stead and in that of a model's
-    versions, and note their origin.
+    """Put values into the section at `place`, and record their origin.
 
-    What should be a table and is none stays as it is, for `conclude` to refuse.
+    They replace both spellings of a key, also in the tables of a model's versions. If a table has
+    another type, it stays as it is: `conclude` refuses it.
 
     Raises:
-        ConfigError: versions have files of their own.
+        ConfigError: a version has its own path, and the flags set another.
     """
     section: Any = document
     for name in place if values else ():
@@ -154,7 +155,7 @@ def _lay_over(
 
 def add_flag(group: Any, setting: Setting) -> None:
     """Add the flag of a setting to a group of arguments."""
-    # Values stay unchecked here, so that all problems are found in one place and at once.
+    # Values stay unchecked here, so that `conclude` finds all problems at once.
     default = (
         "" if setting.default in (None, MISSING, ()) else f" (default: {_shown(setting.default)})"
     )

@@ -15,7 +15,7 @@ def main(engine: str | int | None, word: str | None, model: str | None) -> int:
 
     Args:
         engine: its name, or the process id of its supervisor; None for the only one of this user.
-        word: the same, given without a flag; or the model, as it was once given.
+        word: an argument without a flag: an engine, or in the older form a model.
         model: to be loaded again; None for all that changed.
 
     Raises:
@@ -37,7 +37,7 @@ def main(engine: str | int | None, word: str | None, model: str | None) -> int:
 
 
 def _runs(word: str) -> bool:
-    """Whether an engine is meant by a word. One that has a model of its name is, and says so."""
+    """Return whether a word names a running engine; print a note if it names its model too."""
     if not is_engine_name(word) and not word.isdecimal():
         return False
     try:

@@ -14,15 +14,14 @@ _TLS: Final = ("tls_certificate", "tls_key", "tls_client_ca")
 _KEYS: Final = "api_keys"
 _OF_CONTROL: Final = "control_"
 NAMES: Final = (*_TLS, *(f"{_OF_CONTROL}{name}" for name in _TLS[:2]), _KEYS)
-"""Of the files that systemd may load."""
+"""Names of the files that systemd may load."""
 
 
 def credentials_of(server: ServerConfig, environment: Mapping[str, str]) -> Credentials:
-    """The files of the frontends by a configuration; where it names none, those that systemd has
-    loaded.
+    """Return the frontends' credential files: as configured, else as systemd has loaded them.
 
-    A file in the directory that the environment names is meant where it is called
-    ``tls_certificate``, ``tls_key``, ``tls_client_ca`` or ``api_keys``.
+    systemd puts files into the directory that the environment names. Their names are
+    ``tls_certificate``, ``tls_key``, ``tls_client_ca`` and ``api_keys``.
 
     Raises:
         StartupError: that directory cannot be read.
@@ -33,9 +32,10 @@ def credentials_of(server: ServerConfig, environment: Mapping[str, str]) -> Cred
 
 
 def control_credentials_of(server: ServerConfig, environment: Mapping[str, str]) -> Credentials:
-    """The same of the control address: a certificate of its own, ``control_tls_certificate`` and
-    ``control_tls_key``, or else that of the frontends, and their API keys. Its clients need no
-    certificate, as whoever scrapes metrics on this host has none.
+    """Return the credential files of the control address, found as `credentials_of` finds others.
+
+    Its certificate is ``control_tls_certificate`` with ``control_tls_key``, else the frontends'.
+    It takes their API keys. Its clients need no certificate: scrapers on this host have none.
 
     Raises:
         StartupError: as `credentials_of`.
@@ -51,10 +51,10 @@ def control_credentials_of(server: ServerConfig, environment: Mapping[str, str])
 def _tls(
     server: ServerConfig, environment: Mapping[str, str], names: Sequence[str]
 ) -> dict[str, Path]:
-    """The files of these names, a certificate and its key first, that there are."""
+    """Return the files of these names that exist; certificate and key are the first two names."""
     given = {name: getattr(server, name) for name in names if getattr(server, name) is not None}
     loaded = _loaded(environment, names)
-    # One of the two alone may well be somebody else's.
+    # A certificate or a key alone may belong to another pair.
     return loaded | given if {*names[:2]} <= loaded.keys() | given.keys() else given
 
 
@@ -66,5 +66,5 @@ def _loaded(environment: Mapping[str, str], names: Sequence[str]) -> dict[str, P
     try:
         return {name: path for name, path in places.items() if path.is_file()}
     except OSError as error:
-        # To serve without them could be to serve everybody.
+        # Without its key file, a frontend would serve everybody.
         raise StartupError(f"{DIRECTORY_VARIABLE}: {directory}: {error.strerror}") from None

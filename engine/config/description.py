@@ -1,4 +1,4 @@
-"""A configuration as the TOML that says it.."""
+"""TOML text of a configuration."""
 
 import json
 from collections.abc import Iterable
@@ -43,12 +43,14 @@ _ABSENT: Final = {
     "ray_placement_group": "none",
     "ray_workers": "none",
 }
-"""What it means that a key has no value."""
+"""Meaning of a key without a value."""
 
 
 def describe(config: Config, *, defaults: bool = True) -> str:
-    """The configuration as TOML. With defaults, read again, it is the same; without, it holds what
-    differs from them."""
+    """Return the configuration as TOML, which reads back as the same one.
+
+    Without defaults, the text has only the values that differ from them.
+    """
     lines = ["[server]", *_described(config.server, defaults)]
     for model in config.models:
         lines += ["", *_headed(model, config, defaults)]

@@ -1,6 +1,6 @@
-"""Settings by which strangers may read or use more than their user thinks. No file is read.
+"""Warnings of settings that let strangers read or use more than the user expects. Reads no file.
 
-They are legal, as a proxy or a firewall may be in front: so they are warned of.
+Such settings are legal, because a proxy or a firewall may stand in front.
 """
 
 import ipaddress
@@ -16,12 +16,12 @@ _ENCRYPT: Final = "set {}, or let a proxy on this host encrypt"
 def exposures(
     server: ServerConfig, clients: Credentials, control: Credentials
 ) -> Iterator[tuple[str, str]]:
-    """What is exposed, and what to do.
+    """Yield each exposure with its remedy.
 
     Args:
         server: the settings.
-        clients: the files of the frontends.
-        control: those of the control address.
+        clients: the credential files of the frontends.
+        control: the credential files of the control address.
     """
     keys = clients.api_keys is not None
     if keys and clients.tls_certificate is None and not is_loopback(server.host):
@@ -51,7 +51,7 @@ def exposures(
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address on which something listens can be reached from this host alone."""
+    """Return whether only this host can reach a listening address."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""The checks of certificates, keys and API keys, and of who can do without. Pure."""
+"""Checks of certificates, keys and API keys, and of access without them. Pure."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -27,7 +27,7 @@ def credentials(case: Case) -> Iterator[Finding]:
 
 
 def exposure(case: Case) -> Iterator[Finding]:
-    """Whether keys can be read on their way, and whether somebody is served without one."""
+    """Check that API keys travel encrypted, and that no stranger is served without one."""
     found = case.facts.exposed
     if found is None:
         yield _EXPOSED.unknown("whether API keys are encrypted on their way")

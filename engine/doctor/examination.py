@@ -63,7 +63,7 @@ def run(
 
     Args:
         configure: what is to be served on it, or a `ConfigError`.
-        words: puts texts that name settings into those of their reader.
+        words: names the settings in a text as the user gave them.
         asked: whether anything was said of that.
         as_objects: whether to print JSON.
     """

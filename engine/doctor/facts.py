@@ -300,8 +300,8 @@ class WakeUps:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """All of it; None where it could not be found out. Of `credentials`, why those that are
-    configured cannot be used; empty where they can. Of `exposed`, what strangers may read or use,
-    and what to do. `login` is None where systemd-logind is not."""
+    configured cannot be used; empty where they can. `exposed` holds each exposure to strangers with
+    its remedy. `login` is None where systemd-logind is not."""
 
     shared_memory: SharedMemory | None = None
     login: Login | None = None

@@ -190,7 +190,7 @@ def credentials(server: ServerConfig, environment: Mapping[str, str]) -> str:
 
 
 def exposed(server: ServerConfig, environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """What strangers may read or use, as `exposures` has it."""
+    """Return what strangers may read or use, with remedies, as `exposures` yields it."""
     clients = credentials_of(server, environment)
     return tuple(exposures(server, clients, control_credentials_of(server, environment)))
 

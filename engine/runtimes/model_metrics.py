@@ -79,7 +79,7 @@ class _Metric:
         return series
 
     def _number(self, value: object, wanted: str = "a number") -> float:
-        """A value as a float, before anything is counted of it."""
+        """Return a value as a float, or raise ValueError before it changes any count."""
         if not isinstance(value, str | bytes | bytearray):
             with suppress(OverflowError, TypeError, ValueError):
                 return float(value)  # type: ignore[arg-type]
@@ -101,7 +101,7 @@ class Counter(_Metric):
         """Count.
 
         Raises:
-            ValueError: the amount is no number, negative or not finite, or labels are not said.
+            ValueError: the amount is no number, negative or not finite, or labels are missing.
         """
         amount = self._number(amount)
         if not 0 <= amount < inf:
@@ -115,10 +115,10 @@ class Gauge(_Metric):
     """What goes up and down. Each worker's value is shown by itself, until the worker ends."""
 
     def set(self, value: float) -> None:
-        """Have it be that from now on.
+        """Set the value.
 
         Raises:
-            ValueError: it is no number, or labels are not said.
+            ValueError: it is no number, or labels are missing.
         """
         value = self._number(value)
         with self._book.lock:
@@ -127,13 +127,13 @@ class Gauge(_Metric):
                 self._book.values[self.place] = value
 
     def inc(self, amount: float = 1) -> None:
-        """Have it be so much more; raises as `set`."""
+        """Increase the value by an amount; raises as `set` does."""
         amount = self._number(amount)
         with self._book.lock:
             self._add(0, amount)
 
     def dec(self, amount: float = 1) -> None:
-        """Have it be so much less; raises as `set`."""
+        """Decrease the value by an amount; raises as `set` does."""
         self.inc(-self._number(amount))
 
 
@@ -144,7 +144,7 @@ class Histogram(_Metric):
         """Count a value in its bucket.
 
         Raises:
-            ValueError: it is no finite number, or labels are not said.
+            ValueError: it is no finite number, or labels are missing.
         """
         bounds = self.metric.bounds
         value = self._number(value, "a finite number")

@@ -1,4 +1,4 @@
-"""Words for a model that a runtime cannot serve, and a model file in Python that can. Pure."""
+"""Error text for a model that a runtime cannot serve, with a Python model file that can. Pure."""
 
 import json
 from collections.abc import Sequence
@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 
 class Reading(NamedTuple):
-    """How Python reads a file with a model.
+    """Python code that reads a model from a file.
 
     Attributes:
-        module: imported for it.
-        expression: its value is the model; `FILE` stands for the path in it.
+        module: to import.
+        expression: evaluates to the model; `FILE` in it stands for the path.
     """
 
     module: str
@@ -23,7 +23,7 @@ CATBOOST = Reading("catboost", "catboost.CatBoost().load_model(FILE)")
 
 
 def skops(trusted_types: Sequence[str]) -> Reading:
-    """How a skops file is read that may hold these types."""
+    """Return the code that reads a skops file with these trusted types."""
     names = ", ".join(map(_quoted, trusted_types))
     return Reading("skops.io", f"skops.io.load(FILE, trusted=[{names}])")
 
@@ -37,15 +37,15 @@ def refusal(
     dates: Sequence[str] = (),
     perhaps: Sequence[str] = (),
 ) -> str:
-    """The text of an error that ends with a model file to copy, in indented lines.
+    """Return an error text that ends with a model file to copy, in indented lines.
 
     Args:
         path: of the file that cannot be served.
-        why: it cannot be.
-        reading: of that file.
+        why: the reason.
+        reading: the code that reads that file.
         table: whether the model takes a DataFrame.
         dates: columns that hold dates.
-        perhaps: columns that may hold some.
+        perhaps: columns that may hold dates.
     """
     place = f"Path(__file__).parent / {_quoted(path.name)}"
     code = [

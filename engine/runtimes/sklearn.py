@@ -96,13 +96,14 @@ def open_sklearn(path: Path, options: Options) -> Model:
 
 
 class _Found(NamedTuple):
-    """What a file holds.
+    """Contents of a model file.
 
     Attributes:
         path: of the file.
         estimator: in it.
-        reading: how a model file in Python reads it.
-        untold: columns whose values no part of it tells, and the type of the part that takes them.
+        reading: the code that reads it in Python.
+        untold: columns whose kind of values no part of the model shows, with the type of the part
+            that takes them.
     """
 
     path: Path
@@ -111,7 +112,7 @@ class _Found(NamedTuple):
     untold: Mapping[str, str]
 
     def refused(self, why: str, dates: Sequence[str] = ()) -> StartupError:
-        """What to raise where only a model file in Python can serve it."""
+        """Return the error for an estimator that only a Python model file can serve."""
         table = hasattr(self.estimator, "feature_names_in_")
         perhaps = [name for name in self.untold if name not in dates]
         return StartupError(
@@ -244,10 +245,10 @@ def _output(name: str, answer: Array | None, classes: Any) -> Tensor:
 
 
 def _tried(found: _Found, function: Function, row: Any) -> Array | None:
-    """What it answers for one row; None where it has no answer for that one.
+    """Return the model's answer to one row; None if it fails for that row.
 
     Raises:
-        StartupError: numbers are not what a column holds that no part of the model tells of.
+        StartupError: it fails, and it has columns in `untold`, which may not take numbers.
     """
     try:
         return np.asarray(function(row))
@@ -263,7 +264,7 @@ def _tried(found: _Found, function: Function, row: Any) -> Array | None:
 
 
 def _going(untold: Mapping[str, str]) -> str:
-    """Where columns go."""
+    """Return the words that say which part of the model takes these columns."""
     columns = ", ".join(f'"{name}"' for name in untold)
     what = f"column {columns} goes" if len(untold) == 1 else f"columns {columns} go"
     return f"its {what} into a {' and a '.join(dict.fromkeys(untold.values()))}"

@@ -30,7 +30,7 @@ _ABOUT_VALUES: Final = (
 _OF_NUMBERS: Final = "biuf"
 _OF_DATES: Final = "mM"
 _LIBRARIES: Final = {"sklearn", "xgboost", "lightgbm", "catboost"}
-"""Whose estimators take numbers, where they have not learned what else."""
+"""Libraries whose estimators take numbers, unless they have learned other values."""
 _PLAIN: Final = (str, bool, int, float)
 
 
@@ -41,10 +41,11 @@ class Column(NamedTuple):
         name: of the feature.
         text: whether it holds texts.
         sample: a value that was seen in training.
-        missing: what stands for a missing text or object; numbers are NaN then.
+        missing: stands for a missing text or object; a missing number is NaN.
         categories: what a column of pandas' type for these may hold; none of any other.
         closed: whether it may hold nothing else.
-        objects: whether its numbers, or booleans, are Python's, as pandas has them where some miss.
+        objects: whether its numbers or booleans are Python objects, as in pandas if some are
+            missing.
     """
 
     name: str
@@ -65,10 +66,10 @@ class Table:
     """Makes a DataFrame of an array for each column that the model looks at.
 
     Attributes:
-        columns: these.
-        untold: of these, those of which no part of the model says what they hold, because a part
-            takes them that takes anything; to the name of its type.
-        dates: those from which an encoder has learned dates.
+        columns: the columns that the model looks at.
+        untold: columns whose kind of values no part of the model shows: the part that takes them
+            accepts anything. Each maps to the name of that part's type.
+        dates: columns with dates that an encoder has learned.
 
     Args:
         path: of the model's file.
@@ -154,7 +155,7 @@ def answering(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _values(column: Column, array: Array) -> Array:
     if column.objects:
-        # numpy would make numbers of booleans beside them.
+        # numpy would convert booleans among numbers to numbers.
         of_kind = bool if isinstance(column.sample, bool) else float
         found = np.empty(len(array), dtype=object)
         found[:] = [of_kind(v) if v == v else column.missing for v in array.tolist()]
@@ -243,7 +244,7 @@ def _cut_up(part: Any) -> Iterator[Column]:
 
 
 def looks_by_name(estimator: Any) -> bool:
-    """Whether a part of it picks its columns by their names, which an array has not."""
+    """Return whether a part of it selects columns by name; arrays have no names."""
     return any(
         isinstance(columns, str) or (isinstance(columns, list) and isinstance(columns[0], str))
         for part in _parts(estimator)
@@ -253,7 +254,7 @@ def looks_by_name(estimator: Any) -> bool:
 
 
 def _takers(part: Any, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The columns among these that go into a part that takes anything, and its type."""
+    """Yield the columns among these that go into a part that accepts anything, with its type."""
     steps = [step for _, step in getattr(part, "steps", ()) if hasattr(step, "get_params")]
     first = steps[0] if steps else part
     if steps:

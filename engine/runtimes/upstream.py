@@ -24,15 +24,16 @@ from ringbatch.shm.slot import Status
 
 MAX_HEAD_BYTES: Final = 1 << 16
 _LANES: Final = 4
-"""For an answer, in JSON too, that is to go to requests in several lanes."""
+"""Lanes that one answer may fill: its requests may be in several, and JSON takes more room."""
 _MEMORY_SHARE: Final = 64
-"""Decoded, a byte of JSON takes up to 40, and orjson ends the process where there is no memory."""
+"""Part of the free memory that an answer may take: a byte of JSON takes up to 40 once decoded, and
+orjson ends the process if memory runs out."""
 _RETRY_AFTER: Final = re.compile("[ -~]{0,40}")
 _OWN_SIZES: Final = Path("/proc/self/statm")
 _DATA: Final = 5
-"""Which of them RLIMIT_DATA counts, see proc(5)."""
+"""Field of `_OWN_SIZES` that RLIMIT_DATA limits, see proc(5)."""
 _DIGITS: Final = 20
-"""Of a length that is too large in any case."""
+"""Digits to read of a Content-Length: such a length is too large in any case."""
 CONNECT_S: Final = 5.0
 """A server that does not take a connection in this time is taken for down."""
 _RECEIVE_BYTES: Final = 1 << 16
@@ -74,11 +75,11 @@ class Address(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """How large an answer may be.
+    """Size limit of an answer.
 
     Attributes:
         size: in bytes.
-        words: the setting that it follows from, to go behind the number in a message.
+        words: the setting behind the limit, to follow the number in a message.
     """
 
     size: int
@@ -86,13 +87,16 @@ class Bound(NamedTuple):
 
 
 def description_bound() -> Bound:
-    """Return the bound of answers that hold no predictions."""
+    """Return the bound of answers without predictions."""
     return Bound(1 << 24)
 
 
 def answer_bound(lane_bytes: int) -> Callable[[], Bound]:
-    """Return a function for the bound, at any time, of answers that hold predictions; `lane_bytes`
-    is the setting."""
+    """Return a function that returns the present bound of answers with predictions.
+
+    Args:
+        lane_bytes: the setting.
+    """
     most = Bound(_LANES * lane_bytes, f", {_LANES} times lane_bytes")
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
 
@@ -105,7 +109,7 @@ def answer_bound(lane_bytes: int) -> Callable[[], Bound]:
 
 
 def held_bytes() -> int:
-    """Return how much of the memory that RLIMIT_DATA counts this process has."""
+    """Return the bytes of this process's memory that RLIMIT_DATA limits."""
     return int(_OWN_SIZES.read_text().split()[_DATA]) * resource.getpagesize()
 
 
@@ -121,7 +125,7 @@ class Lost(ServerFailed):
 
 
 class TooLarge(ServerFailed):
-    """The server answers with more than is taken; perhaps because of one request alone."""
+    """The server's answer is over the bound, perhaps because of a single request."""
 
     def __init__(self, bound: Bound) -> None:
         text = f"the model server's answer is over {bound.size} bytes{bound.words}"
@@ -137,7 +141,7 @@ class Answer(NamedTuple):
 
     @property
     def retry_after(self) -> str:
-        """The header of that name, where it may be seconds or a date; else empty."""
+        """The header Retry-After, if it looks like seconds or a date; else empty."""
         value = self.headers.get("retry-after", "")
         return value if _RETRY_AFTER.fullmatch(value) else ""
 
@@ -175,7 +179,7 @@ class Upstream:
         hosts: addresses of its host, that none has to be looked up; they are tried in turn.
         tls: with which it is asked over TLS.
         given_up: whether an answer is not to be waited for any longer.
-        bound: gives that of an answer, once its request is made.
+        bound: returns the bound of an answer; called after its request is made.
     """
 
     def __init__(
@@ -373,7 +377,7 @@ class _Reader:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if isinstance(error.__context__, MemoryError):
-                # In one of the parser's calls; its own words would blame the answer.
+                # A parser callback ran out of memory; the parser's error would blame the answer.
                 raise MemoryError from None
             if not self.complete:
                 raise _broken(f"the model server's answer is not HTTP/1.1: {error}") from None
@@ -387,7 +391,7 @@ class _Reader:
             raise TooLarge(self._bound)
 
     def _announced_bytes(self) -> int:
-        """What a head that is whole says of the length."""
+        """Return the Content-Length of a complete head, else 0."""
         length = "" if self._in_head else self._headers.get("content-length", "")
         return int(length.lstrip("0")[:_DIGITS] or 0) if length.isdecimal() else 0
 

@@ -18,7 +18,7 @@ HOLD_S: Final = 1.0
 """For how long a server is left alone that turns a batch away and does not say until when."""
 LONGEST_HOLD_S: Final = 300.0
 _IMPOSSIBLE: Final = (ArithmeticError, LookupError, TypeError, ValueError)
-"""Raised for a date whose zone, year or time of day no calendar has."""
+"""Errors of the date parser for an impossible zone, year or time of day."""
 PROBE_NS: Final = 2_000_000_000
 """What a probe may take."""
 _FIRST_NS: Final = 500_000_000

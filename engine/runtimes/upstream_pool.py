@@ -242,7 +242,7 @@ class Pool:
             try:
                 self.turn()
             except (MemoryError, RuntimeError) as short:
-                # There is no memory, or no thread to look a name up in.
+                # Memory is short, or a name lookup gets no thread: the next turn tries again.
                 logger.warning(
                     "model %s: its servers are not probed: %s", self._manner.model, short
                 )

@@ -105,7 +105,7 @@ def _output(tensor: Tensor, datatype: str, shape: list[int], data: Any) -> Array
     if datatype != tensor.datatype.name:
         raise ValueError(f"output {tensor.name} is {datatype}, not {tensor.datatype.name}")
     if len(shape) > len(tensor.shape) + 1:
-        # Besides, a product of many sizes takes long.
+        # Checked before the product, which takes long for many sizes.
         raise ValueError(f"output {tensor.name} has {len(shape)} dimensions")
     count = prod(shape)
     if isinstance(data, memoryview):

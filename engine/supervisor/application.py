@@ -1,5 +1,4 @@
-"""The user's own application: whether the frontends can import it, and whether it guards less than
-its user may think."""
+"""Checks of the user's application: its import, and paths beside it that it does not guard."""
 
 import http.client
 import logging
@@ -24,11 +23,12 @@ _REFUSALS: Final = (http.client.UNAUTHORIZED, http.client.FORBIDDEN)
 
 
 def warn_if_unguarded(ask: Callable[[], int | None]) -> None:
-    """Warn if the application refuses strangers while ringbatch's own paths serve them; in a
-    thread, as the application may take its time.
+    """Warn if the application refuses strangers while ringbatch's own paths serve them.
+
+    The check runs in a thread, because the application may be slow.
 
     Args:
-        ask: for `/`, as a stranger; returns the status of the answer.
+        ask: requests `/` as a stranger and returns the status of the answer.
     """
 
     def look() -> None:

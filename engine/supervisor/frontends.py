@@ -182,12 +182,12 @@ class Frontends:
         return self._credentials.tls_client_ca is not None or self._probe.says_yes()
 
     def greet(self, models: str) -> None:
-        """Print what a person reads once they serve, and look from outside at what they serve.
+        """Print the welcome, and warn if the application leaves ringbatch's paths unguarded.
 
         Args:
             models: their names.
         """
-        with suppress(OSError):  # nobody reads it any more
+        with suppress(OSError):  # the reader of standard output may be gone
             print(self.welcome(models), flush=True)
         server, guards = self._server, self._credentials
         guarded = guards.api_keys is not None or guards.tls_client_ca is not None

@@ -1,4 +1,4 @@
-"""Packages that a setting needs: missing, they end the start in words."""
+"""Check of optional packages: if a setting's package is missing, the start fails with its name."""
 
 import importlib.util
 from collections.abc import Iterable
@@ -7,12 +7,12 @@ from ringbatch.shm.errors import StartupError, how_to_install
 
 
 def expect_installed(user: str, extra: str, packages: Iterable[str]) -> None:
-    """Expect the packages that an extra installs.
+    """Expect the packages of an extra to be installed.
 
     Args:
-        user: what needs it, for people.
-        extra: its name.
-        packages: that it has.
+        user: the setting that needs them, as messages name it.
+        extra: the name of the extra.
+        packages: of the extra.
 
     Raises:
         StartupError: one is missing.
@@ -26,5 +26,5 @@ def expect_installed(user: str, extra: str, packages: Iterable[str]) -> None:
 def _is_missing(package: str) -> bool:
     try:
         return importlib.util.find_spec(package) is None
-    except ModuleNotFoundError:  # what it would lie in is missing
+    except ModuleNotFoundError:  # its parent package is missing
         return True

@@ -42,11 +42,11 @@ def answers_ready(listener: socket.socket, *, tls: bool = False) -> bool:
 def ask(
     listener: socket.socket, path: str = "/v2/health/ready", *, tls: bool = False
 ) -> int | None:
-    """The status of a frontend's answer; None where none answers.
+    """Return the status of a frontend's answer; None if no frontend answers.
 
     Args:
         listener: bound; its address is asked.
-        path: that is asked for, by default whether all workers are ready.
+        path: of the request; by default it answers whether all workers are ready.
         tls: whether it is asked over TLS, where any certificate will do.
     """
     host, port = listener.getsockname()[:2]
