@@ -35,7 +35,7 @@ class LaneCounter(IntEnum):
     HOLDERS = 9
     """Processes that took the lane, one after the other."""
     TLS_FAILED = 10
-    """Connections to the lane's holder whose hand-shake over TLS failed."""
+    """Connections to the lane's holder whose TLS hand-shake failed."""
 
 
 class CollectorCounter(IntEnum):

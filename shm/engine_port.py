@@ -73,9 +73,9 @@ class Request(NamedTuple):
 
 
 Opened = tuple[list[Request], list[int], list[int], int]
-"""What references name: requests that can be read; the references of those whose words make no
-sense; the references of those that can be read and are cancelled already; and how many references
-name no slot of the lane that submitted them."""
+"""Result of `EnginePort.read_open`: the readable requests; references to slots with invalid words;
+references of readable requests that are cancelled already; and the number of references that name
+no slot of the lane that submitted them."""
 
 
 def columns(requests: Sequence[Request]) -> tuple[tuple[int, ...], ...]:
@@ -146,7 +146,7 @@ class EnginePort:
         return self._request(ref, header, low, low + self._lane_bytes)
 
     def read_open(self, lane: int, references: list[int]) -> Opened:
-        """The requests that a lane has submitted, as far as they are not answered yet."""
+        """Return the requests among a lane's references that have no answer yet."""
         words, load_acquire, shift = self._words, self._load_acquire, self._lane_shift
         low = self._payload + lane * self._lane_bytes
         high = low + self._lane_bytes

@@ -13,9 +13,9 @@ A request goes through it like this:
     (the owner reads the answer)
     release   the slot and the extent are free again
 
-Whoever wants no answer any more calls `cancel`. That frees nothing: a worker may be writing. The
-next `submit` tells the collector, and rings it even where no worker is idle. The slot comes back
-through `collect` once its holder is done with it: soon where that is the collector.
+The owner calls `cancel` if it no longer wants an answer. That frees nothing, because a worker may
+be writing. The next `submit` reports it and wakes the collector, even if no worker is idle. The
+slot comes back through `collect` once its holder is done with it: soon if the collector holds it.
 """
 
 from collections.abc import Callable, Sequence
@@ -130,7 +130,7 @@ class Lane(SlotMemory):
         self._held_back = False
         """Whether the submission ring had no room for what is unsubmitted."""
         self._withdraws = False
-        """Whether something cancelled is among the unsubmitted, or may be."""
+        """True if cancelled requests may be among the unsubmitted."""
         self._cancelled: set[int] = set()
         self._parts: set[int] = set()
         """Slots whose requests belong to one that is counted already."""
@@ -300,14 +300,14 @@ class Lane(SlotMemory):
         self._parts.add(slot)
 
     def submit(self) -> None:
-        """Tell the collector of everything published or cancelled since the last call."""
+        """Submit all requests published or cancelled since the last call to the collector."""
         if self._unsubmitted:
             if self._withdraws:
                 self._leave_out_the_needless()
-            # The ring has a word for every slot, and is full only where some are for requests
-            # answered already, submitted by a dead owner and again by the next, or found in their
-            # slots by a new collector before; or where requests are cancelled that it has not
-            # taken, which it answers as it does. What found no room goes with the next call.
+            # The ring has a word for every slot. It is full only if it holds needless words: for
+            # requests answered already, submitted by a dead owner and again by the next, found in
+            # their slots by a new collector, or cancelled and not taken yet. The next call
+            # submits the words that find no room now.
             self._held_back = not self._submissions.offer(self._unsubmitted)
             if not self._held_back:
                 count = len(self._unsubmitted)
@@ -321,9 +321,11 @@ class Lane(SlotMemory):
             self._withdraws = self._withdraws and self._held_back
 
     def _leave_out_the_needless(self) -> None:
-        """Submit one word for each slot at most, so that there are never more than an empty ring
-        has room for: one of two, where a request was cancelled before it was submitted, and none
-        where it was answered since."""
+        """Leave at most one unsubmitted word for each slot, so that an empty ring has room for all.
+
+        A request that was cancelled before it was submitted has two words: one of them stays. A
+        request that is answered already needs none.
+        """
         self._forget_answered()
         words = dict.fromkeys(self._unsubmitted)
         self._unsubmitted = [
@@ -331,8 +333,10 @@ class Lane(SlotMemory):
         ]
 
     def cancel(self, slot: int) -> None:
-        """Want no answer any more; `submit` must follow. The slot stays in flight until its holder
-        is done."""
+        """Cancel the request of a slot; `submit` must follow.
+
+        The slot stays in flight until its holder is done.
+        """
         generation = self._generation[slot]
         control = control_word(generation, DROPPED)
         self._store_release[self._first_word + slot * SlotWords.SIZE + SlotWords.CONTROL] = control
@@ -379,7 +383,7 @@ class Lane(SlotMemory):
         return wanted
 
     def _forget_answered(self) -> None:
-        """Submit no longer what was answered since."""
+        """Remove requests that are answered already from the unsubmitted."""
         expected = self._expected
         self._unsubmitted = [r for r in self._unsubmitted if without_part(r) in expected]
         self._held_back = self._held_back and bool(self._unsubmitted)
@@ -419,9 +423,9 @@ class Lane(SlotMemory):
         """Go on where an earlier owner of the lane stopped.
 
         Requests of a dead owner that the engine still holds keep their slot and their memory
-        until they are answered. Each is cancelled, and so submitted again: the owner may have
-        died before it had submitted it. Answers it did not collect are
-        forgotten first, so that those to come find room.
+        until they are answered. This cancels each of them, and so submits it again: the owner may
+        have died before it submitted it. First this forgets answers that the owner did not
+        collect, so that later answers find room.
         """
         self.words[self._own_words + LaneWords.SERVING] = 0
         self._completions.skip()

@@ -80,9 +80,9 @@ class ModelSpec:
         refuse_nan: a request fails whose answer holds NaN or infinity.
         forward: how requests reach the server that runs the model; None where values do not travel
             as `ringbatch.shm.forward` has them.
-        nulls: its inputs are a table's, and read as pandas reads one: a null in JSON is a missing
-            value, NaN among floating-point numbers and an empty text among BYTES; true and false
-            are 1 and 0 among floating-point numbers.
+        nulls: its inputs are a table's columns, read as pandas reads a table. A null in JSON is a
+            missing value: NaN among floating-point numbers, an empty text among BYTES. Among
+            floating-point numbers, true and false are 1 and 0.
         words: headers of which it is told beside what else its requests say, see
             `ringbatch.shm.words`; None where it asks for none of that.
         version: of the model.

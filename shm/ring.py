@@ -32,7 +32,7 @@ from ringbatch.shm.descriptors import RingWords
 _RUN: Final = 8
 """As many words or more are stored sooner together than one by one."""
 _HALVED: Final = 16
-"""More rings than these are compared by halves, to find those that are not empty."""
+"""Most rings to compare one by one; a search among more goes by halves."""
 
 
 class CorruptRingError(Exception):
@@ -130,8 +130,10 @@ class Consumer(_End):
         return items
 
     def take_or_skip(self, end: int) -> list[int] | None:
-        """`take`, where the producer's position was read already and is another than this side's;
-        None, and everything is forgotten, where it is impossible."""
+        """Take the words up to the producer's position, which differs from this side's.
+
+        If that position is impossible, forget everything and return None.
+        """
         try:
             items = self.peek_up_to(end)
         except CorruptRingError:
@@ -196,7 +198,7 @@ class Inbox:
     ) -> None:
         self._load_acquire = words
         self._numbered = [(i, Consumer(words, first + i * stride, capacity)) for i in range(count)]
-        # Two memoryviews are compared without an object for each word.
+        # Comparing two memoryviews creates no object for each word.
         self._seen = memoryview(array("Q", [consumer.position for _, consumer in self._numbered]))
         self._tail = tail = first + RingWords.TAIL
         self._stride = stride
@@ -220,8 +222,8 @@ class Inbox:
         return found
 
     def _changed(self, first: int, end: int) -> list[int]:
-        """The rings, from one index up to another, that are not empty: they are looked for in
-        the halves that have any."""
+        """Return the rings from `first` up to `end` that are not empty, by a search that skips
+        halves without any."""
         stride = self._stride
         tails = self._load_acquire[self._tail + first * stride : self._tail + end * stride : stride]
         seen = self._seen[first:end]
@@ -233,7 +235,7 @@ class Inbox:
         return self._changed(first, middle) + self._changed(middle, end)
 
     def take_from(self, indices: Iterable[int]) -> list[tuple[int, list[int] | None]]:
-        """As `take`, from some of the rings: at the cost of a look for each of these."""
+        """Take from some of the rings, as `take` does from all, at the cost of one look each."""
         found, seen = [], self._seen
         for index in indices:
             end = self._load_acquire[self._tail + index * self._stride]
@@ -249,7 +251,7 @@ class Inbox:
         return bool(self._load_acquire[self._tails] != self._seen)
 
     def waits_in(self, indices: Iterable[int]) -> bool:
-        """Whether `take_from` would return something."""
+        """Return whether `take_from` would return any words."""
         load_acquire, seen = self._load_acquire, self._seen
         for index in indices:
             if load_acquire[self._tail + index * self._stride] != seen[index]:

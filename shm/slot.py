@@ -12,21 +12,21 @@ together are the state:
     generation g, DROPPED  generation below g    CANCELLED
     generation g           generation g          FREE
 
-Whoever holds a request answers it, and nobody else: the collector while it waits, a worker from
-when it was given to one. A cancelled request is submitted once more, which has the collector look
-at it: one that waits is answered at once, and its slot is free within milliseconds; one that a
-worker holds is left to that worker. So is one that comes to the collector when it is cancelled
-already: as the collector takes it in, finds it in its slot after another collector's death, gets it
-back from a dead worker, or passes it on to the next step of a chain.
+Only the holder of a request answers it: the collector while it waits, then the worker that got it.
+The frontend submits a cancelled request once more, so that the collector looks at it. If it waits,
+the collector answers it at once, and its slot is free within milliseconds. If a worker holds it,
+the collector leaves it to that worker. The collector also answers requests that are cancelled when
+it gets them: from a lane, from their slots after another collector's death, from a dead worker, or
+from a chain's previous step.
 
 There is no word for a claimed slot: until it is published, a claim is private to the frontend,
 and a frontend that dies before it leaves a free slot behind. An answer whose generation is not
 CONTROL's is late; it is dropped and counted.
 
 A reference names one request of one slot in a single word: the generation in 39 bits, the slot's
-number in the lower 24. References are what the rings carry. The highest bit is 0, but that a lane
-submits with PART what belongs to a request of which it has submitted another part, or the same
-part, before, as with one that is cancelled; it counts no other time.
+number in the lower 24. The rings carry references. The highest bit, PART, is 0 in all references
+but some that a lane submits. The lane sets it if it has submitted another part of the same request
+before, or the same part, as with a cancelled request. Such a reference is not counted again.
 """
 
 from collections.abc import Sequence

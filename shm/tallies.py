@@ -122,7 +122,7 @@ class Tally:
         self.pending_instances = 0
 
     def median_ns(self) -> int:
-        """The median time of those that were answered with 200; 0 before the first."""
+        """Return the median time of requests answered with 200; 0 before the first."""
         self.settle()
         return median_ns(self._values[_TIMES:_ANSWERED_NS])
 

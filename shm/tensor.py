@@ -38,7 +38,7 @@ class Datatype:
 
     @property
     def floating(self) -> bool:
-        """Whether its values are floating-point numbers, which NaN is one of."""
+        """True if its values are floating-point numbers, which include NaN."""
         return self.name.startswith(("FP", "BF"))
 
 

@@ -31,8 +31,10 @@ def time_counts(times_ns: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def median_ns(counts: Sequence[int]) -> int:
-    """The median of times that are counted in buckets, as if those of a bucket were spread evenly
-    over it; 0 where there are none."""
+    """Return the median of times counted in buckets; 0 without any.
+
+    It takes the times of a bucket as spread evenly over it.
+    """
     before = sum(counts) / 2
     for bucket, count in enumerate(counts):
         if count and count >= before:

@@ -212,7 +212,7 @@ class OwnUpstreams(Upstreams):
 
     @property
     def lane_bytes(self) -> int:
-        """The size of a lane, where answers go."""
+        """The size of a lane, which holds answers."""
         return self._layout.lane_bytes
 
     @classmethod

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_MEMBERS: Final = 1024
-"""Members of the object that a whole text is. They are found one by one, in 4 µs each."""
+"""Most members of the top-level object. The search for members takes 4 µs each."""
 MAX_NESTING: Final = 512
 """Lists and objects within one another. Python's own limit depends on its version and on how deep
 the caller stands already; this one lies below it in every process that a text passes through."""
@@ -27,7 +27,7 @@ _BLANK_BYTES: Final = b" \t\n\r"
 _SHOWN: Final = 20
 _NOT_NUMBERS: Final = re.compile(r"-?(?:NaN|Infinity)")
 _WINDOW_BYTES: Final = 1 << 16
-"""Of a text that is looked at as numbers: these take ten times the memory of their bytes."""
+"""Bytes of a text to convert to numpy arrays at a time: these take ten times as much memory."""
 _QUOTE: Final = ord('"')
 _COMMA: Final = ord(",")
 _STEPS: Final[NDArray[np.int32]] = np.zeros(256, np.int32)
@@ -65,9 +65,9 @@ def members(text: str, decoder: json.JSONDecoder | None = None) -> dict[str, Val
         decoder: of its values; without one, numbers too large to be decoded pass as they are.
 
     Raises:
-        UnsoundText: the text is no JSON object, has something after it or more than `MAX_MEMBERS`,
-            or holds NaN, Infinity, an integer of more digits than Python converts, too deep
-            nesting, or what the decoder refuses.
+        UnsoundText: the text is not one JSON object, or the object has more than `MAX_MEMBERS`
+            members. Or it holds NaN, Infinity, an integer of more digits than Python converts, too
+            deep nesting, or a value that the decoder refuses.
     """
     values = decoder or _DECODER
     at = _skip_blank(text, 0)
@@ -147,10 +147,10 @@ def elements(text: str, start: int) -> list[tuple[int, int]]:
 
 
 def in_runs(text: bytes, count: int) -> list[bytes]:
-    """The elements of a sound list, in lists of so many; the last has what is left.
+    """Split a sound list into lists of `count` elements each; the last has the rest.
 
     Args:
-        text: the list and nothing else. It is read once, whatever it holds.
+        text: the list and nothing else. One pass reads it, whatever it holds.
         count: at least 1.
     """
     commas = _commas(text)[count - 1 :: count].tolist()
@@ -162,9 +162,9 @@ def in_runs(text: bytes, count: int) -> list[bytes]:
 
 
 def _commas(text: bytes) -> NDArray[np.int64]:
-    """Where those between the elements of a sound list are."""
+    """Return the positions of the commas between the elements of a sound list."""
     if b"\\" in text:
-        # Of a quote that is part of a string nothing is left, and every byte keeps its place.
+        # This removes quotes inside strings, and keeps every byte in its place.
         text = text.replace(b"\\\\", b"__").replace(b'\\"', b"__")
     found = []
     quotes = depth = 0

@@ -15,7 +15,7 @@ from ringbatch.shm.host.log_lines import formatter
 
 STDERR: Final = 2
 OWN_LOGGERS: Final = "ringbatch"
-"""The logger above all of ringbatch's."""
+"""Name of the logger above all of ringbatch's."""
 OPERATORS_SIGNALS: Final = (
     signal.SIGHUP,
     signal.SIGUSR1,
@@ -45,13 +45,15 @@ def hold_standard_descriptors() -> None:
 
 
 def log_to_stderr(role: str, level: str) -> None:
-    """Log to standard error, with the role in each line; lines that it does not take, because
-    nobody reads it or the disk is full, are given up.
+    """Log to standard error, with the role in each line.
+
+    The log drops lines that standard error does not take, because its reader is gone or the disk
+    is full.
 
     Args:
         role: of this process.
-        level: of ringbatch's loggers. Those of libraries never log below info: at debug they quote
-            what clients send, keys included.
+        level: of ringbatch's loggers. Libraries never log below info: at debug they quote clients'
+            data, keys included.
     """
     atexit.register(_give_up_unwritten)
     handler = LogHandler(formatter(role, os.environ, STDERR), writing_to(STDERR))
