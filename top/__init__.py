@@ -1,7 +1,7 @@
-"""Batches prediction requests, and runs each batch once, through shared memory.
+"""Dynamic batching of prediction requests over shared memory.
 
-Here stands what a program on the same host needs first. Each name is looked up when it is used: the
-package is imported with each part of it, and so imports none of them itself.
+This package offers the names that a program on the same host needs first. It imports each of them
+at its first use: every import of a part imports this package too, so it must import no part itself.
 """
 
 from typing import TYPE_CHECKING
