@@ -1,10 +1,12 @@
-"""What each framework costs: a model of no work, 16 and 784 floats, and one whose best is known;
-16 floats once more with a ``traceparent`` of its own in each request.
+"""Cost of each framework, with three models: 16 floats, 784 floats, and one with a known best rate.
 
-Measured between `wrk`, one thread, closed loop, and the answer on the same machine; JSON, one
+The first two models do no work. A further run sends 16 floats with a ``traceparent`` of its own in
+each request.
+
+`wrk` drives each server from the same machine, with one thread in a closed loop; JSON, one
 instance a request, cap 32, one worker. The last model takes 5 ms a batch and 0.2 ms a row, so no
-server can answer more than 32 in 11.4 ms. Every server starts anew in every round, is checked,
-warmed up, and driven at each number of connections.
+server can answer more than 32 in 11.4 ms. In every round the benchmark starts every server anew,
+checks it, warms it up, and drives it at each number of connections.
 """
 
 import argparse

@@ -6,8 +6,9 @@ all cores with h2load. To send 602 KB takes it as long as ringbatch takes to ans
 cores it is what a rate tells of; therefore each server is also held to a part of a core, all of its
 processes together, by control groups, which takes root.
 
-The small calls are sent once more by ringbatch's own generator, which is slower than h2load and can
-give each a ``traceparent`` of its own, as behind a mesh: their CPU time is held to that without.
+ringbatch's own generator, slower than h2load, sends the small calls once more: with the same
+heads, and with a ``traceparent`` of its own in each, as behind a mesh. The benchmark compares the
+CPU times of the two.
 """
 
 import argparse
@@ -59,7 +60,7 @@ class Workload:
         subject: the model.
         shapes: connections, and calls under way on each; the first is a lone call.
         at_least: times Triton's calls a second, with many under way.
-        traced: whether calls are also sent with a trace of their own.
+        traced: whether further runs give each call a trace of its own.
         held: whether each server is also driven on the same part of a core, by all loads but the
             lone call; then that is held to the limit.
     """
@@ -171,7 +172,7 @@ def by_generator(port: int, sent: bytes, seconds: float, *, traces: bool) -> h2l
     """Send a message over and over by ringbatch's generator, in a closed loop.
 
     Raises:
-        WrongAnswer: a call was not answered.
+        WrongAnswer: a call has no answer.
     """
     target = Target(HOST, port, Wire.GRPC, own_heads=traces)
     head = call_head(f"{HOST}:{port}", (), enters=traces)

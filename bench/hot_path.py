@@ -232,7 +232,7 @@ def _head() -> Piece:
 
 
 def _own_head() -> Piece:
-    """Heads of which each has a trace of its own."""
+    """Return the piece that reads heads, each with a trace of its own."""
     reader, numbers = HeadReader(1 << 20), count(1)
 
     def read() -> None:

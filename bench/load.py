@@ -44,7 +44,7 @@ class Post:
 
     Attributes:
         path, body, headers: of it.
-        own_heads: whether each request has a ``traceparent`` of its own, as behind a mesh or a
+        own_heads: whether each request has its own ``traceparent``, as behind a mesh or a
             gateway.
     """
 
@@ -126,9 +126,9 @@ def wrk(url: str, post: Post, connections: int, seconds: float, timeout_s: float
 def wrk_script(post: Post, body_file: Path) -> str:
     """Return the Lua script of one run, which reads the body from a file.
 
-    The request is left to wrk, which then builds it once. With heads of their own, `init` builds
-    many, because a `request` function runs for each one that is sent. The summary is printed by
-    `done`, because wrk's own text rounds and drops percentiles.
+    Without own heads, wrk builds the request once. With them, `init` builds many in advance,
+    because a `request` function runs for each request. `done` prints the summary, because wrk's
+    own text rounds and drops percentiles.
     """
     headers = "\n".join(
         f"wrk.headers[ {_lua_string(name)} ] = {_lua_string(value)}"

@@ -19,7 +19,7 @@ REPORT_JSON: Final = BENCH / "report.json"
 BEGIN: Final = "<!-- report:{} -->"
 END: Final = "<!-- report:end {} -->"
 Column = tuple[str, str, tuple[Any, ...], str, str]
-"""Heading, scenario, what stands in its row beside the peer, figure, unit."""
+"""Heading, scenario, key of its row after the peer, figure, unit."""
 SPEED: Final[tuple[Column, ...]] = (
     ("p50, 1 connection", "speed", (1, "same"), "p50_ms", " ms"),
     ("requests/s, 1", "speed", (1, "same"), "requests_per_s", ""),
@@ -109,7 +109,7 @@ def variants(scenarios: Mapping[str, Any]) -> Iterator[str]:
 
 
 def comparison(scenarios: Mapping[str, Any]) -> Iterator[str]:
-    """The table of all frameworks."""
+    """Yield the table of all frameworks."""
     main = scenarios["frameworks"]
     yield from head(main)
     yield from by_peer(scenarios, main, COLUMNS, {})
@@ -123,7 +123,7 @@ def by_peer(
     columns: Sequence[Column],
     notes: Mapping[str, str],
 ) -> Iterator[str]:
-    """A line for each peer of a scenario, without columns that have no figure."""
+    """Yield a line for each peer of a scenario, without columns that have no figure."""
     known = [c for c in columns if any(figures(scenarios, c, peer) for peer in peers(main))]
     yield f"| | {' | '.join(heading for heading, *_ in known)} |"
     yield "|---" * (len(known) + 1) + "|"

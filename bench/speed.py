@@ -1,9 +1,9 @@
 """Requests per second and latency of one small model behind ringbatch and behind its peers.
 
-Measured between `wrk`, one thread, closed loop, and the answer on the same machine. Every server
-starts anew in every round, is checked, warmed up, and driven at each number of connections: with
-one request over and over, and with a ``traceparent`` of its own in each, as behind a mesh or a
-gateway.
+`wrk` drives each server from the same machine, with one thread in a closed loop. In every round the
+benchmark starts every server anew, checks it, warms it up, and drives it at each number of
+connections. One load repeats the same request; the other has a ``traceparent`` of its own in each,
+as behind a mesh or a gateway.
 """
 
 import argparse
@@ -45,28 +45,28 @@ Runs = Mapping[str, Sequence[Mapping[Any, load.WrkRun]]]
 
 
 class Load(NamedTuple):
-    """What a server is driven with.
+    """Load on a server.
 
     Attributes:
-        connections: so many.
-        own_heads: as of `load.Post`.
+        connections: their number.
+        own_heads: see `load.Post`.
     """
 
     connections: int
     own_heads: bool = False
 
     def __str__(self) -> str:
-        """As tables have it."""
+        """Return the load's name in tables."""
         return f"{'own heads, ' if self.own_heads else ''}{self.connections}"
 
     @property
     def heads(self) -> str:
-        """As results have it."""
+        """The kind of heads, as results name it."""
         return "own" if self.own_heads else "same"
 
 
 def loads(connections: Sequence[int]) -> list[Load]:
-    """Return the loads of these numbers of connections."""
+    """Return the loads with these numbers of connections."""
     own = [Load(count, own_heads=True) for count in connections if count > 1]
     return [*map(Load, connections), *own]
 

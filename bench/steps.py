@@ -45,7 +45,7 @@ SIZES = (1, 8, 32)
 """Requests in a batch."""
 MAX_RATIO = 1.03
 MANY = 1_000
-"""Models that have nothing to do, or signatures that wait."""
+"""Number of served models without work, or of waiting signatures."""
 MAX_MANY_RATIO = 1.3
 LONE = "collector, a lone request"
 WAITS = "collector, to have a request wait"
@@ -100,12 +100,13 @@ class Timer:
 
 
 class Engine:
-    """A frontend, a collector and a worker on one segment, none of which runs by itself.
+    """Frontend, collector and worker on one segment, which run only step by step.
 
     Args:
         size: requests in a batch.
-        traced: places for requests that are traced.
-        models: so many are served. Of those beside the one that is asked, each second has a worker.
+        traced: places for traced requests.
+        models: the number of served models. Requests go to the first; of the others, every second
+            has a worker.
     """
 
     def __init__(self, size: int, traced: int = 0, models: int = 1) -> None:
@@ -166,7 +167,7 @@ class Engine:
         self.collector.step(time.monotonic_ns())
 
     def collect_and_sleep(self) -> None:
-        """The same, until it would sleep."""
+        """Run a step of the collector, and its preparation for sleep."""
         self.collector.step(time.monotonic_ns())
         self.collector.prepare_to_sleep()
 
@@ -196,10 +197,10 @@ class Engine:
 
 
 class Crowd:
-    """A collector whose only worker is busy while requests of many signatures wait.
+    """Collector whose only worker is busy while requests of many signatures wait.
 
     Args:
-        signatures: so many.
+        signatures: their number.
     """
 
     def __init__(self, signatures: int) -> None:
@@ -228,7 +229,7 @@ class Crowd:
             self.collect()
 
     def send(self) -> None:
-        """A request comes, of the next signature in turn."""
+        """Submit a request of the next signature in turn."""
         lane, length = self._lane, 1 + self._next % self._signatures
         self._next += 1
         slot = lane.claim(16, 16)
@@ -239,12 +240,12 @@ class Crowd:
         lane.submit()
 
     def collect(self) -> None:
-        """The collector looks for something to do, until it would sleep."""
+        """Run a step of the collector, and its preparation for sleep."""
         self.collector.step(time.monotonic_ns())
         self.collector.prepare_to_sleep()
 
     def run(self) -> None:
-        """The worker answers the batch that it runs, and reports that."""
+        """Answer the worker's batch, and report it done."""
         task = tasks(self._tasks.peek())[0]
         for ref in task.references:
             self._port.answer(ref, Status.OK, 0, task.mark, 0)
@@ -257,7 +258,7 @@ class Crowd:
 
 
 def _say_ready(segment: Segment, number: int) -> Producer:
-    """A worker says that it takes tasks; the ring of its reports."""
+    """Report a worker as ready, and return the ring of its reports."""
     ring = Producer(segment.words, segment.layout.report_ring(number), REPORT_WORDS)
     ring.offer(report_words(ReportKind.READY, 0, 0, Spent(0, 0, 0, 0, 0)))
     return ring
@@ -284,7 +285,7 @@ def figures(repetitions: int) -> Figures:
 
 
 def beside_models(models: int, repetitions: int) -> dict[str, float]:
-    """What the collector's steps of a lone request take if so many models are served."""
+    """Time the collector's steps for a lone request, with a number of served models."""
     engine, best = Engine(1, models=models), math.inf
     for _ in range(repetitions):
         engine.send()
@@ -298,7 +299,7 @@ def beside_models(models: int, repetitions: int) -> dict[str, float]:
 
 
 def beside_signatures(signatures: int, repetitions: int) -> dict[str, float]:
-    """What the collector's steps take if so many signatures wait behind a busy worker."""
+    """Time the collector's steps, with a number of signatures waiting behind a busy worker."""
     crowd, to_wait, to_dispatch = Crowd(signatures), math.inf, math.inf
     for _ in range(repetitions):
         crowd.send()

@@ -73,10 +73,10 @@ class Transport:
 
 
 class Connections:
-    """As many connections as a batch has requests, to an engine of their own.
+    """Connections to an engine of their own, one for each request of a batch.
 
     Attributes:
-        engine: that they ask.
+        engine: receives their requests.
         lanes: the connections.
     """
 
@@ -134,7 +134,7 @@ class Connections:
 
 
 def recorder_of(engine: Engine, settings: AccessSettings) -> tuple[Recorder, Writer]:
-    """A recorder of an engine's requests, and the writer of its lines, which go nowhere."""
+    """Return a recorder of an engine's requests, and the writer that discards its lines."""
     core = engine.service.engine
     writer = Writer(LineFormatter("frontend"), _nowhere)
     return Recorder(settings, core.endings, core.batch_ids, writer), writer

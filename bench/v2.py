@@ -50,7 +50,7 @@ class Workload:
         entries: in the order in which they run within a round.
         limits: by (entry, connections), how many times its rate that of `ringbatch` has to be.
         best_per_s: the highest rate that any server can reach, where that is known.
-        own_heads: as of `load.Post`.
+        own_heads: see `load.Post`.
     """
 
     name: str

@@ -27,7 +27,7 @@ from ringbatch.bench.served.machine import BUSY_SHARE, described, others
 
 WORSE: Final = 1
 STOPPED: Final = 130
-"""As a shell has it of a command that Ctrl-C has ended."""
+"""A shell's exit status for a command that Ctrl-C has ended."""
 _SEED: Final = 7
 """Of the bootstrap: the same two files always compare in the same way."""
 
@@ -38,8 +38,8 @@ def run(settings: Settings) -> int:
     Called in the main thread, as it handles SIGTERM like Ctrl-C.
 
     Returns:
-        The exit status: 0; 1 where LoadGen found no VALID rate or a wrong answer; `STOPPED` where a
-        signal ended it, after what there was had been written.
+        The exit status: 0; 1 if LoadGen found no VALID rate or a wrong answer; `STOPPED` if a
+        signal ended the measurement, with the results so far written.
 
     Raises:
         CannotMeasure: there is no figure; nothing was written.

@@ -88,7 +88,7 @@ def measure(
 def _asked(
     measured: "_Measurement", settings: Settings, say: Say, began: float
 ) -> tuple[Subject, Knee | None]:
-    """Ask for all; the model, and the knee where one was sought."""
+    """Measure everything; return the model, and the knee if the settings ask for it."""
     with measured.engine() as subject:
         usual_s, most_s = settings.duration_s(time.monotonic() - began)
         say(f"this takes about {usual_s:.0f} s, and {most_s:.0f} s at most")
@@ -172,12 +172,12 @@ def _told(subject: Subject, settings: Settings) -> dict[str, Any]:
 
 
 class _Measurement:
-    """What asks a model; entered anew for each engine.
+    """Series of runs against one model, on one engine after another.
 
     Attributes:
-        subject: the model that was asked last.
-        knee: None until one was found.
-        rounds_begun: how many.
+        subject: the model of the last engine.
+        knee: None until the search has found it.
+        rounds_begun: the number of rounds begun.
     """
 
     subject: Subject
@@ -194,7 +194,7 @@ class _Measurement:
 
     @property
     def has_figures(self) -> bool:
-        """Whether the first two kinds of run, which every result has, have been made once."""
+        """True if the first two kinds of run, which every result has, have run once."""
         return len(self._outcomes) > 1 and all(self._outcomes[:2])
 
     @contextmanager
@@ -256,7 +256,7 @@ class _Measurement:
                     self._observed[number].append(seen)
 
     def points(self) -> list[Point]:
-        """What the runs that were made come to."""
+        """Return the results of the runs so far."""
         points = [
             self._judged(run.asked, self._outcomes[number], self._observed[number])
             for number, run in enumerate(self._runs)

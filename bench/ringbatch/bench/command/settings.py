@@ -53,7 +53,7 @@ class Settings:
         request: file of the request; None where requests are made up.
         protocol: None for what the request is, else v1.
         headers: of each request.
-        own_heads: whether each has a ``traceparent`` of its own beside these.
+        own_heads: whether each request also has a ``traceparent`` of its own.
         slo_ms: within which an answer is good.
         rates: that are looked at; none for shares of the knee.
         arrivals: how requests come.

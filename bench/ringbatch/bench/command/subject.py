@@ -45,7 +45,7 @@ class Subject:
         headers: of each request.
         answers: the bodies of their answers.
         made_up: whether the requests are.
-        own_heads: whether each has a ``traceparent`` of its own.
+        own_heads: whether each request has a ``traceparent`` of its own.
     """
 
     served: Served

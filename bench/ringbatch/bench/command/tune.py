@@ -128,7 +128,7 @@ def told(search: Search, model: str, p99_ms: float | None) -> str:
 
 
 def _row(one: Estimate) -> tuple[str, str, str]:
-    """A value, what it comes to, and whether that was measured."""
+    """Return the table cells of a value: its words, its ratio, and its number of trials."""
     if one.ratio is None:
         return _in_words(one.values), "cannot be measured", str(one.trials or "")
     if one.trials:

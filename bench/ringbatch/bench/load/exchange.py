@@ -23,10 +23,10 @@ class Requests:
 
 
 class Traces:
-    """Values of ``traceparent`` (W3C Trace Context) of which no two are the same.
+    """Generator of unique ``traceparent`` values (W3C Trace Context).
 
     Args:
-        seed: of 64 bits; no two generators have the same.
+        seed: of 64 bits, different for each generator.
     """
 
     def __init__(self, seed: int) -> None:

@@ -22,18 +22,18 @@ _REPLENISH: Final = 2**30
 _KNOWN_MAX: Final = 256
 _IDLE: Final = -1
 _TRACE: Final = b"\0\x0btraceparent\x37"
-"""A field that enters no table, up to its value of 55 characters (RFC 7541, section 6.2.2)."""
+"""Start of a field that enters no table, up to its value of 55 characters (RFC 7541, 6.2.2)."""
 
 
 def call_head(
     authority: str, metadata: Sequence[tuple[str, str]], *, enters: bool = False
 ) -> bytes:
-    """The header block of each call; of the first one alone, if its fields enter the table.
+    """Return the header block of each call, or of only the first if its fields enter the table.
 
     Args:
-        authority: for which it is, where the metadata has no host.
+        authority: of the call, unless the metadata has a host.
         metadata: of the call.
-        enters: as of `http2.header_block`.
+        enters: see `http2.header_block`.
     """
     rest = [(name.lower(), value) for name, value in metadata]
     named = [value for name, value in rest if name == "host"]
@@ -61,9 +61,9 @@ class GrpcCall:
 
     Args:
         requests: what is sent.
-        traces: makes the trace of each call; None if they have none. With traces the fields of the
-            head enter the table, and each further call has indices in their place, as grpcio and
-            others write calls.
+        traces: makes the trace of each call; None for no traces. With traces, the fields of the
+            first head enter the table, and each further call has indices in their place. So do
+            calls of grpcio and other clients.
     """
 
     def __init__(self, requests: Requests, traces: Traces | None = None) -> None:

@@ -12,7 +12,7 @@ class Http1:
 
     Args:
         requests: what is sent.
-        traces: makes the trace of each request; None if they have none.
+        traces: makes the trace of each request; None for no traces.
     """
 
     __slots__ = (

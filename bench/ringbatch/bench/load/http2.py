@@ -26,7 +26,7 @@ _SETTING: Final = struct.Struct(">HI")
 _WORD: Final = struct.Struct(">I")
 _HEAD: Final = struct.Struct(">BHBBI")
 _FIRST_ENTRY: Final = 62
-"""Of the dynamic table, the newest (section 2.3.3)."""
+"""Index of the dynamic table's newest entry (section 2.3.3)."""
 _STATIC_NAMES: Final = {":authority": 1, ":path": 4, ":method": 2, ":scheme": 6}
 
 
@@ -128,11 +128,11 @@ def _bare(kind: int, flags: int, payload: bytes) -> bytes:
 
 
 def header_block(fields: Sequence[tuple[str, str]], *, enters: bool = False) -> bytes:
-    """Fields as literals (RFC 7541, section 6.2).
+    """Return a header block with the fields as literals (RFC 7541, section 6.2).
 
     Args:
         fields: names and values.
-        enters: whether they enter the peer's table; else no table needs to know them.
+        enters: whether they enter the peer's table.
     """
     first, bits = (0x40, 6) if enters else (0, 4)
     parts = []
@@ -144,7 +144,7 @@ def header_block(fields: Sequence[tuple[str, str]], *, enters: bool = False) -> 
 
 
 def indices(entries: int) -> bytes:
-    """A block of the fields that entered the peer's table last, in the same order (section 6.1)."""
+    """Return a block of indices to the peer's latest entries, oldest first (section 6.1)."""
     return b"".join(_number(0x80, 7, _FIRST_ENTRY + age) for age in reversed(range(entries)))
 
 

@@ -140,7 +140,7 @@ def run(order: Order) -> Outcome:
 
 
 def traces_of(target: Target) -> Traces | None:
-    """Make the traces of this process; None if requests have none."""
+    """Return this process's generator of traces; None if requests have none."""
     return Traces(secrets.randbits(64)) if target.own_heads else None
 
 

@@ -24,7 +24,7 @@ _SETTINGS: Final = (
     *("path", "protocol", "request_bytes", "connections", "arrivals", "generators", "engines"),
 )
 _HEADS: Final = "heads"
-"""Another of them; results of before they could differ have none, and were of the same heads."""
+"""A further setting. Older results lack it: all their requests have the same heads."""
 _HEADING: Final = ("", "earlier", "later", "cost of it", "interval", "")
 
 

@@ -62,12 +62,14 @@ class Point:
 
     @property
     def lost(self) -> int:
-        """How many requests were not answered with status 200."""
+        """The number of requests without an answer of status 200."""
         return sum(count for words, count in self.statuses.items() if words != "status 200")
 
     def holds(self, slo_ms: float) -> bool | None:
-        """Whether its p99 is within a limit, and nearly all requests were answered; None where that
-        cannot be said."""
+        """Return whether its p99 is within a limit and nearly all requests have an answer.
+
+        None if the point is void or has too few samples.
+        """
         p99 = self.figures.get("p99 ms")
         if self.void or p99 is None:
             return None

@@ -11,7 +11,7 @@ from ringbatch.bench.report.point import Point
 
 FORMAT: Final = 1
 _AS_HIGH: Final = 1.05
-"""By so much a rate of the rounds may be above the knee that it was made of, being rounded."""
+"""Tolerance: rounds use rounded rates, which may lie this much above the knee they come from."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Result:
         knee: highest rate within the limit, what missed it, and words; empty where none was sought.
         warnings: what makes all of it doubtful.
         loadgen: what LoadGen found; None where it was not asked.
-        stopped: whether it was, before all was measured.
+        stopped: whether a signal stopped the measurement before its end.
     """
 
     model: str
@@ -56,7 +56,7 @@ class Result:
 
     @property
     def knee_per_s(self) -> float | None:
-        """The highest rate within the limit, where one was found and the rounds agree."""
+        """The highest rate within the limit, by the search and the rounds; None without any."""
         rates = self._judged_rates()
         found = self.knee.get("rate_per_s") or None
         least_missed = min((rate for rate, held in rates if not held), default=math.inf)
@@ -67,14 +67,15 @@ class Result:
 
     @property
     def refuted_per_s(self) -> float | None:
-        """The lowest rate that missed the limit in the rounds, where the search for the knee has
-        found one as high to be within it."""
+        """The lowest rate that missed the limit in the rounds, though not in the search for the
+        knee; None without any."""
         most = _AS_HIGH * self.knee.get("rate_per_s", 0.0)
         missed = (rate for rate, held in self._judged_rates() if not held and rate <= most)
         return min(missed, default=None)
 
     def _judged_rates(self) -> list[tuple[float, bool]]:
-        """The rates of the rounds, where it can be said whether they are within the limit."""
+        """Return the rates of the rounds that have a verdict, and whether they are within the
+        limit."""
         held = [(point.asked.rate_per_s, point.holds(self.slo_ms)) for point in self.points]
         return [(rate, holds) for rate, holds in held if rate is not None and holds is not None]
 

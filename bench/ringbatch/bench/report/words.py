@@ -77,7 +77,7 @@ def method(result: Result) -> str:
     told = result.settings
     compared = "compared with the first one" if told["answers_compared"] else "held to status 200"
     way = _WAYS.get(told["protocol"]) or f"to {told['path']}"
-    # Results of before heads could differ say nothing of them.
+    # Older results do not mention heads: all their requests have the same.
     heads = ", a traceparent of its own in each" if told.get("heads") == "own" else ""
     return (
         f"{result.started_utc}. Requests {way}, {told['requests']}, of up to "

@@ -90,8 +90,10 @@ def started(config: Path, flags: Sequence[str] = ()) -> Iterator[Served]:
 
 @contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Have Ctrl-C and SIGTERM take effect once the block has ended: where one comes while a process
-    is started, nobody would know of that and stop it."""
+    """Defer Ctrl-C and SIGTERM until the block ends.
+
+    Otherwise a signal during the start of a process would leave that process running.
+    """
     came: list[int] = []
     before = {
         number: signal.signal(number, lambda number, _: came.append(number))

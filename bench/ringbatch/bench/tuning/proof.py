@@ -1,7 +1,7 @@
-"""Whether a choice is better than the settings as they are: both are measured anew, in turn. Pure.
+"""Proof that a choice is better than the present settings, by new trials of both in turn. Pure.
 
-The choice is the best of many trials, and so the luckiest of them too: what these say of it is too
-much. Trials of its own, beside as many of the settings as they are, say what it is worth.
+The choice is the best of many trials, so it also had the most luck: those trials overrate it. New
+trials of the choice and as many of the present settings show its real gain.
 """
 
 import math
@@ -11,23 +11,22 @@ from typing import Final
 from ringbatch.bench.tuning.candidate import Candidate
 
 WORTH: Final = math.log(1.03)
-"""By which a change has to be better to be made."""
+"""Logarithm of the least gain that makes a change worth it."""
 PAIRS_LEAST: Final = 3
 _PAIRS_MOST: Final = 6
 _CLEAR: Final = {3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57}
-"""Standard errors by which a mean of so many pairs differs from what it is held against, but for
-one time in forty to either side (Student's t)."""
+"""By number of pairs, the standard errors beyond which a mean lies by chance only one time in forty
+to either side (Student's t)."""
 _MISSED: Final = 1.5
-"""Logarithm by which settings are better than others that cannot be measured."""
+"""Logarithm of the gain over settings that cannot be measured."""
 
 
 class Proof:
-    """Asked for what is to be measured, told what it came to.
+    """Series of paired trials: `next` names the settings to measure, `tell` takes the score.
 
     Attributes:
         candidate: the choice.
-        scores: of the settings as they are and of the choice, pair by pair; 0 where they could not
-            be measured.
+        scores: of the present settings and of the choice, pair by pair; 0 for a failed trial.
 
     Args:
         candidate: see above.
@@ -39,24 +38,24 @@ class Proof:
         self._half: float | None = None
 
     def next(self) -> Candidate | None:
-        """What is to be measured now; None where it is decided."""
+        """Return the settings to measure now; None once the proof is decided."""
         if self._half is None and self._is_decided():
             return None
         return self.candidate if self._choice_is_next() else {}
 
     def tell(self, score: float) -> None:
-        """Say what that came to: more is better."""
+        """Take the score of the settings that `next` returned: more is better."""
         if self._half is None:
             self._half = score
             return
-        # Of every other pair the choice is measured first: what drifts then favours neither.
+        # Every other pair starts with the choice, so that drift favours neither side.
         first, second = self._half, score
         self.scores.append((first, second) if len(self.scores) % 2 == 0 else (second, first))
         self._half = None
 
     @property
     def holds(self) -> bool:
-        """Whether the choice is proven to be better, and by so much that it is worth a change."""
+        """True if the choice is proven to be better by enough to be worth a change."""
         gains = _gains(self.scores)
         if len(gains) not in _CLEAR:
             return False
@@ -65,7 +64,7 @@ class Proof:
 
     @property
     def ratio(self) -> float:
-        """The scores of the choice by those of the settings as they are."""
+        """The ratio of the choice's scores to those of the present settings."""
         gains = _gains([pair for pair in self.scores if all(pair)] or self.scores)
         return math.exp(sum(gains) / len(gains)) if gains else 1.0
 

@@ -4,8 +4,8 @@ What is measured next is the combination from which the most is expected, by a G
 all of them (surface.py): one that may be better than the best so far, because it is like good ones
 or like none, or the best itself where it may have been lucky. First each factor is changed alone,
 so that what cannot be measured at all is known by its cause. Settings that share the CPUs are one
-factor. It ends once little is expected of any trial, or its time is over; last it measures its
-choice and the settings as they were in turn, for longer (proof.py), and that alone decides.
+factor. It ends once it expects little of any trial, or its time is over. Last it measures its
+choice and the present settings in turn, for longer (proof.py); only these trials decide.
 """
 
 import math
@@ -30,7 +30,7 @@ START: Final = 2.5
 _CLIMB: Final = 3
 """What the first trial may cost beside that: it finds with how many connections to ask."""
 _SHARE: Final = 0.1
-"""Of the cost of the whole grid, that a search may cost before its proof."""
+"""Share of the whole grid's cost that a search may cost before its proof."""
 _LEAST: Final = 60
 """That it may cost though the grid is small."""
 _MOST: Final = 240
@@ -52,14 +52,14 @@ class Trial:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a value comes to where all else is as chosen.
+    """Estimated score of one value of a factor, with all other factors as chosen.
 
     Attributes:
-        factor: whose value it is.
+        factor: the factor.
         values: the settings.
-        ratio: of its score to that of the choice; None where it could never be measured.
-        trials: that have run it, all else as chosen; with none the ratio is what trials of others
-            say.
+        ratio: of its score to that of the choice; None if all its trials failed.
+        trials: the number of trials of exactly these settings; with 0, the ratio is an estimate
+            from other trials.
     """
 
     factor: str
@@ -108,8 +108,11 @@ class Search:
         return None if candidate is None else Trial(candidate, _LONGER)
 
     def conclude(self) -> bool:
-        """Look for nothing better any more, and prove what was found; False where that is done
-        already, or nothing was found."""
+        """End the search and start the proof of its choice.
+
+        Returns:
+            False if the proof has begun already, or the search has found nothing.
+        """
         if self._proof is not None or not self.promising()[0]:
             return False
         self._proof = Proof(self._candidate(self._simplest()))
@@ -126,10 +129,9 @@ class Search:
             self._proof.tell(score)
 
     def best(self) -> tuple[Candidate, float]:
-        """The settings that are proven to be better, and their score by that of the settings as
-        they were, both as measured for the proof.
+        """Return the settings that are proven to be better, and their ratio in the proof's scores.
 
-        No change is the best where none is proven.
+        Without a proven change, these are no settings and 1.
         """
         if self._proof is None or not self._proof.holds:
             return {}, 1.0
@@ -137,12 +139,14 @@ class Search:
 
     @property
     def pairs(self) -> int:
-        """How often the choice and the settings as they were have been measured for the proof."""
+        """The number of pairs of trials in the proof."""
         return 0 if self._proof is None else len(self._proof.scores)
 
     def promising(self) -> tuple[Candidate, float]:
-        """What may be better and is not proven, and its score by all trials; none where there is
-        nothing."""
+        """Return settings that may be better but are not proven, and their ratio by all trials.
+
+        Without any, these are no settings and 1.
+        """
         if not self._trials or self.best()[0]:
             return {}, 1.0
         means, choice = self._fit().means, self._simplest()
@@ -171,7 +175,7 @@ class Search:
         return found
 
     def _measured(self, point: Point) -> float | None:
-        """The mean logarithm of the scores of trials of a point; None where it has no score."""
+        """Return the mean logarithm of the scores of a point's trials; None without a score."""
         own = [one for one in self._trials if one.point == point and one.score]
         if not own:
             return None
