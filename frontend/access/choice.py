@@ -17,9 +17,9 @@ BURST: Final = 100
 FIRST_FAILURE: Final = 400
 """The least status of one."""
 SLOW_NS: Final = 1_000_000_000
-"""What a request takes at least that is slow, where nobody has said what is."""
+"""The least duration of a slow request, if the settings name none."""
 SLOW_TIMES: Final = 10
-"""And so many times what half of the requests of its kind take at most."""
+"""A slow request also takes longer than this many medians of its kind."""
 _OF_HEALTH: Final = re.compile(
     r"/v2/health/(live|ready)|/v2/models/[^/]+(/versions/[^/]+)?/ready|/v1/models/[^/:]+"
 )
@@ -35,8 +35,8 @@ class AccessSettings:
     Attributes:
         scope: nothing; failures, within a rate; or these and a share of all others.
         sample: that share, 0 to 1.
-        slower_than_ms: a request that took longer is logged too, unless nothing is; 0 for none;
-            None for what took longer than `SLOW_NS` and `SLOW_TIMES` the median.
+        slower_than_ms: a longer request is logged too, unless the scope is "off"; 0 for none; None
+            for requests longer than both `SLOW_NS` and `SLOW_TIMES` medians.
         server_timing: whether every answer tells its client where the time went.
         load_report: whether every answer tells how busy the engine is.
         trace_sample: where requests are traced, the share of those whose clients do not say
@@ -52,11 +52,11 @@ class AccessSettings:
 
 
 def is_of_health(path: str, *, ours: bool) -> bool:
-    """Whether a request for a path asks for health, as load balancers do all the time.
+    """Return whether a path asks for health, as load balancers do all the time.
 
     Args:
         path: of a request that infers nothing.
-        ours: whether ringbatch has answered it, and no application nor server behind.
+        ours: whether ringbatch itself answers the request, not an application or another server.
     """
     return _OF_HEALTH.fullmatch(path) is not None or (ours and path == "/")
 
@@ -65,7 +65,7 @@ class Choice:
     """Decides for each request. Failures take from a bucket that fills with time.
 
     Attributes:
-        slow_ns: a request that took no longer is not slow; below 0 where none is.
+        slow_ns: the longest duration that is not slow; below 0 if no request counts as slow.
 
     Args:
         settings: what is wanted.
@@ -91,7 +91,7 @@ class Choice:
             status: HTTP's.
             took_ns: from its first byte to its answer.
             now_ns: the time.
-            median_ns: of requests of its kind, asked only where that decides.
+            median_ns: returns the median of requests of its kind; called only if it decides.
             drawn: whether it is of the sample.
         """
         if self._off:

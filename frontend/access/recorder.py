@@ -121,7 +121,7 @@ class Recorder:
             exchanged: what its connection knows.
             drawn: of which samples it is.
             take_ns: how long its client let the answer wait.
-            is_probe: whether it asks for health alone; nobody looks for such among the slowest.
+            is_probe: whether it only asks for health; the slowest requests leave probes out.
         """
         ended_ns = ending.ended_ns + take_ns
         took_ns = ended_ns - (exchanged.began_ns or ending.accepted_ns)

@@ -1,5 +1,5 @@
-"""Messages between a frontend and its process for large bodies: a value as JSON, and bytes, which
-nobody copies but the kernel."""
+"""Messages between a frontend and its process for large bodies: a JSON value, and bytes. Only the
+kernel copies the bytes."""
 
 import importlib
 import socket
@@ -12,24 +12,24 @@ import orjson
 
 Bytes = bytes | bytearray | memoryview
 Answer = tuple[Any, Sequence[Bytes]]
-"""A value of JSON, and bytes beside it."""
+"""A JSON value, and the bytes that go with it."""
 Received = tuple[Any, list[memoryview]]
-"""An answer as it comes; the bytes cannot be written."""
+"""A received message: the value, and read-only views of the bytes."""
 Job = Callable[[Any, Sequence[memoryview]], Answer]
-"""A function of a module, by whose name both processes find it."""
+"""A module-level function, which both processes find by name."""
 
 _COUNT: Final = struct.Struct("<I")
 _SIZE: Final = struct.Struct("<Q")
 
 
 def job_of(module: str, name: str) -> Job:
-    """The function of that name."""
+    """Return the function of a module by its name."""
     found: Job = getattr(importlib.import_module(module), name)
     return found
 
 
 class Closed(Exception):
-    """The other end is gone."""
+    """End of the connection: the other end has closed it."""
 
 
 def send(connection: socket.socket, value: Any, data: Sequence[Bytes]) -> None:
@@ -45,7 +45,7 @@ def receive(connection: socket.socket) -> Received:
     """Wait for a value and bytes.
 
     Raises:
-        Closed: none come any more.
+        Closed: the other end has closed the connection.
     """
     (count,) = _COUNT.unpack(_received(connection, _COUNT.size))
     sizes = [size for (size,) in _SIZE.iter_unpack(_received(connection, count * _SIZE.size))]
@@ -58,7 +58,7 @@ def receive(connection: socket.socket) -> Received:
 
 
 def _received(connection: socket.socket, size: int) -> memoryview:
-    # Memory that nobody fills with zeros first.
+    # A bytearray would fill its memory with zeros first.
     data = np.empty(size, np.uint8).data
     have = 0
     while have < size:

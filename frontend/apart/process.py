@@ -1,5 +1,5 @@
-"""A frontend's process for large bodies. It is started when the first of them comes. Its only
-connection is that to its frontend, and it ends when that does."""
+"""A frontend's process for large bodies. The first large body starts it. Its only connection leads
+to its frontend, and it ends when the frontend does."""
 
 import importlib
 import socket
@@ -12,15 +12,15 @@ from ringbatch.frontend.apart.messages import Bytes, Closed, Job, Received, rece
 from ringbatch.shm.errors import RequestError
 
 LONGEST_S: Final = 120.0
-"""Without a byte from it, and it is taken for hung."""
+"""Time without a byte from the process after which the frontend takes it for hung."""
 
 
 class Broken(Exception):
-    """The process is gone, or its function has a defect; says which."""
+    """Failure of the process, or a defect in its function; the text says which."""
 
 
 class Process:
-    """See the module. One thread calls it; any may close it."""
+    """A frontend's process for large bodies. One thread calls it; any may close it."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -28,11 +28,11 @@ class Process:
         self._closed = False
 
     def call(self, job: Job, value: Any, data: Sequence[Bytes]) -> Received:
-        """What a function returns there.
+        """Run a function in the process, and return its result.
 
         Raises:
-            RequestError: the function does.
-            Broken: the process does not work.
+            RequestError: the function raises it.
+            Broken: the process or the function fails.
         """
         if self._connection is None:
             self._start()
@@ -50,7 +50,7 @@ class Process:
         return found, parts
 
     def close(self) -> None:
-        """Have it end."""
+        """End the process."""
         self._closed = True
         self._end()
 
@@ -79,7 +79,7 @@ class Process:
 
 
 def error_of(module: str, name: str, text: str) -> RequestError:
-    """An error from where its class is, and its text."""
+    """Make an error from its text, and the module and the name of its class."""
     error = getattr(importlib.import_module(module), name)(text)
     assert isinstance(error, RequestError), "of no other kind"
     return error

@@ -14,15 +14,15 @@ from ringbatch.shm.host.process import leave_signals_to_supervisor
 
 
 def main(number: int) -> None:
-    """Serve until the frontend has ended.
+    """Serve until the frontend ends.
 
     Args:
-        number: of the descriptor of the connection to it.
+        number: the file descriptor of the connection to the frontend.
     """
     leave_signals_to_supervisor()
-    # It ends with its frontend, which may have requests to answer first.
+    # The frontend may have requests to answer first; this process ends with it.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    # What a body becomes has no cycles, and looking for them takes longer than reading it.
+    # A parsed body has no cycles, and the search for them takes longer than the parsing.
     gc.disable()
     with socket.socket(fileno=number) as connection:
         try:
@@ -34,7 +34,7 @@ def main(number: int) -> None:
 
 
 def outcome(job: Job, value: Any, data: Sequence[memoryview]) -> Answer:
-    """What a function returns, the error that it raises for the client, or its defect in words; and
+    """Run a function. Return its result, its error for the client or its defect in words; and
     bytes."""
     try:
         found, parts = job(value, data)

@@ -8,7 +8,7 @@
 
 An array has the batch dimension in front, if the model has one, and after it the shape of one
 instance. Nothing is converted: an array of another dtype is refused, as V2 does, in the same words.
-So is a masked array that masks elements, as a slot has no mask.
+A masked array with masked elements is refused too, because a slot has no mask.
 """
 
 from collections.abc import Mapping, Sequence

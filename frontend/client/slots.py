@@ -85,8 +85,8 @@ class Slots:
             waiting[slot] = waiter
 
     def cancel(self, slots: Iterable[int]) -> None:
-        """Want no answers any more in slots that a waiter has, and tell the collector; what is
-        being handed out is handed out."""
+        """Cancel the answers in a waiter's slots, and tell the collector. An answer that is being
+        handed out still arrives."""
         for slot in slots:
             if self._waiting[slot] is not None:
                 self._waiting[slot] = None

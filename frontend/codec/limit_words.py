@@ -8,7 +8,7 @@ from typing import Final
 from ringbatch.shm.errors import DeadlineExceeded, ModelFailed, Overloaded, RequestTooLarge
 
 ANY_NUMBER: Final = 1 << 62
-"""Of batches, for programs that send as many as there is room for, one after the other."""
+"""No limit on batches, for programs that send each one as soon as it has room."""
 
 
 def body_too_large(found: str, max_request_bytes: int) -> RequestTooLarge:
@@ -36,12 +36,12 @@ def answer_too_large(result_bytes: int, lane_bytes: int) -> ModelFailed:
 
 
 def expect_batches(rows: int, cap: int, max_in_flight: int) -> None:
-    """Refuse a request whose batches are more than may be under way.
+    """Refuse a request that makes more batches than may be under way.
 
     Args:
-        rows: instances in it.
-        cap: instances in the largest batch.
-        max_in_flight: batches that may be under way.
+        rows: instances in the request.
+        cap: the most instances of one batch.
+        max_in_flight: the most batches under way.
 
     Raises:
         RequestTooLarge
@@ -74,7 +74,7 @@ def too_many_texts(most: int) -> Overloaded:
 
 
 def too_many_large(most: int) -> Overloaded:
-    """For a large body that finds too many bytes waiting to be read."""
+    """Return the error for a large body if too many bytes already wait to be read."""
     return Overloaded(
         "so many large requests wait to be read that there is no room for more; they may have "
         f"{most} bytes together; try again later"

@@ -1,4 +1,4 @@
-"""A bounded memory of what was read, by what it was read from. Pure."""
+"""Bounded cache of parsed values, by the bytes that they were read from. Pure."""
 
 from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
@@ -7,14 +7,14 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 MOST_BYTES: Final = 2048
-"""Of what is read: longer texts are rare, and would fill the memory."""
+"""The longest input whose value is remembered. Longer ones are rare, and would fill the memory."""
 
 
 class Remembered(Generic[K, V]):
-    """See the module. A full memory forgets everything, which costs less than to keep an order.
+    """A bounded cache. A full one forgets everything, because keeping an order would cost more.
 
     Args:
-        most: entries.
+        most: entries that it holds.
     """
 
     __slots__ = ("_known", "_most")
@@ -24,11 +24,11 @@ class Remembered(Generic[K, V]):
         self._most = most
 
     def get(self, key: K) -> V | None:
-        """Return what was read from the key; None if it is not known."""
+        """Return the value that was read from the key; None if the key is not known."""
         return self._known.get(key)
 
     def put(self, key: K, value: V, size: int) -> None:
-        """Remember a value, unless it was read from more than `MOST_BYTES` bytes."""
+        """Remember a value, unless its input has more than `MOST_BYTES` bytes."""
         if size > MOST_BYTES:
             return
         if len(self._known) >= self._most:

@@ -8,13 +8,13 @@ from ringbatch.shm.errors import RequestError
 Results = Sequence[tuple[int, memoryview]]
 """The rows and the result of each part of a request, in order."""
 Apart = tuple[Callable[[Any, Sequence[memoryview]], Any], Any]
-"""A job of `ringbatch.frontend.apart.messages` and its value; the results go with that."""
+"""A job of `ringbatch.frontend.apart.messages` and its value; the results are its bytes."""
 LARGE_RESULT_BYTES: Final = 1 << 19
-"""Numbers with more are written as JSON by another process: it takes up to 10 ns for each byte."""
+"""Another process writes larger numeric results as JSON: each byte takes up to 10 ns."""
 LONG_RESULT_BYTES: Final = 1 << 16
-"""The same of what is written element by element, in up to 100 ns for each byte."""
+"""The same limit for results written element by element: each byte takes up to 100 ns."""
 LONG_ROWS: Final = 1024
-"""The same of rows that are written one by one, in some µs each."""
+"""The same limit for rows that are written one by one: each takes some µs."""
 A_co = TypeVar("A_co", covariant=True)
 """What a protocol's answers are."""
 
@@ -51,17 +51,17 @@ class Rendering(Protocol[A_co]):
         return self.render(((rows, memory[start : start + size]),), batch_id)
 
     def apart(self, rows: Sequence[int], size: int, batch_id: str) -> Apart | None:
-        """How another process writes the answer; None where that takes no longer here.
+        """Return the job that writes the answer in another process; None if that saves no time.
 
         Args:
-            rows: of each part.
+            rows: instances in each part.
             size: bytes of all results.
             batch_id: as in `render`.
         """
         return None
 
     def written(self, value: Any, data: Sequence[memoryview]) -> A_co:
-        """The answer that another process has written: what the job of `apart` returned."""
+        """Return the answer that another process has written: the result of the `apart` job."""
         raise NotImplementedError
 
     def render_error(self, error: RequestError, batch_id: str) -> A_co:

@@ -20,7 +20,7 @@ _TRACE: Final = re.compile(
 """As W3C Trace Context has it; a later version than 00 may add to it."""
 _FIRST_VERSION: Final = b"00"
 _USUAL_TRACE: Final = re.compile(rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-"""Found in half the time, as it has no groups."""
+"""The usual form of a trace. Without groups, a match takes half the time."""
 
 
 def taken(found: bytes) -> bytes:

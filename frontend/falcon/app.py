@@ -212,7 +212,7 @@ class Predictions:
         """As the fast lane answers, byte for byte."""
         timeout_ns = timeout_ns_of(req.get_header(TIMEOUT_HEADER))
         wanted = address(name, version)
-        # Before the body, which its client need not send then.
+        # The refusal comes before the body, so that the client need not send it.
         self._service.expect_known(name, version)
         origin = self._origin(req, wanted)
         start = partial(self._service.predict, wanted, timeout_ns=timeout_ns, origin=origin)

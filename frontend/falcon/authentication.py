@@ -15,9 +15,9 @@ from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
 _READING: Final = ("GET", "HEAD", "OPTIONS")
 _OWN_SITES: Final = ("same-origin", "none")
 _UNVERIFIED: Final = "http"
-"""The scheme of origins whose name no certificate vouches for."""
+"""The scheme of origins whose host name no certificate confirms."""
 _PRIVATE: Final = (".localhost", ".local", ".internal", ".test", ".home.arpa")
-"""What names end with that nobody can register (RFC 6761, RFC 6762, RFC 8375, ICANN)."""
+"""Endings of names that nobody can register (RFC 6761, RFC 6762, RFC 8375, ICANN)."""
 
 
 class Authentication:
@@ -39,13 +39,13 @@ class Authentication:
 
 
 class OwnPagesOnly:
-    """Falcon's middleware: a browser sends what any page asks it to, from within the network in
-    which it is, and with the certificate that its user has. So what a page of another site sends
-    changes nothing here. Resources whose `answers_only` is true change nothing anyway.
+    """Falcon's middleware against cross-site requests. A browser sends requests for any page, from
+    within its network and with the certificate of its user. So pages of other sites may change
+    nothing here. Resources whose `answers_only` is true change nothing anyway.
 
     Args:
-        by_key: whether a request needs a key. Without one, a page of another site also counts as
-            foreign if the site's own name leads here (DNS rebinding).
+        by_key: whether a request needs a key. Without keys, a page also counts as foreign if the
+            name of its own site may lead here (DNS rebinding).
     """
 
     def __init__(self, *, by_key: bool) -> None:
@@ -86,11 +86,11 @@ def is_foreign(site: str | None, origin: str | None, host: str) -> bool:
 
 
 def is_rebindable(origin: str | None, host: str) -> bool:
-    """Return whether a page's own host may be a name that somebody registered and let lead here.
+    """Return whether a page's own host may be a registered name that leads here.
 
     Args:
-        origin: the request's header Origin; None where there is none, as of whatever is no browser.
-        host: its header Host.
+        origin: the request's header Origin; None if there is none, as outside of browsers.
+        host: the request's header Host.
     """
     if origin is None or origin.lower().partition("://")[0] != _UNVERIFIED:
         return False

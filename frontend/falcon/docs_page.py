@@ -1,8 +1,8 @@
 """The OpenAPI document as a page to read, and to send a request from.
 
-One file without any other: style and script stand in it, and its headers allow nothing else. What
-can be read needs no script; only sending does. Every address in it is relative to its own, which
-may have a proxy's prefix; the script puts that into the examples.
+One file without any other: style and script stand in it, and its headers allow nothing else. Only
+sending needs the script; reading does not. All addresses are relative to that of the page, which
+may have a proxy's prefix. The script puts the prefix into the examples.
 """
 
 import json
@@ -68,8 +68,8 @@ def page(document: Json, origin: str) -> str:
 
     Args:
         document: of `ringbatch.frontend.falcon.openapi`.
-        origin: where curl is to send its examples, such as ``http://127.0.0.1:8080``, where no
-            script runs.
+        origin: the server's address in the examples for curl if no script runs, such as
+            ``http://127.0.0.1:8080``.
     """
     info = document["info"]
     title = escape(f"{info['title']} {info['version']}")

@@ -123,7 +123,7 @@ async def _read_body(req: Request, max_request_bytes: int, holding: Holding) -> 
             body += chunk
         else:
             for _ in expander.steps(chunk):
-                # Others have their turn.
+                # A small chunk may become many megabytes; other tasks get their turn.
                 await asyncio.sleep(0)
         holding.grow(len(body if expander is None else expander))
     expect_whole(req, received)

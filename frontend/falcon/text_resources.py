@@ -86,7 +86,7 @@ class TextCodec:
 
     @abstractmethod
     def _found(self, framing: Asked, asked: Any) -> Read[Answer]:
-        """A request of which it is known what it asks for."""
+        """Return the request of a parsed body."""
 
     def meant(self, _name: str, _body: Body, framing: Asked) -> ServedModel | None:
         """As in `Codec`."""

@@ -226,7 +226,7 @@ class Inferences(OfModel):
         wanted = address(name, version)
         json_bytes = _json_bytes(req.get_header(LENGTH_HEADER))
         timeout_ns = timeout_ns_of(req.get_header(TIMEOUT_HEADER))
-        # Before the body, which its client need not send then.
+        # The refusal comes before the body, so that the client need not send it.
         self._service.expect_known(name, version)
 
         def start(body: Body, reply: Reply) -> Call | None:

@@ -150,8 +150,8 @@ class GrpcAnswers:
         return b"".join(pieces + raw)
 
     def takes_long(self, rows: int, size: int, requested: GrpcRequestedOutputs) -> bool:
-        """Whether an answer of so many rows, of results of so many bytes, is to be written by
-        another process. That knows no memory of clients."""
+        """Return whether another process writes an answer with this many rows and bytes of results.
+        That process has no access to clients' memory."""
         if any(not isinstance(carried, bool) for _, carried, _ in requested.outputs):
             return False
         classified = any(classes for _, _, classes in requested.outputs)

@@ -1,4 +1,4 @@
-"""Large messages whose elements are read one by one: another process reads them."""
+"""Large gRPC messages with elements to read one by one: another process reads and writes them."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -18,7 +18,7 @@ from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.model_spec import ModelSpec, loads
 
 MAX_FIELDS: Final = 1024
-"""Of a large message; more of them would be gone through one by one."""
+"""The most fields of a large message, because the event loop goes through them one by one."""
 NO_MESSAGE: Final = "the message is no ModelInferRequest"
 
 _MODELS: Final = 64
@@ -28,11 +28,11 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class Weighed(NamedTuple):
-    """What is learnt of a message without reading it.
+    """The names and the size of a message, found without parsing it.
 
     Attributes:
         model_name, model_version, id: as in the message.
-        other_bytes: beside its raw contents.
+        other_bytes: bytes beside the raw contents.
     """
 
     model_name: str
@@ -42,10 +42,10 @@ class Weighed(NamedTuple):
 
 
 def weighed(data: bytes) -> Weighed:
-    """Look at the fields of a message, not into them.
+    """Scan the fields of a message without parsing them.
 
     Raises:
-        InvalidRequest: it is none, or has more than `MAX_FIELDS`.
+        InvalidRequest: the data are no message, or have more than `MAX_FIELDS` fields.
     """
     texts = {_NAME: b"", _VERSION: b"", _ID: b""}
     raw_bytes, at = 0, 0
@@ -81,12 +81,12 @@ def read_grpc(value: Any, data: Sequence[memoryview]) -> Answer:
     """Read a ModelInferRequest.
 
     Args:
-        value: the model, the batches, and whether clients may have tensors in shared memory, as of
-            `read_v2`; the metadata of its call, as `told_heard` has it.
+        value: the model, the most batches, and whether clients may have tensors in shared memory,
+            as in `read_v2`; the metadata of the call, as `told_heard` returns it.
         data: the message.
 
     Raises:
-        RequestError: it cannot be read.
+        RequestError: the message is no sound request.
     """
     spec, max_in_flight, shares_memory, heard = value
     model, requests = _requests(spec, max_in_flight, shares_memory)
@@ -100,12 +100,12 @@ def write_grpc(value: Any, data: Sequence[memoryview]) -> Answer:
     """Write a ModelInferResponse.
 
     Args:
-        value: the model, as the model table has it; what the request asked for, see
-            `requested_told`; the fields before the outputs; the rows of each part.
+        value: the model, as in the model table; the requested outputs, see `requested_told`; the
+            fields before the outputs; the rows of each part.
         data: the result of each part.
 
     Raises:
-        RequestError: as of `GrpcAnswers.render`.
+        RequestError: as in `GrpcAnswers.render`.
     """
     spec, asked, fields, rows = value
     parts = [*zip(rows, data, strict=True)]
@@ -114,17 +114,17 @@ def write_grpc(value: Any, data: Sequence[memoryview]) -> Answer:
 
 
 def requested_told(value: Any) -> GrpcRequestedOutputs:
-    """What a request wants of its answer, which another process has read."""
+    """Return the requested outputs of a request that another process has read."""
     outputs, typed, timeout_ns = value
     wanted = tuple(RequestedOutput(*output) for output in outputs)
     return GrpcRequestedOutputs(wanted, typed, timeout_ns)
 
 
 def parsed(data: bytes) -> Any:
-    """The message that these bytes are.
+    """Parse a message.
 
     Raises:
-        InvalidRequest: they are none.
+        InvalidRequest: the data are no message.
     """
     try:
         return _Request.FromString(data)

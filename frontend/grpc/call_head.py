@@ -1,7 +1,7 @@
 """What the head of a call says: which method, until when, with which key, and how it is encoded.
 
-Clients repeat most of a head with every call. The connection remembers what was read of that, and
-whether the key is good, until the keys change (`ringbatch.frontend.http2.header_memory`). Pure.
+Clients repeat most of a head with every call. The connection remembers the repeated part, and
+whether its key is good, until the keys change (`ringbatch.frontend.http2.header_memory`). Pure.
 """
 
 import re
@@ -172,15 +172,15 @@ class CallHeads:
 def with_values(
     head: CallHead, values: Mapping[bytes, bytes], fields: Sequence[tuple[bytes, bytes]]
 ) -> CallHead:
-    """Return the head of a call with the id, the trace and the time limit that are its own.
+    """Return the head of a call with its own id, trace and time limit.
 
     Args:
-        head: without these.
-        values: of metadata, by name.
+        head: without these three.
+        values: the metadata that may hold them, by name.
         fields: all metadata of the call.
 
     Raises:
-        StreamFault: no field may have such a value.
+        StreamFault: a value is not allowed in any field.
     """
     timeout = values.get(_TIMEOUT)
     method, refusal, timeout_ns = head.method, head.refusal, 0
@@ -199,7 +199,7 @@ def with_values(
         CallHead,
         (
             method,
-            # A client that waits no more is told so when its request is there.
+            # A call tells its client that its time is over once the request is there.
             timeout_ns,
             head.coding,
             request_id,

@@ -30,9 +30,9 @@ _NO_END: Final = "the call ended in the middle of its message"
 _BEGUN_BYTES: Final = 1 << 10
 """Of a message; what stands before its tensor is mostly no longer."""
 _OPEN_BYTES: Final = 1 << 12
-"""Of a message to a method that serves anybody: the name of a model, and little else."""
+"""The longest message to a method without a key: the name of a model, and little else."""
 MOST_KEYLESS: Final = 1024
-"""Calls of such methods that wait for their clients, in the process."""
+"""The most calls without a key in the process that wait for their clients."""
 _MORE_MESSAGES: Final = "a call of this method has one message"
 """UNIMPLEMENTED, as gRPC's table of status codes has it."""
 
@@ -53,7 +53,7 @@ class Context(Protocol):
     """A call as it is seen by what serves it.
 
     Attributes:
-        connection: tells the calls of one connection from those of others.
+        connection: identifies the connection of the call.
         head: of the call.
         client: the address of whoever made it.
         trailing: metadata that stand behind its answer.
@@ -90,7 +90,7 @@ class Method(NamedTuple):
         streams_requests: whether any number of messages come.
         serve: is given the one message, or None where they stream, and the call; returns how that
             ended, None where it is well. It raises nothing.
-        is_open: whether anybody is served, without a key.
+        is_open: whether it serves clients without a key.
     """
 
     infers: bool
@@ -103,8 +103,8 @@ class Owner(Protocol):
     """The connection of a call.
 
     Attributes:
-        keyless: the calls of the process to methods that serve anybody, whose message has not come
-            or whose answer waits for its client; those first that wait longest.
+        keyless: the process's calls without a key that wait for the client to send its message or
+            to take its answer. The call that waits longest comes first.
     """
 
     client: str
@@ -131,7 +131,7 @@ class Owner(Protocol):
         """A call has ended."""
 
     def attempt(self, number: int, act: Callable[[], None]) -> None:
-        """Do something for the call on a stream, which alone ends if that raises."""
+        """Act for the call on a stream; an error ends only that stream."""
 
     def flush_soon(self) -> None:
         """There may be something to send."""
@@ -335,16 +335,16 @@ class ServedCall:
             self._start(data)
 
     def _queue_up(self) -> None:
-        """Wait for the client of a call without a key; of too many, the one that waits longest
-        ends."""
+        """Count this call as one without a key that waits for its client. If there are too many,
+        end the call that waits longest."""
         keyless = self._owner.keyless
         keyless[self._stream] = self
         if len(keyless) > MOST_KEYLESS:
-            # Whoever means well has sent its message, and taken its answer, by now.
+            # By now, an honest client has sent its message and taken its answer.
             keyless.pop(next(iter(keyless))).crowd_out()
 
     def crowd_out(self) -> None:
-        """Another's call: too many wait for their clients, and this one waits longest."""
+        """End this call, because too many wait for their clients, and this one longest."""
         if self._stream.trailers is None:
             text = f"{MOST_KEYLESS} other calls wait for their messages, and this one waits longest"
             self._end(GrpcStatus(RESOURCE_EXHAUSTED, text))

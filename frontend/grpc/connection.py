@@ -55,8 +55,8 @@ class GrpcSettings:
         stopping: whether the server is; connections may still come that were accepted before.
         connections: those that there are.
         incoming: what connections with large messages are read into.
-        keyless: calls without a key that wait for their clients, as `ringbatch.frontend.grpc.calls`
-            has them.
+        keyless: calls without a key that wait for their clients, as in
+            `ringbatch.frontend.grpc.calls`.
     """
 
     inference: Inference
@@ -100,7 +100,7 @@ class InferCall(Framing):
         try:
             self._owner.inferred(self, answer)
         except Exception:
-            # It would reach whoever has looked for answers: another call, of another client.
+            # The error would reach the call that collects answers, which may be another client's.
             self._owner.failed(self.stream.number)
 
 
@@ -161,7 +161,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         """The transport's call: the connection is closed, by whomever."""
         self._settings.connections.discard(self)
         super().connection_lost(exc)
-        # Those whose answers were taken at last say nothing of it.
+        # A call does not notice that its client has taken its answer.
         own = [stream for stream, call in self.keyless.items() if call.connection is self]
         for stream in own:
             del self.keyless[stream]

@@ -117,7 +117,7 @@ class Pending(Framing):
         call: on which the answer depends; None where it has ended.
         ending: how it ended, once it has.
         bytes_in: of its message.
-        holds: how many slots of the lane it took as it began, and how many bytes.
+        holds: how many slots and bytes of the lane it took as it began.
     """
 
     __slots__ = ("_answer", "_keep", "_last", "bytes_in", "call", "ended", "ending", "holds")
@@ -174,7 +174,7 @@ class Inference:
     """Inference over gRPC.
 
     Attributes:
-        lane_holds: how many slots the lane has, and how many bytes.
+        lane_holds: how many slots and bytes the lane has.
 
     Args:
         service: the models.
@@ -342,11 +342,11 @@ class GrpcCodec:
         return own, parts, requested
 
     def _expect_quick(self, data: bytes, framing: Framing) -> None:
-        """Return where a large message is read in no time, as it has raw tensors of fixed size.
+        """Return if a large message is quick to read, as its tensors are raw and of fixed size.
 
         Raises:
-            ReadApart: it is not.
-            RequestError: it cannot be read, or there is no such model.
+            ReadApart: the message is slow to read.
+            RequestError: the message cannot be read, or there is no such model.
         """
         message = weighed(data)
         own = self._model_of(message, framing)
@@ -383,7 +383,7 @@ class _GrpcModel:
 
     Attributes:
         plain: whether a raw tensor is the payload of its slot, whatever its bytes are.
-        fixed: whether all elements of its inputs are of fixed size.
+        fixed: whether all elements of its inputs have a fixed size.
     """
 
     def __init__(self, model: ServedModel, service: Service) -> None:

@@ -391,7 +391,7 @@ def _parameters(given: Message, where: str) -> dict[str, Any]:
             raise InvalidRequest(f"parameter {shown(name)} of {where} has no value")
         value = getattr(parameter, kind)
         if isinstance(value, float) and not isfinite(value):
-            # REST's are JSON, in which models are told them, and that has none.
+            # Models get parameters as JSON, as over REST, and JSON has no such number.
             raise InvalidRequest(f"parameter {shown(name)} of {where} is no finite number")
         if name not in _FOR_REST and name != _HARMLESS:
             found[name] = value

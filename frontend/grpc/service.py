@@ -52,9 +52,9 @@ from ringbatch.shm.model_spec import ModelSpec
 log = logging.getLogger("ringbatch.frontend")
 
 WINDOW: Final = 64
-"""Requests of one stream that are on their way at once, unless they fill half of the lane before;
-the next one is read when the first of them is answered, and until then HTTP/2 makes the client
-wait."""
+"""The most requests of one stream that are on their way at once; fewer if they fill half of the
+lane. The stream reads the next request when the oldest is answered. Until then, HTTP/2 makes the
+client wait."""
 _StreamResponse: Final = inference("ModelStreamInferResponse")
 _FINAL: Final = inference("ModelInferResponse")(
     parameters={"triton_final_response": inference("InferParameter")(bool_param=True)}
@@ -246,11 +246,11 @@ async def _answer(
 
 
 class _Room:
-    """What the requests of one stream may take at once: so many of them that the lane has room for
-    another like them. A stream waits for its own requests, where it would be refused for them.
+    """Room in the lane for the requests of one stream: half of it, so that another such stream fits
+    too. If its own requests fill that half, the stream waits and is not refused.
 
     Args:
-        slots, size: what the lane has; `size` is in bytes.
+        slots, size: slots and bytes of the lane.
     """
 
     def __init__(self, slots: int, size: int) -> None:
@@ -260,7 +260,7 @@ class _Room:
         self._news = asyncio.Event()
 
     async def take(self, begun: Pending) -> None:
-        """Count a request that has begun; return once another may."""
+        """Count a request that has begun; return once another may begin."""
         slots, size = begun.holds
         self._count(-1, -slots, -size)
         while self._left <= 0 or self._left_slots < 0 or self._left_bytes < 0:
@@ -268,7 +268,7 @@ class _Room:
             await self._news.wait()
 
     def give(self, answered: Pending) -> None:
-        """Count a request no more, which is answered."""
+        """Stop counting a request that is answered."""
         slots, size = answered.holds
         self._count(1, slots, size)
         self._news.set()

@@ -1,4 +1,4 @@
-"""Numbers as Protocol Buffers write them, seven bits a byte; pure."""
+"""Varints of Protocol Buffers: numbers with seven bits in each byte. Pure."""
 
 from typing import Final
 
@@ -6,10 +6,10 @@ _MOST_BYTES: Final = 10
 
 
 def varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """A number, and where the next byte is.
+    """Return a number, and the place of the next byte.
 
     Raises:
-        IndexError: it does not end within the data, or not where it must.
+        IndexError: the number does not end within the data, or is too long.
     """
     value = 0
     for place in range(_MOST_BYTES):

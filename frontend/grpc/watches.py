@@ -1,7 +1,7 @@
-"""Watch calls of gRPC's health service: how many there may be, and one look for all of them.
+"""Watch calls of gRPC's health service: limits on their number, and one check for all of them.
 
-Anybody may watch, without a key. So watches are bounded for a connection and for the process, and
-neither a look nor the end of one takes longer the more there are.
+Anybody may watch, without a key. So a connection and the process have limits on their watches. A
+check asks for the status of each service once. A watch ends without a search among the others.
 """
 
 import asyncio
@@ -14,18 +14,18 @@ from ringbatch.frontend.grpc.calls import CallEnded
 from ringbatch.frontend.grpc.status import RESOURCE_EXHAUSTED, GrpcStatus
 
 MOST: Final = 4096
-"""Watches of the process."""
+"""The most watches of the process."""
 MOST_OF_CONNECTION: Final = 64
-"""Those of one connection. Clients watch one service for each of their own connections."""
+"""The most watches of one connection. A client needs one for each of its own connections."""
 LOOK_EVERY_S: Final = 1.0
-"""How soon a watch hears of a change."""
+"""The time between two checks of all watches."""
 
 
 class Watches:
-    """See the module.
+    """The health watches of a process.
 
     Args:
-        status: returns how a service is.
+        status: returns the status of a service.
         stopping: set once the server is to stop.
     """
 
@@ -35,15 +35,15 @@ class Watches:
         self._of_connections: Counter[object] = Counter()
         self._count = 0
         self._waiting: dict[asyncio.Future[None], tuple[str, str]] = {}
-        """For each watch the service, and the status that its client knows."""
+        """The service of each watch, and the status that its client knows."""
         self._looking: asyncio.Task[None] | None = None
 
     @contextmanager
     def admitted(self, connection: object) -> Iterator[None]:
-        """Count one watch for as long as it lasts.
+        """Count a watch for as long as it lasts.
 
         Raises:
-            CallEnded: there are too many.
+            CallEnded: there are too many watches.
         """
         if self._of_connections[connection] >= MOST_OF_CONNECTION:
             raise _too_many(f"one connection may have {MOST_OF_CONNECTION}")
@@ -65,7 +65,7 @@ class Watches:
                 self._looking = None
 
     async def change(self, service: str, known: str) -> None:
-        """Return once the service has another status than the client knows, or the server stops."""
+        """Return once a service's status is not what the client knows, or the server stops."""
         changed = asyncio.get_running_loop().create_future()
         self._waiting[changed] = service, known
         try:

@@ -1,7 +1,7 @@
-"""What an application answers and how it ends, the same over HTTP/1.1 and HTTP/2.
+"""Answers and failures of applications, the same over HTTP/1.1 and HTTP/2.
 
-An application may be anybody's, so nothing of it may end a process, leave a stream without an end,
-or go out if it is no answer.
+An application may be anybody's code. It can never end the process, leave a stream without an end,
+or send a malformed answer.
 
     the application                                     its client gets
     --------------------------------------------------  -----------------------------------------
@@ -32,7 +32,7 @@ Header = tuple[bytes, bytes]
 _START: Final = "http.response.start"
 _BODY: Final = "http.response.body"
 _STATUSES: Final = range(200, 600)
-"""Of final answers. A client takes a lower one for a word before the answer, and waits on."""
+"""Statuses of final answers. After a lower one, a client still waits for the answer."""
 _BODILESS: Final = (204, 304)
 _UNKNOWN: Final = -1
 _LENGTH: Final = b"content-length"
@@ -42,9 +42,9 @@ _DIGITS: Final = re.compile(rb"[0-9]{1,18}")
 
 
 class ClientGone(OSError):
-    """An application sends on although its client has left.
+    """Error of `send` after the client has left.
 
-    It is an `OSError`, as ASGI has it of `send` (HTTP, version 2.4).
+    It is an `OSError`, as ASGI requires of `send` (HTTP, version 2.4).
     """
 
     def __init__(self) -> None:
@@ -52,14 +52,13 @@ class ClientGone(OSError):
 
 
 async def answered(app: App, scope: Scope, receive: Receive, send: Send) -> None:
-    """Run an application; whatever it does, its request is answered or cut off, and no error
-    leaves.
+    """Run an application, and answer its request or cut it off. No error leaves this function.
 
     Args:
         app: the application.
-        scope, receive, send: as ASGI has them. `send` gets sound answers alone: names are in lower
-            case, values without blanks around them, and bodies as long as their heads say, empty
-            where there may be none.
+        scope, receive, send: as in ASGI. `send` gets only sound answers: names are in lower case,
+            values have no blanks around them, and bodies are as long as their heads say. A body
+            that may not be sent is empty.
     """
     answer = _Answer(scope, receive, send)
     refusal: RequestError = InternalError()
@@ -72,7 +71,7 @@ async def answered(app: App, scope: Scope, receive: Receive, send: Send) -> None
     except BaseException:
         if _is_cancelled():
             raise
-        # `sys.exit` would end the process, and what cancels a task would leave a client waiting.
+        # `SystemExit` would end the process, and `CancelledError` would leave the client waiting.
         if answer.whole or not answer.is_gone():
             log.exception("frontend: %s failed", _words(scope))
     if not answer.begun and not answer.is_gone():
@@ -80,11 +79,11 @@ async def answered(app: App, scope: Scope, receive: Receive, send: Send) -> None
 
 
 class _Answer:
-    """What an application answers to one request.
+    """The answer of an application to one request.
 
     Attributes:
         begun: whether its head is sent.
-        whole: whether all of it is.
+        whole: whether all of it is sent.
     """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -94,30 +93,30 @@ class _Answer:
         self._exchanges: Exchanges = scope.get(EXCHANGES, Exchanges())
         self._is_bodiless = scope["method"] == "HEAD"
         self._has_heard = False
-        """Whether the application was told that its client has left."""
+        """Whether the application knows that its client has left."""
         self._left = _UNKNOWN
         """Bytes of the body that are to come."""
         self.begun = self.whole = False
 
     def is_gone(self) -> bool:
-        """Whether nobody takes the answer: its client has left, or was refused already."""
+        """Return whether nobody takes the answer: the client has left, or is refused already."""
         return self._exchanges.gone or bool(self._scope.get(REFUSED))
 
     async def receive(self) -> Mapping[str, Any]:
-        """The application's call."""
+        """Return the next event to the application, as `receive` of ASGI."""
         if self._has_heard:
-            # An application that asks again and again would leave nobody else a turn.
+            # An application that asks again and again would give no other task a turn.
             await asyncio.sleep(0)
         message = await self._receive()
         self._has_heard = message["type"] == "http.disconnect"
         return message
 
     async def send(self, message: dict[str, Any]) -> None:
-        """The application's call: a part of the answer.
+        """Send a part of the answer, as `send` of ASGI.
 
         Raises:
-            RuntimeError, TypeError: it is no part of an answer, or does not come next.
-            ClientGone: nobody takes any more.
+            RuntimeError, TypeError: the message is no part of an answer, or does not come next.
+            ClientGone: nobody takes the answer any more.
         """
         kind = message["type"]
         if self.whole or kind != (_BODY if self.begun else _START):
@@ -138,8 +137,8 @@ class _Answer:
             await self._pause()
 
     async def _pause(self) -> None:
-        """Let others have their turn between two pieces, and end a stream that nobody takes. Who
-        listens for the end of the client has heard of it by then, and may end it in order."""
+        """Give other tasks a turn between two pieces, and end a stream that nobody takes. By then,
+        an application that listens for the client's end knows of it, and may stop in order."""
         gone = self.is_gone()
         await asyncio.sleep(0)
         if gone:
@@ -152,13 +151,13 @@ class _Answer:
         headers = list(_sound(message.get("headers", ())))
         if status in _BODILESS:
             self._is_bodiless = True
-            # It would be the length of a body that is elsewhere.
+            # Content-Length would describe a body that is not sent.
             headers = [line for line in headers if line[0] != _LENGTH]
         self._left = _length(headers)
         return {"type": _START, "status": int(status), "headers": headers}
 
     def _expect_fit(self, size: int, more: bool) -> None:
-        """Return if so much of a body, with more or nothing behind it, is as long as was said."""
+        """Return if a piece of this size, the last or not, agrees with Content-Length."""
         left = self._left - size
         if left < 0:
             raise RuntimeError("Response content longer than Content-Length")
@@ -168,7 +167,7 @@ class _Answer:
 
 
 def _sound(headers: Iterable[Header]) -> Iterable[Header]:
-    """Headers as both protocols take them; how a body is framed is the connection's to say."""
+    """Yield headers as both protocols take them. The connection decides how bodies are framed."""
     for name, value in headers:
         name = name.lower()
         if not _NAME.fullmatch(name):
@@ -190,7 +189,7 @@ def _length(headers: Iterable[Header]) -> int:
 
 
 def _is_cancelled() -> bool:
-    """Whether the server ends this very task, and not the application one that it awaits."""
+    """Return whether the server cancels this very task, not the application one that it awaits."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

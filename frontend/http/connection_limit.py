@@ -69,7 +69,7 @@ def at_most(
         served: makes the protocol of one of these, as uvicorn does; it puts itself among the
             connections of `state`.
         state: the server's.
-        make_room: called for a connection beyond these; whether it is served in another's place.
+        make_room: called for a connection beyond these; returns whether it takes another's place.
     """
     others: set[TurnedAway] = set()
     heads = ResponseHeads(state)

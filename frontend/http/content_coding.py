@@ -124,16 +124,16 @@ class Expander:
         return len(self._body)
 
     def feed(self, data: bytes) -> None:
-        """Expand one more piece; raises as `steps`."""
+        """Expand one more piece; raise as `steps` does."""
         for _ in self.steps(data):
             pass
 
     def steps(self, data: bytes) -> Iterator[None]:
-        """Expand one more piece, of which a small one may become many millions of bytes: some of it
-        at each step.
+        """Expand one more piece, a part at each step, as a small piece may become many millions of
+        bytes.
 
         Raises:
-            InvalidRequest: it is not what the coding says.
+            InvalidRequest: the piece does not follow the coding.
             RequestTooLarge: the body is longer than the limit.
         """
         while data:

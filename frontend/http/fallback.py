@@ -41,7 +41,7 @@ REFUSED: Final = "ringbatch.refused"
 still coming."""
 
 NOTHING_YET: Final = {"type": "http.request", "body": b"", "more_body": True}
-"""What an application gets of a body of which nothing has come."""
+"""The message to an application while nothing of the body has come."""
 _OLD_VERSION: Final = "1.0"
 _VERSIONS: Final = (_OLD_VERSION, "1.1")
 _LINES_TOO_LONG: Final = (
@@ -62,7 +62,7 @@ class Exchange(Protocol):
 
 
 class Exchanges(set[Exchange]):
-    """Those of one connection, or of one stream.
+    """The exchanges of one connection, or of one stream.
 
     Attributes:
         gone: whether their client has left.
@@ -71,7 +71,7 @@ class Exchanges(set[Exchange]):
     gone = False
 
     def end(self) -> None:
-        """The client has left."""
+        """Tell all exchanges that the client has left."""
         self.gone = True
         for exchange in list(self):
             exchange.gone()
@@ -268,7 +268,7 @@ class FallbackProtocol(HttpToolsProtocol):
         self.cycle.message_event.set()
 
     def _head_bytes(self) -> int:
-        """How long the head is, if a single blank stands in each line."""
+        """Return the length of the head with a single blank in each line."""
         lines = sum(len(name) + len(value) + len(b": \r\n") for name, value in self.headers)
         return len(b"%b %b HTTP/1.1\r\n\r\n" % (self.parser.get_method(), self.url)) + lines
 
@@ -411,8 +411,8 @@ class FallbackProtocol(HttpToolsProtocol):
 
 
 def _behind_head(cycle: Any) -> Receive:
-    """What stands before a cycle's own `receive`, which has the client send the body: the head
-    alone may decide, so the first call asks for nothing."""
+    """Return a `receive` for a cycle that asks the client for the body only at the second call. The
+    application may decide by the head, so the first call returns nothing of the body."""
     receive, heard = cycle.receive, False
 
     async def received() -> Mapping[str, Any]:

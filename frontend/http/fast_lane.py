@@ -118,7 +118,7 @@ class FastLane(asyncio.Protocol):
         """What the head of the next answer has from the id of its request on."""
         self._head_text = b""
         self._head = _NO_HEAD
-        """Of the request whose body is coming or that is answered, or of the last one."""
+        """The head of the current request, or of the last one."""
         self._state = _HEAD
         self._tried = False
         self._buffer = bytearray()
@@ -301,7 +301,8 @@ class FastLane(asyncio.Protocol):
         self._call = upload.arrived(self._answer)
 
     def _serve_at_once(self, data: bytes) -> bool:
-        """Serve bytes that are one whole request, or none of the fast lane's; whether they are."""
+        """Serve data that are one whole request, or hand over a request that the fast lane does not
+        take. Return whether it has done either."""
         end = data.find(END, 0, MAX_HEAD_BYTES)
         head = None if end < 0 else self._take_head(data[: end + len(END)])
         if end < 0 or (head is not None and head.request_bytes != len(data)):

@@ -6,7 +6,7 @@ parser, the one that uvicorn uses, and anything that is not exactly of that kind
 lane's business. So the two can differ in speed alone: there is no second opinion on where a request
 ends.
 
-`ringbatch.frontend.http.head_reader` remembers what the parser said of lines that come again.
+`ringbatch.frontend.http.head_reader` remembers the results of the parser for repeated lines.
 """
 
 import re
@@ -62,7 +62,7 @@ _LOAD: Final = LOAD_HEADER.encode()
 _JSON_LENGTH: Final = b"inference-header-content-length"
 _AT_MOST_ONCE: Final = (_LENGTH, _JSON_LENGTH, _TIMEOUT)
 VARYING: Final = frozenset({*_AT_MOST_ONCE, _ID, _TRACE})
-"""Headers of which each request may have a value of its own."""
+"""Headers that may have another value in each request."""
 _NEVER: Final = frozenset({b"transfer-encoding", b"expect"})
 _NO_ORIGINS: Final = Origins(())
 _CLOSE: Final = b"close"
@@ -79,7 +79,7 @@ SERVING: Final = frozenset(
     }
 )
 """Headers that decide how a request is served, beside those in `VARYING`: all others that this
-module or the parser read."""
+module or the parser reads."""
 
 Headers = Mapping[bytes, Sequence[bytes]]
 """All values of each header, by its name in lower case."""
@@ -154,8 +154,8 @@ class Meaning(NamedTuple):
     """The meaning of all lines of a head but those in `VARYING`.
 
     Attributes:
-        origin: as of `RequestHead`; None if that is the head itself.
-        model, keep_alive, infer, coding, timing, load: as of `RequestHead`.
+        origin: as in `RequestHead`; None if it is the head itself.
+        model, keep_alive, infer, coding, timing, load: as in `RequestHead`.
     """
 
     model: str
@@ -176,8 +176,8 @@ def parsed_head(
     """Parse a head.
 
     Returns:
-        Its headers, and the meaning of all lines but those in `VARYING`. That is None if the fast
-        lane does not take the request, whatever these say.
+        Its headers, and the meaning of all lines but those in `VARYING`. The meaning is None if the
+        fast lane does not take the request, with any values of these.
     """
     if not text.startswith(START) or not _has_plain_lines(text):
         return {}, None
@@ -188,7 +188,7 @@ def parsed_head(
     except HttpParserError:
         return {}, None
     except HttpParserUpgrade:
-        # Raised at the end of a sound head.
+        # The parser raises this at the end of a sound head.
         pass
     target = _TARGET.fullmatch(seen.url)
     headers = seen.headers
@@ -216,7 +216,7 @@ def parsed_head(
     if compress_answers:
         accepted = acceptance(b",".join(headers.get(b"accept-encoding", ())).decode("latin-1"))
     if not accepted.plain:
-        # Small answers too must be encoded, and the fast lane sends them as they are.
+        # The client takes no plain answer, and the fast lane sends small answers plain.
         return headers, None
     infer = target[1] is None
     model = (target[2] if infer else target[1]).decode()
@@ -237,7 +237,7 @@ def parsed_head(
 def head_of(
     text: bytes, headers: Headers, meaning: Meaning, max_request_bytes: int
 ) -> RequestHead | None:
-    """Make the head of a request out of a parsed head; None as of `head_with`."""
+    """Make the head of a request out of a parsed head; return None as `head_with` does."""
     if any(len(headers.get(name, ())) > 1 for name in _AT_MOST_ONCE):
         return None
     values = {name: only(headers, name) for name in VARYING if name in headers}
@@ -253,13 +253,13 @@ def head_with(
         text: the head as it came.
         meaning: of all lines but those of `values`.
         values: of headers in `VARYING`, by name.
-        max_request_bytes: of a body; the fast lane takes no longer one.
+        max_request_bytes: bytes of the longest body that the fast lane takes.
 
     Returns:
         None if the fast lane does not take the request.
     """
     length = values.get(_LENGTH, b"")
-    # Python takes long over numbers of very many digits.
+    # Python is slow to parse numbers of very many digits.
     if not length.isdigit() or len(length) > _MOST_DIGITS:
         return None
     content_length = int(length)

@@ -1,14 +1,14 @@
-"""The heads of requests on the fast lane, read with a memory of their lines.
+"""Reader of heads on the fast lane, with a memory of their lines.
 
 Clients repeat most lines of a head. Gateways and tracers give each request lines of its own: an id,
-a trace, the client's address. So a head is cut in two:
+a trace, the client's address. So the reader cuts a head in two:
 
     kept      the request line, and the headers that decide how a request is served
     cut out   headers that ringbatch does not read, and those in `VARYING`
 
 The memory holds the meaning of kept lines, as `ringbatch.frontend.http.head` parsed them once. The
-values of `VARYING` are read each time. Only a whole line of visible ASCII, blanks and tabs is cut
-out; every other line stays, so that the parser decides about it. Pure.
+reader reads the values of `VARYING` each time. It cuts out only whole lines of visible ASCII,
+blanks and tabs. Every other line stays, so that the parser decides about it. Pure.
 """
 
 import re
@@ -31,19 +31,19 @@ from ringbatch.frontend.v1.forwarded import Origins
 
 _REMEMBERED: Final = 1024
 _MOST_CUT: Final = 64
-"""Lines that are cut out of one head."""
+"""The most lines that are cut out of one head."""
 _MOST_PIECES: Final = 3 * _MOST_CUT + 1
 _MOST_KEPT: Final = MAX_HEADERS + 2 - _MOST_CUT
 _NAME: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 
 
 class HeadReader:
-    """Reads heads; see the module.
+    """A reader of heads, with a memory of their lines.
 
     Args:
-        max_request_bytes: longer bodies are not for the fast lane.
-        compress_answers: whether it matters what a client accepts.
-        keys: those of which a client must send one; None where everybody is served.
+        max_request_bytes: bytes of the longest body that the fast lane takes.
+        compress_answers: whether Accept-Encoding matters.
+        keys: the API keys of which a client must send one; None if clients need no key.
         origins: of requests to models that other servers run.
     """
 
@@ -63,7 +63,7 @@ class HeadReader:
         self._known: Remembered[bytes, Meaning] = Remembered(_REMEMBERED)
 
     def forget(self) -> None:
-        """Remember nothing: the keys are others now."""
+        """Forget all heads, because the keys have changed."""
         self._known.clear()
 
     def read(self, text: bytes) -> RequestHead | None:
@@ -75,7 +75,7 @@ class HeadReader:
         Returns:
             None if the fast lane does not take the request.
         """
-        # Kept lines, a name and its value, or None twice; and so on. Kept lines end it.
+        # A repeated sequence: kept lines, a name or None, its value or None. Kept lines end it.
         pieces = self._split(text)
         kept = b"".join(pieces[::3])
         values = _values(pieces)
@@ -92,7 +92,7 @@ class HeadReader:
             return None
         if (
             values is not None
-            # In no kept line: these would count beside those of the next head.
+            # A varying header in a kept line would count beside those of the next head.
             and all(len(headers.get(name, ())) == (name in values) for name in VARYING)
             and kept.count(b"\r\n") <= _MOST_KEPT
         ):
@@ -126,7 +126,7 @@ def _cutter(forwarded: frozenset[bytes]) -> re.Pattern[bytes]:
 
 
 def _any_of(names: Iterable[bytes]) -> bytes:
-    """Return a pattern of names in any case. The first letter decides which are looked at."""
+    """Return a pattern of names in any case. The first letter selects the names to compare."""
     by_letter: dict[bytes, list[bytes]] = {}
     for name in sorted(names):
         by_letter.setdefault(name[:1], []).append(re.escape(name[1:]))

@@ -91,7 +91,7 @@ class Receiver(asyncio.BufferedProtocol):
 
 
 def read_with(transport: asyncio.Transport, protocol: asyncio.BaseProtocol) -> None:
-    """Give a transport another protocol. uvloop asks for its kind only when reading starts."""
+    """Give a transport another protocol. uvloop checks its kind only when reading starts."""
     reading = transport.is_reading()
     if reading:
         transport.pause_reading()

@@ -1,8 +1,8 @@
-"""Falcon's router, with one list of allowed methods for each path: the answers to OPTIONS and the
+"""Falcon's router, with one list of allowed methods for each path. The answers to OPTIONS and the
 refusals of other methods both show it.
 
-Falcon itself leaves OPTIONS out of one, and shows methods in the other that a resource has only to
-refuse them in better words.
+Falcon itself has two lists. It leaves OPTIONS out of one. In the other it shows methods that a
+resource takes only to refuse them in better words.
 """
 
 from typing import Any, Final, NoReturn
@@ -16,10 +16,11 @@ _UNSHOWN: Final = ("WEBSOCKET",)
 
 
 class Router(CompiledRouter):
-    """See the module. A resource may have `refuses`: methods that it takes only to refuse them."""
+    """A Falcon router with one list of allowed methods for each path. A resource names in `refuses`
+    the methods that it takes only to refuse them."""
 
     def map_http_methods(self, resource: object, **kwargs: Any) -> Any:
-        """Falcon's call: the responders of a resource by method, with those that it lacks."""
+        """Return a resource's responders by method, with those that it lacks; Falcon's call."""
         found: dict[str, Any] = super().map_http_methods(resource, **kwargs)
         taken = sorted({*found}.difference(getattr(resource, "refuses", ())))
         allowed = [*taken, _SHOWN]

@@ -74,7 +74,7 @@ class _Watched:
         self._began_ns: int = scope.get(BEGAN, self._accepted_ns)
         self._status = 0
         self._ours = True
-        """Whether ringbatch itself has answered it, as far as that is known."""
+        """Whether ringbatch itself has answered the request, as far as is known."""
         self._taken_ns = 0
         self._bytes_in = self._bytes_out = 0
         values: dict[bytes, list[bytes]] = {}
@@ -99,7 +99,7 @@ class _Watched:
     async def send(self, message: dict[str, Any]) -> None:
         """The application's call."""
         if message["type"] == "http.response.start":
-            # Nobody gets what an application says of a request that was cut off.
+            # The client does not get the application's answer to a request that was cut off.
             self._status = CLIENT_GONE if self._exchanges.gone else message["status"]
             own = [(_ID, self._id)]
             # One that the connection has refused is counted, and this goes nowhere.

@@ -71,7 +71,7 @@ class Connection(Bodies[H]):
             request at all.
         streams: of it that are served at once.
         list_bytes: what the fields of a request may count, as clients are told.
-        varying: as of `HeaderMemory`.
+        varying: as in `HeaderMemory`.
 
     Attributes:
         headers: what header blocks said.
@@ -262,8 +262,8 @@ class Connection(Bodies[H]):
         return self._touched
 
     def _fail(self, error: Exception) -> None:
-        """Reading has raised. Where that is no fault of the client's, it is one of the server's,
-        and what was read is as unsure."""
+        """End the connection, because reading has raised. After an error of the server, too, the
+        state of the connection is unsure."""
         if isinstance(error, ConnectionFault):
             self._end(error.code, error.text)
         else:

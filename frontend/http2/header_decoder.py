@@ -1,8 +1,8 @@
-"""HPACK (RFC 7541): the header blocks of one connection to fields, with its dynamic table.
+"""HPACK decoder (RFC 7541): the header blocks of one connection to fields, with its dynamic table.
 
-Clients put deadlines, ids and traces into the table, so few blocks are like one before, and
-decoding is a part of each call. The package hpack takes 25 µs for a block of ten fields, this
-module 3. Huffman's code is the package's, and the tests hold the rest against it.
+Clients put deadlines, ids and traces into the table. So few blocks are like an earlier one, and
+each call has a block to decode. The package hpack takes 25 µs for a block of ten fields, this
+module 3. The package decodes Huffman's code, and the tests compare the rest with it.
 """
 
 from typing import Final
@@ -15,34 +15,34 @@ from ringbatch.frontend.http2.frames import COMPRESSION_ERROR, ConnectionFault
 from ringbatch.frontend.http2.header_rules import FIELD_BYTES, Fields
 
 MOST_LIST_BYTES: Final = 1 << 17
-"""Of one block, as SETTINGS_MAX_HEADER_LIST_SIZE counts: more is not decoded."""
+"""The largest list of fields that is decoded, as SETTINGS_MAX_HEADER_LIST_SIZE counts it."""
 MOST_TABLE_BYTES: Final = 4096
-"""SETTINGS_HEADER_TABLE_SIZE, of which nothing is sent (RFC 9113, section 6.5.2)."""
+"""The default of SETTINGS_HEADER_TABLE_SIZE, which is not sent (RFC 9113, section 6.5.2)."""
 MOST_RESIZES: Final = 2
-"""The smallest size that the table had since the last block, and the one that it has (RFC 7541,
-section 4.2)."""
+"""The most size updates in a block: the smallest size since the last block, and the current one
+(RFC 7541, section 4.2)."""
 _STATIC: Final[tuple[tuple[bytes, bytes], ...]] = HeaderTable.STATIC_TABLE
 _INDEXED: Final = 0x80
 _ENTERS: Final = 0x40
 _RESIZE: Final = 0x20
 _HUFFMAN: Final = 0x80
 _MOST_SHIFT: Final = 28
-"""Of the bits in the last byte of a number: no length and no index takes more."""
+"""The shift of the bits in a number's last byte: no length and no index takes more."""
 
 
 class HeaderDecoder:
-    """See the module.
+    """An HPACK decoder with its dynamic table.
 
     Attributes:
         changes: how often the table has changed.
-        list_bytes: of the fields of the last block, as SETTINGS_MAX_HEADER_LIST_SIZE counts.
+        list_bytes: the size of the last block's fields, as SETTINGS_MAX_HEADER_LIST_SIZE counts.
     """
 
     __slots__ = ("_entries", "_table_bytes", "_table_room", "changes", "list_bytes")
 
     def __init__(self) -> None:
         self._entries: Fields = []
-        """The newest last."""
+        """The entries of the table, the newest last."""
         self._table_bytes = 0
         self._table_room = MOST_TABLE_BYTES
         self.changes = 0
@@ -52,11 +52,11 @@ class HeaderDecoder:
         """Return the fields of a block, in order.
 
         Args:
-            block: or the rest of one.
-            begun_bytes: what the fields before the rest count; 0 if there are none.
+            block: a header block, or the rest of one.
+            begun_bytes: the size of the fields before the rest; 0 if there are none.
 
         Raises:
-            ConnectionFault: it is no block, or its fields are larger than `MOST_LIST_BYTES`.
+            ConnectionFault: the data are no block, or its fields are larger than `MOST_LIST_BYTES`.
         """
         try:
             return self._decode(block, begun_bytes)
@@ -125,14 +125,14 @@ class HeaderDecoder:
             self._shrink()
 
     def _shrink(self) -> None:
-        """Let go of the oldest entries until the rest has room (RFC 7541, section 4.4)."""
+        """Drop the oldest entries until the rest has room (RFC 7541, section 4.4)."""
         while self._table_bytes > self._table_room:
             name, value = self._entries.pop(0)
             self._table_bytes -= len(name) + len(value) + FIELD_BYTES
 
 
 def _number(block: bytes, at: int, value: int) -> tuple[int, int]:
-    """Return a number of which the first bits are full, and the place behind it (RFC 7541, section
+    """Return a number whose first bits are all set, and the place behind it (RFC 7541, section
     5.1)."""
     for shift in range(0, _MOST_SHIFT + 1, 7):
         more = block[at]

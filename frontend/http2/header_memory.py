@@ -1,13 +1,13 @@
-"""The heads of requests on one connection, read with a memory of their fields.
+"""Reader of the heads on one connection, with a memory of their fields.
 
 Clients repeat most fields of a head, and give each request some of its own: an id, a trace, a
 deadline. Three memories save most of the reading:
 
-    blocks       whole blocks that brought no field of their own, until the dynamic table changes
-    heads        what the server made of the fields that clients repeat; the others are checked,
-                 and read each time
-    beginnings   blocks that begin with all repeated fields, as indices into the table of a byte
-                 each, until the table changes; only what follows is decoded
+    blocks       whole blocks without a field of their own, until the dynamic table changes
+    heads        the heads that the server made of repeated fields; it checks and reads the others
+                 each time
+    beginnings   beginnings of blocks that hold all repeated fields, as an index of one byte each,
+                 until the table changes; only the rest of a block is decoded
 
 The last two need a server that knows which fields its requests repeat (`Varying`). Pure.
 """
@@ -39,19 +39,20 @@ Key = tuple[tuple[bytes, bytes], ...]
 _REMEMBERED: Final = 64
 _PSEUDO: Final = b":"
 _INDICES: Final = bytes(range(0x81, 0xFF))
-"""Fields of one byte: an index into the table below 127 (RFC 7541, section 6.1)."""
+"""Bytes that are a whole field each: an index below 127 into the table (RFC 7541, section 6.1)."""
 
 
 class Varying(NamedTuple, Generic[H]):
-    """The fields of a server's requests that may differ while the rest of a head is the same.
+    """The fields of requests that may differ while the rest of a head stays the same.
 
     Attributes:
         kept: names of the fields by which a head is remembered, pseudo-headers included: all that
             decide how a request is served, and those that clients repeat.
         read: names of other fields, whose values `made` takes and checks.
-        unique: those of `read` that are mostly other ones in each request.
-        made: makes the head of a request out of that of its kept fields, the values of `read`, and
-            all its fields but pseudo-headers; raises `StreamFault` if no field may have a value.
+        unique: those of `read` that mostly differ in each request.
+        made: makes the head of a request. It takes the head of the kept fields, the values of
+            `read`, and all fields but pseudo-headers. It raises `StreamFault` if a value is not
+            allowed in any field.
     """
 
     kept: frozenset[bytes]
@@ -61,12 +62,12 @@ class Varying(NamedTuple, Generic[H]):
 
 
 class _Known(NamedTuple, Generic[H]):
-    """A head of which every field was kept.
+    """A remembered head, made of kept fields only.
 
     Attributes:
         head: of the request.
         content_length: of its body.
-        pseudo_headers: how many of the fields these are; all others come behind them.
+        pseudo_headers: how many of the fields are pseudo-headers, which come first.
     """
 
     head: H
@@ -75,13 +76,13 @@ class _Known(NamedTuple, Generic[H]):
 
 
 class _Beginning(NamedTuple, Generic[H]):
-    """The fields that blocks begin with, all of them kept.
+    """A remembered beginning of blocks, which consists of kept fields only.
 
     Attributes:
-        fields: these.
-        others: those of them that are no pseudo-headers.
-        list_bytes: what `fields` count.
-        known: what was made of them.
+        fields: all of them.
+        others: those that are no pseudo-headers.
+        list_bytes: the size of `fields`.
+        known: the head that was made of them.
     """
 
     fields: Fields
@@ -91,15 +92,15 @@ class _Beginning(NamedTuple, Generic[H]):
 
 
 class HeaderMemory(Generic[H]):
-    """See the module.
+    """A memory of the heads on one connection.
 
     Args:
-        read: what the server makes of a request.
-        patience: of the connection, of which long blocks take.
+        read: makes a head out of a request.
+        patience: the connection's, which long blocks use up.
         varying: None if every field may decide.
 
     Attributes:
-        decoded: how many fields were; those of blocks that are remembered are not.
+        decoded: how many fields were decoded; remembered blocks need no decoding.
     """
 
     __slots__ = (
@@ -129,8 +130,8 @@ class HeaderMemory(Generic[H]):
         """Return the head of a request, and the length of its body.
 
         Raises:
-            ConnectionFault: the block cannot be decoded, or was one too many that says much.
-            StreamFault: what it says is malformed.
+            ConnectionFault: the block cannot be decoded, or too many blocks were long.
+            StreamFault: the head is malformed.
         """
         known = self._blocks.get(block)
         if known is not None:
@@ -145,24 +146,24 @@ class HeaderMemory(Generic[H]):
             made, unique = self._read_anew(fields, self._decoder.list_bytes, len(block))
             if varying is not None and unique and changes == self._decoder.changes:
                 self._begin(block[:indices], fields[:indices])
-        # A block that changes the table has to do so every time that it comes.
+        # A block that changes the table must do so every time that it comes.
         if not unique and changes == self._decoder.changes:
             self._blocks.put(block, made, len(block))
         return made
 
     def made(self, request: Request) -> H:
-        """Return what the server makes of a request that no block has said."""
+        """Return the head of a request that came in no block."""
         return self._read(request)
 
     def fields(self, block: bytes, begun_bytes: int = 0) -> Fields:
         """Return the fields of a block.
 
         Args:
-            block: or the rest of one.
-            begun_bytes: what the fields before the rest count.
+            block: a header block, or the rest of one.
+            begun_bytes: the size of the fields before the rest.
 
         Raises:
-            ConnectionFault: it cannot be decoded, or was one too many that is too long.
+            ConnectionFault: the block cannot be decoded, or too many blocks were long.
         """
         changes = self._decoder.changes
         found = self._decoder.decode(block, begun_bytes)
@@ -176,7 +177,7 @@ class HeaderMemory(Generic[H]):
         return found
 
     def forget(self) -> None:
-        """Forget what the server made of requests: it would make other things of them now."""
+        """Forget all heads, because the server would make others of the same fields now."""
         self._blocks.clear()
         self._heads.clear()
         self._beginnings.clear()
@@ -189,12 +190,12 @@ class HeaderMemory(Generic[H]):
         """Read all fields of a block.
 
         Args:
-            fields: these.
-            list_bytes: what they count.
+            fields: all of them.
+            list_bytes: their size.
             size: bytes of the block.
 
         Returns:
-            As `request` does, and whether the block is likely not to come again.
+            The result of `request`, and whether the block is unlikely to come again.
         """
         excess = list_bytes - FREE_LIST_BYTES - MOST_PACKED * size
         if excess > 0:
@@ -210,12 +211,12 @@ class HeaderMemory(Generic[H]):
             return self._whole(fields), True
         key = tuple(kept)
         known = self._heads.get(key)
-        # Pseudo-headers come first; a kept field of another order is no other field.
+        # In this block, another field may stand before a pseudo-header, which is malformed.
         if known is None or kept[: known.pseudo_headers] != fields[: known.pseudo_headers]:
             request = request_of(fields)
             pseudo_headers = len(fields) - len(request.fields)
             if not all(name.startswith(_PSEUDO) for name, _ in fields[:pseudo_headers]):
-                # One of the others was left out.
+                # `request_of` left out a field that is no pseudo-header.
                 return self._whole(fields), True
             repeated = [field for field in request.fields if field[0] in varying.kept]
             head = self._read(request._replace(fields=repeated))
@@ -224,7 +225,7 @@ class HeaderMemory(Generic[H]):
         return _made(known, values, fields[known.pseudo_headers :], varying)
 
     def _begin(self, indices: bytes, fields: Fields) -> None:
-        """Remember how a block begins, if the fields of its indices are all that are kept."""
+        """Remember the beginning of a block, if its indices stand for all kept fields."""
         known = self._heads.get(tuple(fields))
         if known is not None:
             others = fields[known.pseudo_headers :]
@@ -234,7 +235,7 @@ class HeaderMemory(Generic[H]):
     def _continued(
         self, rest: bytes, begun: _Beginning[H], varying: Varying[H]
     ) -> tuple[tuple[H, int], bool]:
-        """Read a block that goes on behind a beginning; as `_read_anew`."""
+        """Read the rest of a block with a remembered beginning; return as `_read_anew` does."""
         own = self.fields(rest, begun.list_bytes)
         list_bytes = self._decoder.list_bytes
         values = _values(own, varying) if list_bytes <= FREE_LIST_BYTES else None
@@ -245,10 +246,10 @@ class HeaderMemory(Generic[H]):
 
 
 def _values(fields: Fields, varying: Varying[H]) -> dict[bytes, bytes] | None:
-    """Return the values of fields that vary, by name; None if one is kept, or comes twice.
+    """Return the values of varying fields by name; None if a field is a kept one or comes twice.
 
     Raises:
-        StreamFault: there may be no such field.
+        StreamFault: a field is not allowed in a request.
     """
     values: dict[bytes, bytes] = {}
     for name, value in fields:
@@ -266,6 +267,6 @@ def _values(fields: Fields, varying: Varying[H]) -> dict[bytes, bytes] | None:
 def _made(
     known: _Known[H], values: Mapping[bytes, bytes], others: Fields, varying: Varying[H]
 ) -> tuple[tuple[H, int], bool]:
-    """Return as `HeaderMemory.request`, and whether the block is likely not to come again."""
+    """Return as `HeaderMemory.request`, and whether the block is unlikely to come again."""
     head = varying.made(known.head, values, others)
     return (head, known.content_length), not varying.unique.isdisjoint(values)

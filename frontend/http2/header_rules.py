@@ -89,20 +89,20 @@ def size_of(found: Sequence[tuple[bytes, bytes]]) -> int:
 
 
 def expect_sound_value(value: bytes) -> None:
-    """Return if a field of a sound name may have a value.
+    """Check that a field with a sound name may have a value.
 
     Raises:
-        StreamFault: it may not.
+        StreamFault: no field may have it.
     """
     if not _VALUE.fullmatch(value):
         raise StreamFault(PROTOCOL_ERROR)
 
 
 def expect_sound(name: bytes, value: bytes) -> None:
-    """Return if a field may stand in a request, behind the pseudo-headers.
+    """Check that a field may stand in a request, behind the pseudo-headers.
 
     Raises:
-        StreamFault: it may not.
+        StreamFault: no request may have it there.
     """
     if (
         not NAME.fullmatch(name)

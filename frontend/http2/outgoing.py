@@ -43,7 +43,7 @@ _END: Final = END_HEADERS | END_STREAM
 
 
 class Outgoing(Generic[H]):
-    """The sending half of a connection. What the state of a stream does not allow is not sent.
+    """The sending half of a connection. It sends only frames that a stream's state allows.
 
     Attributes:
         streams: those that are not gone, by number.
@@ -206,8 +206,8 @@ class Outgoing(Generic[H]):
             self._finished(stream)
 
     def part(self, stream: Stream[H]) -> None:
-        """End a stream of which the answer has its end, or gets it once what waits is sent. A
-        client that still sends is told to stop."""
+        """End a stream once the whole answer is sent, and tell a client that still sends to
+        stop."""
         stream.lingers = False
         if stream.trailers is not None and not stream.queue and not stream.gone:
             self._finished(stream)

@@ -1,18 +1,18 @@
 """A stream: one request and its answer.
 
-    state                what is so                                         what may be sent
+    state                condition                                          allowed to send
     -------------------  -------------------------------------------------  ------------------
     open                 neither `ended` nor `gone`                         an answer, a reset
     half-closed, remote  `ended`: its client has sent everything            an answer, a reset
     ending               `trailers` and `queue`: the answer's end waits     a reset
                          for room
     half-closed, local   `trailers` and `lingers`: its client may send on,  a reset
-                         and nobody wants it
+                         and nobody reads it
     closed               `gone`: answered and no longer lingering, or       nothing
                          reset by either side
 
-What a state does not allow is not sent, and nothing else comes of it: an answer may be made in the
-very moment in which its client takes the call back.
+The connection silently drops frames that a state does not allow: a client may cancel its call in
+the very moment in which the answer is ready.
 
 There is no state for one that has not begun: it has no object.
 """
@@ -40,7 +40,7 @@ class Stream(Generic[H]):
         gone: whether the stream has ended, and nothing can be sent on it any more.
         begun: whether somebody has begun to serve it; whoever serves it sees to that.
         told: whether the head of the answer is sent.
-        lingers: whether the client may send the rest of its body behind the end of the answer.
+        lingers: whether the client may send the rest of its body after the end of the answer.
         touched: whether it is among the streams on which something has just happened.
         room: how many bytes its client may send.
         unread: how many of those that came it was not yet given back.
@@ -100,5 +100,5 @@ class Stream(Generic[H]):
 
     @property
     def takes_answer(self) -> bool:
-        """Whether something of an answer may still be sent."""
+        """True if a part of an answer may still be sent."""
         return not self.gone and self.trailers is None
