@@ -190,7 +190,8 @@ class Site:
         """As above, and of what is cancelled nothing is in flight but what a worker holds."""
         self.check()
         for lane in self.lanes:
-            lane.collect()
+            for slot in lane.collect():
+                lane.release(slot)
         left = sum(lane.in_flight for lane in self.lanes)
         held = sum(self._given(number) for number in range(len(self.workers)))
         assert left == held, "asleep beside a cancelled request"

@@ -9,6 +9,7 @@ from typing import Any, Final
 import orjson
 import pytest
 from frontend_harness import FrontendHarness, typed, untyped
+from fuzz.growth import CROWDED
 from tiers import exhaustive
 
 from ringbatch.frontend.falcon.text_resources import Asked, EmbeddingsCodec
@@ -23,7 +24,7 @@ from ringbatch.shm.texts import TEXT, Tokens
 
 pytestmark = exhaustive
 
-MOST_S: Final = 0.02
+MOST_S: Final = 0.02 * CROWDED
 TRIES: Final = 3
 LIMIT_BYTES: Final = 1 << 24
 """The default of max_request_bytes."""
