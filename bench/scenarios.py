@@ -300,6 +300,14 @@ SCENARIOS: Final = (
         22,
         85,
     ),
+    Scenario(
+        "heads",
+        "A frontend's own CPU time: the same head again, and one of its own in each request.",
+        [],
+        "--repetitions 200",
+        0.3,
+        0.6,
+    ),
     Scenario("reload", "A model loaded again twenty times under load.", [], "", 1, 1),
     Scenario(
         "idle",
