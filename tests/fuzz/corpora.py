@@ -162,6 +162,17 @@ _ZIPPED: Final = (
     zlib.compress(b"") + b"tail",
     zlib.compress(_TEXT, wbits=-15),
 )
+_HEADER_BLOCKS: Final = tuple(
+    # POST, http, a path and an authority; then fields that enter the table, or do not.
+    b"\x83\x86\x44\x02/p\x41\x01x" + fields
+    for fields in (
+        b"",
+        b"\0\x01a\x01b",
+        b"\x40\x01a\x01b\xbe",
+        b"\x10\x06cookie\x03c=1",
+        b"\0\x01a\x83\x1c\x64\x5d",
+    )
+)
 _VALUES: Final = (
     b"gzip;q=0.5, deflate;q=1, *;q=0",
     b"identity;q=0",
@@ -197,6 +208,7 @@ _OTHERS: Final = {
     "bytes tensor": (_BYTES_TENSORS, _BINARY_TOKENS),
     "gzip": (_ZIPPED, _BINARY_TOKENS),
     "deflate": (_ZIPPED, _BINARY_TOKENS),
+    "header block": (_HEADER_BLOCKS, _BINARY_TOKENS),
     "accept encoding": (_VALUES, _VALUE_TOKENS),
     "content encoding": (_VALUES, _VALUE_TOKENS),
     "timeout": (_VALUES, _VALUE_TOKENS),

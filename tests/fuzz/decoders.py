@@ -40,6 +40,9 @@ from ringbatch.frontend.http.content_coding import (
     acceptance,
     coding_of,
 )
+from ringbatch.frontend.http2.frames import ConnectionFault, StreamFault
+from ringbatch.frontend.http2.header_memory import HeaderMemory
+from ringbatch.frontend.http2.patience import Patience
 from ringbatch.frontend.request.apart import read_v1, read_v2
 from ringbatch.frontend.texts.made import FORMS, parts_told, text_model, told_parts
 from ringbatch.frontend.texts.rows import Made
@@ -262,6 +265,13 @@ def _expanded(coding: str) -> Callable[[bytes], None]:
     return expand
 
 
+def _header_block(data: bytes) -> None:
+    """A block of a connection, twice, as the table and what is remembered change between."""
+    memory = HeaderMemory(lambda request: request, Patience())
+    for _ in range(2):
+        memory.request(data)
+
+
 def _accept_encoding(data: bytes) -> None:
     assert acceptance(data.decode("latin-1")).coding in (None, *CODINGS)
 
@@ -309,6 +319,7 @@ TARGETS: Final[dict[str, Target]] = {
     "head": (partial(check_head, max_request_bytes=MAX_REQUEST_BYTES), ()),
     "bytes tensor": (_bytes_tensor, (bytes_tensor.Unsound,)),
     **{coding: (_expanded(coding), (RequestError,)) for coding in CODINGS},
+    "header block": (_header_block, (ConnectionFault, StreamFault)),
     "accept encoding": (_accept_encoding, ()),
     "content encoding": (_content_encoding, (CodingNotSupported,)),
     "timeout": (_timeout, (RequestError,)),
