@@ -1,4 +1,4 @@
-"""What heads cost a frontend: the same one again, and one of its own in each request.
+"""CPU time of a frontend by heads: the same one again, and one of its own in each request.
 
 Behind a mesh, a gateway or a client that traces, every request has an id or a trace of its own. As
 in `steps.py`, the steps of all roles are called by hand, and nothing sleeps or waits; only the

@@ -93,7 +93,7 @@ class _Answer:
         self._exchanges: Exchanges = scope.get(EXCHANGES, Exchanges())
         self._is_bodiless = scope["method"] == "HEAD"
         self._has_heard = False
-        """Whether the application knows that its client has left."""
+        """True once the application knows that its client has left."""
         self._left = _UNKNOWN
         """Bytes of the body that are to come."""
         self.begun = self.whole = False

@@ -74,7 +74,7 @@ class _Watched:
         self._began_ns: int = scope.get(BEGAN, self._accepted_ns)
         self._status = 0
         self._ours = True
-        """Whether ringbatch itself has answered the request, as far as is known."""
+        """True if ringbatch itself is known to have answered the request."""
         self._taken_ns = 0
         self._bytes_in = self._bytes_out = 0
         values: dict[bytes, list[bytes]] = {}
