@@ -37,6 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--pass-through", metavar="URL", help="server for requests for other paths")
     parser.add_argument("--app", metavar="DIR/MODULE:NAME", help="an application for other paths")
     parser.add_argument("--own-paths", default="keys", metavar="WHO", help="who may use ours")
+    parser.add_argument("--cors-origin", action="append", default=[], metavar="ORIGIN")
     parser.add_argument("--http2", action="store_true", help="speak HTTP/2 too")
     add_flags(parser)
     access_flags.add_flags(parser)
@@ -58,6 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
         given.app,
         given.http2,
         given.own_paths,
+        tuple(given.cors_origin),
     )
     try:
         run(

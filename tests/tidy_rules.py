@@ -90,6 +90,7 @@ PURE_MODULES = (
     "ringbatch.engine.supervisor.watch",
     "ringbatch.frontend.codec.model_address",
     "ringbatch.frontend.security.api_keys",
+    "ringbatch.frontend.security.cors",
     "ringbatch.frontend.client.arrays",
     "ringbatch.frontend.codec.bytes_tensor",
     "ringbatch.frontend.codec.classification",

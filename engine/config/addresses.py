@@ -19,6 +19,10 @@ _RAY_RESOURCE: Final = re.compile(
     r"(?!(?:CPU|GPU|memory)=)[A-Za-z0-9_.:/-]{1,100}=(?=.*[1-9])[0-9]{1,9}(?:\.[0-9]{1,4})?"
 )
 _ANY_ADDRESS: Final = re.compile(f"https?{_ADDRESS.pattern.removeprefix('http')}")
+_ORIGIN: Final = re.compile(
+    r"(?!http://.*:80$|https://.*:443$)[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])"
+    rf"(?::{_PORT})?"
+)
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
 _OF_ONE_REQUEST: Final = frozenset(
     {
@@ -58,6 +62,14 @@ def lacks_scheme(path: str) -> bool:
 def is_address(value: object) -> bool:
     """Whether it is the address of one server, not over TLS, with or without a path."""
     return isinstance(value, str) and _ADDRESS.fullmatch(value) is not None
+
+
+def are_origins(value: object) -> bool:
+    """Return whether it is a list of origins as browsers write them, or of "*" alone."""
+    return isinstance(value, list | tuple) and (
+        list(value) == ["*"]
+        or all(isinstance(item, str) and _ORIGIN.fullmatch(item) is not None for item in value)
+    )
 
 
 def is_ray_address(value: object) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 from ringbatch.engine.config.addresses import (
     are_addresses,
     are_forwarded,
+    are_origins,
     are_ray_resources,
     is_address,
     is_any_address,
@@ -156,6 +157,14 @@ OBJECT_PREFIXES: Final = Kind(
     _are_object_prefixes,
     tuple,
     "NAME",
+    several=True,
+)
+CORS_ORIGINS: Final = Kind(
+    'a list such as ["https://app.example.com"], of origins as browsers write them (scheme, host '
+    'in lower case, the port if it is not the usual one, and no path), or ["*"] for all',
+    are_origins,
+    tuple,
+    "ORIGIN",
     several=True,
 )
 _DEVICE_NAME: Final = re.compile(r"cpu|cuda:[0-9]{1,3}")

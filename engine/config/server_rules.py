@@ -13,6 +13,7 @@ _NEEDED: Final = {
     "control_tls_key": "control_tls_certificate",
 }
 _TRACE_WORDS: Final = "needs control_port, because the process there sends the traces"
+_CORS_WORDS: Final = 'is for own_paths = "keys"; with another, the app itself answers CORS'
 _APP_WORDS: Final = "takes all paths but those of models; pass_through and sidecar have none then"
 
 
@@ -39,3 +40,5 @@ def problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "app", _APP_WORDS
     if values.get("own_paths", "keys") != "keys" and values.get("app", "") is None:
         yield "own_paths", "is for app, which is missing"
+    if values.get("cors_origins") and values.get("own_paths", "keys") != "keys":
+        yield "cors_origins", _CORS_WORDS

@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 from ringbatch.engine.config.kinds import (
     ADDRESS,
     APPLICATION,
+    CORS_ORIGINS,
     CPUS,
     ENGINE_NAME,
     FILE,
@@ -110,6 +111,12 @@ class ServingConfig:
         OBJECT_PREFIXES,
         "how names in /dev/shm may begin that clients register as shared memory; "
         "by default none, and shared memory is off",
+    ] = ()
+    cors_origins: Annotated[
+        tuple[str, ...],
+        CORS_ORIGINS,
+        "origins whose pages may read answers at ringbatch's own paths (CORS), and, where they are "
+        "named, load models; by default none",
     ] = ()
     compress_answers: Annotated[
         bool,

@@ -306,6 +306,7 @@ class Frontends:
         words += ["--http2"] * self._server.http2
         words += [f"--pass-through={self._pass_through}"] * (self._pass_through is not None)
         words += [f"--own-paths={self._server.own_paths}"]
+        words += [f"--cors-origin={origin}" for origin in self._server.cors_origins]
         words += [f"--app={self._server.app}"] * (self._server.app is not None)
         environment = LEAN | heap_environment(os.environ, FRONTEND_HEAP)
         return Child(

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -25,6 +25,7 @@ from ringbatch.frontend.falcon import (
 )
 from ringbatch.frontend.falcon.authentication import Authentication, OwnPagesOnly
 from ringbatch.frontend.falcon.counting import Counting
+from ringbatch.frontend.falcon.cross_origin import CrossOrigin
 from ringbatch.frontend.falcon.elsewhere import elsewhere, posted_elsewhere
 from ringbatch.frontend.falcon.exchange import Bodies, exchange
 from ringbatch.frontend.http.body_budget import BodyBudget
@@ -32,6 +33,7 @@ from ringbatch.frontend.http.router import Router
 from ringbatch.frontend.request.readiness import readiness
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.frontend.security.cors import SharedWith
 from ringbatch.frontend.texts import openai
 from ringbatch.frontend.v2.server_settings import ServerSettings
 from ringbatch.shm.errors import ModelNotFound, RequestError
@@ -54,6 +56,7 @@ def create_app(
     budget: BodyBudget | None = None,
     router: Router | None = None,
     settings: Callable[[], ServerSettings] = ServerSettings,
+    cors_origins: Sequence[str] = (),
 ) -> falcon.asgi.App[Request, Response]:
     """The ASGI application.
 
@@ -65,14 +68,18 @@ def create_app(
         budget: for the bodies that the process gathers; by default for those here alone.
         router: new; for whoever wants to ask it afterwards.
         settings: what is traced and logged.
+        cors_origins: origins whose pages may read answers.
     """
     budget = budget or BodyBudget.of(max_request_bytes)
     bodies = Bodies(max_request_bytes, compress_answers, budget=budget, last=service.last_ending)
     app = falcon.asgi.App(media_type=falcon.MEDIA_JSON, router=router or Router())
     app.add_middleware(Counting(service))
+    shared_with = SharedWith(cors_origins)
+    if shared_with:
+        app.add_middleware(CrossOrigin(shared_with))
     if keys is not None:
         app.add_middleware(Authentication(keys))
-    app.add_middleware(OwnPagesOnly(by_key=keys is not None))
+    app.add_middleware(OwnPagesOnly(shared_with, by_key=keys is not None))
     app.set_error_serializer(_serialize)
     app.add_error_handler(Exception, _handle_defect)
     app.add_error_handler(RequestError, _handle_request_error)

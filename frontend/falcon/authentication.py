@@ -9,6 +9,7 @@ import falcon
 from falcon.asgi import Request, Response
 
 from ringbatch.frontend.security.api_keys import OPEN_PATHS, ApiKeys
+from ringbatch.frontend.security.cors import SharedWith
 from ringbatch.shm.errors import Unauthenticated
 from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
 
@@ -44,11 +45,13 @@ class OwnPagesOnly:
     nothing here. Resources whose `answers_only` is true change nothing anyway.
 
     Args:
+        shared_with: the origins that count as own if they are named.
         by_key: whether a request needs a key. Without keys, a page also counts as foreign if the
             name of its own site may lead here (DNS rebinding).
     """
 
-    def __init__(self, *, by_key: bool) -> None:
+    def __init__(self, shared_with: SharedWith, *, by_key: bool) -> None:
+        self._shared_with = shared_with
         self._by_key = by_key
 
     async def process_resource(
@@ -58,6 +61,8 @@ class OwnPagesOnly:
         if req.method in _READING or getattr(resource, "answers_only", False):
             return
         site, origin = req.get_header("Sec-Fetch-Site"), req.get_header("Origin")
+        if self._shared_with.names(origin):
+            return
         host = req.get_header("Host") or ""
         if is_foreign(site, origin, host):
             raise falcon.HTTPForbidden(

@@ -361,7 +361,8 @@ class FastLane(asyncio.Protocol):
             self._identify(head, size, drawn=drawn)
         else:
             self._identity = head.request_id or self._make_id()
-            if told.anything or head.timing or head.load:
+            if told.anything or head.asks:
+                self._identity += head.cors
                 is_timed = told.server_timing or head.timing
                 if is_timed and not usual:
                     self._identity = told.with_timing(b"", self._identity)

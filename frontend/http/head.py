@@ -29,6 +29,7 @@ from ringbatch.frontend.http.content_coding import PLAIN, acceptance
 from ringbatch.frontend.load.report import ASK_HEADER as LOAD_HEADER
 from ringbatch.frontend.load.report import Form, form_of
 from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.frontend.security.cors import ORIGIN, SharedWith
 from ringbatch.frontend.v1.forwarded import Origins
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
@@ -59,6 +60,7 @@ _ID: Final = ID_HEADER.encode()
 _TRACE: Final = TRACE_HEADER.encode()
 _ASK: Final = ASK_HEADER.encode()
 _LOAD: Final = LOAD_HEADER.encode()
+_ORIGIN: Final = ORIGIN.encode()
 _JSON_LENGTH: Final = b"inference-header-content-length"
 _AT_MOST_ONCE: Final = (_LENGTH, _JSON_LENGTH, _TIMEOUT)
 VARYING: Final = frozenset({*_AT_MOST_ONCE, _ID, _TRACE})
@@ -75,7 +77,7 @@ SERVING: Final = frozenset(
     {
         *(b"host", b"accept-encoding", b"content-encoding", b"content-type"),
         *(b"connection", b"proxy-connection", b"upgrade", *_CONNECTION, *_NEVER),
-        *(*_KEY_NAMES, _ASK, _LOAD),
+        *(*_KEY_NAMES, _ASK, _LOAD, _ORIGIN),
     }
 )
 """Headers that decide how a request is served, beside those in `VARYING`: all others that this
@@ -104,6 +106,8 @@ class RequestHead(NamedTuple):
         trace: its ``traceparent``; empty where it has none.
         timing: whether the client asks where the time goes.
         load: in which form it asks how busy the engine is.
+        cors: lines for the head of the answer; empty if no page sent the request, or a foreign one.
+        asks: whether the head of the answer has more than usual: `timing`, `load` or `cors`.
     """
 
     model: str
@@ -120,6 +124,8 @@ class RequestHead(NamedTuple):
     trace: bytes = b""
     timing: bool = False
     load: Form = ""
+    cors: bytes = b""
+    asks: bool = False
 
     @property
     def target(self) -> str:
@@ -155,7 +161,7 @@ class Meaning(NamedTuple):
 
     Attributes:
         origin: as in `RequestHead`; None if it is the head itself.
-        model, keep_alive, infer, coding, timing, load: as in `RequestHead`.
+        model, keep_alive, infer, coding, timing, load, cors, asks: as in `RequestHead`.
     """
 
     model: str
@@ -165,6 +171,8 @@ class Meaning(NamedTuple):
     origin: bytes | None
     timing: bool
     load: Form
+    cors: bytes
+    asks: bool
 
 
 def parsed_head(
@@ -172,6 +180,7 @@ def parsed_head(
     compress_answers: bool,
     keys: ApiKeys | None,
     origins: Origins,
+    shared_with: SharedWith,
 ) -> tuple[Headers, Meaning | None]:
     """Parse a head.
 
@@ -223,14 +232,19 @@ def parsed_head(
     if infer and origins.has(model):
         # V2 is passed on as it is.
         return headers, None
+    timing = only(headers, _ASK) == ASKED.encode()
+    load = form_of(only(headers, _LOAD))
+    cors = shared_with.lines(only(headers, _ORIGIN))
     return headers, Meaning(
         model=model,
         keep_alive=_CLOSE not in wishes,
         infer=infer,
         coding=accepted.coding,
         origin=None if infer else origins.of(model, seen.url, headers),
-        timing=only(headers, _ASK) == ASKED.encode(),
-        load=form_of(only(headers, _LOAD)),
+        timing=timing,
+        load=load,
+        cors=cors,
+        asks=timing or bool(load or cors),
     )
 
 
@@ -297,6 +311,8 @@ def head_with(
             b"" if trace is None else sound_trace(trace),
             meaning.timing,
             meaning.load,
+            meaning.cors,
+            meaning.asks,
         ),
     )
 

@@ -12,7 +12,7 @@ blanks and tabs. Every other line stays, so that the parser decides about it. Pu
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ringbatch.frontend.codec.remembered import Remembered
@@ -27,6 +27,7 @@ from ringbatch.frontend.http.head import (
     parsed_head,
 )
 from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.frontend.security.cors import SharedWith
 from ringbatch.frontend.v1.forwarded import Origins
 
 _REMEMBERED: Final = 1024
@@ -45,6 +46,7 @@ class HeadReader:
         compress_answers: whether Accept-Encoding matters.
         keys: the API keys of which a client must send one; None if clients need no key.
         origins: of requests to models that other servers run.
+        cors_origins: origins whose pages may read answers.
     """
 
     def __init__(
@@ -54,11 +56,13 @@ class HeadReader:
         compress_answers: bool = False,
         keys: ApiKeys | None = None,
         origins: Origins | None = None,
+        cors_origins: Sequence[str] = (),
     ) -> None:
         self._max_request_bytes = max_request_bytes
         self._compress_answers = compress_answers
         self._keys = keys
         self._origins = origins or Origins(())
+        self._shared_with = SharedWith(cors_origins)
         self._split = _cutter(self._origins.header_names).split
         self._known: Remembered[bytes, Meaning] = Remembered(_REMEMBERED)
 
@@ -87,7 +91,9 @@ class HeadReader:
     def _parse(
         self, text: bytes, kept: bytes, values: Mapping[bytes, bytes] | None
     ) -> RequestHead | None:
-        headers, meaning = parsed_head(text, self._compress_answers, self._keys, self._origins)
+        headers, meaning = parsed_head(
+            text, self._compress_answers, self._keys, self._origins, self._shared_with
+        )
         if meaning is None:
             return None
         if (

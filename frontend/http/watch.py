@@ -82,7 +82,7 @@ class Watch:
         told = recorder.told
         if head.timing or told.server_timing:
             request_id += told.timing_line(began_ns)
-        return request_id + told.load_line(head.load)
+        return request_id + head.cors + told.load_line(head.load)
 
     def _record(
         self, head: RequestHead, request_id: bytes, began_ns: int, bytes_out: int, *, drawn: int

@@ -69,6 +69,7 @@ class FrontendOptions:
         app: the user's own application, see `ringbatch.frontend.routes.loading`.
         http2: whether HTTP/2 is spoken too.
         own_paths: the access to ringbatch's own paths, beside an application.
+        cors_origins: origins whose pages may read answers.
     """
 
     segment: str
@@ -84,6 +85,7 @@ class FrontendOptions:
     app: str | None = None
     http2: bool = False
     own_paths: OwnPaths = "keys"
+    cors_origins: tuple[str, ...] = ()
 
     @property
     def fast_lane_bytes(self) -> int:
@@ -139,6 +141,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
             budget=budget,
             router=router,
             settings=partial(frontend.service.settings, options.access.trace_sample),
+            cors_origins=options.cors_origins,
         )
         config.app = app
         passing = None
@@ -171,6 +174,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
             compress_answers=options.compress_answers,
             keys=security.keys,
             origins=frontend.service.origins,
+            cors_origins=options.cors_origins,
         )
         service = frontend.service
         server = TickingServer(

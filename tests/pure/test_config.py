@@ -65,6 +65,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "max_in_flight": 1024,
         "lane_bytes": None,
         "shared_memory_prefixes": (),
+        "cors_origins": (),
         "compress_answers": False,
         "sidecar": False,
         "pass_through": None,

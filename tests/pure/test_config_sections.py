@@ -122,6 +122,17 @@ WRONG: dict[str, tuple[str, str]] = {
         server('own_paths = "off"'),
         "[server] own_paths: is for app, which is missing",
     ),
+    "origins-of-paths-that-the-application-serves": (
+        server('app = "app:app"\nown_paths = "app"\ncors_origins = ["*"]'),
+        '[server] cors_origins: is for own_paths = "keys"; with another, the app itself answers '
+        "CORS",
+    ),
+    "origins-with-a-path": (
+        server('cors_origins = ["https://a.example.com/"]'),
+        '[server] cors_origins: found ["https://a.example.com/"], but it must be a list such as '
+        '["https://app.example.com"], of origins as browsers write them (scheme, host in lower '
+        'case, the port if it is not the usual one, and no path), or ["*"] for all',
+    ),
     "authorities-without-a-certificate": (
         server('tls_client_ca = "a.pem"'),
         "[server] tls_client_ca: is for tls_certificate, which is missing",
