@@ -11,6 +11,7 @@ stores are not reordered with them). Elsewhere a lock is no full fence; ringbatc
 only, see ringbatch.shm.host.platform.
 """
 
+import os
 import threading
 from typing import Final
 
@@ -24,3 +25,13 @@ def full_fence() -> None:
     # A `with` takes twice as long.
     _take()
     _drop()
+
+
+def _let_go() -> None:
+    """In a forked child: a thread of the parent may have had the lock, and is not here to drop
+    it."""
+    if _LOCK.locked():
+        _drop()
+
+
+os.register_at_fork(after_in_child=_let_go)

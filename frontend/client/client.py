@@ -96,6 +96,7 @@ class Client:
         self._former: list[Channel] = []
         """To engines in whose stead another serves, whose answers are still to come."""
         self._open()
+        _CLIENTS.add(self)
 
     def _open(self) -> None:
         if self._segment is not None:
@@ -337,6 +338,19 @@ class Client:
             self._former = [channel for channel in self._former if not channel.closed]
             self._former.append(former.channel)
         former.channel.close_when_answered()
+
+
+_CLIENTS: Final[weakref.WeakSet[Client]] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    """In a forked child: threads of the parent may have had the locks, and are not here to release
+    them."""
+    for client in list(_CLIENTS):
+        client._opening = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
 
 
 def models_of(

@@ -2,6 +2,7 @@
 what death does to it."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -239,6 +240,72 @@ def test_a_forked_child_has_no_part_in_its_parents_client(server: Server) -> Non
                 pass
         finally:
             os.kill(child, signal.SIGKILL)
+
+
+LOCKED = """
+import os, signal, sys, threading
+locks = []
+
+def remembered(make):
+    def made():
+        lock = make()
+        if sys._getframe(1).f_globals["__name__"].startswith("ringbatch."):
+            locks.append(lock)
+        return lock
+    return made
+
+threading.Lock, threading.RLock = remembered(threading.Lock), remembered(threading.RLock)
+from ringbatch.engine import metrics
+from ringbatch.frontend import Client, ClientClosed
+from ringbatch.shm.fence import full_fence
+from ringbatch.shm.host.process import log_to_stderr
+import logging
+log_to_stderr("parent", "info")
+logging.info("the log has a thread")
+counted = metrics.counter("counted", "of the test")
+pid = int(sys.argv[1])
+client = Client(pid)
+assert client.infer_async("echo", [1]).result() == [1]
+held, never = threading.Event(), threading.Event()
+
+def hold():
+    for lock in locks:
+        lock.acquire(blocking=False)
+    held.set()
+    never.wait()
+
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+child = os.fork()
+if not child:
+    signal.alarm(10)
+    for name, act in {
+        "fence": full_fence,
+        "log": lambda: logging.info("in the child"),
+        "count": counted.inc,
+        "ask": lambda: client.infer("echo", [2]),
+        "models": lambda: client.models,
+        "close": client.close,
+        "a client of its own": lambda: Client(pid).infer("echo", [3]),
+    }.items():
+        print(name, end=", ", flush=True)
+        try:
+            act()
+        except ClientClosed:
+            pass
+    print(f"{len(locks)} locks", flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+print(flush=True)
+"""
+
+
+def test_a_child_hangs_at_none_of_our_locks_whoever_had_them_at_the_fork(server: Server) -> None:
+    with program(server, LOCKED) as process:
+        said = line(process)
+    assert re.fullmatch(
+        r"fence, log, count, ask, models, close, a client of its own, \d+ locks", said
+    )
 
 
 @exhaustive
