@@ -88,6 +88,7 @@ class Server:
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as undo:
+            undo.callback(self._log.close)
             undo.callback(self._kill)
             self._start()
             self._wait_ready()

@@ -20,11 +20,14 @@ def bytecodes(call: Callable[[], object]) -> int:
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal count
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        # Since 3.13 a frame that has no tracer yet cannot ask for its bytecodes.
+        frame.f_trace, frame.f_trace_opcodes, frame.f_trace_lines = trace, True, False
         count += event == "opcode"
         return trace
 
     before = sys.gettrace()
+    # 3.12 tells a tracer of bytecodes only if a frame had asked for them when it was set.
+    sys._getframe().f_trace_opcodes = True
     sys.settrace(trace)
     try:
         call()

@@ -123,10 +123,10 @@ DAY = timedelta(days=1)
 @pytest.mark.parametrize(
     ("since", "until", "words"),
     [
-        (-2 * DAY, DAY, None),
+        (-2 * DAY, DAY, "nothing"),
         (-2 * DAY, -DAY, "certificate has expired"),
         (DAY, 2 * DAY, "certificate is not yet valid"),
-        (-DAY, 365 * 40 * DAY, None),
+        (-DAY, 365 * 40 * DAY, "nothing"),
     ],
 )
 @pytest.mark.parametrize("between", [0, 1], ids=["signed-by-the-authority", "one-between"])
@@ -135,7 +135,7 @@ def test_what_clients_would_object_to_is_told(
     authority: trustme.CA,
     since: timedelta,
     until: timedelta,
-    words: str | None,
+    words: str,
     between: int,
 ) -> None:
     signer = authority.create_child_ca() if between else authority
@@ -148,7 +148,8 @@ def test_what_clients_would_object_to_is_told(
     for of_clients in (None, authorities):
         tls = server_tls(Credentials(certificate, key, of_clients))
         assert tls is not None
-        assert objection(tls) == words
+        # Newer releases of OpenSSL add to it that the clock may be wrong.
+        assert (objection(tls) or "nothing").startswith(words)
 
 
 # Where they are

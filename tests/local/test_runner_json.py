@@ -92,7 +92,7 @@ UNWRITABLE = {
     "bytes": (lambda: b"x", "bytes is no JSON value"),
     "a-key-that-is-no-text": (lambda: {(1, 2): 3}, "keys must be str"),
     "circular": (circular, "Circular reference"),
-    "very-deep": (deep, "recursion"),
+    "very-deep": (deep, "while encoding a JSON object"),
 }
 
 
