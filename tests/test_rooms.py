@@ -26,12 +26,12 @@ ARROWS = {
     "engine.runtimes": "shm shm.host engine.config",
     "engine.collector": "shm shm.host engine.batch engine.process",
     "engine.worker": "shm shm.host engine.batch engine.process engine.runtimes",
-    "engine.systemd": "shm",
+    "engine.systemd": "shm shm.host",
     "engine.supervisor": (
         "shm shm.host engine.config engine.process engine.batch engine.runtimes engine.systemd"
     ),
     # Its model imports what models of users do.
-    "engine.demo": "shm engine engine.config engine.report",
+    "engine.demo": "shm shm.host engine engine.config engine.report",
     "engine.doctor": ("shm shm.host engine.config engine.process engine.batch engine.supervisor"),
     "engine.command": (
         "shm shm.host engine.config engine.report engine.runtimes engine.systemd engine.supervisor "
@@ -67,7 +67,7 @@ ARROWS = {
         "frontend.streams"
     ),
     "frontend.page": "shm shm.snapshot frontend.request frontend.http",
-    "frontend.tracing": "shm",
+    "frontend.tracing": "shm shm.host",
     "frontend.metrics": (
         "shm shm.host shm.snapshot frontend.codec frontend.request frontend.load frontend.security "
         "frontend.http frontend.page frontend.tracing"

@@ -5,18 +5,21 @@ which do break it are reported.
 """
 
 import pytest
-from sources import PACKAGES, assert_holds, breaks, modules
+from sources import PACKAGES, assert_holds, breaks, calls, modules
 from tidy_rules import (
     MAX_ATTRIBUTES,
     MAX_LINES,
+    OWN_BACKGROUND,
     PURE_MODULES,
     ROLE_TOPS,
+    arms_timers_before_anything_fails,
     catches_everything_only_where_anything_can_come,
     has_a_name_that_says_something,
     imports_nothing_banned,
     imports_point_downwards,
     is_short_enough_to_read,
     keeps_attributes_quick,
+    leaves_threads_and_tasks_to_background,
     passes_no_words_of_libraries_on,
     prints_only_where_a_person_reads,
     pure_stays_pure,
@@ -59,6 +62,20 @@ def test_print_is_called_only_where_a_person_reads() -> None:
 
 def test_python_is_started_away_from_the_folder() -> None:
     assert_holds(starts_python_away_from_the_folder)
+
+
+def test_threads_and_tasks_are_left_to_background() -> None:
+    assert_holds(leaves_threads_and_tasks_to_background)
+
+
+def test_whoever_starts_threads_itself_does_so() -> None:
+    used = {module.name: {called for _, called in calls(module)} for module in modules()}
+    stale = {name: own - used.get(name, set()) for name, own in OWN_BACKGROUND.items()}
+    assert not any(stale.values()), stale
+
+
+def test_timers_are_armed_before_anything_fails() -> None:
+    assert_holds(arms_timers_before_anything_fails)
 
 
 def test_files_are_short_enough_to_read() -> None:
@@ -300,3 +317,42 @@ def test_more_attributes_than_are_quick_are_reported(
 @pytest.mark.parametrize("stem", ["utils", "helpers", "common", "misc", "_utils"])
 def test_a_vague_name_is_reported(stem: str) -> None:
     assert breaks(has_a_name_that_says_something, f"ringbatch.shm.{stem}", "")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "threading.Thread(target=f).start()",
+        "Timer(1, f).start()",
+        "_thread.start_new_thread(f, ())",
+        "ThreadPoolExecutor(1).submit(f)",
+        "loop.run_in_executor(None, f)",
+        "async def f():\n    await asyncio.to_thread(g)",
+        "task = loop.create_task(f())",
+        "asyncio.ensure_future(f())",
+        "class Looks(threading.Thread):\n    pass",
+    ],
+)
+def test_a_thread_or_task_that_may_end_unseen_is_reported(source: str) -> None:
+    assert breaks(leaves_threads_and_tasks_to_background, "ringbatch.engine.worker.role", source)
+
+
+def test_a_thread_by_background_is_not_reported() -> None:
+    source = 'repeating_thread("the watch", self._turn)\nessential_task("the beat", beat())'
+    name = "ringbatch.engine.worker.role"
+    assert not breaks(leaves_threads_and_tasks_to_background, name, source)
+
+
+@pytest.mark.parametrize(
+    ("source", "late"),
+    [
+        ("def f(self):\n    self.look()\n    loop.call_later(1, self.f)", True),
+        ('def f(self):\n    "Look."\n    self.look()\n    self.t = loop.call_at(1, self.f)', True),
+        ("def f(self):\n    loop.call_later(1, self.f)\n    self.look()", False),
+        ('def f(self):\n    "Look."\n    loop.call_later(1, self.f)\n    self.look()', False),
+        ("def f(self):\n    self.look()\n    loop.call_later(1, self.g)", False),
+    ],
+)
+def test_a_timer_that_is_armed_late_is_reported(source: str, late: bool) -> None:
+    name = "ringbatch.frontend.load.agent"
+    assert breaks(arms_timers_before_anything_fails, name, source) is late

@@ -251,6 +251,42 @@ PRINTERS = (
     "ringbatch.engine.supervisor.frontends",
 )
 
+STARTERS = {
+    "Thread",
+    "Timer",
+    "start_new_thread",
+    "ThreadPoolExecutor",
+    "ProcessPoolExecutor",
+    "run_in_executor",
+    "to_thread",
+    "create_task",
+    "ensure_future",
+    "TaskGroup",
+}
+OWN_BACKGROUND = {
+    # The module for all others.
+    "ringbatch.shm.host.background": {"Thread", "run_in_executor", "create_task"},
+    # It cannot log, and guards its loop itself.
+    "ringbatch.shm.host.log_handler": {"Thread"},
+    # In a program's process. Another thread takes the place of one that fails.
+    "ringbatch.frontend.client.channel": {"Thread"},
+    # Each piece of work has a future that somebody waits for.
+    "ringbatch.frontend.request.other_process": {"ThreadPoolExecutor"},
+    "ringbatch.frontend.request.queue": {"run_in_executor"},
+    "ringbatch.frontend.texts.tokenizing": {"ThreadPoolExecutor"},
+    # One call or request each: the task ends it, in words, whatever happens.
+    "ringbatch.frontend.grpc.calls": {"create_task"},
+    "ringbatch.frontend.grpc.service": {"create_task"},
+    "ringbatch.frontend.streams.served_stream": {"create_task"},
+    # Waited for at once.
+    "ringbatch.frontend.proxy.pass_through": {"ensure_future"},
+    "ringbatch.frontend.routes.mounted": {"ensure_future"},
+    # Of a measurement, which waits for them.
+    "ringbatch.bench.client.calls": {"Thread"},
+    "ringbatch.bench.loadgen.driver": {"Thread"},
+}
+"""Who starts threads and tasks itself, and which, beside `ringbatch.shm.host.background`."""
+
 IMPURE_IMPORTS = {
     "asyncio",
     "mmap",
@@ -491,3 +527,33 @@ def starts_python_away_from_the_folder(module: Module) -> Iterator[str]:
             words = list(map(ast.unparse, node.elts))
             if words[:2] == ["sys.executable", "'-m'"]:
                 yield f"line {node.lineno}: python -m without -P"
+
+
+def leaves_threads_and_tasks_to_background(module: Module) -> Iterator[str]:
+    """A thread or task that ends by an error takes what it does away for good, and nobody sees it.
+    `ringbatch.shm.host.background` has the process end, or the next turn come."""
+    own = OWN_BACKGROUND.get(module.name, set())
+    for call, called in calls(module):
+        if called in STARTERS - own:
+            yield f"line {call.lineno}: {called}(), not by shm.host.background"
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ClassDef) and "Thread" in map(last_name, node.bases):
+            yield f"line {node.lineno}: {node.name} is a Thread"
+
+
+def arms_timers_before_anything_fails(module: Module) -> Iterator[str]:
+    """A callback that has the loop call it again does so first: after an error it would not."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.FunctionDef):
+            first = 1 if has_docstring(node) else 0
+            for statement in node.body[first + 1 :]:
+                if any(arms(call, node.name) for call in ast.walk(statement)):
+                    yield f"line {statement.lineno}: {node.name} has itself called again too late"
+
+
+def arms(node: ast.AST, name: str) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and last_name(node.func) in ("call_later", "call_at")
+        and name in map(last_name, node.args)
+    )

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import IO, Final
 
 from ringbatch.engine.config.settings import ServerConfig
+from ringbatch.shm.host.background import repeating_thread
 from ringbatch.shm.object_names import DIRECTORY, PREFIX
 
 NAME: Final = "demo"
@@ -44,7 +45,8 @@ class Server:
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._port: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         # A pipe that nobody reads fills up, and then the server stands still in a print.
-        self._reader = threading.Thread(target=self._read, args=(output,), daemon=True)
+        self._output = output
+        self._reader: threading.Thread | None = None
 
     @property
     def pid(self) -> int:
@@ -52,17 +54,22 @@ class Server:
         return self._process.pid
 
     def start_reading(self) -> None:
-        """Takes in what the server writes, until it has ended."""
-        self._reader.start()
+        """Read the server's output in a thread until it ends.
 
-    def _read(self, output: IO[str]) -> None:
-        with output:
-            for line in output:
-                if ready := READY.fullmatch(line):
-                    self._port.put(int(ready[1]))
-                else:
-                    self._lines.append(line.rstrip())
+        Raises:
+            StartupError: the system has no thread now.
+        """
+        self._reader = repeating_thread("the reader of the server's output", self._read)
+
+    def _read(self) -> bool:
+        for line in self._output:
+            if ready := READY.fullmatch(line):
+                self._port.put(int(ready[1]))
+            else:
+                self._lines.append(line.rstrip())
+        self._output.close()
         self._port.put(None)
+        return False
 
     def wait_ready(self, limit_s: float) -> int:
         """The port, as soon as the server says that it serves.
@@ -91,7 +98,8 @@ class Server:
             exit_status = self._process.wait(limit_s)
         except subprocess.TimeoutExpired:
             raise self._failure(f"the server did not stop within {limit_s:g} s") from None
-        self._reader.join(STOP_MARGIN_S)
+        if self._reader is not None:
+            self._reader.join(STOP_MARGIN_S)
         return [f"the server stopped with status {exit_status}, not 0"] if exit_status else []
 
     def end(self) -> None:

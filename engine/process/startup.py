@@ -11,6 +11,7 @@ from typing import TypeVar
 from setproctitle import setproctitle
 
 from ringbatch.engine.process.control_socket import ControlSocket
+from ringbatch.shm.host.background import essential_thread
 from ringbatch.shm.host.messages import MalformedMessage, Vocabulary
 from ringbatch.shm.host.process import leave_signals_to_supervisor, log_to_stderr
 
@@ -70,11 +71,11 @@ def stop_on_sigterm(wake: Callable[[], object]) -> list[int]:
     signal.set_wakeup_fd(writing.fileno())
     signal.signal(signal.SIGTERM, lambda number, _frame: received.append(number))
 
-    def pass_on(reading: socket.socket, _kept_open: socket.socket) -> None:
+    def pass_on(_kept_open: socket.socket = writing) -> None:
         while reading.recv(1):
             wake()
 
-    threading.Thread(target=pass_on, args=(reading, writing), name="signals", daemon=True).start()
+    essential_thread("the signals' thread", pass_on)
     return received
 
 
@@ -101,4 +102,4 @@ def watch(
             logger.error("the supervisor %s", malformed)
         on_end()
 
-    threading.Thread(target=read, name="control", daemon=True).start()
+    essential_thread("the thread for the supervisor's messages", read)

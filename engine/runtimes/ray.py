@@ -34,6 +34,7 @@ from ringbatch.engine.runtimes.ray_terms import (
     waiting,
 )
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.background import repeating_thread
 from ringbatch.shm.host.distribution import installed_version
 from ringbatch.shm.tensor import Tensor
 
@@ -189,7 +190,7 @@ class _Driver:
             raise StartupError(found[0])
         if what == EMPTY:
             raise StartupError(f"{self._path}: its actor was started again while it loaded")
-        threading.Thread(target=self._keep, name="ray", daemon=True).start()
+        repeating_thread("the watch of the actor", self._keep, self._released.wait)
 
     def predict(self, *arrays: Any) -> Any:
         """What the model returns; where the actor is gone, this process ends."""
@@ -328,17 +329,19 @@ class _Driver:
             with suppress(*self._errors):
                 self._ray.kill(self._actor, no_restart=False)
 
-    def _keep(self) -> None:
+    def _keep(self) -> bool:
         """Have the actor know that its worker is there, and look whether its model is."""
-        while not self._released.wait(_PING_S):
-            why = "its actor was started again, and holds no model"
-            try:
-                holds = self._ray.get(self._actor.kept.remote())
-            except self._errors as error:
-                holds, why = False, lost(error) or str(error)
-            # Whoever has let go of it may have ended it.
-            if not holds and not self._released.is_set():
-                self._options.lost(why, False)
+        if self._released.wait(_PING_S):
+            return False
+        why = "its actor was started again, and holds no model"
+        try:
+            holds = self._ray.get(self._actor.kept.remote())
+        except self._errors as error:
+            holds, why = False, lost(error) or str(error)
+        # Whoever has let go of it may have ended it.
+        if not holds and not self._released.is_set():
+            self._options.lost(why, False)
+        return True
 
 
 def _own_options(options: Options) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import logging
 import os
 import socket
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from typing import Any, Final
 
 from ringbatch.engine.runtimes.model import DeviceLost, InvalidInput, Model, Options, failure, said
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.background import essential_thread
 from ringbatch.shm.host.distribution import installed_version
 
 ANSWERED: Final = "answered"
@@ -240,7 +240,7 @@ class HolderActor(Holder):
         super().__init__(digest)
         # What a model logs goes to the log of the actor, which Ray keeps.
         logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-        threading.Thread(target=self._oversee, name="overseer", daemon=True).start()
+        essential_thread("the overseer of batches", self._oversee)
 
     def _oversee(self) -> None:
         while True:

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from ringbatch.engine.runtimes.upstream import Address, Unreached
 from ringbatch.shm.descriptors import UPSTREAMS
+from ringbatch.shm.host.background import short_thread
 
 LOOKUP_S: Final = 5.0
 """What a name is looked up for at most."""
@@ -152,8 +153,9 @@ class _Entry:
     def begin(self) -> None:
         """Have it looked up, unless that is under way since an earlier time."""
         if not self.literal and (self._thread is None or not self._thread.is_alive()):
-            self._thread = threading.Thread(target=self._look, daemon=True)
-            self._thread.start()
+            self._thread = short_thread(f"the look-up of {self.address.host}", self._look)
+            if self._thread is None:
+                self.reason = f"no thread to look up the name {self.address.host}"
 
     def finish(self, limit_s: float) -> None:
         """Wait for that, but no longer."""
@@ -166,7 +168,8 @@ class _Entry:
     def _look(self) -> None:
         try:
             servers = grouped(self._lookup(self.address.host, self.address.port))
-        except OSError as error:
-            self.reason = (error.strerror or str(error)).lower()
+        except (OSError, UnicodeError, MemoryError) as error:
+            said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            self.reason = said.lower()
             return
         self.servers = servers or self.servers

@@ -37,6 +37,7 @@ from ringbatch.engine.runtimes.upstream_choice import (
 )
 from ringbatch.engine.runtimes.upstream_names import Endpoint, Names
 from ringbatch.shm.forward import Refusal, refusal_text
+from ringbatch.shm.host.background import repeating_thread
 from ringbatch.shm.slot import Status
 from ringbatch.shm.upstreams import DOWN_AFTER, OwnUpstreams
 
@@ -103,7 +104,7 @@ class Pool:
         self._known, self._connections = (), {}
         self._follow(endpoints := self._names.endpoints)
         if len(endpoints) != 1 or not self._names.settled:
-            threading.Thread(target=self._keep, daemon=True).start()
+            repeating_thread(f"the watch of model {self._manner.model}'s servers", self._keep)
 
     def get(self, target: str, until_ns: int) -> Answer:
         """What a GET answers; raises as `post`."""
@@ -237,17 +238,11 @@ class Pool:
         several = len(tags) > 1 and all(state.down for state in states)
         self._records.say_down(len(tags) if several else 0)
 
-    def _keep(self) -> None:
-        while True:
-            try:
-                self.turn()
-            except (MemoryError, RuntimeError) as short:
-                # Memory is short, or a name lookup gets no thread: the next turn tries again.
-                logger.warning(
-                    "model %s: its servers are not probed: %s", self._manner.model, short
-                )
-            # Workers that started together need not all look at the same instant.
-            time.sleep(_TURN_S * (0.5 + self._draw()))
+    def _keep(self) -> bool:
+        self.turn()
+        # Workers that started together need not all look at the same instant.
+        time.sleep(_TURN_S * (0.5 + self._draw()))
+        return True
 
     def turn(self) -> None:
         """Look names up and probe servers, where it is time to."""

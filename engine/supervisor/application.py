@@ -5,12 +5,12 @@ import logging
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from ringbatch.engine.supervisor.child import ending
 from ringbatch.shm.errors import StartupError, shortage
+from ringbatch.shm.host.background import short_thread
 
 logger = logging.getLogger("ringbatch.supervisor")
 
@@ -25,7 +25,8 @@ _REFUSALS: Final = (http.client.UNAUTHORIZED, http.client.FORBIDDEN)
 def warn_if_unguarded(ask: Callable[[], int | None]) -> None:
     """Warn if the application refuses strangers while ringbatch's own paths serve them.
 
-    The check runs in a thread, because the application may be slow.
+    The check runs in a thread, because the application may be slow; without a thread it is left
+    out.
 
     Args:
         ask: requests `/` as a stranger and returns the status of the answer.
@@ -38,7 +39,8 @@ def warn_if_unguarded(ask: Callable[[], int | None]) -> None:
                 'everybody: set [server] own_paths to "app" or "off", or api_keys_file'
             )
 
-    threading.Thread(target=look, daemon=True).start()
+    if short_thread("the check of the application", look) is None:
+        logger.warning("app: no thread can be had now to check whether it refuses / to strangers")
 
 
 def expect_importable(target: str, environment: Mapping[str, str]) -> None:

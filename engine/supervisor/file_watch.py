@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from ringbatch.engine.runtimes.model_file import ModelFile
+from ringbatch.shm.host.background import repeating_thread
 
 LOOK_EVERY_S: Final = 2.0
 
@@ -37,8 +38,7 @@ class FileWatch:
         self._found: frozenset[int] = frozenset()
         self._news = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._look_on, daemon=True)
-        self._thread.start()
+        self._thread = repeating_thread("the watch of model files", self._turn, self._closing.wait)
 
     def fileno(self) -> int:
         """Readable when the look has found something else than is known."""
@@ -56,9 +56,11 @@ class FileWatch:
         if not self._thread.is_alive():
             os.close(self._news)
 
-    def _look_on(self) -> None:
-        while not self._closing.wait(self._every_s):
-            found = frozenset(ref for ref, file in dict(self._files()).items() if file.differs())
-            if found != frozenset(self._told()):
-                self._found = found
-                os.eventfd_write(self._news, 1)
+    def _turn(self) -> bool:
+        if self._closing.wait(self._every_s):
+            return False
+        found = frozenset(ref for ref, file in dict(self._files()).items() if file.differs())
+        if found != frozenset(self._told()):
+            self._found = found
+            os.eventfd_write(self._news, 1)
+        return True

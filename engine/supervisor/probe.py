@@ -6,6 +6,8 @@ import ssl
 import threading
 from collections.abc import Callable
 
+from ringbatch.shm.host.background import short_thread
+
 _TIMEOUT_S = 2.0
 _ENGINE_READY = (http.client.OK, http.client.BAD_GATEWAY)
 """The second where only a model server behind the engine is not, and it may come later."""
@@ -26,8 +28,7 @@ class Probe:
     def says_yes(self) -> bool:
         """Whether the answer was yes, when it came last; it is asked for until it is."""
         if not self._yes and (self._asking is None or not self._asking.is_alive()):
-            self._asking = threading.Thread(target=self._answer, daemon=True)
-            self._asking.start()
+            self._asking = short_thread("the question whether the server serves", self._answer)
         return self._yes
 
     def _answer(self) -> None:

@@ -3,6 +3,8 @@
 import threading
 from collections.abc import Callable
 
+from ringbatch.shm.host.background import short_thread
+
 
 class Health:
     """Proof, again and again, that the engine works from end to end: its collector moves, and a
@@ -32,8 +34,7 @@ class Health:
             self._answered = False
             self._collector_ns = collector_ns
         if not self._answered and (self._asking is None or not self._asking.is_alive()):
-            self._asking = threading.Thread(target=self._ask, name="health", daemon=True)
-            self._asking.start()
+            self._asking = short_thread("the proof of health", self._ask)
         return proven
 
     def _ask(self) -> None:

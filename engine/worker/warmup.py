@@ -12,9 +12,9 @@ answered, and is served.
 """
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -27,6 +27,7 @@ from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.engine.worker.samples import MadeUp, Samples, Values
 from ringbatch.shm.cost_profile import Trial, size_text
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.background import delayed
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import ANY, Tensor
 
@@ -267,13 +268,12 @@ def mentioned(run: Callable[[int, int], int]) -> Callable[[int, int], int]:
 
     def watched(rows: int, length: int) -> int:
         words = "warm-up: a batch of %d has been running for %g s"
-        timer = threading.Timer(STILL_RUNNING_S, logger.warning, (words, rows, STILL_RUNNING_S))
-        timer.daemon = True
-        timer.start()
+        say = partial(logger.warning, words, rows, STILL_RUNNING_S)
+        call_off = delayed("the word on a long warm-up", STILL_RUNNING_S, say)
         try:
             return run(rows, length)
         finally:
-            timer.cancel()
+            call_off()
 
     return watched
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ringbatch.frontend.access.entry import Entry, line
+from ringbatch.shm.host.background import repeating_thread
 from ringbatch.shm.host.log_handler import Write
 from ringbatch.shm.host.log_lines import LineFormatter
 
@@ -48,11 +49,11 @@ class Writer:
         self._lost_told = self._left_out_told = 0
         self._failed = 0
         """Lines that the thread could not write."""
-        self._thread = threading.Thread(target=self._run, name="access log", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin; after the last fork of the process."""
-        self._thread.start()
+        self._thread = repeating_thread("the access log", self._turn, self._closing.wait)
 
     def put(self, entry: Entry) -> None:
         """Have an entry written; it is counted as lost where too many wait."""
@@ -71,16 +72,17 @@ class Writer:
         """Write what waits, as far as the target takes it within a second."""
         self._closing.set()
         self._news.set()
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join(_CLOSE_S)
 
-    def _run(self) -> None:
-        while not (self._closing.is_set() and not self._waiting):
+    def _turn(self) -> bool:
+        closing = self._closing.is_set()
+        if not closing:
             self._news.wait(_LOOK_EVERY_S)
             self._closing.wait(GATHER_S)
             self._rest()
-            self.write_waiting()
         self.write_waiting()
+        return not closing
 
     def _rest(self) -> None:
         """Where nothing has come since the last time, wait for news from now on. While lines come,
@@ -109,7 +111,11 @@ class Writer:
         come between their parts; one that is longer alone."""
         piece = b""
         while self._waiting:
-            text = _encoded(line(self._waiting.popleft(), self._formatter))
+            try:
+                text = _encoded(line(self._waiting.popleft(), self._formatter))
+            except BaseException:
+                self._failed += 1 + piece.count(b"\n")
+                raise
             if piece and len(piece) + len(text) > select.PIPE_BUF:
                 yield piece
                 piece = b""

@@ -32,6 +32,7 @@ from ringbatch.shm.bell import Bell
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import HeaderWords
 from ringbatch.shm.errors import Draining, RequestError
+from ringbatch.shm.host.background import short_thread
 from ringbatch.shm.spinning import Patience
 from ringbatch.shm.wakeup import Wakeup
 
@@ -458,7 +459,7 @@ class Channel:
         """As `close`, from wherever the garbage collector found that nobody has the client."""
         if self._lock.locked():
             # This thread may be the one that holds it.
-            threading.Thread(target=self.close, daemon=True).start()
+            short_thread("the end of a client", self.close)
         else:
             self.close()
 

@@ -81,6 +81,11 @@ def too_many_large(most: int) -> Overloaded:
     )
 
 
+def no_thread_now() -> Overloaded:
+    """Return the error for a request that needs a thread while the system has none."""
+    return Overloaded("the system has no thread for this request now; try again later")
+
+
 def too_long_a_wait(
     answer_ns: int, left_ns: int, limit_ns: int, timeout_ns: int, retry_after_s: int
 ) -> Overloaded:

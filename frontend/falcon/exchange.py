@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import falcon
 from falcon.asgi import Request, Response
@@ -25,6 +26,7 @@ from ringbatch.frontend.http.fallback import ENDING, EXCHANGES, WHOLE
 from ringbatch.frontend.request.calls import Body, Call, Reply
 from ringbatch.frontend.request.endings import Ending
 from ringbatch.shm.errors import InvalidRequest, RequestTooLarge
+from ringbatch.shm.host.background import in_thread
 
 Start = Callable[[Body, Reply], Call | None]
 """Takes a body and sends the request on its way, as `Service.predict` does."""
@@ -165,8 +167,7 @@ async def _accepted(req: Request, data: bytes, headers: Headers) -> tuple[bytes,
     if len(data) < SLOW_BYTES:
         data = encoded(data, coding)
     else:
-        loop = asyncio.get_running_loop()
-        data = await loop.run_in_executor(None, encoded, data, coding)
+        data = await in_thread(partial(encoded, data, coding))
     return data, (*headers, *coding_headers(coding))
 
 

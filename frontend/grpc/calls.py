@@ -81,6 +81,9 @@ class Context(Protocol):
     async def write(self, data: bytes) -> None:
         """Send a message, once the ones before have found room."""
 
+    def fail(self, error: RequestError) -> None:
+        """End the call, whatever it is about."""
+
 
 class Method(NamedTuple):
     """What serves one method.
@@ -281,7 +284,7 @@ class ServedCall:
         self._owner.let_go(self._stream)
 
     def fail(self, error: RequestError) -> None:
-        """End the call, whatever it is about."""
+        """As in `Context`."""
         if self._task is None:
             self._owner.refused(error, infers=self._method.infers)
         else:

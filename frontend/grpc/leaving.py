@@ -11,8 +11,10 @@ import logging
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
+from ringbatch.shm.host.background import in_thread
 from ringbatch.shm.host.socket_filters import ADD, LOAD_WORD, MODULO, RETURN_RESULT, Step, attach
 from ringbatch.shm.host.tcp_states import HALF_OPEN, LISTEN, tcp_states
 
@@ -43,7 +45,7 @@ async def leave(
         async with asyncio.timeout(limit_s):
             while quiet < _LOOKS:
                 # Calls go on meanwhile, and would wait for it.
-                states = await asyncio.to_thread(tcp_states, {port})
+                states = await in_thread(partial(tcp_states, {port}))
                 # Whoever closes its socket leaves its place in the group to the last one.
                 if (count := states.count(LISTEN)) != known:
                     known = count

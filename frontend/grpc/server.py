@@ -37,6 +37,7 @@ from ringbatch.frontend.security.credentials import Security
 from ringbatch.frontend.v2.regions import SharedMemory
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.background import essential_task
 from ringbatch.shm.host.credentials import Credentials
 from ringbatch.shm.host.descriptors import connections_allowed
 from ringbatch.shm.host.messages import Failed, Ready
@@ -137,7 +138,10 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
     settle()
     attachment.lane.say_serving()
     supervisor.tell(Ready())
-    tasks = [asyncio.create_task(connections.tick()), asyncio.create_task(supervisor.beat())]
+    tasks = [
+        essential_task("the tick of connections", connections.tick()),
+        essential_task("the beat", supervisor.beat()),
+    ]
     await stopped.wait()
     if attachment.superseded:
         await leave(listener, connections.count, options.processes, options.leave_s)

@@ -236,13 +236,18 @@ async def _answer(
     room: "_Room",
     watched: WatchedCall,
 ) -> None:
-    while (first := await pending.get()) is not None:
-        try:
-            await first.ended
-        finally:
-            _told(watched, first)
-        await call.write(_streamed(first))
-        room.give(first)
+    try:
+        while (first := await pending.get()) is not None:
+            try:
+                await first.ended
+            finally:
+                _told(watched, first)
+            await call.write(_streamed(first))
+            room.give(first)
+    except Exception:
+        # Else the call would wait for its client, and the client for an answer.
+        log.exception("grpc frontend: a stream's answer failed")
+        call.fail(InternalError())
 
 
 class _Room:

@@ -12,6 +12,7 @@ from typing import Final
 
 from ringbatch.frontend.grpc.calls import CallEnded
 from ringbatch.frontend.grpc.status import RESOURCE_EXHAUSTED, GrpcStatus
+from ringbatch.shm.host.background import essential_task
 
 MOST: Final = 4096
 """The most watches of the process."""
@@ -52,7 +53,7 @@ class Watches:
         self._of_connections[connection] += 1
         self._count += 1
         if self._looking is None:
-            self._looking = asyncio.create_task(self._look_on())
+            self._looking = essential_task("the look at health", self._look_on())
         try:
             yield
         finally:

@@ -35,6 +35,7 @@ from ringbatch.frontend.http.watch import LARGE_ANSWER_BYTES, Watch
 from ringbatch.frontend.request.arrival import LARGE_BYTES
 from ringbatch.frontend.request.calls import Body, Call, Upload
 from ringbatch.shm.errors import Overloaded
+from ringbatch.shm.host.background import in_thread
 from ringbatch.shm.tallies import CLIENT_GONE, Protocol
 
 MAX_WAITING_BYTES: Final = 1 << 16
@@ -399,7 +400,7 @@ class FastLane(asyncio.Protocol):
             self._answer_unusually(200, encoded(body, coding), headers)
             return
         self._state = _ANSWER
-        encoding = self._loop.run_in_executor(None, encoded, body, coding)
+        encoding = in_thread(partial(encoded, body, coding))
         encoding.add_done_callback(partial(self._encoded, headers))
 
     def _encoded(self, headers: Headers, encoding: asyncio.Future[bytes]) -> None:

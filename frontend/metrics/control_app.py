@@ -1,7 +1,7 @@
 """What is served at the control address, on Falcon: metrics, how every model is, and the page."""
 
-import asyncio
 import time
+from functools import partial
 from typing import Any
 
 import falcon
@@ -22,6 +22,7 @@ from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.security.handshakes import FailedHandshakes
 from ringbatch.frontend.tracing.counts import TraceCounts
 from ringbatch.shm.descriptors import ModelWords
+from ringbatch.shm.host.background import in_thread
 from ringbatch.shm.model_spec import FIRST_VERSION, SERVING, ModelSpec
 from ringbatch.shm.segment import Segment
 
@@ -68,7 +69,7 @@ class Metrics:
         """As text for Prometheus, or as OpenMetrics where that is accepted."""
         accepted = req.get_header("Accept") or ""
         # The kernel may take its time to say so, and others are served meanwhile.
-        used = await asyncio.to_thread(usage, self._pid)
+        used = await in_thread(partial(usage, self._pid))
         resp.data, resp.content_type = encoded(self._metrics.collect(used), accepted)
 
     on_head = on_get

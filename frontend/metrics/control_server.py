@@ -36,6 +36,7 @@ from ringbatch.frontend.page.watchers import Watchers
 from ringbatch.frontend.security.credential_flags import add_flags, given_credentials
 from ringbatch.frontend.security.credentials import Security
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.background import essential_task
 from ringbatch.shm.host.distribution import installed_version
 from ringbatch.shm.host.messages import Failed, Ready
 from ringbatch.shm.host.process import (
@@ -120,8 +121,8 @@ async def serve(
     )
     settle()
     asyncio.get_running_loop().call_soon(partial(supervisor.tell, Ready()))
-    tasks = [asyncio.create_task(own) for own in (supervisor.beat(), live.run())]
-    tracing_task = None if tracing is None else asyncio.create_task(tracing.run())
+    tasks = [essential_task("the beat", supervisor.beat()), essential_task("the page", live.run())]
+    tracing_task = None if tracing is None else essential_task("tracing", tracing.run())
     if agent_listener is not None:
         reader = LoadReader(segment)
         agent = Agent(
@@ -129,7 +130,7 @@ async def serve(
             serves=lambda: bool(segment.ready_ns),
             load=lambda: reader.look(time.monotonic_ns()),
         )
-        tasks.append(asyncio.create_task(agent.run()))
+        tasks.append(essential_task("the agent-check", agent.run()))
     await server.serve(sockets=[] if listener is None else [listener])
     if tracing is not None and tracing_task is not None:
         tracing_task.cancel()

@@ -61,8 +61,8 @@ class Attachment:
         return self.segment.superseded
 
     def _sweep(self) -> None:
-        self.service.regions.sweep()
         self._sweeping = self._loop.call_later(_SWEEP_S, self._sweep)
+        self.service.regions.sweep()
 
     def close(self) -> None:
         """Leave the lane to the next."""

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TypeVar
 
+from ringbatch.frontend.codec.limit_words import no_thread_now
+
 T = TypeVar("T")
 
 
@@ -34,8 +36,14 @@ class Queue:
         """Have the thread do the work, for a future of the running loop.
 
         Callers must not cancel the future.
+
+        Raises:
+            Overloaded: the system has no thread now.
         """
-        future = asyncio.get_running_loop().run_in_executor(self._thread(), work)
+        try:
+            future = asyncio.get_running_loop().run_in_executor(self._thread(), work)
+        except RuntimeError:
+            raise no_thread_now() from None
         self.size += size
         future.add_done_callback(lambda _: self._done(size))
         return future

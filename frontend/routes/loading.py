@@ -3,12 +3,12 @@
 import importlib
 import os
 import sys
-import threading
 import traceback
 from typing import Final, NoReturn
 
 from ringbatch.frontend.http.asgi import App
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.background import delayed
 
 _END_S: Final = 2.0
 """What a process that has only imported an application gets to end; a thread that the application
@@ -76,9 +76,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _end(status: int) -> NoReturn:
-    late = threading.Timer(_END_S, os._exit, (status,))
-    late.daemon = True
-    late.start()
+    delayed("the end of the process", _END_S, lambda: os._exit(status))
     sys.exit(status)
 
 

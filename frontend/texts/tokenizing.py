@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -118,8 +119,12 @@ class TextModel:
         return self._tokenizer
 
     def load_soon(self) -> None:
-        """Have a thread load it; whoever wants it before waits for that."""
-        thread().submit(self._try_to_load)
+        """Have a thread load it. A request that needs it earlier loads it, or waits for the thread.
+
+        If the system has no thread now, the first request loads it.
+        """
+        with suppress(RuntimeError):
+            thread().submit(self._try_to_load)
 
     def _try_to_load(self) -> None:
         try:

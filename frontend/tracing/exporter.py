@@ -12,6 +12,7 @@ from typing import Final
 
 from ringbatch.frontend.tracing.sending import NotTakenError
 from ringbatch.frontend.tracing.spans import Span
+from ringbatch.shm.host.background import repeating_thread
 
 logger = logging.getLogger("ringbatch.control")
 
@@ -61,11 +62,11 @@ class Exporter:
         self._news = threading.Event()
         self._closing = threading.Event()
         self._complained_ns: int | None = None
-        self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        self._thread = repeating_thread("the export of traces", self._turn, self._closing.wait)
 
     def put(self, trace: Trace) -> None:
         """Have a trace sent."""
@@ -80,23 +81,27 @@ class Exporter:
         """Send what waits, as far as it is taken within a second."""
         self._closing.set()
         self._news.set()
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join(CLOSE_S)
         if self._waiting:
             logger.warning("traces: %d are not sent at the end", len(self._waiting))
 
-    def _run(self) -> None:
-        while not (self._closing.is_set() and not self._waiting):
-            self._news.wait(_SEND_EVERY_S)
-            self._news.clear()
-            self.send_waiting()
+    def _turn(self) -> bool:
+        self._news.wait(_SEND_EVERY_S)
+        self._news.clear()
+        self.send_waiting()
+        return not self._closing.is_set() or bool(self._waiting)
 
     def send_waiting(self) -> None:
         """Send what waits; by the thread."""
         while self._waiting:
             some = min(len(self._waiting), MOST_AT_ONCE)
             traces = [self._waiting.popleft() for _ in range(some)]
-            objection = self._delivered(self._encode([span for t in traces for span in t]))
+            try:
+                objection = self._delivered(self._encode([span for t in traces for span in t]))
+            except BaseException:
+                self.failed += some
+                raise
             if objection is None:
                 self.exported += some
             else:

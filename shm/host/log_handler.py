@@ -108,13 +108,22 @@ class LogHandler(logging.Handler):
 
     def _run(self, waiting: SimpleQueue[_Line]) -> None:
         while True:
-            line = waiting.get()
+            try:
+                self._write_next(waiting)
+            except Exception:
+                # As when memory is short. The next line may be written.
+                self._failed += 1
+
+    def _write_next(self, waiting: "SimpleQueue[_Line]") -> None:
+        line = waiting.get()
+        try:
             if line.text:
                 self._failed += not self._write_one(line.text)
+        finally:
             line.done.release()
-            if waiting.empty():
-                self._stuck = False
-                self._tell()
+        if waiting.empty():
+            self._stuck = False
+            self._tell()
 
     def _tell(self) -> None:
         if missing := self._lost + self._failed - self._told:

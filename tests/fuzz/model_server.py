@@ -322,8 +322,9 @@ class Server:
 
 
 class _Pool(Pool):
-    def _keep(self) -> None:
+    def _keep(self) -> bool:
         """Looks after its servers in no thread."""
+        return False
 
 
 class Worker:

@@ -22,6 +22,7 @@ from ringbatch.frontend.access.choice import (
 from ringbatch.frontend.access.entry import Entry, fields, line
 from ringbatch.frontend.access.writer import MOST_WAITING, Writer
 from ringbatch.shm.breakdown import Breakdown
+from ringbatch.shm.host import background
 from ringbatch.shm.host.log_handler import writing_to
 from ringbatch.shm.host.log_lines import LineFormatter
 
@@ -252,6 +253,23 @@ def test_all_lines_of_a_piece_that_fails_are_missing() -> None:
     target.fails = False
     writer.write_waiting()
     assert messages(target) == ["lines on requests that the log did not take: 3"]
+
+
+def test_the_thread_goes_on_after_an_entry_that_no_line_can_be_made_of(
+    monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., object]
+) -> None:
+    target = Target()
+    target.may.set()
+    monkeypatch.setattr(background, "AFTER_ERROR_S", 0.0)
+    writer = Writer(LineFormatter("f", "json"), target.write)
+    none: Any = "none"
+    odd = ENTRY._replace(status=none)
+    for entry in (ENTRY, odd, ENTRY):
+        writer.put(entry)
+    writer.start()
+    wait_until(lambda: len(target.lines) == 2, "the last line, and what is missing")
+    writer.close()
+    assert messages(target)[1] == "lines on requests that the log did not take: 2"
 
 
 def test_how_many_failures_were_left_out_is_said_once() -> None:

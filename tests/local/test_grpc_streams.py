@@ -14,6 +14,7 @@ from grpc_service_harness import (
 from http2_harness import settings, widen
 from segment_fixture import spec
 
+from ringbatch.frontend.grpc import service
 from ringbatch.frontend.grpc.service import WINDOW
 from ringbatch.frontend.http2.bodies import STREAM_ROOM
 from ringbatch.frontend.http2.frames import CANCEL
@@ -49,6 +50,22 @@ def test_a_stream_is_answered_in_order_whatever_finishes_first() -> None:
         assert "has 0 bytes of binary data" in second.error_message
         assert (second.infer_response.id, second.infer_response.model_name) == ("b", "")
 
+    on_loop(test)
+
+
+def test_a_stream_whose_answers_fail_ends_though_its_client_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_pending: object) -> bytes:
+        raise ZeroDivisionError
+
+    async def test() -> None:
+        harness = Harness()
+        call = harness.call(message(1), path=STREAM, end=False)
+        harness.answer(*await harness.taken(1))
+        assert await call.ended() == ("INTERNAL", "internal error")
+
+    monkeypatch.setattr(service, "_streamed", fail)
     on_loop(test)
 
 

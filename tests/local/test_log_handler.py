@@ -122,6 +122,20 @@ def test_without_a_thread_the_line_is_written_all_the_same(
     assert target.lines == ["alone", "with one"]
 
 
+def test_the_thread_goes_on_after_an_error_of_any_kind(
+    log: logging.Logger, target: Target, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
+) -> None:
+    def fail(_self: LogHandler, _line: bytes) -> bool:
+        raise MemoryError
+
+    with monkeypatch.context() as short:
+        short.setattr(LogHandler, "_write_one", fail)
+        log.info("lost")
+    log.info("kept")
+    wait_until(lambda: len(target.lines) == 2, "what is missing is said")
+    assert target.lines == ["kept", "lines that the log did not take: 1"]
+
+
 FORKS = """
 import logging, os, signal, sys
 from ringbatch.shm.host.process import log_to_stderr

@@ -12,6 +12,7 @@ from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.runtimes.python import import_model
 from ringbatch.engine.supervisor.file_watch import FileWatch
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host import background
 
 OLD, NEW = b"old content", b"new content"
 
@@ -195,6 +196,25 @@ def test_the_watch_tells_of_what_differs_until_that_is_known(
         told.add(3)
         replace(path, OLD)
         assert wait_until(lambda: news() == set(), "the watch to take it back")
+    finally:
+        watch.close(limit_s=60)
+
+
+def test_the_watch_goes_on_after_a_look_that_failed(
+    path: Path, wait_until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+
+    def files() -> dict[int, ModelFile]:
+        looks.append(1)
+        if len(looks) == 1:
+            raise MemoryError
+        return {3: ModelFile(path)}
+
+    monkeypatch.setattr(background, "AFTER_ERROR_S", 0.0)
+    watch = FileWatch(files, set, every_s=0.001)
+    try:
+        wait_until(lambda: len(looks) > 1, "another look")
     finally:
         watch.close(limit_s=60)
 

@@ -28,6 +28,7 @@ from ringbatch.frontend.tracing.sending import NotTakenError, Sender, pairs
 from ringbatch.frontend.tracing.spans import Context, Kind, Span
 from ringbatch.frontend.tracing.tracing import Tracing
 from ringbatch.shm.breakdown import Breakdown
+from ringbatch.shm.host import background
 from ringbatch.shm.recent import RecentRequest, slowest
 from ringbatch.shm.tallies import Protocol
 from ringbatch.shm.texts import Tokens
@@ -175,6 +176,27 @@ def test_traces_are_sent_together() -> None:
     exporter.send_waiting()
     assert receiver.messages == [b"predict m run predict m"]
     assert counts(exporter) == (2, 0, 0)
+
+
+def test_traces_that_cannot_be_encoded_are_counted_and_the_next_are_sent(
+    monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., object]
+) -> None:
+    def encode(spans: Sequence[Span]) -> bytes:
+        encoded.append(len(spans))
+        if len(encoded) == 1:
+            raise MemoryError
+        return b"m"
+
+    encoded: list[int] = []
+    monkeypatch.setattr(background, "AFTER_ERROR_S", 0.0)
+    monkeypatch.setattr(exporting, "_SEND_EVERY_S", 0.01)
+    exporter = Exporter(encode, Receiver().send, "http://there", lambda: 5)
+    exporter.start()
+    exporter.put([SPAN])
+    wait_until(lambda: exporter.failed == 1, "the first to fail")
+    exporter.put([SPAN])
+    wait_until(lambda: exporter.exported == 1, "the next to be sent")
+    exporter.close()
 
 
 @pytest.mark.usefixtures("quick")

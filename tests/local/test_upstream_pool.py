@@ -20,6 +20,7 @@ from ringbatch.engine.runtimes.upstream_tls import tls_context
 from ringbatch.shm.descriptors import WorkerState, WorkerWords
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.forward import read_refusal
+from ringbatch.shm.host import background
 from ringbatch.shm.layout import Layout
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Status
@@ -112,8 +113,9 @@ def server() -> Iterator[Make]:
 class Attended(Pool):
     """Looks after its servers only where a test has it take a turn."""
 
-    def _keep(self) -> None:
+    def _keep(self) -> bool:
         """Nothing by itself."""
+        return False
 
 
 class Clock:
@@ -202,21 +204,58 @@ def test_an_answer_that_is_too_large_is_no_failure_of_its_server(server: Make) -
     assert large.posts == DOWN_AFTER
 
 
-@pytest.mark.parametrize("lacks", [MemoryError, RuntimeError])
-def test_servers_are_looked_after_again_once_there_are_memory_and_threads(
+@pytest.mark.parametrize("lacks", [MemoryError, RuntimeError, ValueError])
+def test_servers_are_looked_after_again_after_a_turn_that_failed(
     monkeypatch: pytest.MonkeyPatch, lacks: type[Exception]
 ) -> None:
     def turn(_pool: Pool) -> None:
         turns.append(1)
-        # The second turn ends it.
-        raise lacks if len(turns) == 1 else SystemExit
+        if len(turns) == 1:
+            raise lacks
+        again.set()
 
     turns: list[int] = []
+    again = threading.Event()
     monkeypatch.setattr(Pool, "turn", turn)
+    monkeypatch.setattr(background, "AFTER_ERROR_S", 0.0)
     names = Names("m", [Address("127.0.0.1", port, "") for port in (1, 2)])
-    with pytest.raises(SystemExit):
-        Pool(names, Manner("m", "/up"), lambda: 0.0)._keep()
-    assert len(turns) == 2
+    Pool(names, Manner("m", "/up"), lambda: 0.0).share(OwnUpstreams.alone())
+    assert again.wait(20)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_name_is_looked_up_again_after_a_moment_without_threads(
+    monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    hosts = ["127.0.0.1"]
+    names = Names("m", [Address("model.example", 1, "")], lambda *_: hosts)
+    if known:
+        names.refresh(FAR_NS + time.monotonic_ns())
+    endpoints = names.endpoints
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        names.refresh(FAR_NS + time.monotonic_ns())
+        assert names.endpoints == endpoints, "a name keeps what was found"
+        if not known:
+            with pytest.raises(Unreached, match=r"no thread to look up the name model\.example"):
+                names.found(FAR_NS + time.monotonic_ns())
+    hosts.append("127.0.0.2")
+    names.refresh(FAR_NS + time.monotonic_ns())
+    assert len(names.endpoints) == 2
+
+
+@pytest.mark.parametrize("error", [MemoryError(), UnicodeError("label too long")])
+def test_a_look_up_that_fails_in_any_way_says_so(error: Exception) -> None:
+    def lookup(_host: str, _port: int) -> list[str]:
+        raise error
+
+    names = Names("m", [Address("model.example", 1, "")], lookup)
+    with pytest.raises(Unreached, match=r"memoryerror|label too long"):
+        names.found(FAR_NS + time.monotonic_ns())
+
+
+def no_thread(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
 
 
 @pytest.mark.parametrize("always", [False, True])

@@ -2,12 +2,14 @@
 
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from ringbatch.engine.supervisor.probe import Probe
 from ringbatch.engine.systemd.health import Health
 from ringbatch.engine.systemd.service import (
     Service,
@@ -236,6 +238,24 @@ def test_health_is_asked_for_by_one_at_a_time() -> None:
     health._asking.join()
     assert health.proven(2)
     assert not Health(lambda: False).proven(1)
+
+
+def test_a_moment_without_threads_ends_no_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    health, probe = Health(lambda: True), Probe(lambda: True)
+    with monkeypatch.context() as none_left:
+        none_left.setattr(threading.Thread, "start", refuse)
+        assert not health.proven(1)
+        assert not probe.says_yes()
+    assert not health.proven(1)
+    probe.says_yes()
+    for asking in (health._asking, probe._asking):
+        assert asking is not None
+        asking.join()
+    assert health.proven(2)
+    assert probe.says_yes()
 
 
 # Sockets
