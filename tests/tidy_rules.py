@@ -218,6 +218,8 @@ ROLE_TOPS = (
     "ringbatch.frontend.page.live",
     "ringbatch.frontend.streams.served_connection",
     "ringbatch.frontend.streams.served_stream",
+    # Of threads.
+    "ringbatch.shm.host.background",
 )
 FOR_ITS_PROCESS = ("ringbatch.frontend.client.", "ringbatch.frontend.v1.json_values")
 """They raise their errors to the program that they are a part of."""
