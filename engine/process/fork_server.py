@@ -38,6 +38,7 @@ from setproctitle import setproctitle
 from ringbatch.engine.process.late_environment import follow
 from ringbatch.engine.process.placement import THREAD_VARIABLES
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.after_fork import renew
 from ringbatch.shm.host.process import (
     OPERATORS_SIGNALS,
     die_with_parent,
@@ -86,6 +87,11 @@ class Made:
 
     pid: int
     errno: int = 0
+
+
+def command(module: str, arguments: Iterable[str]) -> list[str]:
+    """Return the command line that executes a module instead."""
+    return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def ask(line: socket.socket, wanted: Wanted, descriptors: Sequence[int]) -> Made | None:
@@ -167,7 +173,7 @@ def _leave_terminal() -> None:
 def _let_go_of_all_but(kept: int) -> None:
     """Keep but standard output and error and one more, as who is executed does; there is nothing
     to read."""
-    nothing = os.open(os.devnull, os.O_RDONLY)
+    nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     for number in map(int, os.listdir("/proc/self/fd")):
         if number >= _FIRST_OF_OUR_OWN and number != kept:
@@ -322,6 +328,7 @@ def _become(wanted: Wanted) -> int:
     os.environ.clear()
     os.environ |= wanted.environment
     follow(os.environ)
+    renew()
     # They may be gone since they were planned.
     with suppress(OSError):
         os.sched_setaffinity(0, wanted.cpus)
@@ -334,5 +341,6 @@ def _become(wanted: Wanted) -> int:
     # What a model starts by multiprocessing's ways imports this one's main module.
     sys.modules["__main__"] = module
     sys.argv = [str(Path(module.__file__ or "").resolve()), *wanted.arguments]
+    sys.orig_argv = command(wanted.module, wanted.arguments)
     status: int = module.main()
     return status

@@ -11,13 +11,12 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
 from ringbatch.engine.process import fork_server
-from ringbatch.engine.process.fork_server import MOST_DESCRIPTORS, Made, Wanted
+from ringbatch.engine.process.fork_server import MOST_DESCRIPTORS, Made, Wanted, command
 
 logger = logging.getLogger("ringbatch.supervisor")
 
@@ -82,7 +81,7 @@ def execute(
     who writes to it in the background where that is set so (``stty tostop``).
     """
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", module, *arguments],
+        command(module, arguments),
         env=environment,
         cwd=folder,
         stdin=subprocess.DEVNULL,

@@ -17,6 +17,7 @@ from setproctitle import setproctitle
 
 from ringbatch.frontend.http.server import STOP_SIGNALS
 from ringbatch.frontend.server.gunicorn_worker import ROLE, FrontendOptions, FrontendWorker
+from ringbatch.shm.host.after_fork import renew
 from ringbatch.shm.host.process import die_with_parent, log_to_stderr
 from ringbatch.shm.object_names import DIRECTORY
 from ringbatch.shm.restarts import Restarts, Role, end_reason
@@ -176,6 +177,7 @@ def _after_fork(arbiter: Any, worker: Any) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     setproctitle("ringbatch: frontend")
     die_with_parent(arbiter.pid)
+    renew()
     # A frontend attaches for itself.
     arbiter.segment.detach()
     # A socket listens, and takes connections that nobody accepts, until its last holder closes it.

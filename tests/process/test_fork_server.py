@@ -366,6 +366,22 @@ def test_a_numpy_that_was_replaced_is_imported_anew(drive: Drive) -> None:
     assert drive(REPLACED) == [[False, 7], [7, True]]
 
 
+LATE_FOLDER = """
+import importlib.util
+sys.path.append(os.path.abspath("late"))
+assert importlib.util.find_spec("late_program") is None
+launch = ForkServer(["json"])
+os.mkdir("late")
+os.rename("program.py", "late/program.py")
+say(told(launch)[0])
+launch.close()
+"""
+
+
+def test_a_folder_of_modules_that_came_late_is_found(drive: Drive) -> None:
+    assert drive(LATE_FOLDER) == [7]
+
+
 STRANGERS = """
 launching._adopts_orphans()
 other = subprocess.Popen(["sleep", "60"])
