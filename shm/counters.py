@@ -104,6 +104,45 @@ class ModelCounter(IntEnum):
     """Workers that ran one batch for too long and were ended."""
 
 
+class RestartCase(IntEnum):
+    """Written by the supervisor, for each account: why a worker was started again, which decides
+    how soon, see `ringbatch.engine.process.respawn`."""
+
+    EXPLAINED = 0
+    """A request killed the worker, and will not run again."""
+    KILLED = 1
+    """Somebody else killed it."""
+    KILLED_LOADING = 2
+    """The same, before it was ready."""
+    ANSWERED = 3
+    """It ended by itself, or hung, and had answered batches before."""
+    CRASHED = 4
+    """The same, and it had answered nothing since it was ready."""
+    LOADING = 5
+    """It ended before it was ready."""
+    FAILING = 6
+    """The supervisor ended it because it failed every request."""
+    REFUSED = 7
+    """No process could be started; this counts attempts."""
+
+    @property
+    def words(self) -> str:
+        """The same for people."""
+        return _CASE_WORDS[self]
+
+
+_CASE_WORDS: Final = {
+    RestartCase.EXPLAINED: "a request killed it, which will not run again",
+    RestartCase.KILLED: "it was killed from outside",
+    RestartCase.KILLED_LOADING: "it was killed from outside before it was ready",
+    RestartCase.ANSWERED: "it had answered batches",
+    RestartCase.CRASHED: "it had answered nothing",
+    RestartCase.LOADING: "it ended before it was ready",
+    RestartCase.FAILING: "it failed every request",
+    RestartCase.REFUSED: "no process could be started",
+}
+
+
 class WorkerCounter(IntEnum):
     """Written by a worker."""
 

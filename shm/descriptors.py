@@ -26,7 +26,7 @@ from typing import Final
 PAIR: Final = 16
 """Words of two cache lines: the adjacent-line prefetcher pulls them together."""
 
-LAYOUT_VERSION: Final = 17
+LAYOUT_VERSION: Final = 18
 MAGIC_VALUE: Final = 0x31_48_43_54_42_47_4E_52
 """``RNGBTCH1`` as it stands in memory."""
 BEAT_S: Final = 0.5
@@ -133,8 +133,10 @@ class WorkerState(IntEnum):
 class WorkerWords:
     """A worker's words. STATE is a `WorkerState`; the supervisor stores ABSENT once the worker has
     ended. MODEL is the reference of the model that it holds. SERVERS is how many model servers it
-    knows, SERVERS_DOWN the same where it takes all of several for down, and 0 otherwise. ERRNO is
-    the kernel's reason where no process can be started for it, 0 otherwise.
+    knows, SERVERS_DOWN the same where it takes all of several for down, and 0 otherwise. FAILING is
+    how many batches in a row its model has failed entirely, once that is taken for more than
+    chance, and 0 otherwise. ERRNO is the kernel's reason where no process can be started for it, 0
+    otherwise.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -143,6 +145,7 @@ class WorkerWords:
            2  MODEL              worker      rarely     collector   rarely
            3  SERVERS            worker      rarely     workers     batch
            4  SERVERS_DOWN       worker      rarely     frontends   rarely
+           5  FAILING            worker      rarely     everyone    rarely
           16  ERRNO              supervisor  rarely     frontends   rarely
     """
 
@@ -151,6 +154,7 @@ class WorkerWords:
     MODEL: Final = 2
     SERVERS: Final = 3
     SERVERS_DOWN: Final = 4
+    FAILING: Final = 5
     ERRNO: Final = PAIR
     SIZE: Final = 2 * PAIR
 
@@ -178,7 +182,8 @@ class ModelWords:
     UNSTEADY_NS its workers count as coming and going, after DEATHS deaths in a row. ANSWER_NS is
     how long a request that comes now is expected to take, 0 where nothing is in its way; ROW_NS is
     how much every instance adds that the collector has not taken yet. From STUCK_NS on, where it is
-    not 0, no batch was finished for too long.
+    not 0, no batch was finished for too long. AWAITED is 1 while requests wait and no worker holds
+    it.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -186,6 +191,7 @@ class ModelWords:
            1  SERVED             collector   rarely     frontends   request
            2  UNSTEADY_NS        collector   rarely     frontends   rarely
            3  DEATHS             collector   rarely     frontends   rarely
+           4  AWAITED            collector   rarely     supervisor  rarely
           16  ANSWER_NS          collector   batch      frontends   request
           17  ROW_NS             collector   batch      frontends   request
           32  STUCK_NS           collector   batch      frontends   rarely
@@ -195,6 +201,7 @@ class ModelWords:
     SERVED: Final = 1
     UNSTEADY_NS: Final = 2
     DEATHS: Final = 3
+    AWAITED: Final = 4
     ANSWER_NS: Final = PAIR
     ROW_NS: Final = 17
     STUCK_NS: Final = 2 * PAIR
@@ -233,7 +240,8 @@ class ModelCounterWords:
 class ScalingWords:
     """What the supervisor says of the number of a model's workers, for one account. TAG is the
     account and 1, or 0. WANTED is how many are to run; FAILED is 1 where they could not be started.
-    From COUNTS on there is a count for each `ringbatch.shm.scalings.Cause`.
+    From COUNTS on there is a count for each `ringbatch.shm.scalings.Cause`, from RESTARTS on one
+    for each `ringbatch.shm.counters.RestartCase`.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -241,13 +249,15 @@ class ScalingWords:
            1  WANTED             supervisor  rarely     everyone    rarely
            2  FAILED             supervisor  rarely     everyone    rarely
            4  COUNTS             supervisor  rarely     everyone    rarely
+          16  RESTARTS           supervisor  rarely     everyone    rarely
     """
 
     TAG: Final = 0
     WANTED: Final = 1
     FAILED: Final = 2
     COUNTS: Final = 4
-    SIZE: Final = PAIR
+    RESTARTS: Final = PAIR
+    SIZE: Final = 2 * PAIR
 
 
 class TallyWords:
@@ -325,56 +335,6 @@ class RingWords:
     TAIL: Final = 0
     HEAD: Final = PAIR
     ITEMS: Final = 2 * PAIR
-
-
-class AskingWords:
-    """What a worker asks: the tag of the model server that has its batch, or 0, and since when.
-
-    word  name               stored by   how often  loaded by   how often
-    ----  -----------------  ----------  ---------  ----------  ---------
-       0  SERVER             worker      batch      workers     batch
-       1  SINCE_NS           worker      batch      workers     batch
-    """
-
-    SERVER: Final = 0
-    SINCE_NS: Final = 1
-    SIZE: Final = PAIR
-
-
-class UpstreamWords:
-    """A model server as one worker knows it, see `ringbatch.shm.upstreams`. TAG is 0 while the
-    record is empty; NAME is text up to a zero. Until HELD_UNTIL_NS it wants no batch. TOOK_NS is
-    how long its answers take, 0 where nobody knows, LEARNED_NS when that was learned.
-
-        word  name               stored by   how often  loaded by   how often
-        ----  -----------------  ----------  ---------  ----------  ---------
-           0  TAG                worker      rarely     workers     batch
-           1  NAME               worker      rarely     status      rarely
-          32  BATCHES            worker      batch      status      rarely
-          33  FAILURES           worker      batch      status      rarely
-          34  REFUSALS           worker      batch      status      rarely
-          35  FAILED_IN_A_ROW    worker      batch      workers     batch
-          36  ANSWERED_NS        worker      batch      workers     batch
-          37  FAILED_NS          worker      batch      workers     batch
-          38  HELD_UNTIL_NS      worker      batch      workers     batch
-          39  TOOK_NS            worker      batch      workers     batch
-          40  LEARNED_NS         worker      batch      workers     batch
-          41  PROBED_NS          worker      batch      workers     batch
-    """
-
-    TAG: Final = 0
-    NAME: Final = 1
-    BATCHES: Final = 2 * PAIR
-    FAILURES: Final = 33
-    REFUSALS: Final = 34
-    FAILED_IN_A_ROW: Final = 35
-    ANSWERED_NS: Final = 36
-    FAILED_NS: Final = 37
-    HELD_UNTIL_NS: Final = 38
-    TOOK_NS: Final = 39
-    LEARNED_NS: Final = 40
-    PROBED_NS: Final = 41
-    SIZE: Final = 3 * PAIR
 
 
 class RegistryWords:

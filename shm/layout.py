@@ -44,7 +44,6 @@ from ringbatch.shm.descriptors import (
     REPORT_WORDS,
     TASK_WORDS,
     UPSTREAMS,
-    AskingWords,
     CostProfileWords,
     CounterWords,
     HeaderWords,
@@ -58,10 +57,10 @@ from ringbatch.shm.descriptors import (
     ScalingWords,
     SlotWords,
     TallyWords,
-    UpstreamWords,
     WorkerWords,
 )
 from ringbatch.shm.own_metric_words import OwnMetricWords
+from ringbatch.shm.upstream_words import AskingWords, UpstreamWords
 
 WORD: Final = 8
 """Bytes of a word."""

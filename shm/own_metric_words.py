@@ -1,4 +1,4 @@
-"""The descriptor of what the code of models counts; `ringbatch.shm.descriptors` has all others."""
+"""The descriptor of what the code of models counts; `ringbatch.shm.descriptors` has most others."""
 
 from typing import Final
 

@@ -1,5 +1,5 @@
-"""What the supervisor says of the number of a model's workers: how many the load wants, and what
-has changed that, counted.
+"""What the supervisor says of the number of a model's workers: how many the load wants, and counts
+of what has changed that and of restarts.
 
 A block has a tag that says whose it is, as the blocks of `ringbatch.shm.tallies` have.
 """
@@ -7,7 +7,7 @@ A block has a tag that says whose it is, as the blocks of `ringbatch.shm.tallies
 from enum import IntEnum
 from typing import Final
 
-from ringbatch.shm.counters import Counters
+from ringbatch.shm.counters import Counters, RestartCase
 from ringbatch.shm.descriptors import ScalingWords
 from ringbatch.shm.layout import Layout
 from ringbatch.shm.model_spec import INDEX_MASK
@@ -55,7 +55,8 @@ _WORDS: Final = {
     Cause.CPUS: "no CPU has time for more",
     Cause.FAILED: "a worker was not ready",
 }
-assert ScalingWords.COUNTS + len(Cause) <= ScalingWords.SIZE
+assert ScalingWords.COUNTS + len(Cause) <= ScalingWords.RESTARTS
+assert ScalingWords.RESTARTS + len(RestartCase) <= ScalingWords.SIZE
 
 
 class Scalings:
@@ -92,6 +93,10 @@ class Scalings:
         """A decision was made."""
         Counters(self._words, self._first + ScalingWords.COUNTS, len(Cause)).add(cause)
 
+    def count_restart(self, case: RestartCase) -> None:
+        """Count a worker that is started again."""
+        Counters(self._words, self._first + ScalingWords.RESTARTS, len(RestartCase)).add(case)
+
     @property
     def wanted(self) -> int:
         """How many are to run; 0 where nobody has said so."""
@@ -107,6 +112,12 @@ class Scalings:
         first = self._first + ScalingWords.COUNTS
         own = self._is_own
         return {cause: self._words[first + cause] if own else 0 for cause in Cause}
+
+    def restarts(self) -> dict[RestartCase, int]:
+        """Return the workers that were started again since the engine started, by case."""
+        first = self._first + ScalingWords.RESTARTS
+        own = self._is_own
+        return {case: self._words[first + case] if own else 0 for case in RestartCase}
 
     @property
     def _is_own(self) -> bool:

@@ -11,12 +11,11 @@ from typing import Final, NamedTuple
 
 from ringbatch.shm.descriptors import (
     UPSTREAMS,
-    AskingWords,
-    UpstreamWords,
     WorkerState,
     WorkerWords,
 )
 from ringbatch.shm.layout import WORD, Layout
+from ringbatch.shm.upstream_words import AskingWords, UpstreamWords
 
 DOWN_AFTER: Final = 3
 """Failures in a row after which a server is taken for down."""

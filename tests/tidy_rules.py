@@ -180,6 +180,7 @@ PURE_MODULES = (
     "ringbatch.shm.counters",
     "ringbatch.shm.descriptors",
     "ringbatch.shm.own_metric_words",
+    "ringbatch.shm.upstream_words",
     "ringbatch.shm.errors",
     "ringbatch.shm.extents",
     "ringbatch.shm.forward",

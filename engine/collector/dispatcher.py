@@ -102,6 +102,8 @@ class Dispatcher:
 
     def _publish_backlog(self, model: Model) -> None:
         idle, ready = len(model.idle), model.ready
+        if not ready:
+            model.health.awaited(awaited=bool(model.queues.rows or model.retries))
         backlog = estimate(
             model.queues.rows,
             model.policy.max_batch_size,

@@ -43,6 +43,7 @@ class ModelHealth:
         self._ready_ns: dict[int, int] = {}
         self._ready_word = first + ModelWords.READY
         self._served_word = first + ModelWords.SERVED
+        self._awaited_word = first + ModelWords.AWAITED
 
     def as_worst(self, steps: Sequence["ModelHealth"]) -> None:
         """Say of a chain what is said of the worst of its steps' models."""
@@ -72,6 +73,11 @@ class ModelHealth:
         self._words[self._ready_word] = workers
         if workers:
             self._words[self._served_word] = 1
+            self._words[self._awaited_word] = 0
+
+    def awaited(self, *, awaited: bool) -> None:
+        """No worker holds the model; whether requests wait for one."""
+        self._words[self._awaited_word] = awaited
 
     def worker_ready(self, number: int, now_ns: int) -> None:
         """A worker takes batches from now on."""

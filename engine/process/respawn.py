@@ -1,12 +1,31 @@
-"""How long after its end a process is started again.
+"""The restart rule: when a process that has ended is started again. Pure.
 
-A first death is answered at once: most are single accidents, and a worker that waits serves
-nobody. Further deaths in a row back off exponentially, with jitter, so that several workers that
-die of the same cause do not come back, load their models and die in step.
+A delay protects the host from a program that cannot live. It must not punish one that can, so the
+rule looks at why a process ended, and at what it had done until then:
+
+    how it ended                                      its next start
+    ------------------------------------------------  ----------------------------------------------
+    a request killed it that will not run again       at once; earlier ends are forgotten
+    ended because it failed every request             at once, see `Renewals`
+    killed from outside                               at once, up to 30 times a minute; 5 times if
+                                                      it was not ready, as the kernel may be short
+                                                      of memory for it
+    by itself, and it had answered since it was ready at once, up to 30 times a minute
+    by itself, and it had answered nothing            after a delay
+    before it was ready                               after a delay
+    no process could be started                       after a delay
+
+Where a budget is spent, a delay follows as well. The first delay in a row is 0, as most ends are
+single accidents. Further ones grow exponentially, with jitter, so that several workers that die of
+the same cause do not come back, load their models and die in step. A long life ends the row.
+
+While requests wait for a model that no process holds, one of its workers starts within a second.
 """
 
 from dataclasses import dataclass
 from typing import Final
+
+from ringbatch.shm.counters import RestartCase
 
 FIRST_DELAY_S: Final = 1.0
 MOST_DELAY_S: Final = 30.0
@@ -17,44 +36,107 @@ STEADY_NS: Final = 10_000_000_000
 """A process that served this long has recovered: its death is a first one again."""
 OWN_STEADY_NS: Final = 1_000_000_000
 """The same for a process that runs nobody else's code."""
+BUDGET: Final = 30
+"""Restarts at once within a minute: one in two seconds costs a host little."""
+LOADING_BUDGET: Final = 5
+"""The same for processes that were killed before they were ready."""
+MOST_AWAITED_NS: Final = 1_000_000_000
+"""The longest delay while requests wait for a model that no process holds."""
 
+_MINUTE_NS: Final = 60_000_000_000
 _DOUBLINGS: Final = 5
 
 assert FIRST_DELAY_S * (1 << _DOUBLINGS) >= MOST_DELAY_S
 
 
 @dataclass(frozen=True, slots=True)
-class Restart:
-    """Start it again.
+class Record:
+    """The earlier ends in one place, as far as they matter for the next one.
 
     Attributes:
-        delay_s: seconds to wait before that.
-        failures_in_a_row: to be handed to `again` at the next death in the same place.
+        failures: ends in a row that a delay followed, or would have but for being the first.
+        at_once_ns: the ends of the last minute that a restart at once followed.
+    """
+
+    failures: int = 0
+    at_once_ns: tuple[int, ...] = ()
+
+
+FIRST: Final = Record()
+"""Of a place in which no process has ended yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """The next start.
+
+    Attributes:
+        delay_s: seconds to wait before it.
+        record: to be handed to `again` at the next end in the same place.
     """
 
     delay_s: float
-    failures_in_a_row: int
+    record: Record
+
+
+def case_of(*, killed: bool, ready: bool, answered: bool, failing: bool = False) -> RestartCase:
+    """Return the case of an end.
+
+    Args:
+        killed: whether somebody else sent SIGKILL, who may be the kernel.
+        ready: whether the process was ready.
+        answered: whether it had run batches to their end.
+        failing: whether the supervisor ended it because it failed every request.
+    """
+    if failing:
+        return RestartCase.FAILING
+    if killed:
+        return RestartCase.KILLED if ready else RestartCase.KILLED_LOADING
+    if not ready:
+        return RestartCase.LOADING
+    return RestartCase.ANSWERED if answered else RestartCase.CRASHED
+
+
+_BUDGETS: Final = {
+    RestartCase.KILLED: BUDGET,
+    RestartCase.ANSWERED: BUDGET,
+    RestartCase.KILLED_LOADING: LOADING_BUDGET,
+}
 
 
 def again(
+    record: Record,
+    case: RestartCase,
     *,
-    failures_in_a_row: int,
+    now_ns: int,
     lived_ns: int,
     jitter: float,
-    most_s: float = MOST_DELAY_S,
-    steady_ns: int = STEADY_NS,
+    own: bool = False,
 ) -> Restart:
-    """What follows the death of a process, or that none could be started.
+    """Return the start that follows the end of a process, or that none could be started.
 
     Args:
-        failures_in_a_row: in this place before this one, none of them after a long life.
-        lived_ns: nanoseconds from the moment it was ready to its death; 0 if it never was.
+        record: of the same place.
+        case: why it ended.
+        now_ns: the time.
+        lived_ns: nanoseconds from the moment it was ready to its end; 0 if it never was.
         jitter: a random number from 0 up to, but not including, 1.
-        most_s: the longest delay.
-        steady_ns: a life that is long.
+        own: whether it ran nobody else's code.
     """
-    earlier = 0 if lived_ns >= steady_ns else failures_in_a_row
-    return Restart(min(next_delay(earlier + 1, jitter), most_s), earlier + 1)
+    if case is RestartCase.EXPLAINED:
+        return Restart(0.0, FIRST)
+    if case is RestartCase.FAILING:
+        return Restart(0.0, record)
+    steady = lived_ns >= (OWN_STEADY_NS if own else STEADY_NS)
+    failures = 0 if steady else record.failures
+    recent = tuple(ns for ns in record.at_once_ns if now_ns - ns < _MINUTE_NS)
+    if len(recent) < _BUDGETS.get(case, 0):
+        if case is RestartCase.ANSWERED:
+            failures = 0
+        return Restart(0.0, Record(failures, (*recent, now_ns)))
+    failures += 1
+    most_s = MOST_OWN_DELAY_S if own else MOST_DELAY_S
+    return Restart(min(next_delay(failures, jitter), most_s), Record(failures, recent))
 
 
 def next_delay(failures_in_a_row: int, jitter: float) -> float:
@@ -69,3 +151,13 @@ def next_delay(failures_in_a_row: int, jitter: float) -> float:
     doublings = min(failures_in_a_row - 2, _DOUBLINGS)
     longest_s = min(FIRST_DELAY_S * (1 << doublings), MOST_DELAY_S)
     return longest_s * (1 + jitter) / 2
+
+
+def awaited_ns(planned_ns: int, ended_ns: int) -> int:
+    """Return when to start a process at the latest, for which requests wait.
+
+    Args:
+        planned_ns: by `again`.
+        ended_ns: when the one before it ended.
+    """
+    return min(planned_ns, ended_ns + MOST_AWAITED_NS)

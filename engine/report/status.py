@@ -46,6 +46,7 @@ def describe(status: EngineStatus) -> str:
             f"{model.run_ms:.3f} ms, {_expected(model.answer_ms)}",
             f"  batches by reason: {_counts(model.batches)}",
             f"  batches by size:   {_counts(model.batch_rows)}",
+            *(f"  workers started again because {c}: {n}" for c, n in model.restarts.items()),
             *(_server(server) for server in model.servers),
         ]
     lines += [

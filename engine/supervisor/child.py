@@ -40,8 +40,8 @@ class Death(NamedTuple):
     Attributes:
         pid: what its process id was.
         words: how, to go on behind its name.
-        killed: whether it was ended from outside: with SIGKILL, or because what held its model
-            elsewhere was gone.
+        killed: whether it was ended from outside: with a SIGKILL that the supervisor did not send,
+            or because what held its model elsewhere was gone.
     """
 
     pid: int
@@ -98,6 +98,7 @@ class Child:
     ) -> None:
         self.title = title
         self.channel: Channel | None = None
+        self._killed = False
         self._vocabulary = vocabulary
         inherited = {k: v for k, v in os.environ.items() if k not in _NOT_INHERITED}
         with ExitStack() as undo:
@@ -153,6 +154,7 @@ class Child:
         """Send it a signal, or SIGKILL with all that it has started; nothing happens where it is
         gone."""
         if number == signal.SIGKILL:
+            self._killed = True
             kill_session(self.pid)
             return
         with suppress(ProcessLookupError):
@@ -176,7 +178,8 @@ class Child:
         if self.channel is not None:
             self.channel.close()
         words = "ended" if status is None else ending(status)
-        return Death(self.pid, words, status in (-signal.SIGKILL, LOST_STATUS))
+        killed = status == -signal.SIGKILL and not self._killed
+        return Death(self.pid, words, killed or status == LOST_STATUS)
 
     def _end_at_once(self) -> None:
         """Where it was started and cannot be watched; whoever is started next waits for it."""

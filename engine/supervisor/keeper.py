@@ -17,6 +17,7 @@ from ringbatch.engine.supervisor.launching import wait_for_strangers
 from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.engine.supervisor.watch import Watch
+from ringbatch.shm.counters import RestartCase
 from ringbatch.shm.host.messages import MalformedMessage
 
 logger = logging.getLogger("ringbatch.supervisor")
@@ -118,7 +119,8 @@ class Keeper:
         except CannotStart as failure:
             slot.failure = str(failure)
             self._owner.not_started(slot, failure)
-            self.plan_restart(slot)
+            slot.ended_ns = self._clock_ns()
+            self.plan_restart(slot, RestartCase.REFUSED)
             return
         logger.debug("started %s as process %d", slot.title, child.pid)
         if child.channel is not None:
@@ -163,29 +165,29 @@ class Keeper:
         slot.limit_ns = None
         logger.info("%s: ready", slot.title)
 
-    def plan_restart(self, slot: ProcessSlot, *, explained: bool = False) -> None:
+    def plan_restart(self, slot: ProcessSlot, case: RestartCase) -> None:
         """Have a slot filled again, at once or after a while.
 
         Args:
             slot: empty.
-            explained: whether it is known what killed the last process, and that it will not be
-                tried again; then those that wait for it need not wait longer.
+            case: why.
         """
         if self.stopping or not slot.lasting:
             return
         now_ns = self._clock_ns()
         restart = respawn.again(
-            failures_in_a_row=0 if explained else slot.failures,
-            lived_ns=now_ns - slot.ready_ns if slot.ready_ns else 0,
+            slot.record,
+            case,
+            now_ns=now_ns,
+            lived_ns=slot.ended_ns - slot.ready_ns if slot.ready_ns else 0,
             jitter=self._jitter(),
-            most_s=respawn.MOST_OWN_DELAY_S if slot.worker is None else respawn.MOST_DELAY_S,
-            steady_ns=respawn.OWN_STEADY_NS if slot.worker is None else respawn.STEADY_NS,
+            own=slot.worker is None,
         )
-        slot.failures = 0 if explained else restart.failures_in_a_row
+        slot.record = restart.record
         slot.ready_ns = 0
         slot.restart_ns = now_ns + int(restart.delay_s * 1e9)
-        if restart.delay_s:
-            logger.info("%s starts again in %.1f s", slot.title, restart.delay_s)
+        when = f"in {restart.delay_s:.1f} s" if restart.delay_s else "at once"
+        logger.info("%s starts again %s: %s", slot.title, when, case.words)
 
     def stop(self) -> None:
         """Start nothing from now on."""
@@ -293,6 +295,7 @@ class Keeper:
         self.hear_out(slot)
         death = child.reap()
         slot.child = None
+        slot.ended_ns = self._clock_ns()
         slot.kill_ns = slot.limit_ns = None
         if not self.stopping:
             self._owner.ended(slot, death)

@@ -22,6 +22,13 @@ class Source(Protocol):
         """Its descriptor."""
 
 
+class Closable(Source, Protocol):
+    """A source that is closed by whoever watches it."""
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+
+
 class _Handler(NamedTuple):
     act: Act
     contain: Act | None
@@ -55,6 +62,11 @@ class Loop:
         """Watch it no longer; nothing happens where it was not watched."""
         if self.watches(source):
             self._selector.unregister(source)
+
+    def drop(self, source: Closable) -> None:
+        """Watch it no longer, and close it."""
+        self.forget(source)
+        source.close()
 
     def watches(self, source: int | Source) -> bool:
         """Whether it is watched."""

@@ -1,12 +1,15 @@
 """A process slot: a role in which the supervisor keeps a process running."""
 
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from ringbatch.engine.batch.instructions import CpuSetName
+from ringbatch.engine.process.respawn import FIRST, Record, case_of
 from ringbatch.engine.process.role_messages import Signature
 from ringbatch.engine.supervisor.child import Child
+from ringbatch.shm.counters import Counters, RestartCase, WorkerCounter
 from ringbatch.shm.restarts import Restarts, Role, end_reason
 from ringbatch.shm.segment import Segment
 
@@ -63,7 +66,9 @@ class ProcessSlot:
         cpu_set: the name of the worker's CPU set.
         limits: of the time that a process takes to get ready.
         child: the process, if one runs.
-        failures: deaths in a row.
+        record: the earlier ends here, as far as the next start depends on them.
+        case: why the last process ended, until the next one is planned.
+        ended_ns: when it ended.
         ever_ready: whether any process was ever ready here.
         ready_ns: since when the present one is ready; 0 while it is not.
         restart_ns: when to start the next one; None where nothing is planned.
@@ -74,6 +79,7 @@ class ProcessSlot:
         signature: inputs and outputs of the model, once a worker has said them.
         error: what the process gave as the reason for its end.
         lasting: whether another process is started where this one ends.
+        batches: of a worker, how many were run under its number before its process began.
         known: of a worker, whether it was told of the segment while the model table had it, so that
             a collector lets it go; whoever is not known is let go at once.
         released: of a worker, whether nothing is expected of it any more.
@@ -90,7 +96,9 @@ class ProcessSlot:
     cpu_set: CpuSetName | None = None
     limits: Limits = Limits()
     child: Child | None = None
-    failures: int = 0
+    record: Record = FIRST
+    case: RestartCase = RestartCase.LOADING
+    ended_ns: int = 0
     ever_ready: bool = False
     ready_ns: int = 0
     restart_ns: int | None = None
@@ -100,6 +108,7 @@ class ProcessSlot:
     signature: Signature | None = None
     error: str = ""
     lasting: bool = True
+    batches: int = 0
     known: bool = True
     released: bool = False
     unreclaimed: bool | None = None
@@ -112,6 +121,14 @@ class ProcessSlot:
         self.lasting = False
         self.restart_ns = None
 
+    def refuse(self) -> None:
+        """End a worker that would read and write other tensors than its entry says."""
+        self.error = (
+            "the model file now declares other inputs or outputs; restart the engine to serve it"
+        )
+        if self.child is not None:
+            self.child.kill(signal.SIGKILL)
+
     @property
     def start_limit(self) -> Limit:
         """What the present process may take for its start, as in `Limits`."""
@@ -122,6 +139,32 @@ class ProcessSlot:
         """The process is at something that may take so long."""
         self.at = f"{what} {limit.passed}"
         self.limit_ns = now_ns + int(limit.s * 1e9)
+
+    def note_start(self, segment: Segment | None) -> None:
+        """A process has begun."""
+        self.batches = self._batches(segment)
+
+    def note_end(self, segment: Segment | None, *, killed: bool) -> None:
+        """The process has ended: find the case on which the next start depends.
+
+        Args:
+            segment: None before there is one.
+            killed: whether it was ended from outside.
+        """
+        self.case = case_of(
+            # Nobody has killed a process that has said why it ends.
+            killed=killed and not self.error,
+            # A process that runs nobody else's code has nothing to load.
+            ready=self.worker is None or bool(self.ready_ns),
+            answered=self._batches(segment) > self.batches,
+        )
+
+    def _batches(self, segment: Segment | None) -> int:
+        """Return how many batches were run under a worker's number; 0 for any other process."""
+        if segment is None or self.worker is None:
+            return 0
+        first = segment.layout.worker_counters(self.worker)
+        return Counters(segment.words, first)[WorkerCounter.BATCHES]
 
     def count_end(self, segment: Segment | None, *, killed: bool) -> None:
         """A process has ended whose place is filled again.

@@ -18,8 +18,10 @@ from ringbatch.engine.supervisor.model_versions import (
     with_state,
     without_entries,
 )
+from ringbatch.shm.counters import RestartCase
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.model_spec import RETIRING, SERVING, ModelSpec
+from ringbatch.shm.scalings import Scalings
 from ringbatch.shm.segment import Segment
 
 
@@ -208,6 +210,14 @@ class ServedModels:
             return False
         self.publish(tuple(replace(s, file_differs=s.reference in known) for s in self.entries))
         return True
+
+    def count_restart(self, worker: int, case: RestartCase) -> None:
+        """Count that a worker is started again, for the model that has it."""
+        for spec in self.entries:
+            if worker in spec.workers:
+                block = Scalings(self._segment.words, self._segment.layout, spec.account)
+                block.open()
+                block.count_restart(case)
 
     def drained(self, reference: int) -> bool:
         """Nothing of a retiring entry is left; whether there was such an entry."""

@@ -34,6 +34,7 @@ from ringbatch.engine.process.role_messages import (
 )
 from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.autoscaler import Autoscaler
+from ringbatch.engine.supervisor.awaited import Awaited
 from ringbatch.engine.supervisor.child import CannotStart, Death
 from ringbatch.engine.supervisor.collectors import Collectors
 from ringbatch.engine.supervisor.control import ControlServer, log_report
@@ -54,6 +55,7 @@ from ringbatch.engine.supervisor.signals import Signals
 from ringbatch.engine.supervisor.succession import UNDER_SYSTEMD, Predecessor, Quiet, Succession
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.engine.systemd.service import Service, loading_status, serving_status
+from ringbatch.shm.counters import RestartCase
 from ringbatch.shm.errors import NO_PLACE_YET, StartupError
 from ringbatch.shm.host.control_socket import Order, Report
 from ringbatch.shm.host.key_headers import KEY_HEADERS
@@ -212,8 +214,10 @@ class Supervisor:
         )
         self._control = ControlServer(segment.name, self._loop, self._take, self._succession.begin)
         scaler = Autoscaler(segment, changes, self._pool, HostGauge(), time.monotonic_ns)
+        awaited = Awaited(segment, served, self._pool, time.monotonic_ns)
         watch = FileWatch(lambda: served.files, lambda: served.differing)
-        self._loop.watch(watch, lambda: changes.differ(watch.take()), lambda: self._give_up(watch))
+        drop = partial(self._loop.drop, watch)
+        self._loop.watch(watch, lambda: changes.differ(watch.take()), drop)
         names = NamesWatch(segment.lost_names, time.monotonic_ns)
         while True:
             reload = self._signals.take_reload()
@@ -223,10 +227,12 @@ class Supervisor:
                 logger.info("reading the configuration again, on SIGHUP")
                 self._take(Order("reload", None), log_report)
             self._loop.guard(scaler.step, scaler.pause)
+            self._loop.guard(awaited.step)
             self._loop.guard(partial(self._advance, changes), changes.break_off)
             status = serving_status(served.names, self.frontends.url, *self._pool.ready)
             self._service.serves(status, segment.collector_ns)
-            instants = (changes.limit_ns, self._service.next_ns, scaler.next_ns, names.next_ns)
+            own = scaler.next_ns, names.next_ns, awaited.next_ns
+            instants = (changes.limit_ns, self._service.next_ns, *own)
             self._keeper.turn(None, min(filter(None, instants)))
 
     def _take(self, order: Order, reply: Callable[[Report], None]) -> None:
@@ -235,8 +241,7 @@ class Supervisor:
             return
 
         def answer(report: Report) -> None:
-            failed = report.end != "done"
-            self._service.ends_change("; ".join(report.lines) if failed else "")
+            self._service.ends_change(report.failure)
             reply(report)
 
         assert self._changes is not None, "orders are taken while the engine serves"
@@ -258,10 +263,6 @@ class Supervisor:
                         self._show_table()
                     case _:
                         assert_never(effect)
-
-    def _give_up(self, watch: FileWatch) -> None:
-        self._loop.forget(watch)
-        watch.close()
 
     def _until(self, done: Callable[[], bool], every_s: float | None = None) -> None:
         """Handle what comes in until `done`.
@@ -302,6 +303,7 @@ class Supervisor:
     def started(self, slot: ProcessSlot) -> None:
         """As in `Owner`."""
         self._say_start(slot, 0)
+        slot.note_start(self._segment)
 
     def not_started(self, slot: ProcessSlot, failure: CannotStart) -> None:
         """As in `Owner`: there may be room later, unless the engine only starts."""
@@ -310,6 +312,11 @@ class Supervisor:
             self._failure = f"{slot.title}: {failure}"
         else:
             logger.error("%s: %s", slot.title, failure)
+        self._count_restart(slot, RestartCase.REFUSED)
+
+    def _count_restart(self, slot: ProcessSlot, case: RestartCase) -> None:
+        if self._served is not None and slot.lasting and slot.worker is not None:
+            self._served.count_restart(slot.worker, case)
 
     def _say_start(self, slot: ProcessSlot, errno: int) -> None:
         """Tell those who are asked about readiness why a process is not there; 0 where it is."""
@@ -348,7 +355,9 @@ class Supervisor:
                 reclaimed = self._workers.get(number)
                 if reclaimed is not None and reclaimed.child is None:
                     reclaimed.unreclaimed = None
-                    self._keeper.plan_restart(reclaimed, explained=explained)
+                    case = RestartCase.EXPLAINED if explained else reclaimed.case
+                    self._keeper.plan_restart(reclaimed, case)
+                    self._count_restart(reclaimed, case)
                     if not reclaimed.lasting:
                         self._pool.release(number, self._entered)
             case Released(number):
@@ -376,17 +385,9 @@ class Supervisor:
         if slot.signature is None:
             slot.signature = signature
         if slot.signature != signature:
-            self._refuse(slot)
+            slot.refuse()
         elif self._segment is not None and slot.known:
             self._introduce(slot)
-
-    def _refuse(self, slot: ProcessSlot) -> None:
-        """End a worker that would read and write other tensors than its entry says."""
-        slot.error = (
-            "the model file now declares other inputs or outputs; restart the engine to serve it"
-        )
-        if slot.child is not None:
-            slot.child.kill(signal.SIGKILL)
 
     def _introduce(self, slot: ProcessSlot) -> None:
         if slot.child is not None and self._segment is not None:
@@ -417,9 +418,10 @@ class Supervisor:
             self._promote(heir)
         if self._segment is not None and self._collectors.vacant:
             self._segment.collector_gone()
+        slot.note_end(self._segment, killed=death.killed)
         if slot.worker is None:
             slot.count_end(self._segment, killed=death.killed)
-            self._keeper.plan_restart(slot)
+            self._keeper.plan_restart(slot, slot.case)
             self._collectors.limit_wait(time.monotonic_ns())
         else:
             self._collectors.worker_died(slot, killed=death.killed)

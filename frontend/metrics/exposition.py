@@ -246,13 +246,22 @@ class EngineMetrics:
             "Workers that ended and were started again, by why they ended.",
             labels=[*OF_MODEL, "reason"],
         )
+        restarts = Family(
+            "counter",
+            "ringbatch_model_worker_restarts",
+            "Workers that were started again, by the case that decides how soon.",
+            labels=[*OF_MODEL, "case"],
+        )
         for spec, block in counted:
+            for case, count in Scalings(words, layout, spec.account).restarts().items():
+                restarts.add([spec.name, spec.version, case.name.lower()], count)
             whole = block[ModelCounter.REQUESTS] - block[ModelCounter.PARTS]
             requests.add([spec.name, spec.version], whole)
             for counter, reason in DEATHS.items():
                 deaths.add([spec.name, spec.version, reason], block[counter])
         yield requests
         yield deaths
+        yield restarts
         yield from self._of_scaling()
         yield from self._of_actors()
         under_way = [occupancy.of(spec) for spec in models]

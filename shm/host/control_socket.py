@@ -55,6 +55,11 @@ class Report(NamedTuple):
     end: End
     lines: tuple[str, ...]
 
+    @property
+    def failure(self) -> str:
+        """Why not all of it was done; empty if it was."""
+        return "" if self.end == "done" else "; ".join(self.lines)
+
 
 def socket_path(segment_name: str) -> str:
     """Where the socket of a segment's engine is."""

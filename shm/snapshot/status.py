@@ -16,6 +16,7 @@ from ringbatch.shm.descriptors import ModelWords, WorkerState, WorkerWords
 from ringbatch.shm.errors import shortage
 from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.model_spec import ModelSpec, titled
+from ringbatch.shm.scalings import Scalings
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason
 from ringbatch.shm.tallies import ends_of
@@ -54,6 +55,8 @@ class ModelStatus:
         refused: requests that were answered with an error, or given up.
         retried: requests run again because a worker died.
         deaths: workers that ended and were started again, by why they ended.
+        restarts: the same by the case that decides how soon they start, and starts that were tried
+            again; cases that never came are left out.
         file_differs: whether another file lies at the model's path than the one that is served.
         servers: the model servers that run it, where others do.
     """
@@ -74,6 +77,7 @@ class ModelStatus:
     answered: int
     refused: int
     deaths: dict[str, int]
+    restarts: dict[str, int]
     file_differs: bool = False
     limits: tuple[int, int] | None = None
     servers: tuple[ServerCounts, ...] = ()
@@ -147,6 +151,7 @@ def _pid(segment: Segment, number: int) -> int:
 def _model(segment: Segment, spec: ModelSpec) -> ModelStatus:
     ends = ends_of(segment, [spec.account])[spec.account]
     counters = Counted(segment.words, segment.layout, spec.account)
+    block = Scalings(segment.words, segment.layout, spec.account)
     first = segment.layout.model(spec.index)
     ready = segment.words[first + ModelWords.READY]
     reasons = {r.name.lower(): n for r, n in zip(Reason, counters.batches, strict=True)}
@@ -167,6 +172,7 @@ def _model(segment: Segment, spec: ModelSpec) -> ModelStatus:
         answered=ends.answered,
         refused=ends.ended,
         deaths={why: counters[counter] for why, counter in _DEATHS.items()},
+        restarts={case.words: n for case, n in block.restarts().items() if n},
         file_differs=spec.file_differs,
         limits=spec.limits,
         servers=tuple(_servers(segment, spec)),

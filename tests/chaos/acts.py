@@ -1,4 +1,4 @@
-"""What can be played: kills, stops, poison, a soak."""
+"""What can be played: kills, a hail of them, stops, poison, a soak."""
 
 import asyncio
 import signal
@@ -16,6 +16,7 @@ STEADY_S = 12.0
 _OWN_STEADY_S = 2.0
 """The same for a collector, which another one stands by for by then."""
 _MEASURED_S = 5.0
+_BETWEEN_HITS_S = (0.4, 1.2)
 _POISONINGS = 3
 _TOLD_EVERY = 25
 _POISON_LIMIT_S = 90.0
@@ -238,6 +239,25 @@ async def soak(
             await play.havoc.kill(role, played.count(role), lambda: True)
             _tell(play)
             await asyncio.sleep(max(0.0, every_s - (time.monotonic() - now)))
+    return play
+
+
+async def hail(folder: Path, roles: list[str], seconds: float, **setup: Any) -> Play:
+    """Kills at random, far more often than a process takes to recover.
+
+    Args:
+        folder, setup: as for `kills`.
+        roles: whose processes are killed, whether ready or not.
+        seconds: how long.
+    """
+    played = Setup(**setup, killing="grpc" in roles)
+    async with playing(folder, played) as play:
+        await _answers(play, 10 * played.clients)
+        source, end = play.scene.source, time.monotonic() + seconds
+        while time.monotonic() < end:
+            await asyncio.sleep(source.uniform(*_BETWEEN_HITS_S))
+            play.havoc.hit(source.choice(roles))
+        await _answers(play, 2 * played.clients)
     return play
 
 

@@ -69,6 +69,13 @@ class Havoc:
         victim = await self.strike(role, count, number)
         await self.refilled(role, count, victim, settle)
 
+    def hit(self, role: str) -> None:
+        """Kill any process of a role, where there is one."""
+        if found := self.of(role):
+            with suppress(ProcessLookupError):
+                os.kill(self._source.choice(found), signal.SIGKILL)
+                self.done += 1
+
     async def strike(self, role: str, count: int, number: signal.Signals = signal.SIGKILL) -> int:
         """The first half of `kill`: the process that was killed."""
         victim = await self._oldest(role, count)

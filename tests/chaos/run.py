@@ -9,6 +9,7 @@
     python tests/chaos/run.py --fault descriptors --afflicted supervisor --role worker
     python tests/chaos/run.py --squeezes 5
     python tests/chaos/run.py --soak 1200 --load 0.8 --every 5
+    python tests/chaos/run.py --hail 35 --workers 2 --clients 16 --rate 200
 
 The exit status is 1 where anything broke the law of `chaos.ledger`, and 3 where the host does not
 let us have a fault.
@@ -23,7 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from chaos.acts import faults, kills, poison, soak, squeezed, stops, wedges
+from chaos.acts import faults, hail, kills, poison, soak, squeezed, stops, wedges
 from chaos.faults import FAULTS, Impossible
 from chaos.havoc import ROLES
 from chaos.keyed import Deed
@@ -49,6 +50,7 @@ def main() -> int:
     what.add_argument("--squeezes", type=int, metavar="N", help="N times too little memory for all")
     what.add_argument("--poison", choices=DEEDS, help="send requests that do that to the model")
     what.add_argument("--soak", type=float, metavar="S", help="S seconds of load and kills")
+    what.add_argument("--hail", type=float, metavar="S", help="S seconds of a kill nearly each")
     parser.add_argument(
         "--role", choices=ROLES, help="of the processes; of a soak's by default any"
     )
@@ -119,6 +121,9 @@ async def _play(options: argparse.Namespace, folder: Path) -> Play:
         return await squeezed(folder, times=options.squeezes, **given)
     if options.poison:
         return await poison(folder, Deed[options.poison.upper()], **given)
+    if options.hail:
+        roles = [options.role] if options.role else ["worker", "collector"]
+        return await hail(folder, roles, options.hail, workers=options.workers, **given)
     roles = [options.role] if options.role else ["worker", "collector", "frontend"]
     return await soak(folder, roles, options.soak, options.load, options.every or 5.0, **given)
 

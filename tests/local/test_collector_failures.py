@@ -9,7 +9,7 @@ from simulation.mutants import Late
 
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.dead_batches import MAX_DEATHS
-from ringbatch.shm.descriptors import REPORT_WORDS, SlotWords
+from ringbatch.shm.descriptors import REPORT_WORDS, ModelWords, SlotWords
 from ringbatch.shm.engine_port import EnginePort
 from ringbatch.shm.ring import Producer
 from ringbatch.shm.slot import FLAG_BITS, SLOT_BITS, Reason, State, Status, reference
@@ -490,3 +490,28 @@ def test_a_collector_that_empties_the_rings_last_is_found_out(
         while_looking.new_collector()
     while_looking.step(2_000)
     assert while_looking.workers[0].tasks() == []
+
+
+def test_requests_that_wait_for_a_model_that_no_worker_holds_are_told_to_the_supervisor() -> None:
+    harness = CollectorHarness(eager())
+
+    def awaited() -> int:
+        words, layout = harness.segment.words, harness.segment.layout
+        return int(words[layout.model(0) + ModelWords.AWAITED])
+
+    harness.step(0)
+    assert awaited() == 0
+    harness.send(1)
+    harness.step(1)
+    assert awaited() == 1
+    harness.workers[0].ready()
+    harness.step(2)
+    assert awaited() == 0
+    harness.dies(0, 3)
+    harness.step(4)
+    assert awaited() == 1, "what the dead one held waits again"
+    harness.new_collector()
+    harness.step(5)
+    assert awaited() == 1
+    harness.step(1 << 62)
+    assert awaited() == 0, "it has expired"

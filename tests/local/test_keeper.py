@@ -14,6 +14,7 @@ from ringbatch.engine.supervisor.child import CannotStart, Child, Death
 from ringbatch.engine.supervisor.keeper import Keeper
 from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.process_slot import RESTART_LIMIT_S, Limit, Limits, ProcessSlot
+from ringbatch.shm.counters import RestartCase
 from ringbatch.shm.host.messages import Failed, MalformedMessage, Ready
 
 S = 1_000_000_000
@@ -75,6 +76,7 @@ class Site:
     Attributes:
         now_ns: the time.
         is_watched: whether its process must show that it moves.
+        case: why its process ended.
         refuse: the reason for which no process can be started now; 0 where one can.
         happened: what the owner was told.
     """
@@ -85,6 +87,7 @@ class Site:
         self.is_watched = False
         self.happened: list[str] = []
         self.started_count = 0
+        self.case = RestartCase.LOADING
         self.loop = Sleepless(self)
         self.keeper = Keeper(self, self.loop, 2, lambda: self.now_ns, lambda: 0.5)
         self.slot = ProcessSlot(
@@ -131,7 +134,7 @@ class Site:
     def ended(self, slot: ProcessSlot, death: Death) -> None:
         assert slot.child is None
         self.happened.append(death.words)
-        self.keeper.plan_restart(slot)
+        self.keeper.plan_restart(slot, self.case)
 
     def after(self, seconds: float) -> None:
         """Take a turn so much later."""

@@ -178,6 +178,14 @@ def test_who_reads_nothing_is_ended(
     while not select.select([child.pidfd], [], [], 0)[0]:
         child.tell(TableChanged())
     assert "does not read what it is told" in caplog.text
+    death = child.reap()
+    assert (death.words[:21], death.killed) == ("was killed by SIGKILL", False)
+
+
+def test_a_sigkill_from_outside_is_told_from_the_supervisors(start: Callable[..., Child]) -> None:
+    child = start("rest()")
+    os.kill(child.pid, signal.SIGKILL)
+    await_end(child)
     assert child.reap().killed
 
 

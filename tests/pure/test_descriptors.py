@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ringbatch.shm import descriptors, own_metric_words
+from ringbatch.shm import descriptors, own_metric_words, upstream_words
 from ringbatch.shm.descriptors import (
     ANSWER_DETAILS,
     LAYOUT_VERSION,
@@ -37,7 +37,8 @@ HOT = OFTEN[OFTEN.index("batch") :]
 NO_WORDS = {"SIZE", "TRIAL_SIZE", "MAX_TRIALS", "COPY_SIZE"}
 RECORDS = {
     name: found
-    for name, found in {**vars(descriptors), **vars(own_metric_words)}.items()
+    for module in (descriptors, own_metric_words, upstream_words)
+    for name, found in vars(module).items()
     if isinstance(found, type)
     and name.endswith("Words")
     and name not in ("CounterWords", "ModelCounterWords")
@@ -162,9 +163,9 @@ def test_what_is_behind_an_outcome_begins_with_the_next_word() -> None:
     assert names[-1] == SlotWords.FINISHED_NS
 
 
-def test_the_numbers_of_version_17() -> None:
+def test_the_numbers_of_version_18() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert LAYOUT_VERSION == 17
+    assert LAYOUT_VERSION == 18
     assert MAGIC_VALUE.to_bytes(8, "little") == b"RNGBTCH1"
     assert constants(HeaderWords) == {
         "MAGIC": 0,
@@ -194,6 +195,7 @@ def test_the_numbers_of_version_17() -> None:
         "SERVED": 1,
         "UNSTEADY_NS": 2,
         "DEATHS": 3,
+        "AWAITED": 4,
         "ANSWER_NS": 16,
         "ROW_NS": 17,
         "STUCK_NS": 32,
@@ -278,6 +280,7 @@ def test_the_numbers_of_version_17() -> None:
             "MODEL": 2,
             "SERVERS": 3,
             "SERVERS_DOWN": 4,
+            "FAILING": 5,
             "ERRNO": 16,
             "SIZE": 32,
         },
@@ -305,6 +308,13 @@ def test_the_numbers_of_version_17() -> None:
             "SIZE": 384,
         },
         "OwnMetricWords": {"COPY": 0, "COPIES": 16, "COPY_SIZE": 2064, "SIZE": 4144},
-        "ScalingWords": {"TAG": 0, "WANTED": 1, "FAILED": 2, "COUNTS": 4, "SIZE": 16},
+        "ScalingWords": {
+            "TAG": 0,
+            "WANTED": 1,
+            "FAILED": 2,
+            "COUNTS": 4,
+            "RESTARTS": 16,
+            "SIZE": 32,
+        },
         "RegistryWords": {"STAMP": 0, "SIZE": 16},
     }

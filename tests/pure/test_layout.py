@@ -16,7 +16,6 @@ from ringbatch.shm.descriptors import (
     REPORT_WORDS,
     TASK_WORDS,
     UPSTREAMS,
-    AskingWords,
     CostProfileWords,
     CounterWords,
     HeaderWords,
@@ -30,7 +29,6 @@ from ringbatch.shm.descriptors import (
     ScalingWords,
     SlotWords,
     TallyWords,
-    UpstreamWords,
     WorkerWords,
 )
 from ringbatch.shm.layout import (
@@ -45,6 +43,7 @@ from ringbatch.shm.layout import (
     ring_size,
 )
 from ringbatch.shm.own_metric_words import OwnMetricWords
+from ringbatch.shm.upstream_words import AskingWords, UpstreamWords
 
 SPECIFICATION = specified.__doc__ or ""
 
@@ -206,9 +205,9 @@ def test_nothing_that_is_written_overlaps(layout: Layout) -> None:
     assert all(end <= following for (_, end), (following, _) in pairwise(stretches))
 
 
-def test_where_the_regions_of_version_17_lie() -> None:
+def test_where_the_regions_of_version_18_lie() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert LAYOUT_VERSION == 17
+    assert LAYOUT_VERSION == 18
     layout = Layout(lanes=2, slots=8, lane_bytes=8192, workers=3, models=1, model_table_bytes=100)
     assert {name: start * WORD for name, (start, _) in spans(layout).items()} == {
         "header": 0,

@@ -1,21 +1,133 @@
-"""Restart now or later."""
+"""The restart rule: the table, and what holds for any history."""
+
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ringbatch.engine.process.respawn import (
+    BUDGET,
+    FIRST,
+    LOADING_BUDGET,
+    MOST_AWAITED_NS,
     MOST_DELAY_S,
     MOST_OWN_DELAY_S,
     OWN_STEADY_NS,
     STEADY_NS,
+    Record,
     Restart,
     again,
+    awaited_ns,
+    case_of,
     next_delay,
 )
+from ringbatch.shm.counters import RestartCase
+
+S = 1_000_000_000
+MINUTE = 60 * S
+NOW = 1_000 * S
+
+CRASHED, LOADING, REFUSED = RestartCase.CRASHED, RestartCase.LOADING, RestartCase.REFUSED
+ANSWERED, KILLED = RestartCase.ANSWERED, RestartCase.KILLED
+KILLED_LOADING = RestartCase.KILLED_LOADING
+EXPLAINED, FAILING = RestartCase.EXPLAINED, RestartCase.FAILING
+DELAYED = (CRASHED, LOADING, REFUSED)
+BUDGETS = {KILLED: BUDGET, ANSWERED: BUDGET, KILLED_LOADING: LOADING_BUDGET}
 
 jitters = st.floats(0, 1, exclude_max=True)
 failures = st.integers(0, 10_000)
+cases = st.sampled_from(RestartCase)
+lives = st.integers(0, 2 * STEADY_NS)
+times = st.lists(st.integers(NOW - 2 * MINUTE, NOW), max_size=2 * BUDGET).map(
+    lambda found: tuple(sorted(found))
+)
+records = st.builds(Record, st.integers(0, 20), times)
+
+
+def recent(count: int, ago_ns: int = S) -> tuple[int, ...]:
+    """So many restarts at once, so long ago."""
+    return (NOW - ago_ns,) * count
+
+
+def then(count: int) -> tuple[int, ...]:
+    """The same, a second ago, and one now."""
+    return (*recent(count), NOW)
+
+
+class Row(NamedTuple):
+    """A row of the table: what there was, and what follows with a jitter of 0.5."""
+
+    what: str
+    case: RestartCase
+    before: Record
+    lived_ns: int
+    delay_s: float
+    after: Record
+    own: bool = False
+
+
+TABLE = [
+    Row("explained", EXPLAINED, Record(9, recent(30)), 5, 0.0, FIRST),
+    Row("failing", FAILING, Record(9, recent(30)), 5, 0.0, Record(9, recent(30))),
+    Row("killed", KILLED, FIRST, 5, 0.0, Record(0, (NOW,))),
+    Row("killed after failures", KILLED, Record(7), 5, 0.0, Record(7, (NOW,))),
+    Row("the last of the budget", KILLED, Record(0, recent(29)), 5, 0.0, Record(0, then(29))),
+    Row("first beyond the budget", KILLED, Record(0, recent(30)), 5, 0.0, Record(1, recent(30))),
+    Row("then it waits", KILLED, Record(1, recent(30)), 5, 0.75, Record(2, recent(30))),
+    Row("and longer", KILLED, Record(6, recent(30)), 5, 22.5, Record(7, recent(30))),
+    Row("a minute later", KILLED, Record(6, recent(30, MINUTE)), 5, 0.0, Record(6, (NOW,))),
+    Row(
+        "a nanosecond sooner",
+        KILLED,
+        Record(6, recent(30, MINUTE - 1)),
+        5,
+        22.5,
+        Record(7, recent(30, MINUTE - 1)),
+    ),
+    Row("killed loading", KILLED_LOADING, FIRST, 0, 0.0, Record(0, (NOW,))),
+    Row("loading budget", KILLED_LOADING, Record(0, recent(4)), 0, 0.0, Record(0, then(4))),
+    Row("beyond it", KILLED_LOADING, Record(3, recent(5)), 0, 3.0, Record(4, recent(5))),
+    Row("answered", ANSWERED, FIRST, 5, 0.0, Record(0, (NOW,))),
+    Row("answered ends a row", ANSWERED, Record(7), 5, 0.0, Record(0, (NOW,))),
+    Row("answered too often", ANSWERED, Record(3, recent(30)), 5, 3.0, Record(4, recent(30))),
+    Row("crashed", CRASHED, FIRST, 5, 0.0, Record(1)),
+    Row("crashed again", CRASHED, Record(1), 5, 0.75, Record(2)),
+    Row("too short a life", CRASHED, Record(9), STEADY_NS - 1, 22.5, Record(10)),
+    Row("a long life", CRASHED, Record(9), STEADY_NS, 0.0, Record(1)),
+    Row("fails to load", LOADING, Record(2), 0, 1.5, Record(3)),
+    Row("a budget is no use to it", LOADING, Record(2, recent(1)), 0, 1.5, Record(3, recent(1))),
+    Row("no process", REFUSED, Record(2), 0, 1.5, Record(3)),
+    Row("killed in a long life", KILLED, Record(9), STEADY_NS, 0.0, Record(0, (NOW,))),
+    Row("own: killed", KILLED, FIRST, 5, 0.0, Record(0, (NOW,)), own=True),
+    Row("own: crashed", CRASHED, Record(9), OWN_STEADY_NS - 1, 2.0, Record(10), own=True),
+    Row("own: a long life", CRASHED, Record(9), OWN_STEADY_NS, 0.0, Record(1), own=True),
+]
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.what)
+def test_the_table(row: Row) -> None:
+    found = again(row.before, row.case, now_ns=NOW, lived_ns=row.lived_ns, jitter=0.5, own=row.own)
+    assert found == Restart(row.delay_s, row.after)
+
+
+@pytest.mark.parametrize(
+    ("killed", "ready", "answered", "failing", "case"),
+    [
+        (False, True, True, True, FAILING),
+        (True, True, True, True, FAILING),
+        (True, True, True, False, KILLED),
+        (True, True, False, False, KILLED),
+        (True, False, False, False, KILLED_LOADING),
+        (False, False, False, False, LOADING),
+        (False, True, True, False, ANSWERED),
+        (False, True, False, False, CRASHED),
+    ],
+)
+def test_the_case_of_an_end(
+    killed: bool, ready: bool, answered: bool, failing: bool, case: RestartCase
+) -> None:
+    assert case_of(killed=killed, ready=ready, answered=answered, failing=failing) is case
 
 
 @pytest.mark.parametrize(
@@ -41,34 +153,6 @@ def test_delays_double_up_to_half_a_minute(
 
 
 @given(failures, jitters)
-def test_a_process_of_our_own_waits_less_long(failures_in_a_row: int, jitter: float) -> None:
-    decision = again(
-        failures_in_a_row=failures_in_a_row,
-        lived_ns=5,
-        jitter=jitter,
-        most_s=MOST_OWN_DELAY_S,
-    )
-    expected_s = min(next_delay(failures_in_a_row + 1, jitter), MOST_OWN_DELAY_S)
-    assert decision == Restart(expected_s, failures_in_a_row + 1)
-
-
-@pytest.mark.parametrize(
-    ("failures_in_a_row", "lived_ns", "decision"),
-    [
-        pytest.param(0, 5, Restart(0.0, 1), id="first-death-is-answered-at-once"),
-        pytest.param(1, 5, Restart(0.75, 2), id="second-death-waits"),
-        pytest.param(2, 0, Restart(1.5, 3), id="a-restart-that-fails-to-load-waits-longer"),
-        pytest.param(9, STEADY_NS - 1, Restart(22.5, 10), id="a-nanosecond-too-short-a-life"),
-        pytest.param(9, STEADY_NS, Restart(0.0, 1), id="a-long-life-forgets-the-failures"),
-        pytest.param(9, STEADY_NS + 1, Restart(0.0, 1), id="a-longer-life-as-well"),
-    ],
-)
-def test_decision(failures_in_a_row: int, lived_ns: int, decision: Restart) -> None:
-    found = again(failures_in_a_row=failures_in_a_row, lived_ns=lived_ns, jitter=0.5)
-    assert found == decision
-
-
-@given(failures, jitters)
 def test_a_delay_is_never_negative_and_never_above_the_cap(count: int, jitter: float) -> None:
     assert 0 <= next_delay(count, jitter) <= MOST_DELAY_S
 
@@ -83,22 +167,65 @@ def test_a_later_restart_waits_at_least_half_of_the_longest(count: int, jitter: 
     assert next_delay(count, jitter) >= next_delay(count, 0.999999) / 2
 
 
-@given(st.lists(st.tuples(st.integers(0, 2 * STEADY_NS), jitters), min_size=1, max_size=30))
-def test_the_count_handed_on_is_that_of_deaths_since_the_last_long_life(
-    deaths: list[tuple[int, float]],
+@given(records, cases, lives, jitters)
+def test_a_process_of_our_own_waits_less_long(
+    record: Record, case: RestartCase, lived_ns: int, jitter: float
 ) -> None:
-    count = expected = 0
-    for lived_ns, jitter in deaths:
-        decision = again(failures_in_a_row=count, lived_ns=lived_ns, jitter=jitter)
+    found = again(record, case, now_ns=NOW, lived_ns=lived_ns, jitter=jitter, own=True)
+    assert found.delay_s <= MOST_OWN_DELAY_S
+
+
+@given(st.lists(st.tuples(st.sampled_from(DELAYED), lives, jitters), min_size=1, max_size=30))
+def test_without_an_answer_the_row_goes_on_until_a_long_life(
+    ends: list[tuple[RestartCase, int, float]],
+) -> None:
+    record, expected = FIRST, 0
+    for case, lived_ns, jitter in ends:
+        found = again(record, case, now_ns=NOW, lived_ns=lived_ns, jitter=jitter)
         expected = 1 if lived_ns >= STEADY_NS else expected + 1
-        assert decision == Restart(next_delay(expected, jitter), expected)
-        count = decision.failures_in_a_row
+        assert found == Restart(next_delay(expected, jitter), Record(expected))
+        record = found.record
 
 
-def test_what_counts_as_a_long_life_is_up_to_the_caller() -> None:
-    lived = [
-        again(failures_in_a_row=3, lived_ns=lived_ns, jitter=0.0, steady_ns=OWN_STEADY_NS)
-        for lived_ns in (OWN_STEADY_NS, OWN_STEADY_NS - 1)
-    ]
-    assert [restart.failures_in_a_row for restart in lived] == [1, 4]
-    assert lived[0].delay_s == 0
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(tuple(BUDGETS)), st.integers(0, 3 * S)), min_size=1, max_size=200
+    )
+)
+def test_restarts_at_once_keep_to_their_budget_in_every_minute(
+    ends: list[tuple[RestartCase, int]],
+) -> None:
+    """Beyond it there is at most the first of a row, which waits for nothing either."""
+    record, now_ns, at_once = FIRST, NOW, list[int]()
+    for case, passed_ns in ends:
+        now_ns += passed_ns
+        found = again(record, case, now_ns=now_ns, lived_ns=1, jitter=0.0)
+        in_a_minute = [ns for ns in at_once if now_ns - ns < MINUTE]
+        if len(in_a_minute) < BUDGETS[case]:
+            assert found.delay_s == 0.0
+            at_once.append(now_ns)
+        else:
+            assert found.record.failures == record.failures + 1
+            assert found.delay_s == next_delay(found.record.failures, 0.0)
+        record = found.record
+
+
+def test_a_model_that_dies_with_every_second_batch_backs_off() -> None:
+    """Its worker takes 0.3 s to be ready and 0.1 s to die: at most the budget, and a few."""
+    record, now_ns, starts = FIRST, NOW, list[int]()
+    while now_ns < NOW + 10 * MINUTE:
+        found = again(record, ANSWERED, now_ns=now_ns, lived_ns=S // 10, jitter=0.5)
+        record = found.record
+        now_ns += int(found.delay_s * S)
+        starts.append(now_ns)
+        now_ns += 4 * S // 10
+    for first in starts:
+        in_a_minute = sum(first <= start < first + MINUTE for start in starts)
+        assert in_a_minute <= BUDGET + 7
+    assert len(starts) > 10 * BUDGET
+
+
+@given(st.integers(0, 100 * S), st.integers(0, 100 * S))
+def test_while_requests_wait_no_delay_is_longer_than_a_second(delay_ns: int, ended_ns: int) -> None:
+    due_ns = awaited_ns(ended_ns + delay_ns, ended_ns)
+    assert due_ns - ended_ns == min(delay_ns, MOST_AWAITED_NS)

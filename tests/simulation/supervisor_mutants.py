@@ -19,7 +19,7 @@ from ringbatch.engine.supervisor.watch import Watch
 
 MUTANTS: Final[dict[str, Mutant | Late]] = {
     "what could not be started is not planned again": Mutant(
-        Keeper, "fill", "self.plan_restart(slot)", "pass"
+        Keeper, "fill", "self.plan_restart(slot, RestartCase.REFUSED)", "pass"
     ),
     "what is ready keeps its limit": Mutant(Keeper, "mark_ready", "slot.limit_ns = None", "pass"),
     "what hangs is never killed": Mutant(
@@ -58,7 +58,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         "ended",
         "self._collectors.worker_died(slot, killed=death.killed)",
         "self._collectors.worker_died(slot, killed=death.killed)\n"
-        "        self._keeper.plan_restart(slot)",
+        "        self._keeper.plan_restart(slot, slot.case)",
     ),
     "a fault in the midst of a change is nobody's": Mutant(
         ModelChanges, "break_off", "self._undo(self._underway)", "pass"
