@@ -20,6 +20,7 @@ from ringbatch.engine.runtimes.model import DeviceLost, InvalidInput, Model, Opt
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.background import essential_thread
 from ringbatch.shm.host.distribution import installed_version
+from ringbatch.shm.host.process import STDERR
 
 ANSWERED: Final = "answered"
 RAISED: Final = "raised"
@@ -277,7 +278,7 @@ def _node_id() -> str:
 
 def _end_process() -> None:
     """It runs for too long; Ray starts it again, with nothing in it."""
-    faulthandler.dump_traceback(all_threads=True)
+    faulthandler.dump_traceback(STDERR, all_threads=True)
     os._exit(1)
 
 

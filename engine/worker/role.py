@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, NoReturn, TypeVar
+from typing import Final, NoReturn, TextIO, TypeVar
 
 from ringbatch.engine.batch.shaping import Unfit
 from ringbatch.engine.process import memory_limits, placement
@@ -59,7 +59,7 @@ from ringbatch.shm.descriptors import WorkerState, WorkerWords
 from ringbatch.shm.engine_port import EnginePort
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.messages import Failed, Ready, Vocabulary
-from ringbatch.shm.host.process import die_with_parent, settle
+from ringbatch.shm.host.process import STDERR, die_with_parent, settle
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.upstreams import OwnUpstreams
@@ -107,6 +107,10 @@ def main() -> int:
         logger.critical("%s", lost)
         # What lets go of a device in order aborts, as the device answers no more.
         os._exit(1)
+    except Exception:
+        # Python would say it on sys.stderr, which may be the model's by now.
+        logger.critical("the worker failed", exc_info=True)
+        return 1
     return 0
 
 
@@ -236,12 +240,17 @@ def _warm_up(
         ),
         path=Path(start.model.path),
         title=start.title,
-        out=sys.stderr if number == spec.workers[0] and sys.stderr.isatty() else None,
+        out=_terminal() if number == spec.workers[0] else None,
         clock_ns=time.monotonic_ns,
     )
     if len(tried) >= len(cost_profile.read(segment, number)):
         # One that takes the place of another tries less; what that has measured still holds.
         cost_profile.write(segment, number, tried)
+
+
+def _terminal() -> TextIO | None:
+    """Return the terminal at standard error, if there is one; `sys.stderr` may be the model's."""
+    return open(STDERR, "w", closefd=False) if os.isatty(STDERR) else None
 
 
 def _serve(

@@ -124,7 +124,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
             shared = SharedMemory(options.shared_memory_prefixes, options.max_request_bytes)
             frontend = Frontend.open(options.segment, shared)
         except StartupError as error:
-            self.log.error("a frontend cannot start: %s", error)
+            log.error("a frontend cannot start: %s", error)
             sys.exit(Arbiter.WORKER_BOOT_ERROR)
         counters = frontend.lane.counters
         security.failed_handshakes.count = partial(counters.add, LaneCounter.TLS_FAILED)

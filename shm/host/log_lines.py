@@ -95,6 +95,8 @@ class LineFormatter(logging.Formatter):
     def _as_text(self, record: logging.LogRecord) -> str:
         source = _source(record.name)
         setattr(record, _SOURCE, f"{source}: " if source else "")
+        # A model may have `logging` leave that out.
+        record.process = os.getpid()
         return _CONTROL.sub(_escaped, super().format(record).replace("\n", _BELOW))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
@@ -105,7 +107,7 @@ class LineFormatter(logging.Formatter):
 
     def _as_json(self, record: logging.LogRecord) -> str:
         document = self._document(
-            record.created, record.levelname, record.process, record.getMessage()
+            record.created, record.levelname, os.getpid(), record.getMessage()
         )
         if source := _source(record.name):
             document["logger"] = source
@@ -115,7 +117,7 @@ class LineFormatter(logging.Formatter):
             document["traceback"] = record.exc_text
         return _json(document)
 
-    def _document(self, time_s: float, level: str, pid: int | None, message: str) -> dict[str, Any]:
+    def _document(self, time_s: float, level: str, pid: int, message: str) -> dict[str, Any]:
         return {
             "time": _instant(time_s),
             "level": level.lower(),

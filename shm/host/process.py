@@ -12,10 +12,9 @@ from typing import Final
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.log_handler import LogHandler, writing_to
 from ringbatch.shm.host.log_lines import formatter
+from ringbatch.shm.host.own_log import keep
 
 STDERR: Final = 2
-OWN_LOGGERS: Final = "ringbatch"
-"""Name of the logger above all of ringbatch's."""
 OPERATORS_SIGNALS: Final = (
     signal.SIGHUP,
     signal.SIGUSR1,
@@ -48,7 +47,8 @@ def log_to_stderr(role: str, level: str) -> None:
     """Log to standard error, with the role in each line.
 
     The log drops lines that standard error does not take, because its reader is gone or the disk
-    is full.
+    is full. Models, applications and libraries may configure `logging` for themselves, or redirect
+    the descriptor: ringbatch's loggers have another, and a handler of their own.
 
     Args:
         role: of this process.
@@ -56,20 +56,24 @@ def log_to_stderr(role: str, level: str) -> None:
             data, keys included.
     """
     atexit.register(_give_up_unwritten)
-    handler = LogHandler(formatter(role, os.environ, STDERR), writing_to(STDERR))
     chosen = logging.getLevelNamesMapping()[level.upper()]
-    logging.basicConfig(level=max(chosen, logging.INFO), handlers=[handler])
-    logging.getLogger(OWN_LOGGERS).setLevel(chosen)
+    others = LogHandler(formatter(role, os.environ, STDERR), writing_to(STDERR))
+    logging.basicConfig(level=max(chosen, logging.INFO), handlers=[others])
+    own = os.dup(STDERR)
+    keep(LogHandler(formatter(role, os.environ, own), writing_to(own)), chosen)
 
 
 def _give_up_unwritten() -> None:
     # In a buffer it would have Python end with another status than it was given.
-    # Either is missing where it was closed when Python started.
-    for stream in filter(None, (sys.stdout, sys.stderr)):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
         try:
             stream.flush()
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), stream.fileno())
+        except AttributeError:
+            # It is missing where it was closed when Python started, and may be a model's object.
+            setattr(sys, name, None)
 
 
 def die_with_parent(parent_pid: int) -> None:

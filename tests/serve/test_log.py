@@ -30,6 +30,21 @@ def predict(x):
     return x
 """
 
+SILENCING: Final = """
+import logging.config, os, sys
+from ringbatch.engine import Tensor
+logging.config.dictConfig({"version": 1})
+logging.basicConfig(force=True, handlers=[logging.NullHandler()])
+logging.disable()
+sys.stdout = sys.stderr = object()
+os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+inputs = outputs = [Tensor("x", "FP32", [])]
+def predict(x):
+    if x.max() == 7:
+        raise ValueError("out of tune")
+    return x
+"""
+
 
 class Pipe:
     """Takes what a server writes once somebody reads.
@@ -100,6 +115,21 @@ def test_gunicorn_writes_in_the_form_of_the_others(start: Start, wait_until: Any
     wait_until(lambda: f"pid:{killed}" in server.stderr, "Gunicorn says so")
     server.stop()
     assert all(" ringbatch " in line for line in server.stderr.splitlines()), server.stderr
+
+
+def test_the_traceback_that_clients_are_told_of_is_there_whatever_the_model_does_to_logging(
+    start: Start, tmp_path: Path
+) -> None:
+    model = tmp_path / "silencing.py"
+    model.write_text(SILENCING)
+    server = start({"m": {"path": str(model)}})
+    with Connection(server.port) as connection:
+        failed = connection.ask(fast("m", instances(7)))
+    assert failed.status == 500
+    assert f"raised; batch {failed.headers['x-batch-id']}\n  Traceback" in server.stderr
+    assert "  ValueError: out of tune" in server.stderr
+    assert server.stop() == 0
+    assert "ended with" not in server.stderr
 
 
 @exhaustive
