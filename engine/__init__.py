@@ -4,7 +4,7 @@ A model file imports from here what it needs to describe itself.
 """
 
 from ringbatch.engine.runtimes.asked import Request
-from ringbatch.engine.runtimes.model import InvalidInput
+from ringbatch.engine.runtimes.model import InvalidInput, RestartWorker
 from ringbatch.shm.tensor import Tensor
 
-__all__ = ["InvalidInput", "Request", "Tensor"]
+__all__ = ["InvalidInput", "Request", "RestartWorker", "Tensor"]

@@ -10,7 +10,7 @@ from segment_fixture import FAR_NS, Array, Client, local_segment, pack, spec, un
 
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.config.chained import ChainConfig, StepConfig
-from ringbatch.engine.runtimes.model import DeviceLost, Model
+from ringbatch.engine.runtimes.model import Model, RestartWorker
 from ringbatch.engine.supervisor.chains import first_chains
 from ringbatch.engine.worker.padding import PaddedCodec, Padding, padding
 from ringbatch.engine.worker.runner import Runner, TensorCodec
@@ -29,7 +29,7 @@ from ringbatch.shm.tensor import Tensor
 Predict = Callable[..., Any]
 
 
-class Death(DeviceLost):
+class Death(RestartWorker):
     """A worker's process ends, which it takes for no failure of its model."""
 
 

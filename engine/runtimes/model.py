@@ -107,16 +107,18 @@ class Remote(Protocol):
         """
 
 
-class DeviceLost(SystemExit):
-    """What holds a model has failed for good, and with it this process.
+class RestartWorker(SystemExit):
+    """Raised by a model, or its runtime, that can answer no more in this process.
 
-    Only a runtime raises it. A SystemExit of a model's own is a failure like any other.
+    The worker ends with the text in the log, and another one takes its place; the requests of the
+    batch run again there. It is no `Exception`, so a model that catches these lets it pass. Any
+    other SystemExit of a model is a failure of the request.
     """
 
 
 def raise_lost(why: str, blames_batch: bool) -> NoReturn:
     """What becomes of a process that nobody has said anything of."""
-    raise DeviceLost(why)
+    raise RestartWorker(why)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +199,7 @@ def refusing(path: Path | str, during: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except (StartupError, DeviceLost):
+    except (StartupError, RestartWorker):
         raise
     except BaseException as error:
         raise StartupError(failure(path, error, during)) from error

@@ -16,7 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ringbatch.engine.runtimes.model import DeviceLost, InvalidInput, Model, Options, failure, said
+from ringbatch.engine.runtimes.model import (
+    InvalidInput,
+    Model,
+    Options,
+    RestartWorker,
+    failure,
+    said,
+)
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.background import essential_thread
 from ringbatch.shm.host.distribution import installed_version
@@ -183,7 +190,7 @@ class Holder:
         try:
             if not self._loaded:
                 self._model.load()
-        except DeviceLost:
+        except RestartWorker:
             raise
         except BaseException as error:
             traceback.print_exc()
@@ -200,7 +207,7 @@ class Holder:
         self._overseer.begins(limit_s)
         try:
             returned = self._run(self._model.predict, arrays)
-        except DeviceLost:
+        except RestartWorker:
             raise
         except BaseException as error:
             return RAISED, *_kind(error), said(error), traceback.format_exc()

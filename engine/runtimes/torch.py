@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ringbatch.engine.runtimes.extras import required
-from ringbatch.engine.runtimes.model import DeviceLost, InvalidInput, Model, Options
+from ringbatch.engine.runtimes.model import InvalidInput, Model, Options, RestartWorker
 from ringbatch.engine.runtimes.torch_files import TorchFile, kind_of
 from ringbatch.engine.runtimes.torch_program import Program, load_program
 from ringbatch.engine.runtimes.torch_script import load_script
@@ -66,7 +66,7 @@ class _Predict:
     Raises:
         InvalidInput: an input is larger than the file allows.
         MemoryError: the device has too little memory for a batch of that size.
-        DeviceLost: the device has failed for good, and with it this process.
+        RestartWorker: the device has failed for good, and with it this process.
     """
 
     def __init__(self, program: Program, options: Options, torch: Any) -> None:
@@ -164,7 +164,7 @@ class _Predict:
             self._torch.cuda.synchronize()
         except RuntimeError:
             logger.critical("the device %s has failed; the worker ends", self._device)
-            raise DeviceLost(f"{type(error).__name__}: {error}") from None
+            raise RestartWorker(f"{type(error).__name__}: {error}") from None
 
 
 def _line_of(text: str) -> str:

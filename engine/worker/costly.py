@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
+from ringbatch.engine.runtimes.model import RestartWorker
 from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.shm.engine_port import Request
@@ -54,6 +55,8 @@ class CostlyCodec(JsonCodec):
             values = super()._values(request) or []
             try:
                 costs.append((sum(map(self._told, values[self._asks :])), request))
+            except RestartWorker:
+                raise
             except BaseException as error:
                 refused.append((request, error))
             else:

@@ -36,7 +36,7 @@ from ringbatch.engine.process.role_messages import (
     Warming,
     WarmUp,
 )
-from ringbatch.engine.runtimes.model import DeviceLost, Model, Options, failure
+from ringbatch.engine.runtimes.model import Model, Options, RestartWorker, failure, said
 from ringbatch.engine.runtimes.model_file import Kept
 from ringbatch.engine.runtimes.opening import open_model
 from ringbatch.engine.runtimes.ray_terms import RayPlace
@@ -103,8 +103,9 @@ def main() -> int:
     except StartupError as error:
         control.send(Failed(str(error)))
         return 1
-    except DeviceLost as lost:
-        logger.critical("%s", lost)
+    except RestartWorker as lost:
+        why = " ".join(said(lost).split()) or "the model asks for another process"
+        control.send(Failed(why))
         # What lets go of a device in order aborts, as the device answers no more.
         os._exit(1)
     except Exception:
@@ -208,7 +209,7 @@ def _load(model: Model, path: Path | str, segment: Segment, number: int) -> None
     try:
         model.load()
         own_process.expect()
-    except DeviceLost:
+    except RestartWorker:
         raise
     except BaseException as error:
         own_process.expect(error)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ringbatch.engine.batch.shaping import padded_rows
-from ringbatch.engine.runtimes.model import DeviceLost, InvalidInput, Model, ServerFailed, said
+from ringbatch.engine.runtimes.model import InvalidInput, Model, RestartWorker, ServerFailed, said
 from ringbatch.engine.worker.codec import Codec, Place
 from ringbatch.engine.worker.costly import Plan
 from ringbatch.engine.worker.json_codec import JsonCodec
@@ -173,7 +173,7 @@ class Runner:
             size = codec.write_uniform(results, uniform)
             requests = port.requests(uniform) if size is None else []
             written = codec.write(results, requests) if size is None else []
-        except DeviceLost:
+        except RestartWorker:
             raise
         except BaseException as error:
             return False, error
@@ -207,7 +207,7 @@ class Runner:
         try:
             results = self._call(arguments, [request.rows for request in readable])
             sizes = self._codec.write(results, readable)
-        except DeviceLost:
+        except RestartWorker:
             raise
         except BaseException as error:
             return readable, error

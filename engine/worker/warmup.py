@@ -21,7 +21,7 @@ from typing import Any, Final, TextIO
 
 from ringbatch.engine.batch.shaping import elements, padded_rows
 from ringbatch.engine.process.memory_limits import memory_words
-from ringbatch.engine.runtimes.model import DeviceLost, InvalidInput, failure
+from ringbatch.engine.runtimes.model import InvalidInput, RestartWorker, failure
 from ringbatch.engine.worker.memory_cap import ran_out_of_memory
 from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.engine.worker.samples import MadeUp, Samples, Values
@@ -254,7 +254,7 @@ def warm_up(
             break
         try:
             last_ns = run(rows, length)
-        except DeviceLost:
+        except RestartWorker:
             raise
         except BaseException as error:
             return WarmUp(so_far(), error=error, failed_at=(rows, length))

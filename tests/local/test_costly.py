@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from segment_fixture import Client, Reply, local_segment, spec
 
 from ringbatch.engine.runtimes.asked import Request as Asked
-from ringbatch.engine.runtimes.model import InvalidInput, Model
+from ringbatch.engine.runtimes.model import InvalidInput, Model, RestartWorker
 from ringbatch.engine.worker.asking import AskingCodec
 from ringbatch.engine.worker.codec import Codec
 from ringbatch.engine.worker.costly import CostlyCodec
@@ -26,6 +26,8 @@ def cost(instance: Any) -> Any:
         raise InvalidInput("no such thing")
     if instance == "raise":
         raise ZeroDivisionError
+    if instance == "restart":
+        raise RestartWorker
     return instance
 
 
@@ -85,6 +87,11 @@ def test_whoever_is_answered_hears_of_it_before_the_next_part_runs() -> None:
     harness = Harness()
     harness.run([9], [1], [20], [2])
     assert harness.answered == [0, 2, 3]
+
+
+def test_a_cost_may_ask_for_another_process() -> None:
+    with pytest.raises(RestartWorker):
+        Harness().run([1], ["restart"])
 
 
 def test_what_fits_is_one_run() -> None:

@@ -11,7 +11,7 @@ import pytest
 from ray_place import ANYWHERE
 
 from ringbatch.engine.runtimes import ray as runtime
-from ringbatch.engine.runtimes.model import DeviceLost, Options
+from ringbatch.engine.runtimes.model import Options, RestartWorker
 
 
 class Cluster:
@@ -43,7 +43,7 @@ def test_only_who_still_wants_its_actor_is_lost_without_it(
 
     def end(why: str, _blames_batch: bool) -> NoReturn:
         lost.append(why)
-        raise DeviceLost(why)
+        raise RestartWorker(why)
 
     options = Options(max_batch_size=1, threads=1, name="m", ray=ANYWHERE, lost=end)
     cluster = Cluster()
@@ -52,7 +52,7 @@ def test_only_who_still_wants_its_actor_is_lost_without_it(
     driver._actor = SimpleNamespace(**calls)
 
     def keep() -> None:
-        with suppress(DeviceLost):
+        with suppress(RestartWorker):
             driver._keep()
 
     keeping = threading.Thread(target=keep)

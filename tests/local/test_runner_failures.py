@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from runner_harness import TEXT, Harness, X, Y, failed
 
-from ringbatch.engine.runtimes.model import DeviceLost, InvalidInput
+from ringbatch.engine.runtimes.model import InvalidInput, RestartWorker
 from ringbatch.engine.worker.bisect import PROBES
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import Tensor
@@ -254,8 +254,8 @@ def test_whatever_is_raised_is_one_requests_failure(
 
 def test_a_device_that_is_lost_ends_the_worker() -> None:
     def predict(x: Any) -> Any:
-        raise DeviceLost("gone")
+        raise RestartWorker("gone")
 
     harness = Harness(predict, [X], [Y])
-    with pytest.raises(DeviceLost):
+    with pytest.raises(RestartWorker):
         harness.run(harness.send_tensor([[1, 0]]))

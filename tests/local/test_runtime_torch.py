@@ -505,12 +505,12 @@ def test_a_device_that_has_failed_for_good_ends_the_worker(tmp_path: Path) -> No
     path.write_bytes(exported(Calling(lambda x: torch.ones(3)[x]), "x int64: batch"))
     program = (
         "import os; import numpy as np; from pathlib import Path\n"
-        "from ringbatch.engine.runtimes.model import DeviceLost, Options\n"
+        "from ringbatch.engine.runtimes.model import RestartWorker, Options\n"
         "from ringbatch.engine.runtimes.opening import open_model\n"
         "options = Options(max_batch_size=1, threads=1, device='cuda:0')\n"
         f"model = open_model('torch', Path({str(path)!r}), options)\n"
         "try: model.predict(np.array([7]))\n"
-        "except DeviceLost as lost: os.write(1, str(lost).encode()); os._exit(7)\n"
+        "except RestartWorker as lost: os.write(1, str(lost).encode()); os._exit(7)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 7, done.stderr

@@ -108,10 +108,23 @@ def test_a_worker_whose_device_is_lost_says_so_and_ends_without_being_killed_by_
     assert (answer.status, "died while it ran" in answer.error) == (503, True), answer.body
     wait_until(lambda: replaced(server, WORKER, worker), "another worker is there")
     wait_until(lambda: serves(server), "it serves")
-    assert server.stderr.count("CRITICAL the device is gone") == 2
-    assert server.stderr.count("ended with status 1") == 2
+    assert server.stderr.count("ended with status 1: the device is gone") == 2
     assert server.stop() == 0
     assert "SIGABRT" not in server.stderr
+
+
+def test_a_model_that_asks_for_another_process_gets_one_and_its_request_runs_there(
+    start: Start,
+) -> None:
+    server = start({"weary": {"path": "weary.py"}})
+    worker = server.role("worker weary/0")
+    with Connection(server.port) as connection:
+        answer = connection.ask(fast("weary", instances("restart")))
+    assert answer.status == 200, answer.body
+    assert answer.json["predictions"] == [server.role("worker weary/0")] != [worker]
+    assert server.stderr.count("ended with status 1: its device is gone") == 1
+    assert "Traceback" not in server.stderr
+    assert server.stop() == 0
 
 
 def test_only_workers_have_sessions_of_their_own(start: Start, wait_until: WaitUntil) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-from ringbatch.engine.runtimes.model import DeviceLost
+from ringbatch.engine.runtimes.model import RestartWorker
 
 MICROSECOND_NS = 1_000
 MILLISECOND_NS = 1_000_000
@@ -26,7 +26,7 @@ _SLICE_NS = 20 * MICROSECOND_NS
 _FIRST_PID = 1_000
 
 
-class Killed(DeviceLost):
+class Killed(RestartWorker):
     """Ends a process where it stands, which a worker in its model takes for no failure of that."""
 
 

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from ringbatch.engine.runtimes.model import DeviceLost
+from ringbatch.engine.runtimes.model import RestartWorker
 
 HERE = Path(__file__).parent
 CONTROL = int(sys.argv[sys.argv.index("--control-fd") + 1])
@@ -33,7 +33,7 @@ def act(what: str, argument: str) -> int:
     elif what == "lose":
         # As the libraries of a device do that answers no more.
         atexit.register(os.abort)
-        raise DeviceLost(argument)
+        raise RestartWorker(argument)
     elif what == "signal":
         os.kill(os.getpid(), int(argument))
     return os.getpid()
