@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 import pytest
 from dealing import dealt
 from hypothesis import HealthCheck, settings
+from skips import VARIABLE, Outcomes
 from tiers import MARKER, OPTION
 from walking import Walk
 
@@ -67,6 +68,9 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("ringbatch")
     if walk := Walk.of(config):
         config.pluginmanager.register(walk)
+    # Runs that tests start are none of CI's.
+    if folder := os.environ.pop(VARIABLE, None):
+        config.pluginmanager.register(Outcomes(folder))
 
 
 def pytest_report_header() -> str:

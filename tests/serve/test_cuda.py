@@ -104,7 +104,7 @@ def test_a_request_that_breaks_the_device_fails_alone_and_others_are_answered(
     assert (broken.status, "died while it ran" in broken.error) == (503, True), broken.body
     wait_until(lambda: worker_of(server) not in (0, before), "another worker is there")
     answer = ask(server, 1)
-    assert (answer.status, answer.json) == (200, {"predictions": [1.0]})
+    assert (answer.status, answer.json.get("predictions")) == (200, [1.0])
     assert "has failed; the worker ends" in server.stderr
     assert "SIGABRT" not in server.stderr
     assert server.stop() == 0
