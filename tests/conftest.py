@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 
 import pytest
 from dealing import dealt
+from dev_shm import Turns
 from hypothesis import HealthCheck, settings
 from skips import VARIABLE, Outcomes
 from tiers import MARKER, OPTION
@@ -98,9 +99,10 @@ def pytest_collection_modifyitems(
         items[:] = dealt(items, processes, lambda item: item.nodeid.partition("::")[0])
 
 
-def pytest_collection_finish() -> None:
-    """Nothing collected so far becomes garbage: tests that collect it need not go through all of
-    pytest and hypothesis each time."""
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Files take turns at /dev/shm. Nothing collected so far becomes garbage: tests that collect it
+    need not go through all of pytest and hypothesis each time."""
+    session.config.pluginmanager.register(Turns.of(session.config))
     gc.collect()
     gc.freeze()
 

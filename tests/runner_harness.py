@@ -7,7 +7,6 @@ from typing import Any
 from segment_fixture import Client, Reply, local_segment, pack, spec, unpack
 
 from ringbatch.engine.runtimes.model import Model
-from ringbatch.engine.worker.failing import Failing
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.engine_port import BatchMark, EnginePort
@@ -33,9 +32,7 @@ class Harness:
         outputs: Sequence[Tensor] = (),
         *,
         batched: bool = True,
-        failing: Failing | None = None,
     ) -> None:
-        self.now_ns = 123
         self.calls: list[int] = []
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.segment = local_segment(spec(0, inputs, outputs), lanes=2)
@@ -53,9 +50,7 @@ class Harness:
             return predict(*arguments)
 
         model = Model(self.inputs, self.outputs, lambda: None, counting)
-        self.runner = Runner(
-            model, "m", self.port, lambda: self.now_ns, batched=batched, failing=failing
-        )
+        self.runner = Runner(model, "m", self.port, lambda: 123, batched=batched)
 
     def send(self, payload: bytes, rows: int = 1, lane: int = 0, **more: Any) -> int:
         """Publish; the reference."""

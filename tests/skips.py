@@ -59,6 +59,7 @@ HOSTS: Final[Mapping[str, str]] = {
     ".ci/run installs it as root",
     r"curl": "where curl speaks HTTP/2",
     r"/dev/shm is large": "with a /dev/shm of an ordinary size",
+    r"of /dev/shm, which has": "with a larger /dev/shm",
     r"open files are not allowed": "where the limit of open files can be raised",
 }
 """Reasons by what a host is or has, and hosts on which such tests run."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 from serve.client import Connection, request
-from serve.server import COMMAND, Server
+from serve.server import COMMAND, SMALL, Server
 from test_architecture import defined
 from tiers import exhaustive
 
@@ -68,7 +68,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     (folder / "model.py").write_text(example("model.py"))
     program, command, *arguments = shlex.split(example("serve"))
     assert (program, command) == ("ringbatch", "serve")
-    server = Server(folder, *arguments, "--port", "0")
+    server = Server(folder, *arguments, *SMALL, "--port", "0")
     try:
         yield server.wait_ready()
     finally:
@@ -153,7 +153,7 @@ def test_the_example_with_routes_of_its_own_is_served(tmp_path: Path) -> None:
         (tmp_path / name).write_text(example(name))
     program, command, *arguments = shlex.split(example("app"))
     assert (program, command) == ("ringbatch", "serve")
-    server = Server(tmp_path, *arguments, "--port", "0", "--frontends", "1")
+    server = Server(tmp_path, *arguments, *SMALL, "--port", "0", "--frontends", "1")
     try:
         with Connection(server.wait_ready().port) as connection:
             asked = partial(request, "/classify", headers={"Content-Type": "application/json"})
@@ -188,7 +188,7 @@ def test_a_model_file_may_do_what_is_said_of_it(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(BESIDE)
     (tmp_path / "beside.py").write_text(r'MARK = b"\xff"')
     assert '`{"b64": "..."}`' in section("Serve your own model")
-    server = Server(tmp_path, "model.py", "--name", "mine", "--port", "0")
+    server = Server(tmp_path, "model.py", "--name", "mine", *SMALL, "--port", "0")
     try:
         server.wait_ready()
         with Connection(server.port) as connection:
@@ -298,7 +298,7 @@ def test_the_chain_example_answers_as_its_steps_do(tmp_path: Path) -> None:
         (tmp_path / f"{name}.py").write_text(imports + source)
     text = "[server]\nport = 0\n" + example("chain.toml")
     (tmp_path / "ringbatch.toml").write_text(text)
-    server = Server(tmp_path, "--config", str(tmp_path / "ringbatch.toml"))
+    server = Server(tmp_path, "--config", str(tmp_path / "ringbatch.toml"), *SMALL)
     try:
         port = server.wait_ready().port
         answer = json.loads(

@@ -50,7 +50,6 @@ PURE_MODULES = (
     "ringbatch.shm.scalings",
     "ringbatch.shm.host.logfmt",
     "ringbatch.engine.collector.costs",
-    "ringbatch.engine.collector.following",
     "ringbatch.engine.collector.sides",
     "ringbatch.engine.config.places",
     "ringbatch.engine.worker.bisect",

@@ -139,8 +139,7 @@ def _state(segment: Segment, number: int) -> str:
         return shortage(errno)
     if state is WorkerState.ABSENT:
         return "not started"
-    words = f"{state.name.lower()}, process {segment.words[first + WorkerWords.PID]}"
-    return words + ", fails every request" * bool(segment.words[first + WorkerWords.FAILING])
+    return f"{state.name.lower()}, process {segment.words[first + WorkerWords.PID]}"
 
 
 def _pid(segment: Segment, number: int) -> int:

@@ -40,12 +40,12 @@ def test_memory_is_really_there_from_the_start(segment: Segment) -> None:
 
 
 def test_who_may_not_have_so_much_memory_is_told_so() -> None:
-    large = Segment.create(replace(LAYOUT, lane_bytes=32 << 20), MODELS)
+    large = Segment.create(replace(LAYOUT, lane_bytes=4 << 20), MODELS)
     script = """
 import resource
 from ringbatch.shm.errors import StartupError
 pages = int(open("/proc/self/statm").read().split()[0])
-limit = pages * resource.getpagesize() + (16 << 20)
+limit = pages * resource.getpagesize() + (4 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 try:
     Segment.attach(sys.argv[1])
@@ -54,7 +54,7 @@ except StartupError as error:
 """
     try:
         with child(script, large.name) as process:
-            assert line(process) == "cannot map 64 MiB of shared memory: Cannot allocate memory"
+            assert line(process) == "cannot map 8 MiB of shared memory: Cannot allocate memory"
     finally:
         large.detach()
         large.unlink()

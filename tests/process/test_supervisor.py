@@ -46,6 +46,8 @@ HELD = """
 
 
 PROGRAM = ("-m", "ringbatch.engine")
+SMALL = ("--max-request-bytes", "65536", "--lane-bytes", "262144")
+"""No more of /dev/shm than such an engine needs: others have to run beside it."""
 TITLE = "ringbatch: "
 APART = f"ringbatch-{os.getpid()}"
 SERVES_APART = f"""
@@ -157,13 +159,15 @@ Start = Callable[..., Server]
 
 @pytest.fixture
 def launch(tmp_path: Path, free_port_factory: Callable[[], int]) -> Iterator[Start]:
-    """`launch(*arguments)` starts a server; all that it started ends with the test."""
+    """`launch(*arguments)` starts a small server; all that it started ends with the test."""
     servers: list[Server] = []
 
     def begin(*arguments: str, port: int | None = None, program: Sequence[str] = PROGRAM) -> Server:
         folder = tmp_path / f"server{len(servers)}"
         folder.mkdir()
-        servers.append(Server(folder, port or free_port_factory(), *arguments, program=program))
+        servers.append(
+            Server(folder, port or free_port_factory(), *SMALL, *arguments, program=program)
+        )
         return servers[-1]
 
     yield begin
@@ -311,18 +315,14 @@ def test_a_port_in_use_is_a_start_up_error(launch: Start, tmp_model: WriteModel)
 
 
 def test_more_memory_than_there_is_is_a_start_up_error(
-    launch: Start, tmp_model: WriteModel, tmp_path: Path
+    launch: Start, tmp_model: WriteModel
 ) -> None:
     room = os.statvfs(DIRECTORY)
     wanted = 256 << 30
     if room.f_blocks * room.f_frsize >= wanted:
         pytest.skip("/dev/shm is larger than anything one can configure here")
-    tmp_model(DOUBLE)
-    config = tmp_path / "ringbatch.toml"
-    config.write_text(
-        f"[server]\nfrontends = 2\nlane_bytes = {wanted // 4}\n[models.model]\npath = 'model.py'\n"
-    )
-    server = launch("--config", str(config))
+    sizes = ("--frontends", "2", "--lane-bytes", str(wanted // 4))
+    server = launch(str(tmp_model(DOUBLE)), *sizes)
     while server.process.poll() is None:
         server.family()
         time.sleep(0.02)

@@ -23,11 +23,17 @@ from ringbatch.shm.snapshot.status import EngineStatus
 MODELS: Final = Path(__file__).with_name("models")
 COMMAND: Final = (sys.executable, "-m", "ringbatch.engine")
 
+REQUEST_BYTES: Final = 1 << 16
+LANE_BYTES: Final = 1 << 18
+"""The limit of requests and the lanes where a test is not about large ones: /dev/shm may be as
+small as a container's, and engines of other tests take of it at the same time."""
+SMALL: Final = ("--max-request-bytes", str(REQUEST_BYTES), "--lane-bytes", str(LANE_BYTES))
+"""The same for an engine without a configuration file."""
 _LAST: Final = "ringbatch: standby"
 """The process that is started when all others are there."""
 _CONTROL: Final = re.compile(r"serving metrics on https?://\S+:(\d+)/metrics")
 _READY: Final = re.compile(
-    r"^ringbatch: serving (.+) on (?:https?://127\.0\.0\.1:(\d+)|unix:/\S+)$", re.MULTILINE
+    r"^ringbatch: serving (.+) on https?://127\.0\.0\.1:(\d+)$", re.MULTILINE
 )
 _START_LIMIT_S: Final = 60
 _LISTENED: Final = "0A"
@@ -124,7 +130,7 @@ class Server:
             assert self.process.poll() is None, f"it ended before it served:\n{tail}"
             assert time.monotonic() < give_up_at, f"not ready in {_START_LIMIT_S} s:\n{tail}"
             time.sleep(0.05)
-        self.port = int(ready[2] or 0)
+        self.port = int(ready[2])
         return self
 
     def watch(self) -> None:
@@ -224,8 +230,10 @@ class Server:
 
 
 def toml(server: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]]) -> str:
-    """A configuration file."""
-    lines = ["[server]", *_keys(server)]
+    """A configuration file, with small lanes where it says nothing else."""
+    limit = server.get("max_request_bytes", REQUEST_BYTES)
+    small = {"max_request_bytes": limit, "lane_bytes": max(2 * limit, LANE_BYTES)}
+    lines = ["[server]", *_keys(small | dict(server))]
     for name, keys in models.items():
         lines += [f"[models.{name}]", *_keys(keys)]
     return "\n".join([*lines, ""])
@@ -244,12 +252,12 @@ def configured(
     Args:
         folder: for the files.
         models: the keys of each model; `path` is a file of this folder's models.
-        server: the keys of the server; by default any port, one frontend, and bodies of up to
-            64 KiB. With API keys all is logged that can be: the test run looks for them there.
+        server: the keys of the server; by default any port, one frontend and small lanes. With
+            API keys all is logged that can be: the test run looks for them there.
     """
     for source in MODELS.glob("*.py"):
         shutil.copy(source, folder)
-    keys: dict[str, Any] = {"port": 0, "frontends": 1, "max_request_bytes": 1 << 16}
+    keys: dict[str, Any] = {"port": 0, "frontends": 1}
     keys |= {"log_level": "debug"} if "api_keys_file" in server else {}
     keys |= server
     config = folder / "ringbatch.toml"

@@ -7,9 +7,12 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from dev_shm import takes
 from serve.client import Connection, Response, fast, instances, request
 from serve.server import Server, Start
 from tiers import exhaustive
+
+pytestmark = takes(20)
 
 HELD_MS = 60_000
 """A batch that waits this long for company waits until it is full, as far as a test can tell."""

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.http
+from dev_shm import takes
 from serve.client import Connection, fast, instances, request
 from serve.grpc_stub import grpc_port
 from serve.server import COMMAND, Server, Start, toml
@@ -23,6 +24,8 @@ from tiers import exhaustive
 
 from ringbatch.engine.process.respawn import MOST_DELAY_S
 from ringbatch.frontend import Client
+
+pytestmark = takes(20)
 
 WaitUntil = Callable[..., Any]
 

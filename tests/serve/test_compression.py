@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dev_shm import takes
 from serve.client import Connection, Response, assert_serves, fast, instances, request
 from serve.server import Server, Start
 from tiers import exhaustive
+
+pytestmark = takes(20)
 
 LIMIT = 1 << 20
 LENGTH = "Inference-Header-Content-Length"

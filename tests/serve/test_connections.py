@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dev_shm import takes
 from serve.client import (
     Connection,
     assert_serves,
@@ -22,6 +23,8 @@ from serve.client import (
 )
 from serve.server import Server, Start
 from tiers import exhaustive, only
+
+pytestmark = takes(30)
 
 WaitUntil = Callable[..., Any]
 
@@ -35,6 +38,7 @@ LARGEST_EACH_BYTES = 32 << 10
 FLOOD = 5_000
 DEAF, EACH = 8, 40
 LARGE_BYTES = 500_000
+LARGEST_BYTES = 4 << 20
 STILL = 50
 ROUNDS = 50
 
@@ -227,11 +231,13 @@ def test_large_bodies_that_do_not_end_take_no_more_memory_than_all_may(
     start: Start, wait_until: WaitUntil, target: str
 ) -> None:
     server = start(
-        {"echo": {"path": "moody.py"}, "matmul": {"path": "matmul.py"}}, max_request_bytes=8 << 20
+        {"echo": {"path": "moody.py"}, "matmul": {"path": "matmul.py"}},
+        max_request_bytes=LARGEST_BYTES,
+        client_lanes=0,
     )
     before = memory_bytes(server)
-    unfinished = request(target, b" " * (8 << 20))[:-1]
-    fit = (64 << 20) // (8 << 20)
+    unfinished = request(target, b" " * LARGEST_BYTES)[:-1]
+    fit = (64 << 20) // LARGEST_BYTES
     with ExitStack() as stack:
         clients = [stack.enter_context(Rude(server.port)) for _ in range(fit + 4)]
         for client in clients:

@@ -14,7 +14,7 @@ import grpc
 import pytest
 from serve.client import Connection, fast, instances
 from serve.grpc_stub import Held, Stub, grpc_port, infer_request
-from serve.server import COMMAND, Server, Start
+from serve.server import COMMAND, SMALL, Server, Start
 from tiers import exhaustive, first_of
 
 from ringbatch.engine.supervisor.listener import listen
@@ -188,8 +188,9 @@ def test_nothing_is_left_of_a_killed_supervisor(server: Server, wait_until: Wait
 def test_a_port_in_use_ends_the_start_in_words(tmp_path: Path, frontends: int) -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
+        arguments = f"--grpc-port {port} --grpc-frontends {frontends}"
         told = subprocess.run(
-            [*COMMAND, *f"serve --port 0 --grpc-port {port} --grpc-frontends {frontends}".split()],
+            [*COMMAND, "serve", *SMALL, "--port", "0", *arguments.split()],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -207,7 +208,7 @@ def test_without_the_extra_the_start_ends_with_the_command_that_installs_it(
 ) -> None:
     program = WITHOUT.format(missing=missing)
     told = subprocess.run(
-        [sys.executable, "-c", program, "serve", "--port", "0", "--grpc-port", "0"],
+        [sys.executable, "-c", program, "serve", *SMALL, "--port", "0", "--grpc-port", "0"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -13,10 +13,13 @@ from typing import Any
 
 import httpx
 import pytest
+from dev_shm import takes
 from serve.raw_http2 import Load
 from serve.secure import KEY, Authority, bearer, write_private
 from serve.server import COMMAND, Server, Start
 from tiers import exhaustive
+
+pytestmark = takes(30)
 
 WaitUntil = Callable[..., Any]
 MODELS = {"echo": {"path": "moody.py"}, "matmul": {"path": "matmul.py"}}
@@ -36,7 +39,7 @@ _BATCH = re.compile(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 @pytest.fixture(scope="module")
 def server(start_for_module: Start) -> Server:
-    return start_for_module(MODELS, http2=True, max_request_bytes=LARGEST)
+    return start_for_module(MODELS, http2=True, max_request_bytes=LARGEST, client_lanes=0)
 
 
 @pytest.fixture(params=["http/1.1", "h2c"])

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dev_shm import takes
 from serve.client import Connection, Response, request
 from serve.server import Server, Start
+
+pytestmark = takes(20)
 
 WaitUntil = Callable[..., Any]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from serve.client import Connection, fast, instances
-from serve.server import COMMAND, MODELS, Server, Start
+from serve.server import COMMAND, MODELS, SMALL, Server, Start
 from tiers import exhaustive
 
 WaitUntil = Callable[..., object]
@@ -95,7 +95,7 @@ def test_a_name_that_clashes_is_refused_at_start(tmp_path: Path, source: str, wo
         f'[models.a]\npath = "{model}"\n'
     )
     refused = subprocess.run(
-        [*COMMAND, "serve", "--config", tmp_path / "ringbatch.toml"],
+        [*COMMAND, "serve", "--config", tmp_path / "ringbatch.toml", *SMALL],
         capture_output=True,
         text=True,
         timeout=120,

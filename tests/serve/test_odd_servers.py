@@ -11,8 +11,11 @@ from contextlib import closing, suppress
 from functools import partial
 
 import pytest
+from dev_shm import takes
 from serve.client import Connection, Response, request
 from serve.server import Server, Start
+
+pytestmark = takes(20)
 
 PREDICT = "/v1/models/any:predict"
 BODY = b'{"instances": [1]}'
@@ -200,7 +203,9 @@ def little(start_for_module: Start, odd: OddServer) -> Server:
         {
             "any": {"path": odd.url, **model},
             "tensors": {"path": f"{odd.url}/v2/models/tensors", "protocol": "v2", **model},
-        }
+        },
+        lane_bytes=4 << 20,
+        client_lanes=0,
     )
 
 

@@ -23,7 +23,7 @@ from model_files import (
 )
 from onnx import TensorProto
 from serve.client import Connection, Response, fast, instances, request
-from serve.server import Server, Start
+from serve.server import SMALL, Server, Start
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -242,7 +242,7 @@ def test_a_start_without_the_package_says_how_to_install_it(
 
 def told(folder: Path, *arguments: str) -> str:
     """The only line that a start which fails says."""
-    server = Server(folder, *arguments, "--port", "0")
+    server = Server(folder, *arguments, *SMALL, "--port", "0")
     assert server.process.wait() == 2
     (line,) = [text for text in server.stderr.splitlines() if text.startswith("ringbatch: ")]
     assert "Traceback" not in server.stderr

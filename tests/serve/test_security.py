@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton_grpc
 import tritonclient.http.aio as triton_http
+from dev_shm import takes
 from prometheus_client.parser import text_string_to_metric_families
 from serve.client import (
     Closed,
@@ -34,6 +35,8 @@ from tiers import exhaustive
 from tritonclient.utils import InferenceServerException
 
 from ringbatch.frontend.security.api_keys import OPEN_PATHS
+
+pytestmark = takes(20)
 
 WaitUntil = Callable[..., Any]
 WATCHDOG_S = 60

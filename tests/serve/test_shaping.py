@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from serve.client import Connection, fast, instances, request
-from serve.server import COMMAND, Server, Start
+from serve.server import COMMAND, SMALL, Server, Start
 from tiers import only
 
 from ringbatch.engine.process.memory_limits import WORKER_HEAP
@@ -167,7 +167,7 @@ def test_what_cannot_work_ends_the_start_in_words(tmp_path: Path, keys: str, wor
     (tmp_path / "ones.json").write_text('{"instances": [[1]]}')
     (tmp_path / "ringbatch.toml").write_text(f"[server]\nport = 0\n[models.m]\n{keys}")
     ended = subprocess.run(
-        [*COMMAND, "serve", "--config", "ringbatch.toml"],
+        [*COMMAND, "serve", "--config", "ringbatch.toml", *SMALL],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -12,14 +12,17 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from dev_shm import takes
 from model_files import ROWS, expected
 from model_server import Answer, Asked, ModelServer, answer_json, running
 from serve.client import Closed, Connection, Response, fast, instances, request
 from serve.secure import KEY, write_private
-from serve.server import Server, Start
+from serve.server import SMALL, Server, Start
 from tiers import exhaustive, only
 
 from ringbatch.shm.host.key_headers import KEY_HEADERS
+
+pytestmark = takes(30)
 
 CAP = 4
 HELD = {"policy": "fixed", "max_batch_size": CAP, "max_latency_ms": 60_000}
@@ -489,6 +492,7 @@ def test_the_agents_command_line_serves(
     server = Server(
         tmp_path,
         *f"{words} --component-port {behind.port} --namespace n --frontends 1".split(),
+        *SMALL[:2],
         command="sidecar",
     )
     try:

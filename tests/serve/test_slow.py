@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pytest
+from dev_shm import takes
 from serve.client import Connection, Response, chunked, instances, predict_target, request
 from serve.grpc_stub import Stub, infer_request
 from serve.server import Server, Start
@@ -19,9 +20,11 @@ from ringbatch.shm.engines import only
 from ringbatch.shm.recent import RecentRequest, slowest
 from ringbatch.shm.segment import Segment
 
+pytestmark = takes(30)
+
 SLOW_S: Final = 0.8
 TOLERANCE: Final = 0.05
-LARGE_BYTES: Final = 8_000_000
+LARGE_BYTES: Final = 6_000_000
 PHASES: Final = ("read", "wait", "queue", "gather", "run", "scatter", "write", "take")
 Logged = Callable[[str], dict[str, Any]]
 
@@ -40,7 +43,8 @@ def server(start_for_module: Start, free_port_factory: Callable[[], int]) -> Ser
         },
         access_log="all",
         log_format="json",
-        max_request_bytes=1 << 24,
+        lane_bytes=7 << 20,
+        client_lanes=0,
         grpc_port=free_port_factory(),
     )
 
@@ -50,7 +54,7 @@ def logged(server: Server, wait_until: Callable[..., Any]) -> Logged:
     """`logged(id)`: what the log says of the request with that id. A slow one is kept as well."""
 
     def find(request_id: str) -> dict[str, Any] | None:
-        for line in server.stderr.splitlines():
+        for line in server.stderr.rpartition("\n")[0].splitlines():
             if f'"id": "{request_id}"' in line:
                 found: dict[str, Any] = json.loads(line)
                 return found

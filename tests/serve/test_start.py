@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from serve.server import COMMAND, Server
+from serve.server import COMMAND, SMALL, Server
 from tiers import exhaustive, only
 
 from ringbatch.shm.object_names import DIRECTORY
@@ -150,7 +150,7 @@ def test_a_start_that_fails_says_why_in_one_line_and_leaves_nothing(
     if config is not None:
         (folder / "ringbatch.toml").write_text(config)
     usual = "model.py" if config is None else "--config ringbatch.toml"
-    server = Server(folder, *(arguments or usual).split(), "--port", "0")
+    server = Server(folder, *(arguments or usual).split(), *SMALL, "--port", "0")
     while server.process.poll() is None:
         server.watch()
         time.sleep(0.02)
@@ -188,7 +188,7 @@ def test_a_working_directory_that_is_gone_is_told(folder: Path) -> None:
 def test_a_port_in_use_is_named(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        server = Server(folder, "--port", str(port))
+        server = Server(folder, "--port", str(port), *SMALL)
         assert server.process.wait() == 2
     assert server.stderr.splitlines()[-1] == (
         f"ringbatch: cannot listen on 127.0.0.1:{port}: the port is in use; "
@@ -201,7 +201,7 @@ def test_a_port_in_use_is_named(folder: Path) -> None:
 def test_a_port_of_another_server_is_in_use(folder: Path, start: Callable[..., Server]) -> None:
     """Whose sockets let its own frontends share the port."""
     other = start({"echo": {"path": "moody.py"}}, frontends=2)
-    server = Server(folder, "--port", str(other.port), "--frontends", "2")
+    server = Server(folder, "--port", str(other.port), "--frontends", "2", *SMALL)
     assert server.process.wait() == 2
     assert "the port is in use" in server.stderr
 
@@ -224,7 +224,7 @@ def test_a_stop_during_the_start_leaves_nothing(folder: Path) -> None:
     (folder / "model.py").write_text(GOOD)
     before = {entry.name for entry in DIRECTORY.iterdir()}
     for _ in range(3):
-        server = Server(folder, "model.py", "--port", "0")
+        server = Server(folder, "model.py", *SMALL, "--port", "0")
         while "worker model/0: ready" not in server.stderr and server.process.poll() is None:
             server.watch()
         assert server.stop() == 0

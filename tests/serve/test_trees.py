@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from serve.client import Connection, Response, fast, instances, request
-from serve.server import Server, Start
+from serve.server import SMALL, Server, Start
 from test_readme import example
 
 # Only where all extras are there are these servers worth their time.
@@ -38,7 +38,7 @@ def served(folder: Path, name: str) -> Iterator[Server]:
     subprocess.run([sys.executable, "-c", example(f"{name}.py")], cwd=folder, check=True)
     program, command, *arguments = shlex.split(example(name))
     assert (program, command) == ("ringbatch", "serve")
-    server = Server(folder, *arguments, "--port", "0")
+    server = Server(folder, *arguments, *SMALL, "--port", "0")
     try:
         yield server.wait_ready()
     finally:
