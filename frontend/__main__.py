@@ -16,11 +16,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--segment", required=True, metavar="NAME", help="the engine's segment")
     parser.add_argument(
         "--listen-fd",
-        required=True,
         type=int,
         action="append",
+        default=[],
         metavar="N",
-        help="a bound socket; given once, or once for each frontend",
+        help="a bound TCP socket; given once, or once for each frontend",
     )
     parser.add_argument("--frontends", required=True, type=int, metavar="N", help="processes")
     parser.add_argument("--max-request-bytes", required=True, type=int, metavar="N")
@@ -37,6 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--pass-through", metavar="URL", help="server for requests for other paths")
     parser.add_argument("--app", metavar="DIR/MODULE:NAME", help="an application for other paths")
     parser.add_argument("--own-paths", default="keys", metavar="WHO", help="who may use ours")
+    parser.add_argument("--unix-fd", type=int, metavar="N", help="a Unix socket that listens")
     parser.add_argument("--cors-origin", action="append", default=[], metavar="ORIGIN")
     parser.add_argument("--http2", action="store_true", help="speak HTTP/2 too")
     add_flags(parser)
@@ -60,6 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
         given.http2,
         given.own_paths,
         tuple(given.cors_origin),
+        given.unix_fd,
     )
     try:
         run(

@@ -132,11 +132,11 @@ class WorkerState(IntEnum):
 
 class WorkerWords:
     """A worker's words. STATE is a `WorkerState`; the supervisor stores ABSENT once the worker has
-    ended. MODEL is the reference of the model that it holds. SERVERS is how many model servers it
-    knows, SERVERS_DOWN the same where it takes all of several for down, and 0 otherwise. FAILING is
-    how many batches in a row its model has failed entirely, once that is taken for more than
-    chance, and 0 otherwise. ERRNO is the kernel's reason where no process can be started for it, 0
-    otherwise.
+    ended, and 0 in FAILING. MODEL is the reference of the model that it holds. SERVERS is how many
+    model servers it knows, SERVERS_DOWN the same where it takes all of several for down, and 0
+    otherwise. FAILING is how many batches in a row its model has failed entirely, once that is
+    taken for more than chance, and 0 otherwise. ERRNO is the kernel's reason where no process can
+    be started for it, 0 otherwise.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------

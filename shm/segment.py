@@ -309,7 +309,9 @@ class Segment:
 
     def worker_ended(self, worker: int) -> None:
         """Say that no process is this worker; by the supervisor alone, which has seen it end."""
-        self.words[self.layout.worker(worker) + WorkerWords.STATE] = WorkerState.ABSENT
+        first = self.layout.worker(worker)
+        self.words[first + WorkerWords.STATE] = WorkerState.ABSENT
+        self.words[first + WorkerWords.FAILING] = 0
 
     def serving_lanes(self) -> int:
         """How many of the frontends' lanes have an owner that accepts connections, other than this

@@ -7,6 +7,7 @@ from typing import Any
 from segment_fixture import Client, Reply, local_segment, pack, spec, unpack
 
 from ringbatch.engine.runtimes.model import Model
+from ringbatch.engine.worker.failing import Failing
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.engine_port import BatchMark, EnginePort
@@ -32,7 +33,9 @@ class Harness:
         outputs: Sequence[Tensor] = (),
         *,
         batched: bool = True,
+        failing: Failing | None = None,
     ) -> None:
+        self.now_ns = 123
         self.calls: list[int] = []
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.segment = local_segment(spec(0, inputs, outputs), lanes=2)
@@ -50,7 +53,9 @@ class Harness:
             return predict(*arguments)
 
         model = Model(self.inputs, self.outputs, lambda: None, counting)
-        self.runner = Runner(model, "m", self.port, lambda: 123, batched=batched)
+        self.runner = Runner(
+            model, "m", self.port, lambda: self.now_ns, batched=batched, failing=failing
+        )
 
     def send(self, payload: bytes, rows: int = 1, lane: int = 0, **more: Any) -> int:
         """Publish; the reference."""

@@ -50,6 +50,7 @@ PURE_MODULES = (
     "ringbatch.shm.scalings",
     "ringbatch.shm.host.logfmt",
     "ringbatch.engine.collector.costs",
+    "ringbatch.engine.collector.following",
     "ringbatch.engine.collector.sides",
     "ringbatch.engine.config.places",
     "ringbatch.engine.worker.bisect",

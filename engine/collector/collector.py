@@ -12,6 +12,7 @@ from ringbatch.engine.collector import takeover
 from ringbatch.engine.collector.changeover import Changeover
 from ringbatch.engine.collector.dead_batches import DeadBatches
 from ringbatch.engine.collector.dispatcher import NO_BATCH, UNLOADED, Dispatcher
+from ringbatch.engine.collector.following import FAR, SHARE
 from ringbatch.engine.collector.lingering import COSTLY_NS
 from ringbatch.engine.collector.model_pool import ModelPool
 from ringbatch.engine.collector.models import Batch, Worker
@@ -43,8 +44,6 @@ _DROPPED = {
     ReportKind.CANCELLED: ModelCounter.CANCELLED,
 }
 _NEVER_NS = 1 << 62
-_SERVICE_SHARE = 8
-"""The expected run time follows the measured one by one part in this many."""
 
 
 class Collector:
@@ -365,11 +364,18 @@ class Collector:
         model, run_ns = worker.model, spent.infer_ns
         cycle_ns = max(now_ns - worker.began_ns, 0)
         if run_ns:
-            share = _SERVICE_SHARE if model.cycle_ns else 1
-            model.cycle_ns += (cycle_ns - model.cycle_ns) // share
-            model.service_ns += (run_ns - model.service_ns) // _SERVICE_SHARE
+            average_ns, counted_ns = model.cycle_ns, run_ns
+            far = cycle_ns > FAR * average_ns or FAR * cycle_ns < average_ns
+            if far or model.departures.doubtful:
+                began_ns = worker.began_ns
+                average_ns = model.departures.followed(average_ns, cycle_ns, began_ns, now_ns)
+                counted_ns = min(run_ns, FAR * average_ns)
+            else:
+                average_ns += (cycle_ns - average_ns) // SHARE
+            model.cycle_ns = average_ns
+            model.service_ns += (counted_ns - model.service_ns) // SHARE
             if model.sides is not None:
-                model.sides.ran(cycle_ns, elsewhere=worker.remote)
+                model.sides.ran(cycle_ns, worker.began_ns, now_ns, elsewhere=worker.remote)
         mark, requests = worker.batches.pop(0)
         if run_ns and cycle_ns >= COSTLY_NS:
             # Its report was posted behind the answers, and may have waited to be read.

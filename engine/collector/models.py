@@ -10,6 +10,7 @@ from ringbatch.engine.collector.agenda import Agenda
 from ringbatch.engine.collector.backlog import NOTHING, Backlog
 from ringbatch.engine.collector.batching import Policy
 from ringbatch.engine.collector.costs import costs_ns, full_batch_ns
+from ringbatch.engine.collector.following import Departures
 from ringbatch.engine.collector.grouping import Grouping
 from ringbatch.engine.collector.health import ModelHealth
 from ringbatch.engine.collector.lingering import Lingering
@@ -110,6 +111,7 @@ class Model:
         running: how many of them the entry wants.
         service_ns: of a run, of late.
         cycle_ns: from dispatch to report, of late; before the first report, what warm-up took.
+        departures: of its batches from that.
         backlog: as it was published last.
         answer_word: where its time to an answer stands.
         row_word: where its time for every instance stands.
@@ -144,6 +146,7 @@ class Model:
     running: int = 0
     service_ns: int = 0
     cycle_ns: int = 0
+    departures: Departures = field(default_factory=Departures)
     backlog: Backlog = NOTHING
     taken_requests: int = 0
     taken_rows: int = 0

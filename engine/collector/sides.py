@@ -6,11 +6,9 @@ worker here that is about to end what it runs.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
 
-_SHARE: Final = 8
-"""What batches take follows the measured by one part in this many."""
+from ringbatch.engine.collector.following import Departures
 
 
 @dataclass(slots=True)
@@ -20,26 +18,29 @@ class Sides:
     Attributes:
         here_ns: by workers here.
         elsewhere_ns: by those elsewhere.
+        departures_here, departures_elsewhere: of their batches.
     """
 
     here_ns: int = 0
     elsewhere_ns: int = 0
+    departures_here: Departures = field(default_factory=Departures)
+    departures_elsewhere: Departures = field(default_factory=Departures)
 
-    def ran(self, cycle_ns: int, *, elsewhere: bool) -> None:
+    def ran(self, cycle_ns: int, began_ns: int, now_ns: int, *, elsewhere: bool) -> None:
         """A batch has run.
 
         Args:
             cycle_ns: what it took.
+            began_ns: when it began.
+            now_ns: when it ended.
             elsewhere: where.
         """
         if elsewhere:
-            self.elsewhere_ns = _followed(self.elsewhere_ns, cycle_ns)
+            departures, average_ns = self.departures_elsewhere, self.elsewhere_ns
+            self.elsewhere_ns = departures.followed(average_ns, cycle_ns, began_ns, now_ns)
         else:
-            self.here_ns = _followed(self.here_ns, cycle_ns)
-
-
-def _followed(of_late_ns: int, now_ns: int) -> int:
-    return of_late_ns + (now_ns - of_late_ns) // _SHARE if of_late_ns else now_ns
+            departures, average_ns = self.departures_here, self.here_ns
+            self.here_ns = departures.followed(average_ns, cycle_ns, began_ns, now_ns)
 
 
 def kept_until(now_ns: int, began_ns: Iterable[int], sides: Sides) -> int | None:

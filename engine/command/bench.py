@@ -49,7 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     subject = parser.add_argument_group("what is measured")
     what = subject.add_mutually_exclusive_group(required=True)
     what.add_argument("--config", type=Path, metavar="FILE", help="start this configuration, TOML")
-    what.add_argument("--url", metavar="URL", help="ask the server there, http://HOST:PORT")
+    what.add_argument(
+        "--url",
+        metavar="URL",
+        help="ask the server there, http://HOST:PORT or unix:/PATH",
+    )
     what.add_argument(
         "--compare",
         nargs=2,

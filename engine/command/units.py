@@ -85,20 +85,36 @@ def _engine(config: Config, path: Path, root: Path) -> Engine:
             f'{path}: found the name "{path.stem}", but that of a unit must be letters, digits, '
             "dots, dashes, underscores or colons"
         )
-    if not server.port:
-        raise StartupError(f"{path}: [server] port: systemd listens on a port that is known")
-    try:
-        found = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        raise StartupError(f"{path}: [server] host: {server.host!r} is no address") from None
+    host = None if server.tcp_host is None else _numeric(path, server.tcp_host, server.port)
     devices = [device for model in config.models for device in (model.device, *model.devices)]
     gpu = any(device.startswith("cuda") for device in devices)
-    host = str(found[0][4][0])
     folder = path.with_suffix(".credentials")
     present = [name for name in NAMES if (folder / name).is_file()]
     credentials = {name: _on_host(folder / name, root) for name in present}
     stop_s = server.stop_delay_s + server.drain_s
-    return Engine(path.stem, host, server.port, server.frontends, stop_s, gpu, credentials)
+    return Engine(
+        path.stem,
+        host,
+        server.port,
+        server.http_socket,
+        server.unix_socket_mode,
+        server.unix_socket_group,
+        server.frontends,
+        stop_s,
+        gpu,
+        credentials,
+    )
+
+
+def _numeric(path: Path, host: str, port: int) -> str:
+    """Return the address of a host, as systemd takes no names."""
+    if not port:
+        raise StartupError(f"{path}: [server] port: systemd listens on a port that is known")
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise StartupError(f"{path}: [server] host: {host!r} is no address") from None
+    return str(found[0][4][0])
 
 
 def _on_host(path: Path, root: Path) -> str:

@@ -23,6 +23,9 @@ _ORIGIN: Final = re.compile(
     r"(?!http://.*:80$|https://.*:443$)[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])"
     rf"(?::{_PORT})?"
 )
+_UNIX: Final = "unix:"
+"""The beginning of the address of a Unix socket, as Gunicorn and nginx write it."""
+_MOST_PATH_BYTES: Final = 107
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
 _OF_ONE_REQUEST: Final = frozenset(
     {
@@ -51,6 +54,29 @@ def is_host(value: object) -> bool:
         and bool(value.strip())
         and value.count(":") != 1
         and "/" not in value
+    )
+
+
+def is_listening_address(value: object) -> bool:
+    """Return whether frontends can listen there: a host, or a Unix socket, ``unix:/PATH``."""
+    path = unix_path(value)
+    return is_host(value) if path is None else is_socket_path(path)
+
+
+def unix_path(address: object) -> str | None:
+    """Return the path of the Unix socket that an address names; None if it names none."""
+    is_unix = isinstance(address, str) and address.startswith(_UNIX)
+    return str(address).removeprefix(_UNIX) if is_unix else None
+
+
+def is_socket_path(value: object) -> bool:
+    """Return whether a Unix socket can have that path (unix(7): sun_path has 108 bytes)."""
+    return (
+        isinstance(value, str)
+        and value.startswith("/")
+        and not value.endswith("/")
+        and "\0" not in value
+        and len(value.encode("utf-8", "surrogateescape")) <= _MOST_PATH_BYTES
     )
 
 

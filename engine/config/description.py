@@ -17,7 +17,10 @@ _VERSIONS: Final = "versions"
 _VERSIONS_KEY: Final = "default_version"
 _DERIVED: Final = {"max_request_bytes": request_limit_bytes, "lane_bytes": lane_bytes}
 _ABSENT: Final = {
-    "grpc_port": "no gRPC",
+    "grpc_port": "none",
+    "unix_socket": "none",
+    "unix_socket_group": "the engine's own",
+    "grpc_unix_socket": "none",
     "control_port": "no metrics, and no page",
     "agent_check_port": "no answers to HAProxy's agent-check",
     "access_log_slower_than_ms": "1000, or ten times the median",

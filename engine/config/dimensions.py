@@ -38,7 +38,7 @@ def lane_bytes(server: ServerConfig) -> int:
 def frontend_lanes(server: ServerConfig) -> int:
     """How many lanes the frontends need."""
     # A frontend for gRPC is started when the one before it has ended.
-    grpc = 0 if server.grpc_port is None else server.grpc_frontends
+    grpc = server.grpc_frontends if server.serves_grpc else 0
     return _LANES_EACH * server.frontends + grpc
 
 

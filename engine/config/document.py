@@ -22,7 +22,7 @@ from ringbatch.engine.config import (
     unknown_keys,
     upstream_rules,
 )
-from ringbatch.engine.config.addresses import lacks_scheme
+from ringbatch.engine.config.addresses import lacks_scheme, unix_path
 from ringbatch.engine.config.definitions import Setting, settings
 from ringbatch.engine.config.dimensions import REQUEST_BYTES
 from ringbatch.engine.config.kinds import RUNTIMES, VERSION_WORDS, is_version, runtime_of
@@ -212,7 +212,8 @@ def _server(
 
 def _check_ports(values: Mapping[str, Any], raw: Mapping[str, Any], report: Problems) -> None:
     taken: dict[int, str] = {}
-    for key in ("port", "grpc_port", "control_port", "agent_check_port"):
+    listens = () if unix_path(values.get("host")) is not None else ("port",)
+    for key in (*listens, "grpc_port", "control_port", "agent_check_port"):
         port = values.get(key)
         if port and port in taken:
             other = taken[port]

@@ -24,9 +24,11 @@ def exposures(
         control: the credential files of the control address.
     """
     keys = clients.api_keys is not None
-    if keys and clients.tls_certificate is None and not is_loopback(server.host):
+    host = server.tcp_host
+    is_open = host is not None and not is_loopback(host)
+    if keys and clients.tls_certificate is None and is_open:
         yield (
-            f"[server] host: API keys travel unencrypted from other hosts to {server.host}",
+            f"[server] host: API keys travel unencrypted from other hosts to {host}",
             _ENCRYPT.format("tls_certificate and tls_key"),
         )
     if server.control_port is not None and not is_loopback(server.control_host):
@@ -43,10 +45,10 @@ def exposures(
                 _ENCRYPT.format("tls_certificate and tls_key, or control_tls_certificate"),
             )
     guarded = keys or clients.tls_client_ca is not None
-    if server.own_paths != "keys" and server.grpc_port is not None and not guarded:
+    if server.own_paths != "keys" and server.serves_grpc and not guarded:
         yield (
-            "[server] own_paths does not hold for gRPC: grpc_port serves everybody",
-            "set api_keys_file or tls_client_ca, or leave grpc_port out",
+            "[server] own_paths does not hold for gRPC, which serves everybody",
+            "set api_keys_file or tls_client_ca, or leave gRPC out",
         )
 
 

@@ -15,7 +15,9 @@ from ringbatch.engine.config.addresses import (
     is_address,
     is_any_address,
     is_host,
+    is_listening_address,
     is_ray_address,
+    is_socket_path,
     lowered,
     origin,
     stored,
@@ -219,6 +221,22 @@ TENSORS: Final = Kind(
     several=True,
 )
 ADDRESS: Final = Kind("an address or a host name, without a port", is_host, str, "ADDRESS")
+LISTENING_ADDRESS: Final = Kind(
+    'an address or a host name, without a port, or "unix:/PATH" with the absolute path of a Unix '
+    "socket, of at most 107 bytes",
+    is_listening_address,
+    str,
+    "ADDRESS",
+)
+SOCKET_PATH: Final = Kind(
+    "the absolute path of a Unix socket, of at most 107 bytes", is_socket_path, str, "PATH"
+)
+SOCKET_MODE: Final = Kind(
+    'the permissions of a file in octal digits, such as "0660"',
+    lambda value: isinstance(value, str) and re.fullmatch("0?[0-7]{3}", value) is not None,
+    str,
+    "MODE",
+)
 SWITCH: Final = Kind("true or false", lambda value: isinstance(value, bool), bool, "")
 FILE: Final = Kind("the path of a file", _is_model_file, Path, "FILE")
 MODEL: Final = Kind(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from ringbatch.engine.config.addresses import unix_path
 from ringbatch.engine.config.upstream_rules import own_address
 
 _NEEDED: Final = {
@@ -13,6 +14,10 @@ _NEEDED: Final = {
     "control_tls_key": "control_tls_certificate",
 }
 _TRACE_WORDS: Final = "needs control_port, because the process there sends the traces"
+_OF_TCP: Final = ("share_port", "grpc_port", "agent_check_port")
+_TCP_WORDS: Final = (
+    "is for TCP, and host is a Unix socket; give host an address, and the path to unix_socket"
+)
 _CORS_WORDS: Final = 'is for own_paths = "keys"; with another, the app itself answers CORS'
 _APP_WORDS: Final = "takes all paths but those of models; pass_through and sidecar have none then"
 
@@ -23,6 +28,10 @@ def problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     Args:
         values: of the section; a key whose value is wrong itself is missing.
     """
+    if unix_path(values.get("host")) is not None:
+        yield from ((key, _TCP_WORDS) for key in _OF_TCP if values.get(key) not in (None, False))
+        if values.get("unix_socket") is not None:
+            yield "unix_socket", "is another Unix socket than that of host; one of them must go"
     for key, other in _NEEDED.items():
         if values.get(key) is not None and values.get(other, "") is None:
             yield key, f"is for {other}, which is missing"

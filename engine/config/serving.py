@@ -11,8 +11,12 @@ from ringbatch.engine.config.kinds import (
     CPUS,
     ENGINE_NAME,
     FILE,
+    LISTENING_ADDRESS,
+    NAME,
     OBJECT_PREFIXES,
     SERVER_ADDRESS,
+    SOCKET_MODE,
+    SOCKET_PATH,
     SWITCH,
     choice,
     number,
@@ -38,14 +42,30 @@ class ServingConfig:
     ] = UNNAMED
     host: Annotated[
         str,
-        ADDRESS,
-        "address on which the frontends listen",
+        LISTENING_ADDRESS,
+        'address on which the frontends listen; "unix:/PATH" is a Unix socket instead of TCP, and '
+        "port has no meaning then",
     ] = "127.0.0.1"
     port: Annotated[
         int,
         whole(0, 65535),
         "TCP port on which the frontends listen; 0 takes any free one",
     ] = 8080
+    unix_socket: Annotated[
+        str | None,
+        SOCKET_PATH,
+        "Unix socket on which the frontends listen beside host and port; by default none",
+    ] = None
+    unix_socket_mode: Annotated[
+        str,
+        SOCKET_MODE,
+        "permissions of the Unix sockets; whoever may write to one may connect",
+    ] = "0660"
+    unix_socket_group: Annotated[
+        str | None,
+        NAME,
+        "group of the Unix sockets, such as that of nginx; by default the engine's own",
+    ] = None
     share_port: Annotated[
         bool,
         SWITCH,
@@ -63,7 +83,12 @@ class ServingConfig:
     grpc_port: Annotated[
         int | None,
         whole(0, 65535),
-        "TCP port on which gRPC is served, 0 takes any free one; by default there is no gRPC",
+        "TCP port on which gRPC is served, 0 takes any free one; by default none",
+    ] = None
+    grpc_unix_socket: Annotated[
+        str | None,
+        SOCKET_PATH,
+        "Unix socket on which gRPC is served, beside grpc_port or without it; by default none",
     ] = None
     grpc_frontends: Annotated[int, whole(1, 256), "number of processes that serve gRPC"] = 1
     grpc_connection_age_s: Annotated[

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from ringbatch.engine.config import places
-from ringbatch.engine.config.addresses import is_address, origin
+from ringbatch.engine.config.addresses import is_address, origin, unix_path
 from ringbatch.engine.config.batched import BatchedConfig
 from ringbatch.engine.config.chained import ChainConfig
 from ringbatch.engine.config.kinds import (
@@ -99,6 +99,21 @@ class ServerConfig(ServingConfig):
         "share of the requests without a traceparent that are traced, from 0 to 1; with one, its "
         "flag decides",
     ] = 0.01
+
+    @property
+    def tcp_host(self) -> str | None:
+        """The host on which the frontends listen; None if a Unix socket stands in its place."""
+        return self.host if unix_path(self.host) is None else None
+
+    @property
+    def http_socket(self) -> str | None:
+        """The path of the Unix socket on which HTTP is served; None if there is none."""
+        return unix_path(self.host) or self.unix_socket
+
+    @property
+    def serves_grpc(self) -> bool:
+        """Whether gRPC is served."""
+        return self.grpc_port is not None or self.grpc_unix_socket is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,12 +42,15 @@ def ports(case: Case) -> Iterator[Finding]:
                 "an outgoing connection may have it when the engine starts",
             )
         else:
-            yield _PORTS.ok(f"[server] {door.key}: {door.port or 'any port'} is free")
+            what = door.path or door.port or "any port"
+            yield _PORTS.ok(f"[server] {door.key}: {what} is free")
 
 
 def _refused(door: Door, case: Case) -> Finding:
     held = ", ".join(f"process {pid} ({title or 'no title'})" for pid, title in door.holders)
-    found = f"[server] {door.key}: cannot listen on {door.host}:{door.port}: {door.refusal}"
+    found = f"[server] {door.key}: cannot listen on {door.place}: {door.refusal}"
+    if not door.taken and door.path:
+        return _PORTS.error(found, f"choose another path, in [server] {door.key}, or mend that")
     if not door.taken:
         return _PORTS.error(
             found,
@@ -60,13 +63,14 @@ def _refused(door: Door, case: Case) -> Finding:
             found,
             "nothing where that is the engine to be examined; stop it before another is started",
         )
-    if door.key == "port" and door.holders and all(_is_systemd(title) for _, title in door.holders):
+    if door.is_for_http and door.holders and all(_is_systemd(title) for _, title in door.holders):
         return _PORTS.note(
             found,
             "nothing where that is ringbatch@NAME.socket of the engine to be examined: systemd "
             "passes the socket to it",
         )
-    do = f"stop what has it, or choose another port, in [server] {door.key}"
+    kind = "path" if door.path else "port"
+    do = f"stop what has it, or choose another {kind}, in [server] {door.key}"
     return _PORTS.error(found, do) if case.asked else _PORTS.note(found, do)
 
 

@@ -177,22 +177,34 @@ class Features:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Door:
-    """A port of the configuration.
+    """A port or a Unix socket of the configuration.
 
     Attributes:
         key: that sets it, in ``[server]``.
         host: address to listen on.
         port: its number.
+        path: of the Unix socket; empty if it is a port.
         refusal: why it cannot be had now; empty where it can.
         holders: processes that have it, as far as this user may know: process id and title.
     """
 
     key: str
-    host: str
-    port: int
+    host: str = ""
+    port: int = 0
+    path: str = ""
     refusal: str = ""
     taken: bool = False
     holders: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def is_for_http(self) -> bool:
+        """Whether systemd may hold it, as it holds those for HTTP."""
+        return self.key in ("port", "host", "unix_socket")
+
+    @property
+    def place(self) -> str:
+        """The address, as a person reads it."""
+        return self.path or f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -187,7 +187,7 @@ class HostFiles:
         links = {f"socket:[{inode}]" for inode in inodes}
         if not links:
             return ()
-        return tuple((pid, self._title(pid)) for pid in self._pids() if links & self._open(pid))
+        return tuple((pid, self.title(pid)) for pid in self._pids() if links & self._open(pid))
 
     def _pids(self) -> list[int]:
         return sorted(int(entry.name) for entry in self._proc.iterdir() if entry.name.isdecimal())
@@ -201,7 +201,7 @@ class HostFiles:
             pass
         return found
 
-    def _title(self, pid: int) -> str:
+    def title(self, pid: int) -> str:
         return text_of(self._proc / str(pid) / "cmdline").replace("\0", " ").strip()[:80]
 
     def _cpuinfo(self) -> str:

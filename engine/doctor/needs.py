@@ -43,7 +43,7 @@ def needs(
     except StartupError as error:
         plan, misplaced = None, str(error)
     workers = tuple(_workers(fit, plan, host, environment))
-    grpc = 0 if server.grpc_port is None else server.grpc_frontends
+    grpc = server.grpc_frontends if server.serves_grpc else 0
     # The supervisor, Gunicorn's arbiter, the collector and its standby.
     processes = 4 + server.frontends + grpc + server.has_control_process + holders
     threads = sum(worker.threads for worker in workers)

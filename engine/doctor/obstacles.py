@@ -89,7 +89,7 @@ def _lines(findings: Sequence[Finding]) -> list[str]:
 
 
 def _is_passed(door: Door, *, passed: bool) -> bool:
-    return passed and door.key == "port"
+    return passed and door.is_for_http
 
 
 def _same(found: Engines, name: str) -> Engines:

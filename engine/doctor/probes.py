@@ -18,6 +18,7 @@ from ringbatch.engine.doctor.facts import Door, Features
 from ringbatch.engine.doctor.host_files import HostFiles
 from ringbatch.engine.process.placement import wake_without_preempting
 from ringbatch.engine.supervisor.listener import close_to_newcomers
+from ringbatch.engine.supervisor.unix_listener import holder
 from ringbatch.shm import object_names, wakeup
 from ringbatch.shm.bell import Bell
 from ringbatch.shm.errors import StartupError
@@ -165,13 +166,19 @@ def _wait_by_monotonic_clock() -> None:
 
 
 def doors(server: ServerConfig, files: HostFiles) -> tuple[Door, ...]:
-    """Whether each port of a configuration can be had, and who has it; 0 stands for any."""
+    """Return whether each address of a configuration can be had, and who has it; port 0 stands for
+    any."""
     ports = ((key, getattr(server, home), getattr(server, key)) for key, home in _PORTS)
     shared = _SHARED if server.share_port else ()
-    return tuple(
-        _door(key, host, port, files, beside=key in shared)
-        for key, host, port in ports
-        if port is not None
+    paths = {"grpc_unix_socket": server.grpc_unix_socket}
+    paths["unix_socket" if server.tcp_host is not None else "host"] = server.http_socket
+    return (
+        *(
+            _door(key, host, port, files, beside=key in shared)
+            for key, host, port in ports
+            if port is not None and (host != server.host or server.tcp_host is not None)
+        ),
+        *(_unix_door(key, Path(path), files) for key, path in paths.items() if path is not None),
     )
 
 
@@ -212,3 +219,19 @@ def _door(key: str, host: str, port: int, files: HostFiles, *, beside: bool) -> 
         holders = files.listeners(port) if taken else ()
         return Door(key=key, host=host, port=port, refusal=why, taken=taken, holders=holders)
     return Door(key=key, host=host, port=port)
+
+
+def _unix_door(key: str, path: Path, files: HostFiles) -> Door:
+    pid = holder(path)
+    if pid is not None:
+        holders = ((pid, files.title(pid)),) if pid else ()
+        words = "a process listens there"
+        return Door(key=key, path=str(path), refusal=words, taken=True, holders=holders)
+    refusal = ""
+    if not path.parent.is_dir():
+        refusal = "its directory does not exist"
+    elif not os.access(path.parent, os.W_OK | os.X_OK):
+        refusal = "this user may not make files in its directory"
+    elif path.exists() and not path.is_socket():
+        refusal = "the file there is no socket"
+    return Door(key=key, path=str(path), refusal=refusal)

@@ -98,7 +98,7 @@ def _extras(config: Config) -> set[str]:
         found.add("ray")
     if config.server.http2:
         found.add("http2")
-    if config.server.grpc_port is not None:
+    if config.server.serves_grpc:
         found.add("grpc")
     if config.server.trace_endpoint is not None:
         found.add("otel")

@@ -6,7 +6,7 @@ rule looks at why a process ended, and at what it had done until then:
     how it ended                                      its next start
     ------------------------------------------------  ----------------------------------------------
     a request killed it that will not run again       at once; earlier ends are forgotten
-    ended because it failed every request             at once, see `Renewals`
+    ended because it failed every request             at once; `Renewals` says when it may be ended
     killed from outside                               at once, up to 30 times a minute; 5 times if
                                                       it was not ready, as the kernel may be short
                                                       of memory for it
@@ -44,6 +44,9 @@ MOST_AWAITED_NS: Final = 1_000_000_000
 """The longest delay while requests wait for a model that no process holds."""
 
 _MINUTE_NS: Final = 60_000_000_000
+CURED_NS: Final = _MINUTE_NS
+"""How long a process must answer to show that a new one is a cure."""
+MOST_RENEWAL_NS: Final = 10 * _MINUTE_NS
 _DOUBLINGS: Final = 5
 
 assert FIRST_DELAY_S * (1 << _DOUBLINGS) >= MOST_DELAY_S
@@ -151,6 +154,41 @@ def next_delay(failures_in_a_row: int, jitter: float) -> float:
     doublings = min(failures_in_a_row - 2, _DOUBLINGS)
     longest_s = min(FIRST_DELAY_S * (1 << doublings), MOST_DELAY_S)
     return longest_s * (1 + jitter) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Renewals:
+    """The restarts of a worker that failed every request.
+
+    The first comes at once. If the next process fails every request too, a new process is no cure,
+    or clients are to blame: further ones wait for 1, 2, 4, ... 10 minutes. A process that answered
+    for a minute before it failed shows that a new one is a cure.
+
+    Attributes:
+        times: in a row, without such a process.
+        last_ns: when the last one began.
+    """
+
+    times: int = 0
+    last_ns: int = 0
+
+    def due_ns(self, now_ns: int) -> int:
+        """Return when the next one may begin."""
+        if not self.times:
+            return now_ns
+        delay_ns = min(_MINUTE_NS << min(self.times - 1, _DOUBLINGS), MOST_RENEWAL_NS)
+        return max(now_ns, self.last_ns + delay_ns)
+
+    def begun(self, now_ns: int) -> "Renewals":
+        """Return the record with one that begins now."""
+        return Renewals(self.times + 1, now_ns)
+
+    def after(self, good_ns: int) -> "Renewals":
+        """Return what counts of the record after a process that answered for so long."""
+        return self if good_ns < CURED_NS else NO_RENEWALS
+
+
+NO_RENEWALS: Final = Renewals()
 
 
 def awaited_ns(planned_ns: int, ended_ns: int) -> int:

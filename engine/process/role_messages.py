@@ -47,6 +47,21 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
+class FailsAll:
+    """Of a worker: its model fails every request.
+
+    Attributes:
+        batches: that failed in a row.
+        why: the last of them did.
+        for_ns: nanoseconds since the first of them.
+    """
+
+    batches: int
+    why: str
+    for_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class StandingBy:
     """Of the collector: it has nothing left to do but to wait until the one before has ended."""
 
@@ -93,14 +108,16 @@ class Drained:
 
 
 FromFrontend = Ready | Failed | Beat
-FromWorker = Ready | Failed | Signature | Warming | Waiting | Compared
+FromWorker = Ready | Failed | Signature | Warming | Waiting | Compared | FailsAll
 ModelNews = Hung | Released | Loaded | Drained
 """What the collector says while it is stepped."""
 FromCollector = Ready | Failed | StandingBy | Reclaimed | ModelNews
 FromRole = FromFrontend | FromWorker | FromCollector
 
 FROM_FRONTEND: Final = Vocabulary[FromFrontend](Ready, Failed, Beat)
-FROM_WORKER: Final = Vocabulary[FromWorker](Ready, Failed, Signature, Warming, Waiting, Compared)
+FROM_WORKER: Final = Vocabulary[FromWorker](
+    Ready, Failed, Signature, Warming, Waiting, Compared, FailsAll
+)
 FROM_COLLECTOR: Final = Vocabulary[FromCollector](
     Ready, Failed, StandingBy, Reclaimed, Hung, Released, Loaded, Drained
 )

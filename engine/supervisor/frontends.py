@@ -1,16 +1,11 @@
 """What is particular to the processes that are reached from outside: Gunicorn's for HTTP, others
 for gRPC, and one for the control address.
-
-Their ports are taken before anything starts, so that a port in use ends the start at once, and are
-held until the end, so that they are still there for a frontend that is started anew. Gunicorn's
-workers inherit listening sockets. gRPC opens its own, on the port that is held for it; SO_REUSEPORT
-lets several do so, and the kernel spreads the connections among them.
 """
 
 import logging
 import os
 import socket
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import partial
 
 from ringbatch.engine.config.credentials import control_credentials_of, credentials_of
@@ -21,22 +16,12 @@ from ringbatch.engine.process.memory_limits import FRONTEND_HEAP, heap_environme
 from ringbatch.engine.supervisor.application import expect_importable, warn_if_unguarded
 from ringbatch.engine.supervisor.child import Child
 from ringbatch.engine.supervisor.launching import Launch, execute
-from ringbatch.engine.supervisor.listener import (
-    BACKLOG,
-    address,
-    close_to_newcomers,
-    half_open,
-    hold,
-    is_at,
-    listen_all,
-    listen_for_agent,
-    listen_for_control,
-)
+from ringbatch.engine.supervisor.listener import BACKLOG, address
+from ringbatch.engine.supervisor.listening_sockets import ListeningSockets, url
 from ringbatch.engine.supervisor.packages import expect_installed
 from ringbatch.engine.supervisor.probe import Probe, answers_ready, ask
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.engine.supervisor.succession import Passed, Predecessor
-from ringbatch.engine.systemd.sockets import expect, passed
 from ringbatch.shm.host.credentials import Credentials, key_digests, objection, server_tls
 from ringbatch.shm.restarts import Role
 from ringbatch.shm.segment import Segment
@@ -90,56 +75,16 @@ class Frontends:
         self.shared = False
         self._server = server
         self._pass_through = pass_through
-        self._grpc_port: socket.socket | None = None
-        self._control_listener: socket.socket | None = None
-        self._agent_listener: socket.socket | None = None
         self._credentials = credentials_of(server, os.environ)
         self._control_credentials = control_credentials_of(server, os.environ)
         self._expect_credentials()
-        with ExitStack() as undo:
-            self._listeners = passed(os.environ, os.getpid())
-            self._held_by_systemd = bool(self._listeners)
-            for listener in self._listeners:
-                undo.enter_context(listener)
-            if self._held_by_systemd:
-                expect(self._listeners, server.host, server.port, server.frontends)
-            else:
-                self._listeners = _taken(predecessor, "http", server.host, server.port)
-                if not self._listeners:
-                    self._listeners = listen_all(
-                        server.host, server.port, server.frontends, beside=server.share_port
-                    )
-                for listener in self._listeners:
-                    undo.enter_context(listener)
-            if pass_through is not None:
-                user = "requests that are passed on to a model server"
-                expect_installed(user, "http", _PASSING_PACKAGES)
-            if server.http2:
-                user = "[server] http2: connections over HTTP/2"
-                expect_installed(user, "http2", _HTTP2_PACKAGES)
-            if server.app is not None:
-                expect_importable(server.app, LEAN)
-            if server.grpc_port is not None:
-                expect_installed("[server] grpc_port: calls over gRPC", "grpc", _GRPC_PACKAGES)
-                held = _taken(predecessor, "grpc", server.host, server.grpc_port)
-                self._grpc_port = held[0] if held else self._held()
-                undo.enter_context(self._grpc_port)
-            if server.trace_endpoint is not None:
-                expect_installed("[server] trace_endpoint: traces", "otel", _OTEL_PACKAGES)
-            if server.control_port is not None:
-                host, port = server.control_host, server.control_port
-                control = _taken(predecessor, "control", host, port)
-                self._control_listener = control[0] if control else listen_for_control(host, port)
-                undo.enter_context(self._control_listener)
-            if server.agent_check_port is not None:
-                host, port = server.host, server.agent_check_port
-                agent = _taken(predecessor, "agent", host, port)
-                self._agent_listener = agent[0] if agent else listen_for_agent(host, port)
-                undo.enter_context(self._agent_listener)
-            self._sockets = undo.pop_all()
-        self._probe = Probe(lambda: answers_ready(self._listeners[0], tls=self._tls))
+        self._expect_packages()
+        if server.app is not None:
+            expect_importable(server.app, LEAN)
+        self._sockets = ListeningSockets(server, predecessor)
+        self._probe = Probe(lambda: answers_ready(self._sockets.front, tls=self._tls))
         self.http = ProcessSlot("frontends", self._start_http, role=Role.ARBITER)
-        count = 0 if self._grpc_port is None else server.grpc_frontends
+        count = server.grpc_frontends if server.serves_grpc else 0
         self.grpc = [self._grpc_slot(number) for number in range(count)]
         control_slot = ProcessSlot("control", self._start_control, role=Role.CONTROL)
         self.control = [control_slot] if server.has_control_process else []
@@ -153,11 +98,6 @@ class Frontends:
     def watched(self) -> list[ProcessSlot]:
         """Those that show that they move; Gunicorn's frontends show it to Gunicorn's arbiter."""
         return [*self.grpc, *self.control]
-
-    def _held(self) -> socket.socket:
-        server = self._server
-        assert server.grpc_port is not None, "there is one"
-        return hold(server.host, server.grpc_port, beside=server.share_port)
 
     def begun(self, slot: ProcessSlot, segment: Segment) -> bool:
         """Whether the processes of a slot have imported what they need; beside another engine one
@@ -192,32 +132,36 @@ class Frontends:
         server, guards = self._server, self._credentials
         guarded = guards.api_keys is not None or guards.tls_client_ca is not None
         if server.app is not None and server.own_paths == "keys" and not guarded:
-            warn_if_unguarded(partial(ask, self._listeners[0], "/", tls=self._tls))
+            warn_if_unguarded(partial(ask, self._sockets.front, "/", tls=self._tls))
 
     def welcome(self, models: str) -> str:
         """What a person reads once they serve, with the names of the models."""
+        sockets = self._sockets
         text = f"ringbatch: serving {models} on {self.url}"
-        if self._grpc_port is not None:
-            text += f"\nringbatch: serving gRPC on {address(self._grpc_port)}"
-        if self._control_listener is not None:
+        if sockets.http and sockets.http_unix is not None:
+            text += f"\nringbatch: serving them on {address(sockets.http_unix)} too"
+        for bound in (sockets.grpc, sockets.grpc_unix):
+            if bound is not None:
+                text += f"\nringbatch: serving gRPC on {address(bound)}"
+        if sockets.control is not None:
             secure = self._control_credentials.tls_certificate is not None
-            url = f"{'https' if secure else 'http'}://{address(self._control_listener)}"
-            text += f"\nringbatch: serving metrics on {url}/metrics, a page on {url}/"
-        if self._agent_listener is not None:
-            text += f"\nringbatch: answering agent-checks on {address(self._agent_listener)}"
+            at = url(sockets.control, tls=secure)
+            text += f"\nringbatch: serving metrics on {at}/metrics, a page on {at}/"
+        if sockets.agent is not None:
+            text += f"\nringbatch: answering agent-checks on {address(sockets.agent)}"
         return text
 
     @property
     def url(self) -> str:
         """Where HTTP is served."""
-        return f"{'https' if self._tls else 'http'}://{address(self._listeners[0])}"
+        return url(self._sockets.front, tls=self._tls)
 
     def answer(self) -> bool:
         """Whether one of them answers at all, which takes seconds where none does."""
         # Where clients need a certificate the supervisor has none to show.
         if self._credentials.tls_client_ca is not None:
             return True
-        return ask(self._listeners[0], tls=self._tls) is not None
+        return ask(self._sockets.front, tls=self._tls) is not None
 
     @property
     def _tls(self) -> bool:
@@ -227,6 +171,20 @@ class Frontends:
     def asks_for_keys(self) -> bool:
         """Whether clients must send an API key."""
         return self._credentials.api_keys is not None
+
+    def _expect_packages(self) -> None:
+        """Return if all packages that the settings need are installed."""
+        server = self._server
+        if self._pass_through is not None:
+            user = "requests that are passed on to a model server"
+            expect_installed(user, "http", _PASSING_PACKAGES)
+        if server.http2:
+            expect_installed("[server] http2: connections over HTTP/2", "http2", _HTTP2_PACKAGES)
+        if server.serves_grpc:
+            key = "grpc_port" if server.grpc_unix_socket is None else "grpc_unix_socket"
+            expect_installed(f"[server] {key}: calls over gRPC", "grpc", _GRPC_PACKAGES)
+        if server.trace_endpoint is not None:
+            expect_installed("[server] trace_endpoint: traces", "otel", _OTEL_PACKAGES)
 
     def _expect_credentials(self) -> None:
         """Look at the files before models are loaded, which may take long."""
@@ -243,14 +201,7 @@ class Frontends:
 
     def sockets(self) -> list[Passed]:
         """What another engine needs to listen where they do."""
-        found = [Passed("http", listener) for listener in self._listeners]
-        others = {
-            "grpc": self._grpc_port,
-            "control": self._control_listener,
-            "agent": self._agent_listener,
-        }
-        found += [Passed(use, bound) for use, bound in others.items() if bound is not None]
-        return found
+        return self._sockets.passed_on()
 
     def drain_s(self, *, superseded: bool) -> float:
         """What they may take to stop, in seconds.
@@ -259,7 +210,7 @@ class Frontends:
             superseded: whether another engine serves in this one's stead.
         """
         server = self._server
-        leaving = superseded and self._grpc_port is not None
+        leaving = superseded and self._server.serves_grpc
         return server.drain_s + self._leave_s * leaving
 
     @property
@@ -270,8 +221,7 @@ class Frontends:
     def close_to_newcomers(self) -> None:
         """Have the kernel begin no further connection; the frontends for gRPC close their own
         sockets when they are told to stop."""
-        closed = [close_to_newcomers(listener) for listener in self._doors]
-        if not all(closed):
+        if not self.shared and not self._sockets.close_to_newcomers():
             logger.warning(
                 "a client that connects in the last moment may be reset: this kernel refuses every "
                 "way to turn newcomers away first"
@@ -279,29 +229,21 @@ class Frontends:
 
     def awaits_newcomers(self) -> bool:
         """Whether a client is in the midst of connecting."""
-        return half_open({listener.getsockname()[1] for listener in self._doors})
-
-    @property
-    def _doors(self) -> list[socket.socket]:
-        """Those that are shut with the engine; in systemd's, connections wait for the next one."""
-        if self.shared:
-            return []
-        ours = [] if self._held_by_systemd else self._listeners
-        control = (self._control_listener, self._agent_listener)
-        return [*ours, *(listener for listener in control if listener is not None)]
+        return not self.shared and self._sockets.awaits_newcomers()
 
     def close(self) -> None:
-        """Let go of the ports."""
-        self._sockets.close()
+        """Let go of the addresses."""
+        self._sockets.close(shared=self.shared)
 
     def _start_http(self, _again: bool) -> Child:
         if self._server.share_port:
             # Others had the port for themselves until now.
-            for listener in self._listeners:
+            for listener in self._sockets.http:
                 listener.listen(BACKLOG)
-        fds = tuple(listener.fileno() for listener in self._listeners)
+        fds = tuple(listener.fileno() for listener in self._sockets.http)
         words = self._words(frontends=self._server.frontends)
         words += [f"--listen-fd={fd}" for fd in fds]
+        words += _unix(self._sockets.http_unix)
         words += ["--compress-answers"] * self._server.compress_answers
         words += ["--http2"] * self._server.http2
         words += [f"--pass-through={self._pass_through}"] * (self._pass_through is not None)
@@ -314,7 +256,7 @@ class Frontends:
             "ringbatch.frontend",
             words,
             environment,
-            pass_fds=fds,
+            pass_fds=(*fds, *_descriptors(self._sockets.http_unix)),
             controlled=False,
             own_session=self._server.app is not None,
             launch=self._launch,
@@ -324,19 +266,23 @@ class Frontends:
         title = f"grpc frontend {number}"
 
         def start(_again: bool) -> Child:
-            assert self._grpc_port is not None, "there are no slots without it"
-            words = self._words(address=address(self._grpc_port), number=number)
+            port, shared = self._sockets.grpc, self._sockets.grpc_unix
+            words = self._words(address=None if port is None else address(port), number=number)
+            words += _unix(shared)
             words += [f"--connection-age-s={self._server.grpc_connection_age_s}"]
             words += [f"--leave-s={self._leave_s}"]
             words += [f"--processes={self._server.grpc_frontends}"]
             environment = LEAN | heap_environment(os.environ, FRONTEND_HEAP)
             module = "ringbatch.frontend.grpc.server"
-            return Child(title, module, words, environment, own_session=False, launch=self._launch)
+            fds = _descriptors(shared)
+            return Child(
+                title, module, words, environment, fds, own_session=False, launch=self._launch
+            )
 
         return ProcessSlot(title, start, role=Role.GRPC_FRONTEND)
 
     def _start_control(self, _again: bool) -> Child:
-        listeners = {"listen-fd": self._control_listener, "agent-fd": self._agent_listener}
+        listeners = {"listen-fd": self._sockets.control, "agent-fd": self._sockets.agent}
         fds = {key: bound.fileno() for key, bound in listeners.items() if bound is not None}
         words = [
             f"--segment={self.segment_name}",
@@ -378,7 +324,9 @@ def _files(credentials: Credentials) -> list[str]:
     return [f"--{name.replace('_', '-')}={path}" for name, path in credentials.files().items()]
 
 
-def _taken(predecessor: Predecessor | None, use: str, host: str, port: int) -> list[socket.socket]:
-    if predecessor is None:
-        return []
-    return predecessor.take(use, lambda bound: is_at(bound, host, port))
+def _descriptors(bound: socket.socket | None) -> tuple[int, ...]:
+    return () if bound is None else (bound.fileno(),)
+
+
+def _unix(bound: socket.socket | None) -> list[str]:
+    return [f"--unix-fd={fd}" for fd in _descriptors(bound)]

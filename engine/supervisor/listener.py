@@ -155,7 +155,12 @@ def close_to_newcomers(listener: socket.socket) -> bool:
     (see `half_open`) go on, and stay to be accepted.
 
     What is set belongs to the socket, whichever processes hold it, and goes with its last holder.
+    A Unix socket is reached by its file, which is removed.
     """
+    if listener.family == socket.AF_UNIX:
+        with suppress(OSError):
+            os.unlink(listener.getsockname())
+        return True
     for refuse in (_listen_nowhere, _drop_first_packets):
         with suppress(OSError):
             refuse(listener)
@@ -192,7 +197,9 @@ def half_open(ports: Container[int]) -> bool:
 
 
 def address(bound: socket.socket) -> str:
-    """Host and port of a socket as they stand in a URL."""
+    """Return host and port of a socket as they stand in a URL; of a Unix socket its path."""
+    if bound.family == socket.AF_UNIX:
+        return f"unix:{bound.getsockname()}"
     host, port = bound.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

@@ -5,6 +5,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from ringbatch.shm.host.background import short_thread
 
@@ -50,21 +51,34 @@ def ask(
         path: of the request; by default it answers whether all workers are ready.
         tls: whether it is asked over TLS, where any certificate will do.
     """
-    host, port = listener.getsockname()[:2]
-    anywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-    host = anywhere.get(host, host)
-    connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
-    if tls:
-        connection = http.client.HTTPSConnection(
-            host, port, timeout=_TIMEOUT_S, context=_unverified()
-        )
+    connection = http.client.HTTPConnection("localhost", timeout=_TIMEOUT_S)
     try:
+        connection.sock = _connected(listener, tls=tls)
         connection.request("GET", path)
         return connection.getresponse().status
     except (OSError, http.client.HTTPException):
         return None
     finally:
         connection.close()
+
+
+def _connected(listener: socket.socket, *, tls: bool) -> socket.socket:
+    client = socket.socket(listener.family, socket.SOCK_STREAM)
+    try:
+        client.settimeout(_TIMEOUT_S)
+        client.connect(_reachable(listener.getsockname()))
+        return _unverified().wrap_socket(client) if tls else client
+    except OSError:
+        client.close()
+        raise
+
+
+def _reachable(address: Any) -> Any:
+    """Return the address at which a client of this machine reaches a socket bound to `address`."""
+    if isinstance(address, str):
+        return address
+    host, *rest = address
+    return ({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), *rest)
 
 
 def _unverified() -> ssl.SSLContext:

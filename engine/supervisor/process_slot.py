@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ringbatch.engine.batch.instructions import CpuSetName
-from ringbatch.engine.process.respawn import FIRST, Record, case_of
+from ringbatch.engine.process.respawn import FIRST, NO_RENEWALS, Record, Renewals, case_of
 from ringbatch.engine.process.role_messages import Signature
 from ringbatch.engine.supervisor.child import Child
 from ringbatch.shm.counters import Counters, RestartCase, WorkerCounter
@@ -80,6 +80,9 @@ class ProcessSlot:
         error: what the process gave as the reason for its end.
         lasting: whether another process is started where this one ends.
         batches: of a worker, how many were run under its number before its process began.
+        renewals: of a worker, the restarts for failing every request.
+        renew_ns: when to restart it for that; None while it does not.
+        renewing: whether the present process is ended for that.
         known: of a worker, whether it was told of the segment while the model table had it, so that
             a collector lets it go; whoever is not known is let go at once.
         released: of a worker, whether nothing is expected of it any more.
@@ -109,6 +112,9 @@ class ProcessSlot:
     error: str = ""
     lasting: bool = True
     batches: int = 0
+    renewals: Renewals = NO_RENEWALS
+    renew_ns: int | None = None
+    renewing: bool = False
     known: bool = True
     released: bool = False
     unreclaimed: bool | None = None
@@ -144,20 +150,30 @@ class ProcessSlot:
         """A process has begun."""
         self.batches = self._batches(segment)
 
-    def note_end(self, segment: Segment | None, *, killed: bool) -> None:
+    def note_end(self, segment: Segment | None, *, killed: bool) -> bool:
         """The process has ended: find the case on which the next start depends.
 
         Args:
             segment: None before there is one.
             killed: whether it was ended from outside.
+
+        Returns:
+            Whether it did not end by what it held.
         """
         self.case = case_of(
             # Nobody has killed a process that has said why it ends.
             killed=killed and not self.error,
             # A process that runs nobody else's code has nothing to load.
             ready=self.worker is None or bool(self.ready_ns),
-            answered=self._batches(segment) > self.batches,
+            answered=self.run_batches(segment) > 0,
+            failing=self.renewing,
         )
+        self.renew_ns, self.renewing = None, False
+        return killed or self.case is RestartCase.FAILING
+
+    def run_batches(self, segment: Segment | None) -> int:
+        """Return how many batches the process has run; 0 for any but a worker."""
+        return self._batches(segment) - self.batches
 
     def _batches(self, segment: Segment | None) -> int:
         """Return how many batches were run under a worker's number; 0 for any other process."""

@@ -21,6 +21,7 @@ from ringbatch.engine.process.role_messages import (
     Compared,
     Drained,
     Draining,
+    FailsAll,
     FromRole,
     Hung,
     Loaded,
@@ -39,6 +40,7 @@ from ringbatch.engine.supervisor.child import CannotStart, Death
 from ringbatch.engine.supervisor.collectors import Collectors
 from ringbatch.engine.supervisor.control import ControlServer, log_report
 from ringbatch.engine.supervisor.cpu_sets import CpuSets
+from ringbatch.engine.supervisor.failing_workers import FailingWorkers
 from ringbatch.engine.supervisor.file_watch import FileWatch
 from ringbatch.engine.supervisor.first_workers import FirstWorkers
 from ringbatch.engine.supervisor.frontends import Frontends
@@ -49,6 +51,7 @@ from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.model_changes import Introduce, ModelChanges, ShowTable, Start
 from ringbatch.engine.supervisor.model_versions import Forwarding
 from ringbatch.engine.supervisor.names_watch import NamesLost, NamesWatch
+from ringbatch.engine.supervisor.orders import Orders
 from ringbatch.engine.supervisor.process_slot import Limit, ProcessSlot
 from ringbatch.engine.supervisor.served_models import ServedModels, overrun
 from ringbatch.engine.supervisor.signals import Signals
@@ -57,7 +60,7 @@ from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.engine.systemd.service import Service, loading_status, serving_status
 from ringbatch.shm.counters import RestartCase
 from ringbatch.shm.errors import NO_PLACE_YET, StartupError
-from ringbatch.shm.host.control_socket import Order, Report
+from ringbatch.shm.host.control_socket import Order
 from ringbatch.shm.host.key_headers import KEY_HEADERS
 from ringbatch.shm.host.messages import Beat, Failed, Ready
 from ringbatch.shm.segment import Segment
@@ -108,6 +111,7 @@ class Supervisor:
         self._reread = reread
         self._changes: ModelChanges | None = None
         self._served: ServedModels | None = None
+        self._failing: FailingWorkers | None = None
         self._control: ControlServer | None = None
         self.frontends = Frontends(config.server, config.passes_to, predecessor, launch)
         self._service = Service(os.environ, self.frontends.answer)
@@ -212,9 +216,11 @@ class Supervisor:
             self._forwarding,
             time.monotonic_ns,
         )
-        self._control = ControlServer(segment.name, self._loop, self._take, self._succession.begin)
+        take = Orders(self._succession, self._service, changes).take
+        self._control = ControlServer(segment.name, self._loop, take, self._succession.begin)
         scaler = Autoscaler(segment, changes, self._pool, HostGauge(), time.monotonic_ns)
         awaited = Awaited(segment, served, self._pool, time.monotonic_ns)
+        self._failing = failing = FailingWorkers(segment, served, self._pool, time.monotonic_ns)
         watch = FileWatch(lambda: served.files, lambda: served.differing)
         drop = partial(self._loop.drop, watch)
         self._loop.watch(watch, lambda: changes.differ(watch.take()), drop)
@@ -225,28 +231,16 @@ class Supervisor:
             names.step()
             if reload:
                 logger.info("reading the configuration again, on SIGHUP")
-                self._take(Order("reload", None), log_report)
+                take(Order("reload", None), log_report)
             self._loop.guard(scaler.step, scaler.pause)
             self._loop.guard(awaited.step)
+            self._loop.guard(failing.step)
             self._loop.guard(partial(self._advance, changes), changes.break_off)
             status = serving_status(served.names, self.frontends.url, *self._pool.ready)
             self._service.serves(status, segment.collector_ns)
-            own = scaler.next_ns, names.next_ns, awaited.next_ns
+            own = scaler.next_ns, names.next_ns, awaited.next_ns, failing.next_ns
             instants = (changes.limit_ns, self._service.next_ns, *own)
             self._keeper.turn(None, min(filter(None, instants)))
-
-    def _take(self, order: Order, reply: Callable[[Report], None]) -> None:
-        """Carry an order out, and let the service manager know meanwhile."""
-        if self._succession.refuses(reply):
-            return
-
-        def answer(report: Report) -> None:
-            self._service.ends_change(report.failure)
-            reply(report)
-
-        assert self._changes is not None, "orders are taken while the engine serves"
-        self._service.begins_change()
-        self._changes.take(order, answer)
 
     def _advance(self, changes: ModelChanges) -> None:
         """Go on with what is being changed, and do what it takes."""
@@ -347,6 +341,9 @@ class Supervisor:
                     self._promote(slot)
                 self._keeper.mark_ready(slot)
                 self._collectors.limit_wait(time.monotonic_ns())
+            case FailsAll():
+                if self._failing is not None:
+                    self._failing.heard(slot, said)
             case Hung(number):
                 if (hung := self._workers.get(number)) is not None:
                     self._keeper.end_hung(hung, overrun(self._served, number))
@@ -418,13 +415,13 @@ class Supervisor:
             self._promote(heir)
         if self._segment is not None and self._collectors.vacant:
             self._segment.collector_gone()
-        slot.note_end(self._segment, killed=death.killed)
+        blameless = slot.note_end(self._segment, killed=death.killed)
         if slot.worker is None:
             slot.count_end(self._segment, killed=death.killed)
             self._keeper.plan_restart(slot, slot.case)
             self._collectors.limit_wait(time.monotonic_ns())
         else:
-            self._collectors.worker_died(slot, killed=death.killed)
+            self._collectors.worker_died(slot, killed=blameless)
 
     def _stop(self) -> None:
         """End everything in the order that loses nothing; a second signal ends it at once.

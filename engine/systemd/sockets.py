@@ -34,18 +34,43 @@ def passed(environment: Mapping[str, str], pid: int) -> list[socket.socket]:
     return sockets
 
 
-def expect(sockets: Sequence[socket.socket], host: str, port: int, frontends: int) -> None:
+def expect(
+    sockets: Sequence[socket.socket],
+    host: str | None,
+    port: int,
+    frontends: int,
+    path: str | None = None,
+) -> None:
     """Look whether sockets are what the frontends are configured for.
 
     Args:
         sockets: at least one.
-        host: as configured; an address or name of this machine.
+        host: as configured; an address or name of this machine; None without TCP.
         port: as configured; 0 stands for any.
         frontends: how many share them.
+        path: as configured, of a Unix socket; None without one.
 
     Raises:
         StartupError: they are not; the text says what to do.
     """
+    tcp = [bound for bound in sockets if bound.family != socket.AF_UNIX]
+    paths = [bound.getsockname() for bound in sockets if bound not in tcp]
+    if paths != [one for one in (path,) if one is not None]:
+        raise StartupError(
+            f"systemd passes {_listed(paths)}, and [server] unix_socket or host names "
+            f"{_listed([path] if path else [])}; {_REMEDY}"
+        )
+    if host is not None:
+        _expect_tcp(tcp, host, port, frontends)
+    elif tcp:
+        raise StartupError(f"systemd passes TCP sockets, and [server] host is no host; {_REMEDY}")
+
+
+def _listed(paths: Sequence[str]) -> str:
+    return " and ".join(f"the Unix socket {path}" for path in paths) or "no Unix socket"
+
+
+def _expect_tcp(sockets: Sequence[socket.socket], host: str, port: int, frontends: int) -> None:
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):

@@ -19,6 +19,8 @@ TEMPLATES: Final = (SERVICE, SOCKET, SLICE, SYSUSERS, TMPFILES, GPU)
 
 _COMMAND: Final = "/opt/ringbatch/bin/ringbatch"
 _CONFIGURATIONS: Final = "/etc/ringbatch"
+_USER: Final = "ringbatch"
+"""The user and the group of the service."""
 _OF_A_USER: Final = "%E/ringbatch"
 _HOMES: Final = ("/home/", "/root/", "/run/user/")
 _OF_EACH_SERVICE: Final = ("/tmp/", "/var/tmp/")
@@ -46,8 +48,11 @@ class Engine:
 
     Attributes:
         name: behind the @ of its units; that of its configuration file without the ending.
-        host: on which HTTP is served.
+        host: on which HTTP is served; None if a Unix socket stands in its place.
         port: the same.
+        path: of the Unix socket on which HTTP is served; None if there is none.
+        mode: permissions of that, in octal digits.
+        group: of that; None for the engine's own.
         frontends: how many serve it.
         stop_s: what a stop waits for load balancers and requests.
         gpu: whether a model runs on a GPU.
@@ -55,8 +60,11 @@ class Engine:
     """
 
     name: str
-    host: str
+    host: str | None
     port: int
+    path: str | None
+    mode: str
+    group: str | None
     frontends: int
     stop_s: float
     gpu: bool
@@ -84,7 +92,7 @@ def files(
         service, listening = (f"{folder}/ringbatch@{engine.name}.{kind}.d" for kind in _KINDS)
         own = {
             f"{service}/settings.conf": _settings(engine),
-            f"{listening}/address.conf": _address(engine),
+            f"{listening}/address.conf": _address(engine, user=user),
         }
         if engine.credentials:
             own[f"{service}/credentials.conf"] = _credentials(engine.credentials)
@@ -136,10 +144,22 @@ def _settings(engine: Engine) -> str:
     )
 
 
-def _address(engine: Engine) -> str:
-    host = f"[{engine.host}]" if ":" in engine.host else engine.host
-    listen = f"ListenStream={host}:{engine.port}\n" * engine.frontends
-    return f"# host, port and frontends of its configuration.\n[Socket]\nListenStream=\n{listen}"
+def _address(engine: Engine, *, user: bool) -> str:
+    listen = ""
+    if engine.host is not None:
+        host = f"[{engine.host}]" if ":" in engine.host else engine.host
+        listen = f"ListenStream={host}:{engine.port}\n" * engine.frontends
+    if engine.path is not None:
+        listen += f"ListenStream={engine.path}\nSocketMode={engine.mode}\n"
+        # The file would be root's, as systemd makes it.
+        owner = None if user else _USER
+        listen += "".join(
+            f"{key}={value}\n"
+            for key, value in (("SocketUser", owner), ("SocketGroup", engine.group or owner))
+            if value is not None
+        )
+        listen += "RemoveOnStop=yes\n"
+    return f"# Addresses and frontends of its configuration.\n[Socket]\nListenStream=\n{listen}"
 
 
 def _credentials(paths: Mapping[str, str]) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, NoReturn, TextIO, TypeVar
+from typing import Any, Final, NoReturn, TextIO, TypeVar
 
 from ringbatch.engine.batch.shaping import Unfit
 from ringbatch.engine.process import memory_limits, placement
@@ -29,6 +29,7 @@ from ringbatch.engine.process.role_messages import (
     START_WORKER,
     BatchShape,
     Compared,
+    FailsAll,
     Parity,
     Signature,
     StartWorker,
@@ -45,6 +46,7 @@ from ringbatch.engine.worker.codec import Codec
 from ringbatch.engine.worker.comparing import compare
 from ringbatch.engine.worker.costly import CostlyCodec
 from ringbatch.engine.worker.counting import count_in, expect_no_clash, warm_up_unseen
+from ringbatch.engine.worker.failing import Failing
 from ringbatch.engine.worker.finite import FiniteCodec
 from ringbatch.engine.worker.forwarder import Forwarder
 from ringbatch.engine.worker.json_codec import JsonCodec
@@ -224,13 +226,20 @@ def _warm_up(
     start: StartWorker,
     wanted: WarmUp,
     control: ControlSocket,
+    failing: Failing,
 ) -> None:
     number = start.number
+
+    def try_out(values: Any, rows: int) -> int:
+        took_ns = runner.try_out(values, rows)
+        failing.sample = failing.sample or partial(_try_out_unseen, runner, values, rows)
+        return took_ns
+
     _say(segment, number, WorkerState.WARMING)
     control.send(Warming())
     tried = warmed_up(
         spec,
-        runner.try_out,
+        try_out,
         Wanted(
             required=wanted.required,
             limit_s=wanted.limit_s,
@@ -247,6 +256,11 @@ def _warm_up(
     if len(tried) >= len(cost_profile.read(segment, number)):
         # One that takes the place of another tries less; what that has measured still holds.
         cost_profile.write(segment, number, tried)
+
+
+def _try_out_unseen(runner: Runner, values: Any, rows: int) -> None:
+    with warm_up_unseen():
+        runner.try_out(values, rows)
 
 
 def _terminal() -> TextIO | None:
@@ -273,10 +287,11 @@ def _serve(
         port,
         lambda batch: worker.runs_again(batch),
         start.model.shape.max_batch_cost,
+        failing := Failing(spec.name, partial(_say_failing, segment, number, control)),
     )
     if isinstance(runner, Runner) and start.model.warm_up is not None:
         with warm_up_unseen():
-            _warm_up(segment, spec, runner, start, start.model.warm_up, control)
+            _warm_up(segment, spec, runner, start, start.model.warm_up, control, failing)
     elif start.model.parity is not None:
         control.send(Warming())
     if start.model.parity is not None:
@@ -299,7 +314,11 @@ def _serve(
     while not stopping:
         worker.step()
         doorbell.wait(RETRY_S if port.delayed else None)
-    model.release(dismissed.wait(_TOLD_WITHIN_S) if start.model.options.ray else False)
+    if start.model.options.ray:
+        # What fails every request elsewhere is of no use to the next worker.
+        model.release(failing.found or dismissed.wait(_TOLD_WITHIN_S))
+    else:
+        model.release(False)
 
 
 def _compared(
@@ -327,6 +346,7 @@ def _runner(
     port: EnginePort,
     run_again: Callable[[int], object],
     most_cost: float,
+    failing: Failing,
 ) -> Runner | Forwarder:
     if model.remote is not None:
         return Forwarder(model.remote, spec.name, port, time.monotonic_ns, run_again)
@@ -356,7 +376,16 @@ def _runner(
         run_again=run_again,
         place=Steps(segment, fresh, port.say_answer_start).place,
         plan=plan,
+        failing=failing,
     )
+
+
+def _say_failing(
+    segment: Segment, number: int, control: ControlSocket, batches: int, why: str, for_ns: int
+) -> None:
+    segment.words[segment.layout.worker(number) + WorkerWords.FAILING] = batches
+    if batches:
+        control.send(FailsAll(batches, why, for_ns))
 
 
 def _say(segment: Segment, number: int, state: WorkerState) -> None:

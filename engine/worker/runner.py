@@ -17,6 +17,7 @@ from ringbatch.engine.batch.shaping import padded_rows
 from ringbatch.engine.runtimes.model import InvalidInput, Model, RestartWorker, ServerFailed, said
 from ringbatch.engine.worker.codec import Codec, Place
 from ringbatch.engine.worker.costly import Plan
+from ringbatch.engine.worker.failing import Failing
 from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.memory_cap import ran_out_of_memory
 from ringbatch.engine.worker.outputs import Checker, Fault, Outputs, WrongCount, WrongResult
@@ -53,6 +54,7 @@ class Runner:
         place: where batches of which that word is `asked` are in a chain, see
             `ringbatch.shm.chain`; None where they are no chain's.
         plan: how batches are cut into runs before any is made; None where each is one run.
+        failing: counts the batches that the model fails entirely.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Runner:
         run_again: Callable[[int], object] = lambda _batch: None,
         place: Callable[[int], Place | None] = lambda _asked: None,
         plan: Callable[[Sequence[Request]], Plan] | None = None,
+        failing: Failing | None = None,
     ) -> None:
         self._predict = model.predict
         self._batched = batched
@@ -85,7 +88,13 @@ class Runner:
         self._place: Place | None = None
         self._asked = 0
         self._own_process = OwnProcess()
+        self._run_again = run_again
         self._retry = Retry(name, port, clock_ns, self._run, self._failed, run_again)
+        self._failing = failing or Failing()
+        self._answered = False
+        self._fault = ""
+        """Why the model failed a request of the latest batch last, in words."""
+        self._found_no_memory = False
         self.run_ns = 0
         """Time spent inside the model so far."""
         self.failed = False
@@ -114,8 +123,13 @@ class Runner:
         else:
             answered, error = self._run_uniform(uniform, mark)
             if answered:
+                if self.failed:
+                    self._judge(mark)
+                elif self._failing.batches:
+                    self._failing.answered()
                 return
             requests = self._port.requests(uniform)
+        self._answered, self._fault = False, ""
         if self._plan is None:
             self._retry.answer(requests, mark, error)
         else:
@@ -123,6 +137,38 @@ class Runner:
             for request, failure in refused:
                 self._failed(failure, [request], mark)
             self._retry.answer_in_turn(parts, mark)
+        self._judge(mark)
+
+    def _judge(self, mark: BatchMark) -> None:
+        """Count the batch if the model has failed it entirely; once there were enough, find out
+        whether the model is to blame."""
+        failing = self._failing
+        if self._answered:
+            failing.answered()
+            return
+        now_ns = self._clock_ns()
+        if not self._fault or not failing.failed(now_ns):
+            return
+        if self._found_no_memory or not self._answers_sample(mark):
+            failing.blame(self._fault, now_ns)
+        else:
+            failing.sound()
+
+    def _answers_sample(self, mark: BatchMark) -> bool:
+        """Return whether the model answers values of its warm-up; nobody waits for them."""
+        sample = self._failing.sample
+        if sample is None:
+            return False
+        self._port.flush()
+        self._run_again(mark.batch)
+        self._turn_to(0)
+        try:
+            sample()
+        except RestartWorker:
+            raise
+        except BaseException:
+            return False
+        return True
 
     def _turn_to(self, asked: int) -> None:
         """Have the batches to come be of requests for that."""
@@ -171,6 +217,8 @@ class Runner:
                 return False, None
             results = self._call(arguments, [sizes.rows] * len(uniform.references))
             size = codec.write_uniform(results, uniform)
+            if size is None:
+                self._answered, self._fault = False, ""
             requests = port.requests(uniform) if size is None else []
             written = codec.write(results, requests) if size is None else []
         except RestartWorker:
@@ -246,6 +294,7 @@ class Runner:
             if isinstance(size, WrongResult):
                 self._failed(size, [request], mark)
                 continue
+            self._answered = True
             status = _OK if size <= request.result_capacity else Status.RESULT_TOO_LARGE
             if self._place is None:
                 answer(request.ref, status, size, stamped, now_ns)
@@ -270,6 +319,7 @@ class Runner:
 
     def _failed(self, error: BaseException, requests: list[Request], mark: BatchMark) -> None:
         if isinstance(error, WrongResult):
+            self._fault, self._found_no_memory = str(error), False
             logger.error("model %s: %s; %s", self._name, error, self._batch(mark))
             counted = isinstance(error, WrongCount)
             status = Status.WRONG_COUNT if counted else Status.MODEL_FAILED
@@ -280,7 +330,9 @@ class Runner:
             self._fail(requests, error.status, str(error), mark)
         else:
             logger.error("model %s raised; %s", self._name, self._batch(mark), exc_info=error)
-            what = "ran out of memory" if ran_out_of_memory(error) else f"raised {_kind(error)}"
+            self._found_no_memory = ran_out_of_memory(error)
+            what = "ran out of memory" if self._found_no_memory else f"raised {_kind(error)}"
+            self._fault = f"it {what}"
             text = f"model {self._name!r} {what}; the server's log has more"
             self._fail(requests, Status.MODEL_FAILED, text, mark)
 

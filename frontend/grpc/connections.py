@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from ringbatch.frontend.grpc.connection import GrpcConnection, GrpcSettings
 from ringbatch.frontend.http.phases import HEAD_TIMEOUT_S
+from ringbatch.frontend.http.unix_acceptor import UnixAcceptor
 from ringbatch.frontend.security.credentials import Security
 
 _TICK_S: Final = 1.0
@@ -27,27 +28,45 @@ class Connections:
     """See the module.
 
     Args:
-        listener: on which they come.
+        listener: on which they come over TCP; None if they do not.
+        shared: the Unix socket on which they come, shared with other processes; None without one.
         most: that are served at once.
         settings: of each.
         security: what is asked of clients and shown to them.
     """
 
     def __init__(
-        self, listener: socket.socket, most: int, settings: GrpcSettings, security: Security
+        self,
+        listener: socket.socket | None,
+        shared: socket.socket | None,
+        most: int,
+        settings: GrpcSettings,
+        security: Security,
     ) -> None:
         self._listener = listener
+        self._shared = shared
         self._most = most
         self._settings = settings
         self._security = security
         self._loop = asyncio.get_running_loop()
         self._server: asyncio.Server | None = None
+        self._acceptor: UnixAcceptor | None = None
 
     async def listen(self) -> None:
         """Take connections from now on."""
-        self._server = await self._loop.create_server(
-            self._make, sock=self._listener, backlog=BACKLOG, **self._tls()
-        )
+        if self._listener is not None:
+            self._server = await self._loop.create_server(
+                self._make, sock=self._listener, backlog=BACKLOG, **self._tls()
+            )
+        if self._shared is not None:
+            self._acceptor = UnixAcceptor(self._shared, self._join)
+
+    def leave_shared(self) -> None:
+        """Leave the connections that come over the Unix socket to the engine that serves in this
+        one's stead, which accepts from the same queue."""
+        if self._acceptor is not None:
+            self._acceptor.close()
+        self._shared = None
 
     def count(self) -> int:
         """How many there are."""
@@ -69,9 +88,11 @@ class Connections:
     async def stop(self, limit_s: float) -> None:
         """Take those that wait, have all clients go elsewhere, and serve what they have sent by
         then, for at most `limit_s`."""
-        assert self._server is not None, "it listens"
-        queued = list(_accept_all(self._listener))
-        self._server.close()
+        listeners = [one for one in (self._listener, self._shared) if one is not None]
+        queued = [connection for listener in listeners for connection in _accept_all(listener)]
+        for taking in (self._server, self._acceptor):
+            if taking is not None:
+                taking.close()
         await asyncio.gather(*map(self._join, queued))
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):

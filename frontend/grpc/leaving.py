@@ -29,25 +29,25 @@ _RANDOM: Final = 0xFFFFF000 + 56
 
 
 async def leave(
-    listener: socket.socket, connections: Callable[[], int], ours: int, limit_s: float
+    listener: socket.socket | None, connections: Callable[[], int], ours: int, limit_s: float
 ) -> None:
     """Go on until no client is connected any more.
 
     Args:
-        listener: on which this process listens.
+        listener: on which this process listens over TCP; None if it does not.
         connections: how many there are.
         ours: how many of the engine's processes do; they did so before those of any other engine.
         limit_s: how long this may take.
     """
     known = quiet = 0
-    port = listener.getsockname()[1]
+    port = None if listener is None else listener.getsockname()[1]
     with suppress(TimeoutError):
         async with asyncio.timeout(limit_s):
             while quiet < _LOOKS:
                 # Calls go on meanwhile, and would wait for it.
-                states = await in_thread(partial(tcp_states, {port}))
+                states = [] if port is None else await in_thread(partial(tcp_states, {port}))
                 # Whoever closes its socket leaves its place in the group to the last one.
-                if (count := states.count(LISTEN)) != known:
+                if listener is not None and (count := states.count(LISTEN)) != known:
                     known = count
                     _steer(listener, ours, count)
                 quiet = 0 if connections() or HALF_OPEN in states else quiet + 1

@@ -64,7 +64,9 @@ class GrpcOptions:
 
     Attributes:
         segment: the segment's name.
-        address: host and port to listen on; the port is held for all who share it.
+        address: host and port to listen on; the port is held for all who share it. None if gRPC has
+            a Unix socket alone.
+        unix_fd: a listening Unix socket, which all processes share; None if there is none.
         max_request_bytes: longer messages are refused.
         max_connections: that are served at once.
         idle_timeout_s: how long a connection without a call is kept.
@@ -78,7 +80,8 @@ class GrpcOptions:
     """
 
     segment: str
-    address: str
+    address: str | None
+    unix_fd: int | None
     max_request_bytes: int
     max_connections: int
     idle_timeout_s: float
@@ -106,7 +109,10 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
     security = Security(options.credentials, PROTOCOLS)
     shared = SharedMemory(options.shared_memory_prefixes, options.max_request_bytes)
-    listener = listen(options.address)
+    listener = None if options.address is None else listen(options.address)
+    unix = None if options.unix_fd is None else socket.socket(fileno=options.unix_fd)
+    if unix is not None:
+        unix.setblocking(False)
     attachment = Attachment.open(options.segment, shared)
     counters = attachment.lane.counters
     security.failed_handshakes.count = partial(counters.add, LaneCounter.TLS_FAILED)
@@ -132,7 +138,7 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
         keyless={},
     )
     most = connections_allowed(options.max_connections)
-    connections = Connections(listener, most, settings, security)
+    connections = Connections(listener, unix, most, settings, security)
     await connections.listen()
     setproctitle(f"ringbatch: grpc frontend {number}")
     settle()
@@ -144,6 +150,7 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
     ]
     await stopped.wait()
     if attachment.superseded:
+        connections.leave_shared()
         await leave(listener, connections.count, options.processes, options.leave_s)
     stopping.set()
     await connections.stop(options.drain_s)
@@ -182,7 +189,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run until SIGTERM; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m ringbatch.frontend.grpc.server")
     parser.add_argument("--segment", required=True, metavar="NAME", help="the engine's segment")
-    parser.add_argument("--address", required=True, metavar="HOST:PORT", help="where to listen")
+    parser.add_argument("--address", metavar="HOST:PORT", help="where to listen")
+    parser.add_argument("--unix-fd", type=int, metavar="N", help="a Unix socket that listens")
     parser.add_argument("--number", required=True, type=int, metavar="N", help="from 0")
     parser.add_argument("--control-fd", required=True, type=int, metavar="N")
     parser.add_argument("--max-request-bytes", required=True, type=int, metavar="N")
@@ -209,6 +217,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = GrpcOptions(
         given.segment,
         given.address,
+        given.unix_fd,
         given.max_request_bytes,
         given.max_connections,
         given.idle_timeout_s,

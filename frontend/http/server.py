@@ -13,6 +13,7 @@ from uvicorn.config import Config
 from uvicorn.server import Server
 
 from ringbatch.frontend.http.phases import HEAD_TIMEOUT_S
+from ringbatch.frontend.http.unix_acceptor import UnixAcceptor
 from ringbatch.frontend.security.credentials import Security
 from ringbatch.shm.host.credentials import Credentials
 
@@ -51,12 +52,7 @@ class TickingServer(Server):
 
     async def startup(self, sockets: list[Any] | None = None) -> None:
         """Listen. Only from here on a signal finds somebody who stops gracefully."""
-        self.servers = [
-            await self._loop.create_server(
-                self._protocol(), sock=listener, backlog=self.config.backlog, **self._tls()
-            )
-            for listener in sockets or ()
-        ]
+        self.servers = [await self._server(listener) for listener in sockets or ()]
         self.started = True
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         self._serving()
@@ -98,6 +94,13 @@ class TickingServer(Server):
         # over TLS each waits for a client who may say nothing.
         await asyncio.gather(*map(self._join, queued))
         await super().shutdown(sockets)
+
+    async def _server(self, listener: socket.socket) -> Any:
+        if listener.family == socket.AF_UNIX:
+            return UnixAcceptor(listener, self._join)
+        return await self._loop.create_server(
+            self._protocol(), sock=listener, backlog=self.config.backlog, **self._tls()
+        )
 
     async def _join(self, connection: socket.socket) -> None:
         with suppress(OSError):

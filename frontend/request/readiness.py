@@ -70,11 +70,10 @@ def obstacle(
     stuck_ns = words[model + ModelWords.STUCK_NS]
     if stuck_ns and now_ns > stuck_ns:
         return "its workers have not finished a batch for too long"
-    servers = [
-        words[worker + WorkerWords.SERVERS_DOWN]
-        for worker in workers
-        if words[worker + WorkerWords.STATE] == WorkerState.READY
-    ]
+    ready = [w for w in workers if words[w + WorkerWords.STATE] == WorkerState.READY]
+    if ready and all(words[worker + WorkerWords.FAILING] for worker in ready):
+        return "its workers fail every request"
+    servers = [words[worker + WorkerWords.SERVERS_DOWN] for worker in ready]
     if servers and all(servers):
         return f"none of its {max(servers)} model servers answers"
     return ""

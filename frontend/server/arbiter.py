@@ -170,7 +170,8 @@ def _before_fork(arbiter: Any, worker: Any) -> None:
     worker.place = next(place for place in count() if place not in taken)
     listeners, frontends = arbiter.LISTENERS, arbiter.cfg.workers
     # Another engine's may be more than there are frontends here, and each has its connections.
-    worker.sockets = listeners[worker.place % len(listeners) :: frontends]
+    # With a Unix socket alone there are none.
+    worker.sockets = listeners and listeners[worker.place % len(listeners) :: frontends]
 
 
 def _after_fork(arbiter: Any, worker: Any) -> None:

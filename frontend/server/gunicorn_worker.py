@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import os
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -70,6 +72,7 @@ class FrontendOptions:
         http2: whether HTTP/2 is spoken too.
         own_paths: the access to ringbatch's own paths, beside an application.
         cors_origins: origins whose pages may read answers.
+        unix_fd: a listening Unix socket, which all frontends share; None if there is none.
     """
 
     segment: str
@@ -86,6 +89,7 @@ class FrontendOptions:
     http2: bool = False
     own_paths: OwnPaths = "keys"
     cors_origins: tuple[str, ...] = ()
+    unix_fd: int | None = None
 
     @property
     def fast_lane_bytes(self) -> int:
@@ -194,7 +198,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         settle()
         # Gunicorn's own objects around them would be closed after the event loop has closed what is
         # in them, and descriptors are numbers that others get next.
-        await server.serve(sockets=[listener.sock for listener in self.sockets])
+        await server.serve(sockets=[*(one.sock for one in self.sockets), *_shared(options.unix_fd)])
         if passing is not None:
             await passing.close()
         if mounted is not None:
@@ -203,6 +207,15 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         writer.close()
         if not server.started:
             sys.exit(Arbiter.WORKER_BOOT_ERROR)
+
+
+def _shared(descriptor: int | None) -> list[socket.socket]:
+    """Return this process's object for the Unix socket that all frontends share."""
+    if descriptor is None:
+        return []
+    shared = socket.socket(fileno=os.dup(descriptor))
+    shared.setblocking(False)
+    return [shared]
 
 
 class Frontend(Attachment):

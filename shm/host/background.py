@@ -86,6 +86,13 @@ def essential_task(name: str, work: Coroutine[None, None, None]) -> asyncio.Task
     return task
 
 
+def short_task(name: str, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    """Start a task of the running loop for work that ends; an error in it is logged."""
+    task = asyncio.get_running_loop().create_task(work, name=name)
+    task.add_done_callback(_log_if_failed)
+    return task
+
+
 def in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
     """Do work in a thread of the running loop's, or at once if the system has no thread now."""
     loop = asyncio.get_running_loop()
@@ -138,6 +145,11 @@ def _repeat(name: str, turn: Callable[[], bool], sleep: Callable[[float], object
                 logger.exception("%s failed, and is tried again", name)
             complaint = words
             sleep(AFTER_ERROR_S)
+
+
+def _log_if_failed(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("%s failed", task.get_name(), exc_info=error)
 
 
 def _end_if_failed(task: asyncio.Task[None]) -> None:

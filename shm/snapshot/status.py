@@ -139,7 +139,8 @@ def _state(segment: Segment, number: int) -> str:
         return shortage(errno)
     if state is WorkerState.ABSENT:
         return "not started"
-    return f"{state.name.lower()}, process {segment.words[first + WorkerWords.PID]}"
+    words = f"{state.name.lower()}, process {segment.words[first + WorkerWords.PID]}"
+    return words + ", fails every request" * bool(segment.words[first + WorkerWords.FAILING])
 
 
 def _pid(segment: Segment, number: int) -> int:

@@ -248,6 +248,27 @@ SOFTWARE_ROWS: Final = (
         engine_checks.ports, ERROR, "who has it cannot be seen", "stop what has it", doors=(TAKEN,)
     ),
     row(
+        engine_checks.ports,
+        OK,
+        "/run/a.sock is free",
+        "",
+        doors=(Door(key="unix_socket", path="/run/a.sock"),),
+    ),
+    row(
+        engine_checks.ports,
+        ERROR,
+        "cannot listen on /run/a.sock: no directory",
+        "choose another path",
+        doors=(Door(key="unix_socket", path="/run/a.sock", refusal="no directory"),),
+    ),
+    row(
+        engine_checks.ports,
+        ERROR,
+        "process 12 (nginx: master) has it",
+        "choose another path",
+        doors=(replace(TAKEN, key="unix_socket", path="/a", holders=((12, "nginx: master"),)),),
+    ),
+    row(
         engine_checks.ports, NOTE, "who has it cannot be seen", "stop", doors=(TAKEN,), asked=False
     ),
     row(

@@ -101,6 +101,19 @@ def test_short_work_that_fails_says_so(caplog: pytest.LogCaptureFixture) -> None
     assert caplog.records[0].message == "the question failed"
 
 
+def test_a_short_task_that_fails_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        raise ValueError("out of tune")
+
+    async def serve() -> None:
+        await asyncio.wait([background.short_task("a tune", work())])
+
+    asyncio.run(serve())
+    assert [(record.name, record.getMessage()) for record in caplog.records] == [
+        ("ringbatch.process", "a tune failed")
+    ]
+
+
 @pytest.mark.parametrize("called_off", [False, True])
 def test_delayed_work_is_done_unless_it_is_called_off(called_off: bool) -> None:
     done = threading.Event()

@@ -49,7 +49,7 @@ def served_by(
 
     vars(stand_in)["run"] = run
     monkeypatch.setitem(sys.modules, "ringbatch.engine.supervisor.run", stand_in)
-    command = command_of(file, flags)
+    command = command_of(file, file.parent, flags)
     assert cli.main(command[command.index("serve") :]) == 0
     (config,) = given
     found: ServerConfig = config.server
@@ -69,6 +69,17 @@ def test_an_engine_beside_the_one_that_serves_by_its_file_takes_free_ports(
     assert served_by(monkeypatch, file, ["--grpc-port", "7"]).grpc_port == 7
 
 
+def test_it_takes_unix_sockets_of_its_own_where_the_file_has_some(
+    monkeypatch: pytest.MonkeyPatch, file: Path
+) -> None:
+    file.write_text(
+        f'[server]\nhost = "unix:/a"\nunix_socket_mode = "0600"\ngrpc_unix_socket = "/b"\n{MODEL}'
+    )
+    found = served_by(monkeypatch, file)
+    assert (found.host, found.unix_socket) == ("127.0.0.1", None)
+    assert found.grpc_unix_socket == str(file.parent / "grpc_unix_socket")
+
+
 def test_an_engine_that_is_started_has_no_ports_more_than_its_file(
     monkeypatch: pytest.MonkeyPatch, file: Path
 ) -> None:
@@ -83,7 +94,7 @@ def test_what_is_wrong_with_a_file_is_left_to_the_engine_to_say(
 ) -> None:
     if content is not None:
         file.write_bytes(content)
-    command = command_of(file)
+    command = command_of(file, file.parent)
     assert str(file) in command
     assert "--grpc-port" not in command
 
@@ -98,6 +109,8 @@ def test_where_an_engine_serves_is_what_it_says() -> None:
     text = f"{models}\nringbatch: serving gRPC on 127.0.0.1:2\n{METRICS}"
     model, metrics, grpc = (Address("127.0.0.1", port) for port in (1, 9090, 2))
     assert served_at(text, 3) == Served(model, metrics, grpc, engine=NAME, pid=3)
+    text = text.replace("gRPC on 127.0.0.1:2", "gRPC on unix:/run/g")
+    assert served_at(text, 3) == Served(model, metrics, Address("/run/g", 0), engine=NAME, pid=3)
 
 
 def test_an_engine_with_tls_is_refused_and_its_metrics_are_not_taken_for_it() -> None:

@@ -96,7 +96,7 @@ def test_fixed_closes_in_time_for_a_deadline() -> None:
     harness.step(LATENCY)
     first = harness.workers[0].task()
     harness.workers[0].finish(first, run_ns=800)
-    harness.step(LATENCY)
+    harness.step(LATENCY + 800)
     expected_ns = 800 // 8
     harness.send(1, accepted_ns=2_000, deadline_ns=2_500)
     assert harness.step(2_000) == 2_500 - expected_ns
@@ -519,6 +519,26 @@ def test_a_batch_of_which_nothing_was_run_says_nothing_of_how_long_batches_take(
     harness.workers[0].say_done(batch)
     harness.step(1001)
     assert backlog(harness) == (0, before[1])
+
+
+def test_one_stalled_batch_refuses_nobody_and_a_slow_model_does() -> None:
+    """What is published is what frontends refuse by."""
+    harness, now_ns = busy_harness(0), 1000
+    stall_ns = 1000 * CYCLE
+    for took_ns, most in ((stall_ns, 2), (CYCLE, 2), (CYCLE, 2)):
+        harness.workers[0].finish(harness.workers[0].task())
+        now_ns += took_ns
+        harness.step(now_ns)
+        harness.send(1)
+        harness.step(now_ns)
+        assert backlog(harness)[0] <= 2 * most * CYCLE
+    for _ in range(2):
+        harness.workers[0].finish(harness.workers[0].task())
+        now_ns += stall_ns
+        harness.step(now_ns)
+        harness.send(1)
+        harness.step(now_ns)
+    assert backlog(harness)[0] >= 2 * stall_ns // 8
 
 
 def test_where_much_waits_no_place_is_given_to_what_would_be_late() -> None:

@@ -14,7 +14,7 @@ import trustme
 
 from ringbatch.engine.config.settings import ServerConfig
 from ringbatch.engine.process.memory_limits import FRONTEND_HEAP
-from ringbatch.engine.supervisor import frontends
+from ringbatch.engine.supervisor import frontends, listening_sockets
 from ringbatch.engine.supervisor.frontends import Frontends
 from ringbatch.shm.errors import StartupError
 
@@ -43,7 +43,9 @@ def test_frontends_keep_the_memory_that_a_large_request_has_freed(
 ) -> None:
     started: dict[str, Mapping[str, str]] = {}
 
-    def child(title: str, _module: str, _words: object, environment: Any, **_: object) -> None:
+    def child(
+        title: str, _module: str, _words: object, environment: Any, *_: Any, **_more: Any
+    ) -> None:
         started[title] = environment
 
     monkeypatch.setattr(frontends, "Child", child)
@@ -171,7 +173,7 @@ def test_closed_to_newcomers_every_port_for_http_refuses_them() -> None:
 def test_where_newcomers_cannot_be_turned_away_the_stop_goes_on_and_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(frontends, "close_to_newcomers", lambda listener: False)
+    monkeypatch.setattr(listening_sockets, "close_to_newcomers", lambda listener: False)
     with closing(made()) as found:
         found.close_to_newcomers()
         found.awaits_newcomers()

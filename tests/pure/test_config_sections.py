@@ -127,6 +127,15 @@ WRONG: dict[str, tuple[str, str]] = {
         '[server] cors_origins: is for own_paths = "keys"; with another, the app itself answers '
         "CORS",
     ),
+    "tcp-ports-beside-a-unix-socket-in-the-place-of-tcp": (
+        server('host = "unix:/a"\ngrpc_port = 1'),
+        "[server] grpc_port: is for TCP, and host is a Unix socket; give host an address, and the "
+        "path to unix_socket",
+    ),
+    "two-unix-sockets": (
+        server('host = "unix:/a"\nunix_socket = "/b"'),
+        "[server] unix_socket: is another Unix socket than that of host; one of them must go",
+    ),
     "origins-with-a-path": (
         server('cors_origins = ["https://a.example.com/"]'),
         '[server] cors_origins: found ["https://a.example.com/"], but it must be a list such as '

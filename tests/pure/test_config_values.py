@@ -11,6 +11,10 @@ PREFIXES = (
     "underscores each"
 )
 
+LISTENING = (
+    'an address or a host name, without a port, or "unix:/PATH" with the absolute path of a Unix '
+    "socket, of at most 107 bytes"
+)
 WRONG: dict[str, tuple[str, str]] = {
     "text-for-a-number": (
         model('max_batch_size = "many"'),
@@ -223,12 +227,30 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "empty-host": (
         server('host = " "'),
-        '[server] host: found " ", but it must be an address or a host name, without a port',
+        f'[server] host: found " ", but it must be {LISTENING}',
     ),
     "host-with-a-port": (
         server('host = "0.0.0.0:8080"'),
-        '[server] host: found "0.0.0.0:8080", but it must be an address or a host name, '
-        "without a port",
+        f'[server] host: found "0.0.0.0:8080", but it must be {LISTENING}',
+    ),
+    "unix-socket-without-a-root": (
+        server('host = "unix:run/prod.sock"'),
+        f'[server] host: found "unix:run/prod.sock", but it must be {LISTENING}',
+    ),
+    "unix-socket-that-is-a-folder": (
+        server('unix_socket = "/run/ringbatch/"'),
+        '[server] unix_socket: found "/run/ringbatch/", but it must be the absolute path of a Unix '
+        "socket, of at most 107 bytes",
+    ),
+    "unix-socket-with-a-long-path": (
+        server(f'grpc_unix_socket = "/{"é" * 54}"'),
+        f'[server] grpc_unix_socket: found "/{"é" * 54}", but it must be the absolute path of a '
+        "Unix socket, of at most 107 bytes",
+    ),
+    "mode-in-words": (
+        server('unix_socket_mode = "u=rw"'),
+        '[server] unix_socket_mode: found "u=rw", but it must be the permissions of a file in '
+        'octal digits, such as "0660"',
     ),
     "address-without-a-scheme": (
         '[models.mnist]\npath = "localhost:8501"',

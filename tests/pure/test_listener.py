@@ -145,6 +145,7 @@ class Refusing:
 
     def __init__(self, real: socket.socket, *refused: int) -> None:
         self._real = real
+        self.family = real.family
         self._refused = refused
         self.asked: list[int] = []
 

@@ -5,17 +5,22 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from simulation.mutants import Mutant
 
+from ringbatch.engine.process import respawn
 from ringbatch.engine.process.respawn import (
     BUDGET,
+    CURED_NS,
     FIRST,
     LOADING_BUDGET,
     MOST_AWAITED_NS,
     MOST_DELAY_S,
     MOST_OWN_DELAY_S,
+    NO_RENEWALS,
     OWN_STEADY_NS,
     STEADY_NS,
     Record,
+    Renewals,
     Restart,
     again,
     awaited_ns,
@@ -105,10 +110,47 @@ TABLE = [
 ]
 
 
+def follows(row: Row) -> Restart:
+    return respawn.again(
+        row.before, row.case, now_ns=NOW, lived_ns=row.lived_ns, jitter=0.5, own=row.own
+    )
+
+
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.what)
 def test_the_table(row: Row) -> None:
-    found = again(row.before, row.case, now_ns=NOW, lived_ns=row.lived_ns, jitter=0.5, own=row.own)
-    assert found == Restart(row.delay_s, row.after)
+    assert follows(row) == Restart(row.delay_s, row.after)
+
+
+WRONG = {
+    "what is explained counts": ("if case is RestartCase.EXPLAINED:", "if False:"),
+    "what is explained forgets nothing": ("Restart(0.0, FIRST)", "Restart(0.0, record)"),
+    "a renewal counts": ("if case is RestartCase.FAILING:", "if False:"),
+    "a renewal forgets": ("Restart(0.0, record)", "Restart(0.0, FIRST)"),
+    "a long life is forgotten": ("0 if steady else record.failures", "record.failures"),
+    "own processes must live as long": ("OWN_STEADY_NS if own else STEADY_NS", "STEADY_NS"),
+    "workers need live no longer": ("OWN_STEADY_NS if own else STEADY_NS", "OWN_STEADY_NS"),
+    "a life that is just long enough is not": ("lived_ns >= (", "lived_ns > ("),
+    "the minute does not pass": ("if now_ns - ns < _MINUTE_NS", "if True"),
+    "the minute is over at once": ("if now_ns - ns < _MINUTE_NS", "if False"),
+    "the minute is too long": ("now_ns - ns < _MINUTE_NS", "now_ns - ns <= _MINUTE_NS"),
+    "there is no budget": ("if len(recent) < _BUDGETS.get(case, 0):", "if False:"),
+    "the budget is one more": ("len(recent) < _BUDGETS", "len(recent) <= _BUDGETS"),
+    "everybody has a budget": ("_BUDGETS.get(case, 0)", "_BUDGETS.get(case, BUDGET)"),
+    "all have the same budget": ("_BUDGETS.get(case, 0)", "BUDGET * (case in _BUDGETS)"),
+    "what answered stays in its row": ("if case is RestartCase.ANSWERED:", "if False:"),
+    "what was killed has answered": ("if case is RestartCase.ANSWERED:", "if True:"),
+    "what starts at once is not counted": ("(*recent, now_ns)", "recent"),
+    "failures are not counted": ("failures += 1", "pass"),
+    "the budget comes back with a failure": ("Record(failures, recent))", "Record(failures))"),
+    "own processes wait as long": ("MOST_OWN_DELAY_S if own else MOST_DELAY_S", "MOST_DELAY_S"),
+    "workers wait no longer": ("MOST_OWN_DELAY_S if own else MOST_DELAY_S", "MOST_OWN_DELAY_S"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_the_table_finds_a_wrong_rule(wrong: str) -> None:
+    with Mutant(respawn, "again", *WRONG[wrong]).applied():
+        assert any(follows(row) != Restart(row.delay_s, row.after) for row in TABLE)
 
 
 @pytest.mark.parametrize(
@@ -223,6 +265,33 @@ def test_a_model_that_dies_with_every_second_batch_backs_off() -> None:
         in_a_minute = sum(first <= start < first + MINUTE for start in starts)
         assert in_a_minute <= BUDGET + 7
     assert len(starts) > 10 * BUDGET
+
+
+@pytest.mark.parametrize(
+    ("times", "passed_s", "delay_s"),
+    [
+        pytest.param(0, 0, 0, id="the-first-comes-at-once"),
+        pytest.param(1, 0, 60, id="the-next-waits-a-minute"),
+        pytest.param(1, 20, 40, id="from-the-start-of-the-last"),
+        pytest.param(1, 61, 0, id="and-no-longer"),
+        pytest.param(2, 0, 120, id="then-twice-as-long"),
+        pytest.param(4, 0, 480, id="and-twice-as-long-again"),
+        pytest.param(5, 0, 600, id="up-to-ten-minutes"),
+        pytest.param(10**9, 0, 600, id="for-ever"),
+    ],
+)
+def test_when_a_worker_that_fails_every_request_is_started_anew(
+    times: int, passed_s: int, delay_s: int
+) -> None:
+    now_ns = NOW + passed_s * S
+    assert Renewals(times, NOW).due_ns(now_ns) - now_ns == delay_s * S
+
+
+def test_only_a_process_that_answered_for_long_shows_that_a_new_one_is_a_cure() -> None:
+    record = Renewals(3, NOW)
+    assert record.after(CURED_NS - 1) == record
+    assert record.after(CURED_NS) == NO_RENEWALS
+    assert record.begun(NOW + 5) == Renewals(4, NOW + 5)
 
 
 @given(st.integers(0, 100 * S), st.integers(0, 100 * S))

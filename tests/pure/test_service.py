@@ -298,6 +298,24 @@ def test_other_sockets_are_refused_in_words(
             expect(sockets, host, port + change, frontends)
 
 
+def test_a_unix_socket_is_passed_where_one_is_configured(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as unix, listening() as tcp:
+        unix.bind(path)
+        unix.listen()
+        port = tcp.getsockname()[1]
+        expect([unix], None, 8080, 2, path)
+        expect([tcp, unix], "127.0.0.1", port, 1, path)
+        with pytest.raises(StartupError, match=f"no Unix socket, and .* the Unix socket {path}"):
+            expect([tcp], "127.0.0.1", port, 1, path)
+        with pytest.raises(StartupError, match=f"the Unix socket {path}, and .* no Unix socket"):
+            expect([tcp, unix], "127.0.0.1", port, 1, None)
+        with pytest.raises(StartupError, match="systemd passes"):
+            expect([tcp, unix], None, port, 1, path)
+        with pytest.raises(StartupError, match="systemd passes"):
+            expect([unix], "127.0.0.1", port, 1, path)
+
+
 def test_a_socket_that_does_not_listen_is_refused() -> None:
     with socket.socket() as idle, pytest.raises(StartupError, match="no TCP port listens"):
         expect([idle], "127.0.0.1", 0, 1)

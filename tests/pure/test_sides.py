@@ -49,10 +49,17 @@ def test_it_waits_only_for_a_sooner_answer_and_not_for_ever(
         assert kept_until(now_ns + later_ns, began_ns, sides) is None
 
 
-def test_what_batches_take_is_followed_slowly() -> None:
+def test_what_batches_take_is_followed_on_each_side() -> None:
     sides = Sides()
-    sides.ran(800, elsewhere=True)
+    sides.ran(800, 0, 800, elsewhere=True)
     assert (sides.here_ns, sides.elsewhere_ns) == (0, 800)
-    sides.ran(1600, elsewhere=True)
-    sides.ran(80, elsewhere=False)
+    sides.ran(1600, 800, 2400, elsewhere=True)
+    sides.ran(80, 2400, 2480, elsewhere=False)
     assert (sides.here_ns, sides.elsewhere_ns) == (80, 900)
+
+
+def test_one_stalled_batch_makes_a_side_no_slow_one() -> None:
+    sides = Sides(100, 200)
+    sides.ran(10**9, 0, 10**9, elsewhere=True)
+    assert kept_until(10**9, [10**9 - 50], sides) is not None
+    assert sides.elsewhere_ns < 2 * 200

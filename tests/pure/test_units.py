@@ -24,7 +24,18 @@ from ringbatch.engine.systemd.units import (
 
 FOLDER = Path(__file__).parents[2] / "systemd"
 TEXTS = {name: (FOLDER / name).read_text() for name in TEMPLATES}
-ENGINE = Engine("prod", "127.0.0.1", 9000, 3, 30.0, gpu=False, credentials={})
+ENGINE = Engine(
+    name="prod",
+    host="127.0.0.1",
+    port=9000,
+    path=None,
+    mode="0660",
+    group=None,
+    frontends=3,
+    stop_s=30.0,
+    gpu=False,
+    credentials={},
+)
 MOST_EXPOSED = 1.5
 DROP_IN = "etc/systemd/system/ringbatch@prod.service.d"
 
@@ -117,6 +128,29 @@ def test_each_frontend_has_a_socket_at_the_configured_address(host: str, line: s
     drop_in = found["etc/systemd/system/ringbatch@prod.socket.d/address.conf"]
     # The first takes back those of the template.
     assert drop_in.splitlines()[-4:] == ["ListenStream=", line, line, line]
+
+
+def test_the_drop_in_has_the_unix_socket_of_the_configuration() -> None:
+    both = replace(ENGINE, path="/run/ringbatch/prod.sock", mode="0600", group="www-data")
+    text = listening(both, user=False)
+    assert text.splitlines()[-6:] == [
+        "ListenStream=127.0.0.1:9000",
+        "ListenStream=/run/ringbatch/prod.sock",
+        "SocketMode=0600",
+        "SocketUser=ringbatch",
+        "SocketGroup=www-data",
+        "RemoveOnStop=yes",
+    ]
+    alone = replace(both, host=None, group=None)
+    assert "9000" not in listening(alone, user=False)
+    assert "SocketGroup=ringbatch\n" in listening(alone, user=False)
+    assert not {"SocketUser", "SocketGroup"} & set(listening(alone, user=True).split("="))
+
+
+def listening(engine: Engine, *, user: bool) -> str:
+    found = files(TEXTS, ["/x"], engine, user=user)
+    (text,) = (text for path, text in found.items() if path.endswith("/address.conf"))
+    return text
 
 
 def test_a_stop_may_take_longer_than_what_it_waits_for() -> None:

@@ -33,7 +33,7 @@ _LAST: Final = "ringbatch: standby"
 """The process that is started when all others are there."""
 _CONTROL: Final = re.compile(r"serving metrics on https?://\S+:(\d+)/metrics")
 _READY: Final = re.compile(
-    r"^ringbatch: serving (.+) on https?://127\.0\.0\.1:(\d+)$", re.MULTILINE
+    r"^ringbatch: serving (.+) on (?:https?://127\.0\.0\.1:(\d+)|unix:/\S+)$", re.MULTILINE
 )
 _START_LIMIT_S: Final = 60
 _LISTENED: Final = "0A"
@@ -130,7 +130,7 @@ class Server:
             assert self.process.poll() is None, f"it ended before it served:\n{tail}"
             assert time.monotonic() < give_up_at, f"not ready in {_START_LIMIT_S} s:\n{tail}"
             time.sleep(0.05)
-        self.port = int(ready[2])
+        self.port = int(ready[2] or 0)
         return self
 
     def watch(self) -> None:

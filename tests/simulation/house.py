@@ -3,6 +3,7 @@
 import io
 import random
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
@@ -24,6 +25,7 @@ from ringbatch.engine.supervisor import (
     frontends,
     keeper,
     launching,
+    listening_sockets,
     model_changes,
     supervisor,
     worker_pool,
@@ -99,12 +101,17 @@ class House:
                 frontends,
                 {
                     "Child": self._child,
+                    "Probe": lambda _: SimpleNamespace(says_yes=lambda: True),
+                },
+            ),
+            (
+                listening_sockets,
+                {
                     "listen_all": lambda *_, **_more: [Door(kernel)],
                     "hold": lambda *_, **_more: Door(kernel),
                     "listen_for_control": lambda *_: Door(kernel),
                     "close_to_newcomers": lambda _: True,
                     "half_open": lambda _: self.let_in(),
-                    "Probe": lambda _: SimpleNamespace(says_yes=lambda: True),
                 },
             ),
             (first_workers, {"Segment": SimpleNamespace(create=self._segment)}),
@@ -459,6 +466,11 @@ class Door(Pipe):
     def getsockname(self) -> tuple[str, int]:
         """As of a socket."""
         return "127.0.0.1", 8080
+
+    @property
+    def family(self) -> int:
+        """As of a socket over TCP."""
+        return socket.AF_INET
 
     def __enter__(self) -> "Door":
         return self

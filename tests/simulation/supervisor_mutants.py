@@ -56,8 +56,8 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     "a worker is started again before what it held is reclaimed": Mutant(
         Supervisor,
         "ended",
-        "self._collectors.worker_died(slot, killed=death.killed)",
-        "self._collectors.worker_died(slot, killed=death.killed)\n"
+        "self._collectors.worker_died(slot, killed=blameless)",
+        "self._collectors.worker_died(slot, killed=blameless)\n"
         "        self._keeper.plan_restart(slot, slot.case)",
     ),
     "a fault in the midst of a change is nobody's": Mutant(

@@ -65,7 +65,7 @@ class Connections:
 
     def __init__(
         self,
-        address: tuple[str, int],
+        address: tuple[str, int] | str,
         exchange: Callable[[], Exchange],
         *,
         limit: int,
@@ -75,6 +75,7 @@ class Connections:
         keeps_answers: bool = False,
     ) -> None:
         self._address, self._exchange = address, exchange
+        self._family = _family_of(address)
         self._limit = limit
         self._poll, self._clock_ns, self._ended = poll, clock_ns, ended
         self._keeps_answers = keeps_answers
@@ -243,13 +244,13 @@ class Connections:
         connection.sock.close()
 
     def _connect(self) -> _Connection | None:
-        family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
         try:
-            sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            sock = socket.socket(self._family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         except OSError as error:
             self._count(error.strerror or str(error))
             return None
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         code = sock.connect_ex(self._address)
         if code not in (0, errno.EINPROGRESS):
             self._count(os.strerror(code))
@@ -263,3 +264,9 @@ class Connections:
 
     def _count(self, problem: str) -> None:
         self.problems[problem] = self.problems.get(problem, 0) + 1
+
+
+def _family_of(address: tuple[str, int] | str) -> socket.AddressFamily:
+    if isinstance(address, str):
+        return socket.AF_UNIX
+    return socket.AF_INET6 if ":" in address[0] else socket.AF_INET

@@ -38,7 +38,7 @@ class Generator:
 
     def __init__(
         self,
-        address: tuple[str, int],
+        address: tuple[str, int] | str,
         exchange: Callable[[], Exchange],
         messages: int,
         due_ns: Sequence[int],

@@ -110,7 +110,7 @@ def run(order: Order) -> Outcome:
     side = GrpcCall if order.target.wire is Wire.GRPC else Http1
     traces = traces_of(order.target)
     generator = Generator(
-        (order.target.host, order.target.port),
+        order.target.address,
         lambda: side(requests, traces),
         len(requests.messages),
         due,

@@ -19,8 +19,9 @@ class Target:
     """Where requests go.
 
     Attributes:
-        host: an address and no name, which would be looked up for each connection.
-        port: of TCP.
+        host: an address and no name, which would be looked up for each connection; of a Unix socket
+            its path.
+        port: of TCP; 0 with a Unix socket.
         wire: how they reach it.
         engine: its name, or the process id of its supervisor, for a Client; None for the only one.
         model: that a Client asks.
@@ -33,6 +34,11 @@ class Target:
     engine: str | int | None = None
     model: str = ""
     own_heads: bool = False
+
+    @property
+    def address(self) -> tuple[str, int] | str:
+        """The server's address, as connect(2) takes it."""
+        return self.host if self.host.startswith("/") else (self.host, self.port)
 
     def as_object(self) -> dict[str, Any]:
         """For JSON."""

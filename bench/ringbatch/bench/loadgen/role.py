@@ -60,7 +60,7 @@ class _Sender:
         side = GrpcCall if order.target.wire is Wire.GRPC else Http1
         traces = traces_of(order.target)
         self._connections = Connections(
-            (order.target.host, order.target.port),
+            order.target.address,
             lambda: side(order.requests, traces),
             limit=min(order.connections, connections_allowed()),
             poll=epoll,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ringbatch.bench.served.failures import CannotMeasure
 
 _PATIENCE_S = 60.0
+_UNIX = "unix:"
 
 
 @dataclass(frozen=True)
@@ -16,8 +17,8 @@ class Address:
     """Where a server is.
 
     Attributes:
-        host: a name or an address.
-        port: of TCP.
+        host: a name or an address; of a Unix socket its path.
+        port: of TCP; 0 with a Unix socket.
     """
 
     host: str
@@ -25,11 +26,13 @@ class Address:
 
     @classmethod
     def of(cls, url: str) -> "Address":
-        """Of ``http://HOST:PORT``.
+        """Of ``http://HOST:PORT`` or ``unix:/PATH``.
 
         Raises:
             CannotMeasure: it is nothing of the kind.
         """
+        if url.startswith(f"{_UNIX}/"):
+            return cls(url.removeprefix(_UNIX), 0)
         try:
             parts = urllib.parse.urlsplit(url)
             # As requests name it; what is no name of a host at all is refused by it.
@@ -37,17 +40,37 @@ class Address:
         except ValueError:
             host, port = "", None
         if not host or parts.scheme != "http" or parts.path not in ("", "/"):
-            raise CannotMeasure(f'found "{url}", but it must be http://HOST:PORT')
+            raise CannotMeasure(f'found "{url}", but it must be http://HOST:PORT or unix:/PATH')
         return cls(host, port or 80)
 
     @property
     def authority(self) -> str:
         """As requests name it: ``HOST:PORT``."""
+        if self.is_unix:
+            return "localhost"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
+    @property
+    def is_unix(self) -> bool:
+        """Whether it is that of a Unix socket."""
+        return self.host.startswith("/")
+
+    def connection(self, patience_s: float) -> socket.socket:
+        """Connect to it; raises OSError."""
+        if not self.is_unix:
+            return socket.create_connection((self.host, self.port), patience_s)
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            client.settimeout(patience_s)
+            client.connect(self.host)
+        except OSError:
+            client.close()
+            raise
+        return client
+
     def __str__(self) -> str:
-        return f"http://{self.authority}"
+        return f"{_UNIX}{self.host}" if self.is_unix else f"http://{self.authority}"
 
 
 def reached(address: Address) -> Address:
@@ -57,7 +80,9 @@ def reached(address: Address) -> Address:
         CannotMeasure: nothing answers there.
     """
     try:
-        with socket.create_connection((address.host, address.port), _PATIENCE_S) as connection:
+        with address.connection(_PATIENCE_S) as connection:
+            if address.is_unix:
+                return address
             numbers = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
             host, _ = socket.getnameinfo(connection.getpeername(), numbers)
     except OSError as error:
@@ -78,8 +103,9 @@ def ask(
     Raises:
         CannotMeasure: there is none.
     """
-    connection = http.client.HTTPConnection(address.host, address.port, timeout=patience_s)
+    connection = http.client.HTTPConnection(address.authority, timeout=patience_s)
     try:
+        connection.sock = address.connection(patience_s)
         connection.request(method, path, body, dict(headers))
         answer = connection.getresponse()
         return answer.status, answer.read()

@@ -25,6 +25,7 @@ _SERVES: Final = re.compile(
 _METRICS: Final = re.compile(r"^ringbatch: serving metrics on (https?://\S+)/metrics", re.MULTILINE)
 _GRPC: Final = re.compile(r"^ringbatch: serving gRPC on (\S+)$", re.MULTILINE)
 _OTHER_PORTS: Final = ("grpc_port", "agent_check_port")
+_SOCKETS: Final = ("unix_socket", "grpc_unix_socket")
 _TAIL_LINES: Final = 15
 _ENDED: Final = "the engine ended"
 _START_LIMIT_S: Final = 600.0
@@ -70,7 +71,7 @@ def started(config: Path, flags: Sequence[str] = ()) -> Iterator[Served]:
         try:
             with log.open("wb") as output, _signals_wait():
                 process = subprocess.Popen(
-                    command_of(config, flags),
+                    command_of(config, Path(folder), flags),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -108,11 +109,12 @@ def _signals_wait() -> Iterator[None]:
         signal.raise_signal(came[0])
 
 
-def command_of(config: Path, flags: Sequence[str] = ()) -> list[str]:
+def command_of(config: Path, folder: Path, flags: Sequence[str] = ()) -> list[str]:
     """What starts it: whatever ports the file has are left to the engine that serves by it.
 
     Args:
         config: the configuration file.
+        folder: for Unix sockets in the place of those that the file has.
         flags: of ``ringbatch serve``, which win over it.
     """
     return [
@@ -120,20 +122,21 @@ def command_of(config: Path, flags: Sequence[str] = ()) -> list[str]:
         *("--config", str(config), "--engine-name", NAME),
         *("--host", "127.0.0.1", "--port", "0", "--no-share-port"),
         *("--control-host", "127.0.0.1", "--control-port", "0"),
-        *_other_ports(config),
+        *_other_addresses(config, folder),
         *flags,
     ]
 
 
-def _other_ports(config: Path) -> list[str]:
-    """Flags for the ports that are taken only where the file has them."""
+def _other_addresses(config: Path, folder: Path) -> list[str]:
+    """Return flags for the addresses that are taken only where the file has them."""
     try:
         server = tomllib.loads(config.read_text("utf-8")).get("server")
     except (OSError, ValueError, RecursionError):
         # The engine says what is wrong with it.
         return []
-    given = [key for key in _OTHER_PORTS if isinstance(server, dict) and key in server]
-    return [word for key in given for word in (f"--{key.replace('_', '-')}", "0")]
+    others = dict.fromkeys(_OTHER_PORTS, "0") | {key: str(folder / key) for key in _SOCKETS}
+    given = [key for key in others if isinstance(server, dict) and key in server]
+    return [word for key in given for word in (f"--{key.replace('_', '-')}", others[key])]
 
 
 def served_at(text: str, pid: int) -> Served | None:
@@ -155,8 +158,12 @@ def served_at(text: str, pid: int) -> Served | None:
             "without tls_certificate, tls_key and control_tls_certificate"
         )
     found = _GRPC.search(text)
-    grpc = None if found is None else Address.of(f"http://{found[1]}")
+    grpc = None if found is None else Address.of(_url(found[1]))
     return Served(Address.of(serves[1]), Address.of(metrics[1]), grpc, engine=NAME, pid=pid)
+
+
+def _url(place: str) -> str:
+    return place if place.startswith("unix:") else f"http://{place}"
 
 
 def _ready(process: "subprocess.Popen[bytes]", log: Path) -> Served:
