@@ -29,6 +29,7 @@ from ringbatch.shm import model_spec
 from ringbatch.shm.descriptors import HeaderWords, ModelWords
 from ringbatch.shm.layout import PAGE, Layout, aligned
 from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.readiness import ModelState, publish
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.tallies import Protocol
 
@@ -114,8 +115,8 @@ def make_segment(spec: ModelSpec, lanes: int) -> Segment:
         model_table_bytes=aligned(len(model_spec.dumps((spec,))), PAGE),
     )
     segment = Segment.create(layout, (spec,))
-    for word in (ModelWords.READY, ModelWords.SERVED):
-        segment.words[layout.model(0) + word] = 1
+    segment.words[layout.model(0) + ModelWords.READY] = 1
+    publish(segment.words, layout.model(0), ModelState.SERVING)
     # Nobody collects here, and nobody is to be missed.
     segment.words[HeaderWords.COLLECTOR_NS] = 1 << 62
     return segment

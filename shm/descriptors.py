@@ -26,7 +26,7 @@ from typing import Final
 PAIR: Final = 16
 """Words of two cache lines: the adjacent-line prefetcher pulls them together."""
 
-LAYOUT_VERSION: Final = 18
+LAYOUT_VERSION: Final = 19
 MAGIC_VALUE: Final = 0x31_48_43_54_42_47_4E_52
 """``RNGBTCH1`` as it stands in memory."""
 BEAT_S: Final = 0.5
@@ -136,7 +136,9 @@ class WorkerWords:
     model servers it knows, SERVERS_DOWN the same where it takes all of several for down, and 0
     otherwise. FAILING is how many batches in a row its model has failed entirely, once that is
     taken for more than chance, and 0 otherwise. ERRNO is the kernel's reason where no process can
-    be started for it, 0 otherwise.
+    be started for it, 0 otherwise. ENDS is how many of its processes have ended or could not be
+    started since one was ready, the first of which was ready; it counts while STATE is not READY.
+    At AGAIN_NS the next one is started.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -147,6 +149,8 @@ class WorkerWords:
            4  SERVERS_DOWN       worker      rarely     frontends   rarely
            5  FAILING            worker      rarely     everyone    rarely
           16  ERRNO              supervisor  rarely     frontends   rarely
+          17  ENDS               supervisor  rarely     collector   rarely
+          18  AGAIN_NS           supervisor  rarely     frontends   rarely
     """
 
     STATE: Final = 0
@@ -156,6 +160,8 @@ class WorkerWords:
     SERVERS_DOWN: Final = 4
     FAILING: Final = 5
     ERRNO: Final = PAIR
+    ENDS: Final = 17
+    AGAIN_NS: Final = 18
     SIZE: Final = 2 * PAIR
 
 
@@ -178,30 +184,33 @@ class CostProfileWords:
 
 
 class ModelWords:
-    """A model's words. READY counts the workers that hold it now; SERVED is 1 once one did. Until
-    UNSTEADY_NS its workers count as coming and going, after DEATHS deaths in a row. ANSWER_NS is
-    how long a request that comes now is expected to take, 0 where nothing is in its way; ROW_NS is
-    how much every instance adds that the collector has not taken yet. From STUCK_NS on, where it is
-    not 0, no batch was finished for too long. AWAITED is 1 while requests wait and no worker holds
-    it.
+    """A model's words. READY counts the workers that hold it now. TAKES is 1 while requests to it
+    are taken, and 0 while they are refused; STATE says why, as a
+    `ringbatch.shm.readiness.ModelState`. Until UNSTEADY_NS its workers count as coming and going,
+    after DEATHS deaths in a row. ANSWER_NS is how long a request that comes now is expected to
+    take, 0 where nothing is in its way; ROW_NS is how much every instance adds that the collector
+    has not taken yet. From STUCK_NS on, where it is not 0, no batch was finished for too long.
+    AWAITED is 1 while requests wait and no worker holds it.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
            0  READY              collector   rarely     everyone    rarely
-           1  SERVED             collector   rarely     frontends   request
+           1  TAKES              collector   rarely     frontends   request
            2  UNSTEADY_NS        collector   rarely     frontends   rarely
            3  DEATHS             collector   rarely     frontends   rarely
            4  AWAITED            collector   rarely     supervisor  rarely
+           5  STATE              collector   rarely     frontends   rarely
           16  ANSWER_NS          collector   batch      frontends   request
           17  ROW_NS             collector   batch      frontends   request
           32  STUCK_NS           collector   batch      frontends   rarely
     """
 
     READY: Final = 0
-    SERVED: Final = 1
+    TAKES: Final = 1
     UNSTEADY_NS: Final = 2
     DEATHS: Final = 3
     AWAITED: Final = 4
+    STATE: Final = 5
     ANSWER_NS: Final = PAIR
     ROW_NS: Final = 17
     STUCK_NS: Final = 2 * PAIR
@@ -239,7 +248,8 @@ class ModelCounterWords:
 
 class ScalingWords:
     """What the supervisor says of the number of a model's workers, for one account. TAG is the
-    account and 1, or 0. WANTED is how many are to run; FAILED is 1 where they could not be started.
+    account and 1, or 0. WANTED is how many are to run; FAILED is 1 where none could be had for a
+    model without a worker, and AGAIN_NS is then when that is tried again.
     From COUNTS on there is a count for each `ringbatch.shm.scalings.Cause`, from RESTARTS on one
     for each `ringbatch.shm.counters.RestartCase`.
 
@@ -248,6 +258,7 @@ class ScalingWords:
            0  TAG                supervisor  rarely     everyone    rarely
            1  WANTED             supervisor  rarely     everyone    rarely
            2  FAILED             supervisor  rarely     everyone    rarely
+           3  AGAIN_NS           supervisor  rarely     frontends   rarely
            4  COUNTS             supervisor  rarely     everyone    rarely
           16  RESTARTS           supervisor  rarely     everyone    rarely
     """
@@ -255,6 +266,7 @@ class ScalingWords:
     TAG: Final = 0
     WANTED: Final = 1
     FAILED: Final = 2
+    AGAIN_NS: Final = 3
     COUNTS: Final = 4
     RESTARTS: Final = PAIR
     SIZE: Final = 2 * PAIR

@@ -61,7 +61,15 @@ class ModelNotFound(RequestError):
 
 
 class ModelNotReady(RequestError):
-    """The model is configured, but no worker holds a loaded copy of it now."""
+    """The model is configured, but no worker holds a loaded copy of it now.
+
+    Attributes:
+        retry_after_s: when the request may be sent again, in whole seconds.
+    """
+
+    def __init__(self, text: str = "", retry_after_s: int = 1) -> None:
+        super().__init__(text)
+        self.retry_after_s = retry_after_s
 
 
 class LoadFailed(RequestError):

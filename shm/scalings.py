@@ -85,9 +85,14 @@ class Scalings:
         """So many are to run."""
         self._words[self._first + ScalingWords.WANTED] = workers
 
-    def fail(self, *, failed: bool) -> None:
-        """Whether the last that were to be started could not be."""
-        self._words[self._first + ScalingWords.FAILED] = failed
+    def fail(self, again_ns: int) -> None:
+        """Say that the last that were to be started could not be, and when that is tried again."""
+        self._words[self._first + ScalingWords.AGAIN_NS] = again_ns
+        self._words[self._first + ScalingWords.FAILED] = 1
+
+    def succeed(self) -> None:
+        """Say that the last decision was carried out."""
+        self._words[self._first + ScalingWords.FAILED] = 0
 
     def count(self, cause: Cause) -> None:
         """A decision was made."""
@@ -106,6 +111,11 @@ class Scalings:
     def failed(self) -> bool:
         """Whether the last that were to be started could not be."""
         return self._is_own and bool(self._words[self._first + ScalingWords.FAILED])
+
+    @property
+    def again_ns(self) -> int:
+        """When that is tried again; of no meaning where they could be."""
+        return self._words[self._first + ScalingWords.AGAIN_NS] if self._is_own else 0
 
     def counts(self) -> dict[Cause, int]:
         """Decisions by their cause, since the engine started."""

@@ -23,7 +23,13 @@ from ringbatch.shm.descriptors import (
     WorkerWords,
 )
 from ringbatch.shm.engine_name import UNNAMED
-from ringbatch.shm.errors import LayoutMismatch, SegmentGone, SegmentNotReady, StartupError
+from ringbatch.shm.errors import (
+    NO_PLACE_YET,
+    LayoutMismatch,
+    SegmentGone,
+    SegmentNotReady,
+    StartupError,
+)
 from ringbatch.shm.lane_locks import LaneLocks
 from ringbatch.shm.layout import MAX_LANES, WORD, Layout
 from ringbatch.shm.model_spec import ModelSpec
@@ -245,9 +251,18 @@ class Segment:
         """
         self.words[HeaderWords.DRAINING] = _SUPERSEDED if superseded else _STOPPING
 
-    def say_worker_start(self, worker: int, errno: int) -> None:
-        """Say why no process can be started for a worker, or 0; by the supervisor alone."""
-        self.words[self.layout.worker(worker) + WorkerWords.ERRNO] = errno
+    def say_worker_start(self, worker: int, errno: int, again_ns: int = 0) -> None:
+        """Say why no process can be started for a worker, or 0, and when the next one is started,
+        or 0 where one runs; by the supervisor alone."""
+        first = self.layout.worker(worker)
+        self.words[first + WorkerWords.AGAIN_NS] = again_ns
+        self.words[first + WorkerWords.ERRNO] = errno
+        if errno not in (0, NO_PLACE_YET):
+            self.words[first + WorkerWords.ENDS] += 1
+
+    def enter_worker(self, worker: int) -> None:
+        """Say that a number is another worker's from now on; by the supervisor alone."""
+        self.words[self.layout.worker(worker) + WorkerWords.ENDS] = 0
 
     def say_collector_start(self, errno: int) -> None:
         """Say why no collector can be started, or 0; by the supervisor alone."""
@@ -309,9 +324,11 @@ class Segment:
 
     def worker_ended(self, worker: int) -> None:
         """Say that no process is this worker; by the supervisor alone, which has seen it end."""
-        first = self.layout.worker(worker)
-        self.words[first + WorkerWords.STATE] = WorkerState.ABSENT
-        self.words[first + WorkerWords.FAILING] = 0
+        first, words = self.layout.worker(worker), self.words
+        was_ready = words[first + WorkerWords.STATE] == WorkerState.READY
+        words[first + WorkerWords.ENDS] = 1 if was_ready else words[first + WorkerWords.ENDS] + 1
+        words[first + WorkerWords.STATE] = WorkerState.ABSENT
+        words[first + WorkerWords.FAILING] = 0
 
     def serving_lanes(self) -> int:
         """How many of the frontends' lanes have an owner that accepts connections, other than this

@@ -14,11 +14,11 @@ from segment_fixture import spec
 
 from ringbatch.frontend import Client
 from ringbatch.shm.counters import Counters, LaneCounter
-from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, Layout, aligned
 from ringbatch.shm.model_spec import ModelSpec, dumps
+from ringbatch.shm.readiness import ModelState, publish
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason, Status, without_part
@@ -84,8 +84,7 @@ class ClientHarness:
         ]
         self._stop = threading.Event()
         for model in models:
-            word = layout.model(model.index) + ModelWords.SERVED
-            self.segment.words[word] = 1
+            publish(self.segment.words, layout.model(model.index), ModelState.SERVING)
 
     def __enter__(self) -> Self:
         return self

@@ -182,8 +182,8 @@ class CollectorHarness:
         word: int = self.segment.words[self.segment.layout.model(model) + ModelWords.READY]
         return word
 
-    def served_word(self, model: int = 0) -> int:
-        word: int = self.segment.words[self.segment.layout.model(model) + ModelWords.SERVED]
+    def takes_word(self, model: int = 0) -> int:
+        word: int = self.segment.words[self.segment.layout.model(model) + ModelWords.TAKES]
         return word
 
     def all_free(self) -> bool:

@@ -23,6 +23,7 @@ from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import Layout
 from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.readiness import ModelState, publish
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason, Status, without_part
@@ -231,8 +232,8 @@ class FrontendHarness:
     def ready(self, workers: int) -> None:
         offset = self.segment.layout.model(0)
         self.segment.words[offset + ModelWords.READY] = workers
-        if workers:
-            self.segment.words[offset + ModelWords.SERVED] = 1
+        state = ModelState.SERVING if workers else ModelState.RESTARTING
+        publish(self.segment.words, offset, state)
 
     def predict(self, number: int, instances: Any, **members: Any) -> Call | None:
         body = orjson.dumps({"instances": instances, **members})

@@ -28,6 +28,7 @@ from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.readiness import ModelState, publish
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.slot import Reason, Status, without_part
 from ringbatch.shm.tensor import Tensor
@@ -103,8 +104,9 @@ class Harness:
             connection.stop()
 
     def served(self, workers: int) -> None:
-        for word in (ModelWords.READY, ModelWords.SERVED):
-            self.segment.words[self._words + word] = workers
+        self.segment.words[self._words + ModelWords.READY] = workers
+        state = ModelState.SERVING if workers else ModelState.LOADING
+        publish(self.segment.words, self._words, state)
 
     async def taken(self, count: int) -> list[Request]:
         """The next requests that the engine finds."""

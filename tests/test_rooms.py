@@ -53,7 +53,7 @@ ARROWS = {
         "shm shm.host frontend.codec frontend.apart frontend.texts frontend.v1 frontend.v2"
     ),
     "frontend.client": "shm shm.host frontend.codec frontend.texts frontend.v1 frontend.v2",
-    "frontend.load": "shm frontend.request",
+    "frontend.load": "shm",
     "frontend.access": "shm shm.host frontend.codec frontend.request frontend.load",
     "frontend.http": (
         "shm shm.host frontend.codec frontend.v1 frontend.request frontend.load frontend.security "
@@ -66,10 +66,10 @@ ARROWS = {
         "frontend.load frontend.security frontend.access frontend.http frontend.http2 "
         "frontend.streams"
     ),
-    "frontend.page": "shm shm.snapshot frontend.request frontend.http",
+    "frontend.page": "shm shm.snapshot frontend.http",
     "frontend.tracing": "shm shm.host",
     "frontend.metrics": (
-        "shm shm.host shm.snapshot frontend.codec frontend.request frontend.load frontend.security "
+        "shm shm.host shm.snapshot frontend.codec frontend.load frontend.security "
         "frontend.http frontend.page frontend.tracing"
     ),
     "frontend.proxy": "shm shm.host frontend.request frontend.security frontend.http",

@@ -27,6 +27,7 @@ from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE
 from ringbatch.shm.model_counters import Accounts, ModelCounters, Spent
 from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.readiness import ModelState, publish
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.slot import PART, Reason, Status
 from ringbatch.shm.tallies import Protocol
@@ -94,7 +95,7 @@ class Harness:
         for given in specs:
             if given.name != "loading":
                 words[layout.model(given.index) + ModelWords.READY] = 1
-                words[layout.model(given.index) + ModelWords.SERVED] = 1
+                publish(words, layout.model(given.index), ModelState.SERVING)
         words[HeaderWords.RING_COLLECTOR] = 1
         self._loop = asyncio.get_running_loop()
         self.lane = Lane(self.segment, 0, self._ring)

@@ -98,8 +98,7 @@ class Collector:
     def start(self, now_ns: int) -> None:
         """Take over what stands in the segment: the models, their workers, and what a collector
         before this one had under way. To be called once, before the first step."""
-        # Nanoseconds since boot outrun any count of batches, so that no two collectors of a segment
-        # give out the same number.
+        # Nanoseconds since boot outrun any count of batches, so no two give out the same number.
         self._dispatcher.next_batch = now_ns
         self._counters.add(CollectorCounter.STARTS)
         self._pool.follow(now_ns)
@@ -134,6 +133,8 @@ class Collector:
         if draining != self._draining:
             self._draining = draining
             self._agenda.add_all(self._models)
+        if now_ns >= pool.look_ns:
+            pool.look_at_those_without_worker(now_ns)
         limits = self._limits
         if limits.at_ns and limits.first()[0] <= now_ns:
             self._watch(now_ns)
@@ -249,6 +250,7 @@ class Collector:
         for number in range(self._segment.layout.workers):
             self._adopt_worker(number, now_ns)
         self._adopt_slots()
+        takeover.wake_all(self._segment, self._wake_lane)
 
     def _adopt_worker(self, number: int, now_ns: int) -> None:
         ready = takeover.says_ready(self._segment, number)
@@ -269,8 +271,7 @@ class Collector:
             return
         for mark, references, asked in held:
             if not ready and step_in(asked):
-                # Of a worker that has died: the last collector may have begun to answer these, over
-                # what their steps have kept. They begin anew, as what no worker holds.
+                # The last collector may have begun to answer these over what their steps have kept.
                 references = []
             requests = [self._request(ref, asked, now_ns) for ref in references]
             self._known.update(dict.fromkeys(references))

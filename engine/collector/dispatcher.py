@@ -20,6 +20,7 @@ from ringbatch.engine.collector.sides import Sides, kept_until
 from ringbatch.shm.chain import step_in
 from ringbatch.shm.counters import ModelCounter
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request, columns
+from ringbatch.shm.readiness import TABLE, ModelState, first, refuses, state_without_worker
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason, Status
 from ringbatch.shm.tuples import new_tuple
@@ -86,6 +87,8 @@ class Dispatcher:
             model.counters.add(_REQUESTS, model.taken_requests)
             model.counters.add(_ROWS, model.taken_rows)
             model.taken_requests = model.taken_rows = 0
+        if not model.ready:
+            self._serve_without_worker(model, now_ns)
         until_ns = self._serve_retries(model, now_ns) if model.retries else None
         if model.queues.rows:
             waits_ns = self._serve_queues(model, now_ns)
@@ -99,6 +102,17 @@ class Dispatcher:
         if rings != model.rings:
             model.rings = rings
             self._agenda.ring(model.reference, rings=rings)
+
+    def _serve_without_worker(self, model: Model, now_ns: int) -> None:
+        """Publish the state of a model that no worker holds, and answer what waits if no worker is
+        to be expected."""
+        if model.retiring:
+            return
+        health, segment = model.health, self._segment
+        health.stand(state_without_worker(self._words, segment.layout, model.spec, health.state))
+        if refuses(health.state):
+            for request in model.empty():
+                self.fail(request, Status.NO_WORKER, "", NO_BATCH, now_ns)
 
     def _publish_backlog(self, model: Model) -> None:
         idle, ready = len(model.idle), model.ready
@@ -150,13 +164,15 @@ class Dispatcher:
             chain.counters.add(_ROWS, chain.taken_rows)
             chain.taken_requests = chain.taken_rows = 0
         steps = [step for step in chain.steps if step is not None]
-        ready = 0
+        state, ready = ModelState.LOADING, 0
         if len(steps) == len(chain.steps):
+            state = first([step.health.state for step in steps])
             # One that the load has left without a worker gets one when a request comes.
-            ready = min([step.ready or int(step.spec.may_be_empty) for step in steps])
+            ready = min([step.ready or int(TABLE[step.health.state].ready) for step in steps])
         if ready != chain.ready:
             chain.ready = ready
             chain.health.ready(ready)
+        chain.health.stand(state)
         chain.health.as_worst([step.health for step in steps])
         answer_ns = row_ns = 0
         for step in steps:

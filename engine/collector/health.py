@@ -1,5 +1,5 @@
-"""What the collector says of a model's workers: how many there are, that they come and go, or that
-they get nothing finished.
+"""What the collector says of a model's workers: how many there are, what follows from that for
+requests, that they come and go, or that they get nothing finished.
 
 The last two stand in the model's words as instants, so that they begin and end by themselves, and
 whoever is asked whether the model is ready compares them with the clock.
@@ -10,6 +10,7 @@ from typing import Final
 
 from ringbatch.engine.process.respawn import STEADY_NS
 from ringbatch.shm.descriptors import ModelWords
+from ringbatch.shm.readiness import ModelState, publish
 
 LOOP: Final = 3
 """Deaths of a worker in a row, none of them after a long life, that make a crash loop."""
@@ -23,6 +24,9 @@ _NEVER: Final = (1 << 64) - 1
 class ModelHealth:
     """One model's.
 
+    Attributes:
+        state: of the model, by its workers, as it is published.
+
     Args:
         words: the segment as a memoryview of format ``Q``.
         first: where the model's words start.
@@ -35,6 +39,10 @@ class ModelHealth:
         self, words: memoryview, first: int, workers: Iterable[int], now_ns: int = 0
     ) -> None:
         self._words = words
+        self._first = first
+        self.state = ModelState(words[first + ModelWords.STATE])
+        # The collector before this one may have died between its two words.
+        publish(words, first, self.state)
         self._deaths_word = first + ModelWords.DEATHS
         self._unsteady_word = first + ModelWords.UNSTEADY_NS
         self._stuck_word = first + ModelWords.STUCK_NS
@@ -42,7 +50,6 @@ class ModelHealth:
         self._deaths = dict.fromkeys(workers, words[self._deaths_word] if unsteady else 0)
         self._ready_ns: dict[int, int] = {}
         self._ready_word = first + ModelWords.READY
-        self._served_word = first + ModelWords.SERVED
         self._awaited_word = first + ModelWords.AWAITED
 
     def as_worst(self, steps: Sequence["ModelHealth"]) -> None:
@@ -72,12 +79,17 @@ class ModelHealth:
         """So many workers hold the model now."""
         self._words[self._ready_word] = workers
         if workers:
-            self._words[self._served_word] = 1
             self._words[self._awaited_word] = 0
 
     def awaited(self, *, awaited: bool) -> None:
         """No worker holds the model; whether requests wait for one."""
         self._words[self._awaited_word] = awaited
+
+    def stand(self, state: ModelState) -> None:
+        """Publish the state of the model, by its workers."""
+        if state is not self.state:
+            self.state = state
+            publish(self._words, self._first, state)
 
     def worker_ready(self, number: int, now_ns: int) -> None:
         """A worker takes batches from now on."""

@@ -26,12 +26,14 @@ from ringbatch.engine.collector.models import (
 from ringbatch.engine.collector.queues import Queues
 from ringbatch.engine.collector.sides import Sides
 from ringbatch.shm.chain import reference_in
-from ringbatch.shm.descriptors import TASK_WORDS, HeaderWords, LaneWords, ModelWords
+from ringbatch.shm.descriptors import BEAT_S, TASK_WORDS, HeaderWords, LaneWords, ModelWords
 from ringbatch.shm.model_counters import Accounts, ModelCounters
 from ringbatch.shm.model_spec import SERVING, ModelSpec
 from ringbatch.shm.ring import Producer
 from ringbatch.shm.segment import Segment
 
+LOOK_NS: Final = int(BEAT_S * 1e9)
+"""How often models without a worker are looked at."""
 PATIENCE_NS: Final = 10_000_000_000
 """How long a frontend that is stopped can keep a retiring model alive."""
 _MODEL_TABLE: Final = HeaderWords.MODEL_TABLE
@@ -54,6 +56,7 @@ class ModelPool:
         expected: workers that may report without a batch: workers that are not ready, and workers
             whose reports an earlier collector may have missed.
         agenda: the models that have something to do.
+        look_ns: when to look at models without a worker.
     """
 
     def __init__(self, segment: Segment, wake_worker: Callable[[int], None]) -> None:
@@ -66,6 +69,7 @@ class ModelPool:
         self._patient_until_ns = 0
         self._serving: dict[tuple[str, str], list[Model]] = {}
         self.agenda = Agenda()
+        self.look_ns = 0
         self.models: dict[int, Model] = {}
         self.known: Known = {}
         self.workers: dict[int, Worker] = {}
@@ -79,6 +83,12 @@ class ModelPool:
         """Whether there is another table by now."""
         outdated: bool = self._words[_MODEL_TABLE] != self._number
         return outdated
+
+    def look_at_those_without_worker(self, now_ns: int) -> None:
+        """Put the models without a worker on the agenda: the supervisor rings nobody for what it
+        says of their workers."""
+        self.look_ns = now_ns + LOOK_NS
+        self.agenda.add_all([r for r, model in self.models.items() if not model.ready])
 
     def follow(self, now_ns: int) -> list[Model]:
         """Take over the table that holds now; the models that are no longer in it."""

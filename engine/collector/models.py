@@ -23,6 +23,7 @@ from ringbatch.shm.cost_profile import Trial
 from ringbatch.shm.engine_port import BatchMark, Request
 from ringbatch.shm.model_counters import ModelCounters
 from ringbatch.shm.model_spec import RETIRING, SERVING, ModelSpec, defaults
+from ringbatch.shm.readiness import ModelState
 from ringbatch.shm.ring import Producer
 from ringbatch.shm.tuples import new_tuple
 
@@ -242,6 +243,8 @@ class Model:
     def _count(self, ready: int) -> None:
         self.ready = ready
         self.health.ready(ready)
+        if ready:
+            self.health.stand(ModelState.SERVING)
 
     def let_go(self, worker: Worker) -> None:
         """Give a worker no batch, until it is put among the idle or the busy again."""

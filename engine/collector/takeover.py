@@ -4,6 +4,8 @@ A worker lets go of a batch once all of it is answered, see `ringbatch.engine.wo
 what stands in its ring is what it holds, or held when it died, until `reclaim` empties the ring.
 """
 
+from collections.abc import Callable
+
 from ringbatch.engine.batch.messages import Task, tasks
 from ringbatch.shm.descriptors import TASK_WORDS, WorkerState, WorkerWords
 from ringbatch.shm.ring import Consumer, CorruptRingError
@@ -41,3 +43,9 @@ def model_of(segment: Segment, worker: int) -> int:
 
 def _ring(segment: Segment, worker: int) -> Consumer:
     return Consumer(segment.words, segment.layout.task_ring(worker), TASK_WORDS)
+
+
+def wake_all(segment: Segment, wake_lane: Callable[[int], None]) -> None:
+    """Ring every lane: the last collector may have died between an answer and its wake-up."""
+    for lane in range(segment.layout.lanes):
+        wake_lane(lane)

@@ -56,6 +56,12 @@ class _Watched:
     full_ns: int = 0
     start_ns: int = 0
 
+    def refused(self, running: int, now_ns: int) -> None:
+        """Take note that what was decided could not be done; if no worker runs, tell clients."""
+        self.scaler.refused(now_ns)
+        if not running:
+            self.block.fail(self.scaler.again_ns)
+
 
 class Autoscaler:
     """Of one engine.
@@ -166,7 +172,7 @@ class Autoscaler:
             decision = bounded(decision, spec.running, self._rooms(spec, decision.workers))
         watched.block.count(decision.cause)
         if decision.workers == spec.running:
-            watched.scaler.refused(reading.now_ns)
+            watched.refused(spec.running, reading.now_ns)
             _log(spec, watched, decision, reading, logging.WARNING)
             return
         _log(spec, watched, decision, reading, logging.INFO)
@@ -193,12 +199,11 @@ class Autoscaler:
         spec = next((s for s in self._served.entries if s.reference == reference), None)
         if watched is None or spec is None or not spec.most:
             return
-        done = spec.running == decision.workers
-        watched.block.fail(failed=not done)
-        if not done:
+        if spec.running != decision.workers:
             watched.block.count(Cause.FAILED)
-            watched.scaler.refused(now_ns)
+            watched.refused(spec.running, now_ns)
             return
+        watched.block.succeed()
         watched.scaler.carried_out(decision, now_ns)
         if decision.cause.direction == "up":
             watched.start_ns = now_ns - since_ns

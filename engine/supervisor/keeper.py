@@ -118,9 +118,9 @@ class Keeper:
                 slot.child = child = slot.start(slot.ever_ready)
         except CannotStart as failure:
             slot.failure = str(failure)
-            self._owner.not_started(slot, failure)
             slot.ended_ns = self._clock_ns()
             self.plan_restart(slot, RestartCase.REFUSED)
+            self._owner.not_started(slot, failure)
             return
         logger.debug("started %s as process %d", slot.title, child.pid)
         if child.channel is not None:

@@ -113,6 +113,7 @@ class Scaler:
 
     Attributes:
         rules: may change at any time.
+        again_ns: when what was refused is tried again.
 
     Args:
         rules: of the model.
@@ -129,7 +130,7 @@ class Scaler:
         self._seen_rows = 0
         self._times = 1
         self._failures = 0
-        self._not_before_ns = 0
+        self.again_ns = 0
 
     def step(self, reading: Reading) -> Decision | None:
         """What is to be changed now, if anything is.
@@ -159,11 +160,13 @@ class Scaler:
         """What was decided could not be done; it is tried again later."""
         times = min(1 << self._failures, MOST_TIMES)
         self._failures += 1
-        self._not_before_ns = now_ns + times * AGAIN_NS
+        self.again_ns = now_ns + times * AGAIN_NS
+        # Who asked for a worker need not ask again: as long as there is none, requests are refused.
+        self._seen_rows = -1
 
     def holds(self, now_ns: int) -> bool:
         """Whether what was decided waits for its next time."""
-        return now_ns < self._not_before_ns
+        return now_ns < self.again_ns
 
     def _look(self, now: Reading) -> None:
         """Take note of an instant."""

@@ -19,8 +19,8 @@ from ringbatch.engine.supervisor.model_versions import (
     without_entries,
 )
 from ringbatch.shm.counters import RestartCase
-from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.model_spec import RETIRING, SERVING, ModelSpec
+from ringbatch.shm.readiness import ModelState, publish
 from ringbatch.shm.scalings import Scalings
 from ringbatch.shm.segment import Segment
 
@@ -115,6 +115,9 @@ class ServedModels:
         """
         for spec in loading:
             self._segment.model_table.clear_place(spec.index)
+        for numbers in plan.started.values():
+            for number in numbers:
+                self._segment.enter_worker(number)
         self.publish(plan.entered(self.entries, loading))
 
     def expect_whole(self, plan: ChangePlan, loading: Collection[ModelSpec]) -> None:
@@ -154,7 +157,7 @@ class ServedModels:
             raise ChangeFailed(words)
         self._segment.model_table.clear_place(index)
         # Its steps serve: requests may come before the collector has looked at the table.
-        self._segment.words[self._segment.layout.model(index) + ModelWords.SERVED] = 1
+        publish(self._segment.words, self._segment.layout.model(index), ModelState.SERVING)
         self.publish((*kept, spec))
         self._forget(gone)
         self.chains[spec.reference] = config

@@ -313,13 +313,12 @@ class Supervisor:
             self._served.count_restart(slot.worker, case)
 
     def _say_start(self, slot: ProcessSlot, errno: int) -> None:
-        """Tell those who are asked about readiness why a process is not there; 0 where it is."""
-        if self._segment is None:
-            return
-        if slot.worker is not None:
-            self._segment.say_worker_start(slot.worker, errno)
-        elif slot is self._collectors.collector:
-            self._segment.say_collector_start(errno)
+        """Publish for readiness why a process cannot be started, or 0, and when one is started."""
+        segment = self._segment
+        if segment is not None and slot.worker is not None:
+            segment.say_worker_start(slot.worker, errno, slot.restart_ns or 0)
+        elif segment is not None and slot is self._collectors.collector:
+            segment.say_collector_start(errno)
 
     def heard(self, slot: ProcessSlot, said: FromRole) -> None:
         """As in `Owner`."""
@@ -355,6 +354,7 @@ class Supervisor:
                     case = RestartCase.EXPLAINED if explained else reclaimed.case
                     self._keeper.plan_restart(reclaimed, case)
                     self._count_restart(reclaimed, case)
+                    self._say_start(reclaimed, 0)
                     if not reclaimed.lasting:
                         self._pool.release(number, self._entered)
             case Released(number):

@@ -51,13 +51,13 @@ class Model:
         spec: its entry.
         codec: between the program and slots.
         result_sizes: for its answers.
-        served_word: where it stands whether it was ever ready.
+        takes_word: where it stands whether requests to it are taken.
     """
 
     spec: ModelSpec
     codec: Codec
     result_sizes: ResultSizes
-    served_word: int
+    takes_word: int
 
 
 class Call(Waiter):

@@ -120,25 +120,25 @@ class Channel:
             self._delivery.deliver()
         return isinstance(self._refusal, EngineGone)
 
-    def submit(self, waiter: Waiter, served_word: int) -> bool:
+    def submit(self, waiter: Waiter, takes_word: int) -> bool:
         """Send a waiter's requests on their way.
 
         Args:
             waiter: gets its answers, or fails, from now on.
-            served_word: where it stands in the segment whether the model was ever ready.
+            takes_word: where it stands in the segment whether requests to the model are taken.
 
         Returns:
-            Whether it was; else nothing is sent.
+            Whether they are; else nothing is sent.
 
         Raises:
             ClientClosed, EngineGone, Draining: nothing is sent any more.
         """
         with self._lock:
             self._begin()
-            refusal, served = self._refusal, False
+            refusal, taken = self._refusal, False
             if self._last is not None or (refusal is None and self._words[_DRAINING_WORD]):
                 refusal = Draining(RULES[Draining].text)
-            if refusal is None and (served := bool(self._words[served_word])):
+            if refusal is None and (taken := bool(self._words[takes_word])):
                 self._waiters.add(waiter)
                 self._deferred += waiter.deferred
                 if waiter.deadline_ns < self._earliest_ns:
@@ -151,7 +151,7 @@ class Channel:
         self._delivery.deliver()
         if refusal is not None:
             raise again(refusal)
-        return served
+        return taken
 
     def resume(self, waiter: Waiter) -> None:
         """Have a waiter that is ready send the rest of its requests."""

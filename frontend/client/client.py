@@ -37,12 +37,13 @@ from ringbatch.frontend.codec.result_sizes import ResultSizes
 from ringbatch.frontend.v1.json_values import ValueCodec
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.engines import attached, eligible, running
-from ringbatch.shm.errors import Draining, ModelNotReady, RequestError, StartupError
+from ringbatch.shm.errors import Draining, RequestError, StartupError
 from ringbatch.shm.host.platform import require_ordered_stores
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.model_spec import ModelSpec, defaults
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.spinning import where_cpus_allow
+from ringbatch.shm.standing import refusal
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -276,12 +277,14 @@ class Client:
             ModelNotReady, Draining, EngineGone, ClientClosed: nothing was sent.
         """
         try:
-            served = session.channel.submit(request, model.served_word)
+            taken = session.channel.submit(request, model.takes_word)
         except Draining:
             self._follow(session)
             return False
-        if not served:
-            raise _refused(session, model.spec, _not_ready(model.spec.name))
+        if not taken:
+            segment, spec = session.segment, model.spec
+            error = refusal(segment.words, segment.layout, spec, session.channel.clock())
+            raise _refused(session, spec, error)
         return True
 
     def _kept_up(self, session: _Session) -> _Session:
@@ -373,15 +376,11 @@ def _model(spec: ModelSpec, segment: Segment) -> Model:
     codec: Codec = ArrayCodec(spec) if spec.typed else ValueCodec(spec)
     if spec.tokens is not None:
         codec = TextCodec(ArrayCodec(spec), spec)
-    served = segment.layout.model(spec.index) + ModelWords.SERVED
-    return Model(spec, codec, ResultSizes(codec.result_bytes, spec.chain), served)
+    takes = segment.layout.model(spec.index) + ModelWords.TAKES
+    return Model(spec, codec, ResultSizes(codec.result_bytes, spec.chain), takes)
 
 
 def _refused(session: _Session, spec: ModelSpec | None, error: RequestError) -> RequestError:
     """The error of a request that is not sent, counted; `spec` is of its model."""
     session.channel.resume(NotSent(session.channel, spec, error))
     return error
-
-
-def _not_ready(name: str) -> ModelNotReady:
-    return ModelNotReady(f'model "{name}" is not ready: no worker holds it now')

@@ -157,7 +157,7 @@ def outcome(error: RequestError, *, kserve_errors: bool = False, batch_id: str =
     if kserve_errors and not isinstance(error, _AGENT_REFUSES):
         return _as_kserve(error, text, batch_id)
     headers = rule.headers
-    if isinstance(error, Overloaded):
+    if isinstance(error, Overloaded | ModelNotReady):
         headers = (*JSON, ("retry-after", str(error.retry_after_s)))
     if isinstance(error, ModelServerAnswered):
         return _as_answered(error, headers, batch_id)

@@ -30,11 +30,11 @@ from ringbatch.frontend.falcon.elsewhere import elsewhere, posted_elsewhere
 from ringbatch.frontend.falcon.exchange import Bodies, exchange
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.router import Router
-from ringbatch.frontend.request.readiness import readiness
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.security.cors import SharedWith
 from ringbatch.frontend.texts import openai
+from ringbatch.frontend.v2.documents import readiness
 from ringbatch.frontend.v2.server_settings import ServerSettings
 from ringbatch.shm.errors import ModelNotFound, RequestError
 from ringbatch.shm.host.distribution import installed_version

@@ -17,10 +17,9 @@ from ringbatch.frontend.falcon.exchange import Bodies, exchange
 from ringbatch.frontend.request.calls import Body, Call, Reply
 from ringbatch.frontend.request.model_control import control_model
 from ringbatch.frontend.request.model_index import index_of
-from ringbatch.frontend.request.readiness import readiness
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.v2.answer import LENGTH_HEADER
-from ringbatch.frontend.v2.documents import model_metadata, server_metadata
+from ringbatch.frontend.v2.documents import model_metadata, readiness, server_metadata
 from ringbatch.frontend.v2.model_configuration import model_configuration
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.host.control_socket import Action

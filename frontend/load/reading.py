@@ -4,12 +4,12 @@ from typing import Final
 
 from ringbatch.frontend.load.pace import Baseline, PaceFollower, Runs
 from ringbatch.frontend.load.word import EngineLoad, ModelLoad
-from ringbatch.frontend.request.readiness import obstacle_of
 from ringbatch.shm import cost_profile
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.model_spec import SERVING, ModelSpec
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.standing import obstacle_of
 
 
 class LoadReader:

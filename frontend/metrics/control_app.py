@@ -17,7 +17,6 @@ from ringbatch.frontend.metrics.families import encoded
 from ringbatch.frontend.metrics.processes import usage
 from ringbatch.frontend.page.resources import add_routes
 from ringbatch.frontend.page.watchers import Watchers
-from ringbatch.frontend.request.readiness import obstacle_of
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.security.handshakes import FailedHandshakes
 from ringbatch.frontend.tracing.counts import TraceCounts
@@ -25,6 +24,7 @@ from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.host.background import in_thread
 from ringbatch.shm.model_spec import FIRST_VERSION, SERVING, ModelSpec
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.standing import obstacle_of
 
 
 def create_control_app(
@@ -97,7 +97,7 @@ class Ready:
         segment.read_models()
         serving = (spec for spec in segment.models if spec.state == SERVING)
         models = {_address(spec): self._of(spec) for spec in serving}
-        ready = not segment.stopping and not any("why" in model for model in models.values())
+        ready = not any("why" in model for model in models.values())
         resp.status = falcon.HTTP_200 if ready else falcon.HTTP_503
         _send(resp, {"ready": ready, "draining": segment.stopping, "models": models})
 

@@ -16,7 +16,6 @@ from ringbatch.frontend.metrics.own import own_metrics
 from ringbatch.frontend.metrics.processes import Usage
 from ringbatch.frontend.metrics.traces import trace_metrics
 from ringbatch.frontend.metrics.upstreams import upstream_metrics
-from ringbatch.frontend.request.readiness import obstacle_of
 from ringbatch.frontend.security.handshakes import FailedHandshakes
 from ringbatch.frontend.tracing.counts import TraceCounts
 from ringbatch.shm.counters import (
@@ -33,6 +32,7 @@ from ringbatch.shm.restarts import restarts_of
 from ringbatch.shm.scalings import Scalings
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.snapshot.occupancy import Occupancy
+from ringbatch.shm.standing import obstacle_of
 
 _NS: Final = 1e-9
 

@@ -9,11 +9,12 @@ from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.frontend.v2.protocol import V2Model
 from ringbatch.frontend.v2.regions import NOTHING_SHARED, Regions, SharedMemory
 from ringbatch.shm.descriptors import HeaderWords, LaneWords, ModelWords
-from ringbatch.shm.errors import ModelNotFound
+from ringbatch.shm.errors import ModelNotFound, ModelNotReady
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.model_spec import SERVING, ModelSpec, defaults, version_order
 from ringbatch.shm.region_registry import Registry
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.standing import refusal
 from ringbatch.shm.strided_view import StridedView
 from ringbatch.shm.tallies import Tallies
 
@@ -102,7 +103,7 @@ class Models:
             V1Model(spec, self._strided, self.max_in_flight),
             V2Model(spec, self.regions, self.max_in_flight),
             ready_word=start + ModelWords.READY,
-            served_word=start + ModelWords.SERVED,
+            takes_word=start + ModelWords.TAKES,
             answer_word=start + ModelWords.ANSWER_NS,
             row_word=start + ModelWords.ROW_NS,
             tallies=self.tallies.of(spec.account, spec.name, spec.version),
@@ -113,6 +114,10 @@ class Models:
         """Whether a model that was found before is what requests for it go to now."""
         self.keep_up()
         return self._known.get(model.reference) is model
+
+    def refusal(self, spec: ModelSpec, now_ns: int) -> ModelNotReady:
+        """Return the error of a request to a model that takes none now."""
+        return refusal(self._words, self._segment.layout, spec, now_ns)
 
     def model(self, name: str, version: str = "") -> ServedModel:
         """The model of that name and version; without a version the server's choice.

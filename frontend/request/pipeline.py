@@ -33,8 +33,7 @@ from ringbatch.frontend.request.tokenizing import MOST_WAITING, Reordered, Token
 from ringbatch.frontend.texts.tokenizing import TextModel, Tokenized, thread
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import HeaderWords
-from ringbatch.shm.errors import ModelNotReady, RequestError
-from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.errors import RequestError
 from ringbatch.shm.tallies import CLIENT_GONE
 
 log = logging.getLogger("ringbatch.frontend")
@@ -106,8 +105,8 @@ class Pipeline:
         try:
             model, parts, rendering, asked_ns = codec.read(name, body, framing)
             # Where a worker only died, requests wait for the next, like those in flight.
-            if not words[model.served_word]:
-                raise not_ready(model.spec)
+            if not words[model.takes_word]:
+                raise models.refusal(model.spec, now_ns)
             limit_ns = model.spec.timeout_ns
             if timeout_ns or asked_ns:
                 limit_ns = shortest_ns(limit_ns, timeout_ns, asked_ns)
@@ -262,8 +261,3 @@ class Pipeline:
             if comfortable or lane.could_hold(zip(sizes, results, strict=True)):
                 return results
         raise no_room_ever(sum(sizes), sum(results), lane.lane_bytes, len(parts))
-
-
-def not_ready(spec: ModelSpec, why: str = "no worker holds it now") -> ModelNotReady:
-    """What says that a model cannot predict, and why."""
-    return ModelNotReady(f'model "{spec.name}" is not ready: {why}')

@@ -17,7 +17,7 @@ class ServedModel(ResultSizes):
         v1: between V1's bodies and slots.
         v2: between V2's bodies and slots.
         ready_word: where the number of its ready workers stands.
-        served_word: where it stands whether there ever was one.
+        takes_word: where it stands whether requests are taken.
         answer_word: where it stands how long a request that comes now will take.
         row_word: where it stands how much every instance adds that was not counted there.
         tallies: by protocol, where the ends of its requests are counted.
@@ -31,7 +31,7 @@ class ServedModel(ResultSizes):
         v2: V2Model,
         *,
         ready_word: int,
-        served_word: int,
+        takes_word: int,
         answer_word: int,
         row_word: int,
         tallies: tuple[Tally, ...],
@@ -43,7 +43,7 @@ class ServedModel(ResultSizes):
         self.v1 = v1
         self.v2 = v2
         self.ready_word = ready_word
-        self.served_word = served_word
+        self.takes_word = takes_word
         self.answer_word = answer_word
         self.row_word = row_word
         self.tallies = tallies

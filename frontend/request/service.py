@@ -19,8 +19,7 @@ from ringbatch.frontend.request.endings import Ending, Endings
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.other_process import OtherProcess
-from ringbatch.frontend.request.pipeline import Pipeline, not_ready
-from ringbatch.frontend.request.readiness import obstacle_of
+from ringbatch.frontend.request.pipeline import Pipeline
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.task import Engine
 from ringbatch.frontend.texts.paths import is_served
@@ -35,6 +34,7 @@ from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.recent import Slowest
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.standing import not_ready, obstacle_of
 from ringbatch.shm.tallies import Protocol, ends_of
 from ringbatch.shm.traced import TracedRequests
 
@@ -76,6 +76,7 @@ class Service(Models):
             segment.layout.lane_bytes,
             Endings(gateway.lane, Slowest(segment, lane), clock, traced),
             OtherProcess(),
+            lambda spec: self.refusal(spec, clock()),
         )
         gateway.settle = self.engine.endings.settle
         self.pipeline = Pipeline(self.engine, self, segment.words, clock)
@@ -149,8 +150,6 @@ class Service(Models):
         why = obstacle_of(self._words, self._segment.layout, model.spec, self._clock())
         if not why and model.texts is not None:
             why = model.texts.obstacle
-        if self.stopping:
-            why = "the server is stopping"
         if why:
             raise not_ready(model.spec, why)
 

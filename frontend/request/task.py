@@ -32,6 +32,7 @@ from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import ModelFailed, RequestError
 from ringbatch.shm.lane import Lane
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tallies import CLIENT_GONE, Tally
 
@@ -56,6 +57,7 @@ class Engine:
     lane_bytes: int
     endings: Endings
     apart: OtherProcess
+    refusal: Callable[[ModelSpec], RequestError]
 
 
 def guess(engine: Engine) -> tuple[int, int]:
@@ -187,6 +189,8 @@ class SlotRequest(ABC, Generic[A]):
         if too_large and size > self._result_bytes:
             self._send_again(size)
             return
+        if status is Status.NO_WORKER and not text:
+            raise self._engine.refusal(self.model.spec)
         raise error_of(status, text)
 
     def _send_again(self, needed_bytes: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from ringbatch.shm.counters import ModelCounter
 from ringbatch.shm.default_values import plain
-from ringbatch.shm.model_spec import LOADING, RETIRING, ModelSpec
+from ringbatch.shm.model_spec import FILE_DIFFERS, LOADING, RETIRING, ModelSpec
 from ringbatch.shm.tensor import ANY, Tensor
 
 EXTENSIONS: Final = (
@@ -132,6 +132,12 @@ def model_statistics(spec: ModelSpec, counted: Counted, ends: Ends, epoch_ns: in
         ],
         "memory_usage": [],
     }
+
+
+def readiness(spec: ModelSpec) -> Json:
+    """Return what V1 and V2 say of a model that is ready."""
+    ready: Json = {"name": spec.name, "ready": True}
+    return ready | {"model_file": FILE_DIFFERS} if spec.file_differs else ready
 
 
 def index_entry(spec: ModelSpec, unready: str) -> Json:

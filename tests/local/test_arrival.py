@@ -34,6 +34,7 @@ from ringbatch.shm.descriptors import HeaderWords, ModelWords
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.readiness import ModelState, publish
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.slot import PART, Reason, Status
 from ringbatch.shm.tallies import CLIENT_GONE, Protocol
@@ -172,7 +173,7 @@ class Harness:
     def serve(self, index: int) -> None:
         offset = self.segment.layout.model(index)
         self._words[offset + ModelWords.READY] = 1
-        self._words[offset + ModelWords.SERVED] = 1
+        publish(self._words, offset, ModelState.SERVING)
 
     def predict(self, *arguments: Any) -> Call | None:
         return self.service.predict(*arguments)
@@ -463,7 +464,7 @@ async def test_a_stop_waits_for_the_rest_of_the_body(harness: Harness) -> None:
 async def test_a_request_whose_model_left_meanwhile_is_refused(harness: Harness) -> None:
     with begun(harness) as rest:
         offset = harness.segment.layout.model(0)
-        harness.segment.words[offset + ModelWords.SERVED] = 0
+        publish(harness.segment.words, offset, ModelState.LOADING)
         harness.transport.feed(rest)
     ((status, _),) = await harness.answers()
     assert status == 503

@@ -17,6 +17,7 @@ from ringbatch.shm.counters import ModelCounter
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.engine_port import EnginePort, Request
 from ringbatch.shm.model_counters import Counted
+from ringbatch.shm.readiness import ModelState
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import Tensor
 from ringbatch.shm.uniform_batch import FEW
@@ -419,17 +420,29 @@ def test_in_whatever_order_everybody_moves_and_dies_answers_are_right(
         assert isinstance(answer, list) or answer[0] is Status.WORKER_DIED
 
 
-def test_what_frontends_read_of_a_chain_is_of_its_steps() -> None:
+def test_what_frontends_read_of_a_chain_is_of_the_step_that_is_worst() -> None:
     house = House(LINE, ABC)
     words, layout = house.segment.words, house.segment.layout
     first = layout.model(house.model("abc").index)
-    house.step_collector()
-    assert words[first + ModelWords.READY] == 1
-    assert words[first + ModelWords.SERVED] == 1
+
+    def says() -> tuple[int, ModelState, int]:
+        house.step_collector()
+        state = ModelState(words[first + ModelWords.STATE])
+        return words[first + ModelWords.READY], state, words[first + ModelWords.TAKES]
+
+    assert says() == (1, ModelState.SERVING, 1)
+    number = house.send("abc", [[1, 1, 1]])
+    for state in (ModelState.RESTARTING, ModelState.RESTARTING):
+        house.segment.worker_ended(1)
+        house.collector.worker_died(1, house.now_ns)
+        assert says() == (0, state, 1)
     house.segment.worker_ended(1)
     house.collector.worker_died(1, house.now_ns)
-    house.step_collector()
-    assert words[first + ModelWords.READY] == 0
+    assert says() == (0, ModelState.CANNOT_LOAD, 0)
+    house.settle()
+    answer = house.answers[number]
+    assert isinstance(answer, tuple), "the step in its way has no worker, and none is to come"
+    assert answer[0] is Status.NO_WORKER
 
 
 def test_a_chain_expects_the_time_of_all_its_steps() -> None:

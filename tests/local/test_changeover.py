@@ -13,6 +13,7 @@ from ringbatch.engine.process.role_messages import Drained, Loaded, ModelNews, R
 from ringbatch.shm.descriptors import LaneWords
 from ringbatch.shm.layout import ring_size
 from ringbatch.shm.model_spec import LOADING, RETIRING, SERVING, ModelSpec
+from ringbatch.shm.readiness import ModelState, publish
 from ringbatch.shm.ring import Inbox
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Status
@@ -75,7 +76,7 @@ def test_a_model_that_is_loading_is_reported_once_all_its_workers_are_ready() ->
     harness.workers[2].ready()
     harness.step(1)
     assert harness.said == [Loaded(loading.reference)]
-    assert (harness.ready_word(1), harness.served_word(1)) == (2, 1)
+    assert (harness.ready_word(1), harness.takes_word(1)) == (2, 1)
 
 
 def test_each_request_goes_to_the_model_it_was_sent_to() -> None:
@@ -285,6 +286,7 @@ def test_who_sends_by_a_table_that_the_collector_has_not_seen_is_understood() ->
 
         def take(self) -> list[tuple[int, list[int] | None]]:
             if harness.segment.model_table.number == 1:
+                publish(words, layout.model(NEW.index), ModelState.SERVING)
                 harness.publish(OLD, NEW)
                 harness.send(5, model=NEW.reference)
             return super().take()

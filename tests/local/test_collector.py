@@ -336,7 +336,8 @@ def test_a_request_whose_deadline_passes_while_all_workers_are_busy_expires() ->
 
 
 def test_without_any_worker_requests_wait_and_expire() -> None:
-    harness = CollectorHarness(eager())
+    harness = CollectorHarness(eager()).begin()
+    harness.dies(0, 0)
     slot = harness.send(0, deadline_ns=50)
     assert harness.step(1) == 50
     assert harness.step(50) is None

@@ -214,6 +214,7 @@ def test_answers_a_dead_worker_wrote_and_did_not_post_are_delivered_and_not_run_
     first = task._replace(references=task.references[:2])
     harness.workers[0].write(first, b"before death")
     assert harness.clients[0].collect() == {}
+    harness.lane_wakes.clear()
     harness.dies(0, 2)
     harness.step(3)
     assert harness.lane_wakes == [0]
@@ -281,13 +282,13 @@ def test_a_report_of_a_batch_the_worker_does_not_hold_is_ignored() -> None:
 def test_once_served_a_model_stays_served_also_to_the_next_collector() -> None:
     """Requests for it wait for the next worker, and are refused only before the first."""
     harness = CollectorHarness(eager())
-    assert harness.served_word() == 0
+    assert harness.takes_word() == 0
     harness.workers[0].ready()
     harness.step(1)
-    assert harness.served_word() == 1
+    assert harness.takes_word() == 1
     harness.dies(0, 2)
     harness.new_collector()
-    assert (harness.ready_word(), harness.served_word()) == (0, 1)
+    assert (harness.ready_word(), harness.takes_word()) == (0, 1)
 
 
 def test_ready_words_count_the_workers_that_take_batches() -> None:
@@ -493,7 +494,8 @@ def test_a_collector_that_empties_the_rings_last_is_found_out(
 
 
 def test_requests_that_wait_for_a_model_that_no_worker_holds_are_told_to_the_supervisor() -> None:
-    harness = CollectorHarness(eager())
+    harness = CollectorHarness(eager()).begin()
+    harness.dies(0, 0)
 
     def awaited() -> int:
         words, layout = harness.segment.words, harness.segment.layout

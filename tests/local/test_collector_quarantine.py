@@ -5,8 +5,8 @@ from collector_harness import CollectorHarness, eager
 from segment_fixture import FAR_NS, Reply
 
 from ringbatch.engine.collector.quarantine import REMEMBERED_NS, REPLACED_NS
-from ringbatch.frontend.request.readiness import obstacle
 from ringbatch.shm.slot import Status
+from ringbatch.shm.standing import standing
 
 SLOW_NS = 1_000_000_000
 HUNG = 1_000
@@ -218,7 +218,7 @@ def test_a_model_whose_only_worker_does_not_come_back_is_not_ready_and_is_again(
 
     def complaint(now_ns: int) -> str:
         harness.step(now_ns)
-        return obstacle(harness.segment.words, offset, now_ns)
+        return standing(harness.segment.words, offset, now_ns).why
 
     harness.send(0)
     assert complaint(SLOW_NS) == ""
@@ -233,10 +233,10 @@ def test_a_crash_loop_is_said_and_a_fatal_request_that_was_found_is_none() -> No
     for number in range(3):
         life.harness.send(number, accepted_ns=life.now_ns)
         life.go_on()
-    assert obstacle(life.harness.segment.words, offset, life.now_ns) == ""
+    assert standing(life.harness.segment.words, offset, life.now_ns).why == ""
     for _ in range(3):
         life.harness.dies(0, life.now_ns)
         life.harness.workers[0].ready()
         life.harness.step(life.now_ns)
-    complaint = obstacle(life.harness.segment.words, offset, life.now_ns)
+    complaint = standing(life.harness.segment.words, offset, life.now_ns).why
     assert "come and go: 3 deaths" in complaint

@@ -143,7 +143,7 @@ def without_instances(harness: Seen) -> None:
 
 
 def without_workers(harness: Seen) -> None:
-    harness.segment.words[harness.service.model(harness.name).served_word] = 0
+    harness.segment.words[harness.service.model(harness.name).takes_word] = 0
     harness.predict(0, [1])
 
 

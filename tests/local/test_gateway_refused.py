@@ -10,6 +10,7 @@ from ringbatch.frontend.request.task import Task
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.errors import InvalidRequest, ModelNotReady
+from ringbatch.shm.readiness import ModelState, publish
 from ringbatch.shm.slot import Status
 
 
@@ -131,7 +132,7 @@ def test_an_unknown_model_is_answered_with_the_names_there_are() -> None:
 def test_a_model_that_no_worker_ever_held_is_not_ready() -> None:
     harness = FrontendHarness(untyped())
     harness.ready(0)
-    harness.segment.words[harness.segment.layout.model(0) + ModelWords.SERVED] = 0
+    publish(harness.segment.words, harness.segment.layout.model(0), ModelState.LOADING)
     harness.predict(0, [0])
     assert harness.replies.got[0][0] == 503
     assert harness.lane.in_flight == 0

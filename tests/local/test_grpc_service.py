@@ -149,7 +149,7 @@ def test_a_model_that_was_never_ready_is_unavailable() -> None:
         harness = Harness()
         harness.served(0)
         code, text = await harness.call(message(1)).ended()
-        assert (code, text) == ("UNAVAILABLE", 'model "m" is not ready: no worker holds it now')
+        assert (code, text) == ("UNAVAILABLE", 'model "m" is not ready: no worker holds it yet')
 
     on_loop(test)
 

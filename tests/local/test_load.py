@@ -27,6 +27,7 @@ from ringbatch.shm import cost_profile
 from ringbatch.shm.cost_profile import Trial
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.model_counters import Accounts, Spent
+from ringbatch.shm.readiness import ModelState, publish
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.tallies import Protocol, Tallies
 
@@ -43,6 +44,7 @@ def served(answer_ms: int = 0, row_ns: int = 0, ready: int = 2) -> Segment:
         (ModelWords.ROW_NS, row_ns),
     ):
         segment.words[first + word_of] = value
+    publish(segment.words, first, ModelState.SERVING if ready else ModelState.RESTARTING)
     cost_profile.write(segment, 0, [Trial(1, 0, 4 * MS), Trial(8, 0, 9 * MS)])
     cost_profile.write(segment, 1, [Trial(1, 0, 5 * MS)])
     return segment
@@ -107,6 +109,7 @@ def test_who_has_no_worker_is_down_and_who_stops_is_not() -> None:
 
 def test_who_needs_no_worker_until_somebody_asks_is_up() -> None:
     segment = local_segment(replace(spec(workers=(0,)), least=0, most=4))
+    publish(segment.words, segment.layout.model(0), ModelState.AT_REST)
     assert word(LoadReader(segment).look(time.monotonic_ns())) == b"up 100%\n"
 
 

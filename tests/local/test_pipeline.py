@@ -17,7 +17,7 @@ from ringbatch.frontend.request.pipeline import Pipeline
 from ringbatch.frontend.routes.codec import InProcessCodec
 from ringbatch.frontend.routes.models import Settled
 from ringbatch.shm.counters import LaneCounter
-from ringbatch.shm.descriptors import ModelWords
+from ringbatch.shm.readiness import ModelState, publish
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import Tensor
 
@@ -92,7 +92,7 @@ class Case:
 
 
 def never_served(case: Case, _: pytest.MonkeyPatch) -> None:
-    case.harness.segment.words[case.harness.segment.layout.model(0) + ModelWords.SERVED] = 0
+    publish(case.harness.segment.words, case.harness.segment.layout.model(0), ModelState.LOADING)
 
 
 def too_much_waits(case: Case, _: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ LATE = "so many requests wait that an answer would take"
 @pytest.mark.parametrize(
     ("misfortune", "status", "text", "refused"),
     [
-        (never_served, 503, 'model "large" is not ready: no worker holds it now', 0),
+        (never_served, 503, 'model "large" is not ready: no worker holds it yet', 0),
         (too_much_waits, 503, f"{LATE} 120.0 s, too long for timeout_s = 60", 1),
         (breaks, 500, "internal error", 0),
     ],

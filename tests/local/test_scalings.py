@@ -1,5 +1,6 @@
 """What is told of a number of workers that the load decides."""
 
+import errno
 import time
 from dataclasses import replace
 
@@ -11,13 +12,15 @@ from ringbatch.engine.report.models import table
 from ringbatch.engine.report.status import describe
 from ringbatch.frontend.metrics.exposition import EngineMetrics
 from ringbatch.frontend.page.feed import marks
-from ringbatch.frontend.request.readiness import obstacle_of
-from ringbatch.shm.descriptors import HeaderWords, ModelWords, WorkerWords
+from ringbatch.shm.descriptors import HeaderWords, ModelWords, WorkerState, WorkerWords
+from ringbatch.shm.errors import NO_PLACE_YET
+from ringbatch.shm.readiness import ModelState, retry_after_s, state_without_worker
 from ringbatch.shm.scalings import Cause, Scalings
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.snapshot.sample import sample
 from ringbatch.shm.snapshot.status import read
 
+S = 1_000_000_000
 ELASTIC = replace(spec(workers=(0, 1, 2)), least=0, most=8)
 
 
@@ -38,26 +41,80 @@ def block(segment: Segment) -> Scalings:
     return found
 
 
-def obstacle(segment: Segment) -> str:
-    now_ns = segment.words[HeaderWords.COLLECTOR_NS]
-    return obstacle_of(segment.words, segment.layout, segment.models[0], now_ns)
+def without_worker(segment: Segment) -> ModelState:
+    """The state of its model, which has served before."""
+    (model,) = segment.models
+    return state_without_worker(segment.words, segment.layout, model, ModelState.SERVING)
 
 
-def test_a_model_that_the_load_has_left_without_a_worker_can_answer() -> None:
-    assert obstacle(engine(ready=0, workers=())) == ""
-    assert "no worker holds it" in obstacle(engine(ready=0, workers=(0,), least=1))
-    assert "no worker holds it" in obstacle(engine(ready=0, workers=(0,), most=0))
+def test_a_model_that_the_load_has_left_without_a_worker_is_at_rest_until_it_wakes() -> None:
+    assert without_worker(engine(ready=0, workers=())) is ModelState.AT_REST
+    assert without_worker(engine(ready=0, workers=(0,))) is ModelState.WAKING
+    assert without_worker(engine(ready=0, workers=(0,), least=1)) is ModelState.RESTARTING
+    assert without_worker(engine(ready=0, workers=(0,), most=0)) is ModelState.RESTARTING
 
 
-def test_where_none_can_be_started_it_cannot() -> None:
+def test_where_none_can_be_had_it_cannot_wake_and_says_when_that_is_tried_again() -> None:
     segment = engine(ready=0, workers=())
-    block(segment).fail(failed=True)
-    assert "no worker holds it" in obstacle(segment)
-    block(segment).fail(failed=False)
-    assert obstacle(segment) == ""
-    refused = engine(ready=0, workers=(0,))
-    refused.words[refused.layout.worker(0) + WorkerWords.ERRNO] = 12
-    assert "no worker holds it" in obstacle(refused)
+    block(segment).fail(again_ns=12 * S)
+    assert without_worker(segment) is ModelState.CANNOT_WAKE
+    assert again_s(segment, ModelState.CANNOT_WAKE) == 10
+    block(segment).succeed()
+    assert without_worker(segment) is ModelState.AT_REST
+
+
+def test_where_no_process_can_be_started_it_cannot_load_and_says_when_one_is() -> None:
+    segment = engine(ready=0, workers=(0, 1))
+    for worker in (0, 1):
+        segment.words[segment.layout.worker(worker) + WorkerWords.STATE] = WorkerState.READY
+        segment.worker_ended(worker)
+    for again_ns in (1, 3 * S + 1):
+        assert without_worker(segment) is ModelState.RESTARTING
+        segment.say_worker_start(0, errno.ENOMEM, again_ns)
+        segment.say_worker_start(1, errno.ENOMEM, 3 * again_ns)
+    assert without_worker(segment) is ModelState.CANNOT_LOAD
+    assert again_s(segment, ModelState.CANNOT_LOAD) == 2
+    # They run, and nobody knows when they are ready.
+    segment.say_worker_start(0, errno=0)
+    segment.say_worker_start(1, errno=0)
+    assert without_worker(segment) is ModelState.CANNOT_LOAD
+    assert again_s(segment, ModelState.CANNOT_LOAD) == 1
+
+
+def test_who_waits_for_a_place_in_a_cluster_may_be_waited_for() -> None:
+    segment = engine(ready=0, workers=(0,))
+    for _ in range(9):
+        segment.say_worker_start(0, NO_PLACE_YET)
+    assert without_worker(segment) is ModelState.WAKING
+
+
+def again_s(segment: Segment, state: ModelState) -> int:
+    """Seconds, 2 s after the clock began."""
+    return retry_after_s(segment.words, segment.layout, segment.models[0], state, 2 * S)
+
+
+def test_a_worker_is_lost_by_its_death_and_not_back_where_two_successors_were_never_ready() -> None:
+    segment = engine(ready=0, workers=(0,))
+    state = segment.layout.worker(0) + WorkerWords.STATE
+    segment.words[state] = WorkerState.READY
+    # The collector has yet to hear of it.
+    assert without_worker(segment) is ModelState.WAKING
+    segment.worker_ended(0)
+    assert without_worker(segment) is ModelState.RESTARTING
+    segment.words[state] = WorkerState.LOADING
+    assert without_worker(segment) is ModelState.RESTARTING
+    segment.worker_ended(0)
+    assert without_worker(segment) is ModelState.RESTARTING
+    segment.words[state] = WorkerState.LOADING
+    segment.worker_ended(0)
+    assert without_worker(segment) is ModelState.CANNOT_LOAD
+    segment.words[state] = WorkerState.WARMING
+    assert without_worker(segment) is ModelState.CANNOT_LOAD
+    segment.words[state] = WorkerState.READY
+    segment.worker_ended(0)
+    assert without_worker(segment) is ModelState.RESTARTING
+    segment.enter_worker(0)
+    assert without_worker(segment) is ModelState.WAKING
 
 
 def test_commands_say_the_range_and_what_is_on_its_way() -> None:

@@ -8,7 +8,6 @@ from segment_fixture import spec
 
 from ringbatch.frontend.metrics.families import encoded
 from ringbatch.frontend.metrics.upstreams import upstream_metrics
-from ringbatch.frontend.request.readiness import obstacle
 from ringbatch.shm.descriptors import (
     UPSTREAMS,
     HeaderWords,
@@ -17,7 +16,9 @@ from ringbatch.shm.descriptors import (
     WorkerWords,
 )
 from ringbatch.shm.layout import Layout
+from ringbatch.shm.readiness import ModelState
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.standing import standing
 from ringbatch.shm.upstreams import DOWN_AFTER, OwnUpstreams, Upstreams
 
 NOW = 10_000_000_000
@@ -171,11 +172,11 @@ def test_a_model_is_not_ready_where_every_worker_takes_all_servers_for_down(
 ) -> None:
     words, layout = segment.words, segment.layout
     words[HeaderWords.COLLECTOR_NS] = NOW
-    words[layout.model(0) + ModelWords.READY] = WORKERS
+    words[layout.model(0) + ModelWords.STATE] = ModelState.SERVING
 
     def why() -> str:
         places = map(layout.worker, range(WORKERS))
-        return obstacle(words, layout.model(0), NOW, places)
+        return standing(words, layout.model(0), NOW, places).why
 
     for worker in workers[:2]:
         worker.say_down(2)

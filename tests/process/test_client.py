@@ -37,9 +37,9 @@ from ringbatch.frontend import (
 )
 from ringbatch.frontend.client import channel as channel_module
 from ringbatch.shm.counters import LaneCounter
-from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.engine_port import Request
 from ringbatch.shm.errors import RequestError
+from ringbatch.shm.readiness import ModelState, publish
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tallies import CODE_LABELS, Protocol, ends_of
 
@@ -151,7 +151,7 @@ def test_unknown_and_unready_models_are_refused_before_anything_is_sent(
 ) -> None:
     with pytest.raises(ModelNotFound, match='no model "none"; there is: same, growing, untyped'):
         client.infer("none", numbers(1))
-    harness.segment.words[harness.segment.layout.model(0) + ModelWords.SERVED] = 0
+    publish(harness.segment.words, harness.segment.layout.model(0), ModelState.LOADING)
     for ask in (client.infer, client.infer_async, client.infer_many):
         with pytest.raises(ModelNotReady, match='model "same" is not ready'):
             ask("same", numbers(1))
@@ -311,7 +311,7 @@ def test_no_instances_are_no_answer_of_a_model_that_serves_not(
     harness: ClientHarness, client: Client, ask: Callable[..., Any]
 ) -> None:
     """As over HTTP."""
-    harness.segment.words[harness.segment.layout.model(0) + ModelWords.SERVED] = 0
+    publish(harness.segment.words, harness.segment.layout.model(0), ModelState.LOADING)
     with pytest.raises(ModelNotReady):
         ask(client, "same", numbers())
     harness.segment.drain()

@@ -517,10 +517,16 @@ def test_a_worker_whose_model_changed_its_signature_does_not_serve(
     wait_until(
         lambda: "now declares other inputs or outputs" in server.stderr, "the change is noticed"
     )
-    asking = Asking(server, 2, make=lambda number: [number, number])
-    wait_until(lambda: lane_requests(server) == 2, "the requests wait for a worker")
+
+    def answers() -> list[Any]:
+        return Asking(server, 2, make=lambda number: [number, number]).join()
+
+    wait_until(
+        lambda: [status for status, _ in answers()] == [503, 503], "nobody is to be expected"
+    )
     tmp_model(DOUBLE, "beside_it.py")
-    assert asking.join() == [(200, [[2.0 * number, 2.0 * number]]) for number in range(2)]
+    right = [(200, [[2.0 * number, 2.0 * number]]) for number in range(2)]
+    wait_until(lambda: answers() == right, "another worker is there")
 
 
 @exhaustive

@@ -163,9 +163,9 @@ def test_what_is_behind_an_outcome_begins_with_the_next_word() -> None:
     assert names[-1] == SlotWords.FINISHED_NS
 
 
-def test_the_numbers_of_version_18() -> None:
+def test_the_numbers_of_version_19() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert LAYOUT_VERSION == 18
+    assert LAYOUT_VERSION == 19
     assert MAGIC_VALUE.to_bytes(8, "little") == b"RNGBTCH1"
     assert constants(HeaderWords) == {
         "MAGIC": 0,
@@ -192,10 +192,11 @@ def test_the_numbers_of_version_18() -> None:
     }
     assert constants(ModelWords) == {
         "READY": 0,
-        "SERVED": 1,
+        "TAKES": 1,
         "UNSTEADY_NS": 2,
         "DEATHS": 3,
         "AWAITED": 4,
+        "STATE": 5,
         "ANSWER_NS": 16,
         "ROW_NS": 17,
         "STUCK_NS": 32,
@@ -282,6 +283,8 @@ def test_the_numbers_of_version_18() -> None:
             "SERVERS_DOWN": 4,
             "FAILING": 5,
             "ERRNO": 16,
+            "ENDS": 17,
+            "AGAIN_NS": 18,
             "SIZE": 32,
         },
         "AskingWords": {"SERVER": 0, "SINCE_NS": 1, "SIZE": 16},
@@ -312,6 +315,7 @@ def test_the_numbers_of_version_18() -> None:
             "TAG": 0,
             "WANTED": 1,
             "FAILED": 2,
+            "AGAIN_NS": 3,
             "COUNTS": 4,
             "RESTARTS": 16,
             "SIZE": 32,

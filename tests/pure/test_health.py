@@ -9,9 +9,10 @@ from segment_fixture import ALWAYS
 
 from ringbatch.engine.collector.health import LOOP, PATIENCE_NS, ModelHealth
 from ringbatch.engine.process.respawn import STEADY_NS
-from ringbatch.frontend.request.readiness import obstacle
 from ringbatch.shm.descriptors import BEAT_S, HeaderWords, ModelWords, WorkerWords
 from ringbatch.shm.layout import WORD
+from ringbatch.shm.readiness import ModelState
+from ringbatch.shm.standing import standing
 
 MODEL = HeaderWords.SIZE
 WORKER = MODEL + ModelWords.SIZE
@@ -33,14 +34,16 @@ class Patient:
 
     def up(self, now_ns: int, number: int = 0) -> None:
         self.health.ready(1)
+        self.health.stand(ModelState.SERVING)
         self.health.worker_ready(number, now_ns)
 
     def down(self, now_ns: int, number: int = 0, left: int = 0) -> None:
         self.health.worker_died(number, now_ns)
         self.health.ready(left)
+        self.health.stand(ModelState.SERVING if left else ModelState.RESTARTING)
 
     def complaint(self, now_ns: int) -> str:
-        return obstacle(self.words, MODEL, now_ns, [WORKER])
+        return standing(self.words, MODEL, now_ns, [WORKER]).why
 
 
 def test_a_model_with_a_worker_is_ready_and_one_without_is_not() -> None:

@@ -213,10 +213,10 @@ class PlayedSegment(Segment):
         self.cast.fails("worker_ended")
         super().worker_ended(worker)
 
-    def say_worker_start(self, worker: int, errno: int) -> None:
+    def say_worker_start(self, worker: int, errno: int, again_ns: int = 0) -> None:
         """As of `Segment`."""
         self.cast.fails("say_worker_start")
-        super().say_worker_start(worker, errno)
+        super().say_worker_start(worker, errno, again_ns)
 
     def say_collector_start(self, errno: int) -> None:
         """As of `Segment`."""

@@ -312,7 +312,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     "a dead worker still says that it is ready": Mutant(
         Segment,
         "worker_ended",
-        "self.words[first + WorkerWords.STATE] = WorkerState.ABSENT",
+        "words[first + WorkerWords.STATE] = WorkerState.ABSENT",
         "pass",
     ),
     "reclaiming leaves the dead worker's tasks": Mutant(
