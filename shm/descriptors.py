@@ -50,6 +50,7 @@ class HeaderWords:
 
     The sizes are those of `ringbatch.shm.layout.Layout`, TRACED among them. IDENTITY is a random
     number. MODEL_CONTROL is 1 where frontends may ask the supervisor to load and unload models.
+    PORT is where clients over HTTP are served, 0 without such a port.
     READY_NS is when all of the engine was there for the first time, 0 before. MODEL_TABLE is the
     number of the model table that holds; it is in the copy of that number modulo 2. COLLECTOR_ERRNO
     is the kernel's reason where no collector can be started, 0 otherwise. RING_COLLECTOR is 0 while
@@ -74,6 +75,7 @@ class HeaderWords:
           11  MODEL_CONTROL      supervisor  once       frontends   rarely
           12  READY_NS           supervisor  once       clients     rarely
           13  TRACED             supervisor  once       everyone    rarely
+          14  PORT               supervisor  once       people      rarely
           16  DRAINING           supervisor  rarely     everyone    request
           17  MODEL_TABLE        supervisor  rarely     everyone    request
           18  COLLECTOR_ERRNO    supervisor  rarely     frontends   rarely
@@ -96,6 +98,7 @@ class HeaderWords:
     MODEL_CONTROL: Final = 11
     READY_NS: Final = 12
     TRACED: Final = 13
+    PORT: Final = 14
     DRAINING: Final = PAIR
     MODEL_TABLE: Final = 17
     COLLECTOR_ERRNO: Final = 18

@@ -8,7 +8,7 @@ it, so nobody is sent to one that starts or stops while another serves.
 import os
 import pwd
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol, TypeVar
 
 from ringbatch.shm.descriptors import MAGIC_VALUE, HeaderWords
@@ -22,6 +22,7 @@ from ringbatch.shm.object_names import (
     engine_and_pid,
     is_locked,
     names,
+    reserved,
 )
 from ringbatch.shm.segment import Segment
 
@@ -147,6 +148,8 @@ class _Living(NamedTuple):
     engine: str
     name: str
     ready_ns: int
+    draining: bool
+    port: int
 
 
 def _living(name: str) -> _Living | None:
@@ -165,17 +168,45 @@ def _living(name: str) -> _Living | None:
     words = memoryview(data[: len(data) // WORD * WORD]).cast("Q")
     if len(words) <= HeaderWords.DRAINING or words[HeaderWords.MAGIC] != MAGIC_VALUE:
         return None
-    ready_ns = 0 if words[HeaderWords.DRAINING] else words[HeaderWords.READY_NS]
-    return _Living(engine_and_pid(name)[0], name, ready_ns)
+    draining = bool(words[HeaderWords.DRAINING])
+    ready_ns = 0 if draining else words[HeaderWords.READY_NS]
+    engine, _ = engine_and_pid(name)
+    return _Living(engine, name, ready_ns, draining, words[HeaderWords.PORT])
 
 
-def namesake(name: str) -> int | None:
-    """The supervisor of a running engine of that name; None where there is none, or where nobody
-    has chosen the name."""
-    if name != UNNAMED:
-        with suppress(StartupError), running(name) as found:
-            return found[0].pid
-    return None
+def expect_free(engine: str, replaced: int | None = None) -> None:
+    """Return if no running engine of this user has a name, or if nobody has chosen the name.
+
+    An engine that stops has its name no more.
+
+    Args:
+        engine: the name.
+        replaced: the supervisor of the engine that is to be replaced; None for none.
+
+    Raises:
+        StartupError: one has it; the text says which, and what to do.
+    """
+    found = [] if engine == UNNAMED else map(_living, names(engine))
+    for other in found:
+        if other is None or other.draining or (pid := engine_and_pid(other.name)[1]) == replaced:
+            continue
+        place = f" and serves at port {other.port}" if other.port else ""
+        raise StartupError(
+            f"an engine with the name {engine} runs already: it is process {pid}{place}; replace "
+            "it with ringbatch handover, or give this one another name (--engine-name, or name "
+            "under [server])"
+        )
+
+
+@contextmanager
+def alone_of_name(engine: str, replaced: int | None = None) -> Iterator[None]:
+    """Be the only one who makes an engine of a name meanwhile; see `expect_free`."""
+    if engine == UNNAMED:
+        yield
+        return
+    with reserved(engine):
+        expect_free(engine, replaced)
+        yield
 
 
 def not_running(engine: str | int | None) -> StartupError:

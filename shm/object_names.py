@@ -70,6 +70,36 @@ def made_and_locked(engine: str) -> tuple[str, int, int]:
         unlink(name)
 
 
+@contextmanager
+def reserved(engine: str) -> Iterator[None]:
+    """Have an engine's name meanwhile; another process of this user that wants it waits.
+
+    Raises:
+        StartupError: another user has taken the lock's path.
+    """
+    path = DIRECTORY / f"{PREFIX}.{engine}.{os.geteuid()}.name"
+    while True:
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | FLAGS, 0o600)
+        except OSError as error:
+            raise StartupError(
+                f"cannot reserve the name {engine}: {path}: {error.strerror}"
+            ) from None
+        try:
+            await_lock(fd, 0)
+            # Whoever had it before may have removed it.
+            if os.fstat(fd).st_nlink:
+                try:
+                    yield
+                finally:
+                    path.unlink()
+                return
+        finally:
+            # A child that was forked meanwhile may hold a copy.
+            unlock_all(fd)
+            os.close(fd)
+
+
 def opened_anew(fd: int) -> int:
     """Another descriptor of the same object, for locks, which belong to the open file.
 

@@ -76,7 +76,7 @@ class Segment:
 
     @classmethod
     def create(
-        cls, layout: Layout, models: tuple[ModelSpec, ...], engine: str = UNNAMED
+        cls, layout: Layout, models: tuple[ModelSpec, ...], engine: str = UNNAMED, port: int = 0
     ) -> "Segment":
         """Make a segment with all its memory really there, and its doorbells.
 
@@ -86,6 +86,7 @@ class Segment:
             layout: its sizes.
             models: the entries of the first table.
             engine: the engine's name.
+            port: where it serves clients over HTTP; 0 without such a port.
 
         Raises:
             StartupError: where /dev/shm has no room, allows no further semaphore, or takes no
@@ -108,6 +109,7 @@ class Segment:
                 life = os.open(_life_pipe(name), os.O_RDWR | object_names.FLAGS)
                 undo.callback(os.close, life)
                 segment = cls(name, layout, mapping, locks, life)
+                segment.words[HeaderWords.PORT] = port
                 segment._fill(models)
                 segment._made = object_names.identities(_paths(name, layout))
                 undo.pop_all()

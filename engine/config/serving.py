@@ -37,7 +37,8 @@ class ServingConfig:
     name: Annotated[
         str,
         ENGINE_NAME,
-        "the engine's name, for commands and clients; by default its file's stem; its flag is "
+        "the engine's name, for commands and clients; by default its file's stem; no two engines "
+        "of a user run with one name, other than ringbatch; its flag is "
         "--engine-name, as --name is the model's",
     ] = UNNAMED
     host: Annotated[

@@ -19,8 +19,8 @@ from ringbatch.engine.config.settings import ServerConfig
 from ringbatch.shm.host.background import repeating_thread
 from ringbatch.shm.object_names import DIRECTORY, PREFIX
 
-NAME: Final = "demo"
-"""Of the engine, beside those that run for other purposes."""
+NAME: Final = f"demo-{os.getpid()}"
+"""Of the engine, beside those that run for other purposes and other demos."""
 _SERVE: Final = (sys.executable, "-P", "-m", "ringbatch.engine", "serve")
 SERVE: Final = (*_SERVE, "--engine-name", NAME, "--port", "0")
 READY: Final = re.compile(r"ringbatch: serving digits on http://127\.0\.0\.1:(\d+)\s*")

@@ -9,6 +9,8 @@ from ringbatch.engine.supervisor.chains import Unfit, first_chains
 from ringbatch.engine.supervisor.cpu_sets import CpuSets
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
+from ringbatch.engine.supervisor.succession import Predecessor
+from ringbatch.shm.engines import alone_of_name
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.segment import Segment
 
@@ -23,9 +25,17 @@ class FirstWorkers:
         config: what the engine serves.
         files: of its models, in their order.
         cpu_sets: makes the slots.
+        predecessor: the engine that is to be replaced, and may have the same name, if there is one.
     """
 
-    def __init__(self, config: Config, files: Sequence[ModelFile], cpu_sets: CpuSets) -> None:
+    def __init__(
+        self,
+        config: Config,
+        files: Sequence[ModelFile],
+        cpu_sets: CpuSets,
+        predecessor: Predecessor | None = None,
+    ) -> None:
+        self._replaced = None if predecessor is None else predecessor.pid
         self._models = config.models
         self._server = config.server
         self._chains = config.chains
@@ -52,15 +62,17 @@ class FirstWorkers:
         self._held, self.slots = [], {}
         return files
 
-    def make_segment(self, forwarding: Forwarding) -> Segment:
+    def make_segment(self, forwarding: Forwarding, port: int) -> Segment:
         """The engine's, with the first model table, once each has said what its model takes and
         returns.
 
         Args:
             forwarding: to the servers of others.
+            port: where clients over HTTP are served; 0 without such a port.
 
         Raises:
-            StartupError: the steps of a chain do not fit together, or /dev/shm has no room.
+            StartupError: the steps of a chain do not fit together, /dev/shm has no room, or an
+                engine runs that has the name.
         """
         said = {n: slot.signature for n, slot in self.slots.items() if slot.signature}
         try:
@@ -68,7 +80,8 @@ class FirstWorkers:
         except Unfit as unfit:
             raise StartupError(str(unfit)) from None
         server = self._server
-        segment = Segment.create(layout_of(server, entries), entries, server.name)
+        with alone_of_name(server.name, self._replaced):
+            segment = Segment.create(layout_of(server, entries), entries, server.name, port)
         if server.model_control:
             segment.allow_model_control()
         return segment

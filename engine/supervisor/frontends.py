@@ -152,6 +152,11 @@ class Frontends:
         return text
 
     @property
+    def port(self) -> int:
+        """Where HTTP is served; 0 if it is on a Unix socket alone."""
+        return self._sockets.http[0].getsockname()[1] if self._sockets.http else 0
+
+    @property
     def url(self) -> str:
         """Where HTTP is served."""
         return url(self._sockets.front, tls=self._tls)

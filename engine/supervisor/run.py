@@ -14,7 +14,7 @@ from ringbatch.engine.process import placement
 from ringbatch.engine.supervisor.launching import ForkServer
 from ringbatch.engine.supervisor.succession import Predecessor
 from ringbatch.engine.supervisor.supervisor import Supervisor
-from ringbatch.shm.engines import namesake
+from ringbatch.shm.engines import expect_free
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.log_lines import FORM_VARIABLE
 from ringbatch.shm.host.platform import require_ordered_stores
@@ -51,12 +51,8 @@ def run(
     log_to_stderr("supervisor", config.server.log_level)
     for name in sweep():
         logger.info("removed /dev/shm/%s, left by an engine that is gone", name)
-    if replaces is None and (pid := namesake(config.server.name)) is not None:
-        logger.warning(
-            "the name %s is that of process %d too; the engine that was ready last answers to it",
-            config.server.name,
-            pid,
-        )
+    if replaces is None:
+        expect_free(config.server.name)
     room, again = free_bytes(), reread or (lambda: config)
     if (fit := fitted(config, room)) != config:
         if replaces is not None:

@@ -75,8 +75,7 @@ _HANDSHAKE_S = 2.0
 _STOP_BEYOND_DRAIN_S = _HANDSHAKE_S + 8 * _KILL_AFTER_S
 """What all steps of a stop may take beyond that of the frontends, each with its SIGKILL."""
 _BROKEN = 1
-"""The exit status where it ends though nobody has asked: after a fault of ringbatch's own, or where
-nobody can attach any more."""
+"""The exit status after a fault of ringbatch's own, or where nobody can attach any more."""
 
 
 class _StopRequested(Exception):
@@ -128,7 +127,7 @@ class Supervisor:
         self._cpu_sets = CpuSets(config, launch)
         logger.info("placement: %s", self._cpu_sets.described)
         files = [ModelFile(model.path) for model in config.models]
-        self._first = FirstWorkers(config, files, self._cpu_sets)
+        self._first = FirstWorkers(config, files, self._cpu_sets, predecessor)
         self._pool = WorkerPool()
         self._workers = self._pool.workers
         self._workers |= self._first.slots
@@ -175,7 +174,7 @@ class Supervisor:
         for slot in workers:
             self._keeper.fill(slot)
         self._until(lambda: all(slot.signature is not None for slot in workers))
-        self._segment = segment = self._first.make_segment(self._forwarding)
+        self._segment = segment = self._first.make_segment(self._forwarding, self.frontends.port)
         self.frontends.segment_name = self._cpu_sets.segment_name = segment.name
         for slot in workers:
             self._introduce(slot)

@@ -1,8 +1,12 @@
 """Which of the engines that run is meant, with segments as engines make them."""
 
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from segment_harness import LAYOUT, MODELS, OWN, SHM
@@ -10,7 +14,7 @@ from segment_harness import LAYOUT, MODELS, OWN, SHM
 from ringbatch.shm import object_names
 from ringbatch.shm.descriptors import LAYOUT_VERSION, HeaderWords
 from ringbatch.shm.engine_name import UNNAMED
-from ringbatch.shm.engines import attached, of_any_version, only
+from ringbatch.shm.engines import alone_of_name, attached, expect_free, of_any_version, only
 from ringbatch.shm.errors import LayoutMismatch, SegmentGone, StartupError
 from ringbatch.shm.object_names import made_and_locked
 from ringbatch.shm.object_names import unlink as unlink_object
@@ -218,3 +222,95 @@ def test_another_users_engine_is_found_by_its_name_and_refused(
             with pytest.raises(StartupError, match=r"with the name staging is running$"):
                 only("staging")
         assert only("prod")
+
+
+@pytest.mark.parametrize("version", [LAYOUT_VERSION, LAYOUT_VERSION + 1])
+def test_a_name_is_taken_while_its_engine_starts_or_serves(made: Made, version: int) -> None:
+    segment = made.one(NAME, 0)
+    segment.words[HeaderWords.VERSION] = version
+    words = f"an engine with the name {NAME} runs already: it is process {os.getpid()}; replace"
+    with pytest.raises(StartupError, match=words):
+        expect_free(NAME)
+    segment.words[HeaderWords.READY_NS] = 1
+    segment.words[HeaderWords.PORT] = 8080
+    with pytest.raises(StartupError, match="and serves at port 8080; replace it with ringbatch"):
+        expect_free(NAME)
+    segment.words[HeaderWords.DRAINING] = 1
+    expect_free(NAME)
+
+
+def test_a_name_is_free_for_the_engine_that_replaces_its_engine_and_nobody_else(made: Made) -> None:
+    made.one(NAME, 1)
+    expect_free(NAME, replaced=os.getpid())
+    with pytest.raises(StartupError, match="runs already"):
+        expect_free(NAME, replaced=1)
+
+
+def test_the_name_that_nobody_has_chosen_is_always_free(made: Made) -> None:
+    made.one(UNNAMED, 1)
+    with alone_of_name(UNNAMED):
+        made.one(UNNAMED, 1)
+
+
+STARTS = """
+import sys, time
+from ringbatch.shm import object_names
+from ringbatch.shm.engines import alone_of_name
+from ringbatch.shm.errors import StartupError
+prefix, name, instant = sys.argv[1], sys.argv[2], float(sys.argv[3])
+object_names.PREFIX = prefix
+from segment_harness import LAYOUT, MODELS
+from ringbatch.shm.segment import Segment
+while time.monotonic() < instant:
+    pass
+try:
+    with alone_of_name(name):
+        segment = Segment.create(LAYOUT, MODELS, name)
+except StartupError as error:
+    assert "runs already" in str(error), error
+    print("refused", flush=True)
+else:
+    print("runs", flush=True)
+    sys.stdin.read()
+    segment.unlink()
+    segment.detach()
+"""
+
+
+def test_of_processes_that_take_a_name_in_one_instant_one_has_it() -> None:
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    for round_ in range(3):
+        name, instant = f"{NAME}-{round_}", time.monotonic() + 1.5
+        starting = [
+            subprocess.Popen(
+                [sys.executable, "-c", STARTS, OWN, name, str(instant)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+                text=True,
+            )
+            for _ in range(4)
+        ]
+        said = [process.stdout.readline() for process in starting if process.stdout]
+        for process in starting:
+            process.communicate()
+        assert sorted(said) == ["refused\n"] * 3 + ["runs\n"]
+        assert not list(object_names.DIRECTORY.glob(f"{OWN}.{name}*"))
+
+
+def test_a_name_lock_that_was_removed_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for it may get the one that the process before has removed."""
+    path = object_names.DIRECTORY / f"{OWN}.{NAME}.{os.geteuid()}.name"
+    waits, tried = object_names.await_lock, list[int]()
+
+    def removed_first(fd: int, byte: int) -> None:
+        if not tried:
+            path.unlink()
+        tried.append(fd)
+        waits(fd, byte)
+
+    monkeypatch.setattr(object_names, "await_lock", removed_first)
+    with object_names.reserved(NAME):
+        assert path.exists()
+    assert len(tried) == 2
+    assert not path.exists()

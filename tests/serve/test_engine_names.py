@@ -3,15 +3,26 @@
 import os
 import signal
 import subprocess
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
-from serve.server import COMMAND, Server, Start
+from serve.server import COMMAND, Server, Start, configured
 from tiers import exhaustive
 
 from ringbatch.frontend import Client, EngineGone
 from ringbatch.shm.errors import StartupError
 
+GATED = """
+import time
+from pathlib import Path
+Path({opened!r}).touch()
+while not Path({gate!r}).exists():
+    time.sleep(0.001)
+def predict(instances):
+    return instances
+"""
 X = np.ones((1, 16), np.float32)
 MATMUL = {"path": "matmul.py"}
 ONE, TWO = f"one-{os.getpid()}", f"two-{os.getpid()}"
@@ -119,18 +130,48 @@ def test_a_client_opened_by_name_goes_on_with_the_next_of_that_name(
             second.destroy()
 
 
-@exhaustive
-def test_who_starts_an_engine_with_a_name_that_is_taken_is_told(
+def test_a_second_engine_with_a_name_is_refused_with_what_to_do(
     pair: tuple[Server, Server],
 ) -> None:
     second = again(pair[0], "--port", "0", "--engine-name", TWO)
     try:
-        second.wait_ready()
-        assert f"the name {TWO} is that of process {pair[1].pid} too" in second.stderr
-        assert told("models", TWO).stdout.startswith(f"engine {TWO}, process {second.pid}\na: ")
+        assert second.process.wait(60) == 2
     finally:
         second.destroy()
+    assert (
+        f"an engine with the name {TWO} runs already: it is process {pair[1].pid} and serves at "
+        f"port {pair[1].port}; replace it with ringbatch handover, or give this one another name"
+    ) in second.stderr
     assert told("models", TWO).stdout.startswith(f"engine {TWO}, process {pair[1].pid}\nb: ")
+
+
+def test_of_engines_that_start_in_one_instant_with_one_name_one_runs(
+    tmp_path: Path, wait_until: Callable[..., object]
+) -> None:
+    """Their models open once all have passed the first look at the name."""
+    gate, name, count = tmp_path / "gate", f"race-{os.getpid()}", 3
+    servers = []
+    for number in range(count):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        opened = folder / "opened"
+        (folder / "gated.py").write_text(GATED.format(opened=str(opened), gate=str(gate)))
+        words = configured(folder, {"m": {"path": "gated.py", "runtime": "python"}}, name=name)
+        servers.append((Server(folder, *words), opened))
+    try:
+        wait_until(lambda: all(opened.exists() for _, opened in servers), "all are about to load")
+        gate.touch()
+        for server, _ in servers:
+            wait_until(lambda s=server: s.process.poll() is not None or s.stdout, "a start or end")
+        (winner,) = [server for server, _ in servers if server.process.poll() is None]
+        refused = [server for server, _ in servers if server is not winner]
+        assert told("models", name).stdout.startswith(f"engine {name}, process {winner.pid}\n")
+        for server in refused:
+            assert server.process.returncode == 2
+            assert f"runs already: it is process {winner.pid} and serves at port" in server.stderr
+    finally:
+        for server, _ in servers:
+            server.destroy()
 
 
 @exhaustive

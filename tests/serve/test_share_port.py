@@ -51,11 +51,14 @@ class Pair:
         """One more; it loads its model once there is a file at the gate."""
         folder = self._folder / f"engine{len(self._servers)}"
         folder.mkdir()
-        keys = {"port": self.port, "share_port": True, "name": f"pair{self.port}", **more}
+        keys = {"port": self.port, "share_port": True, "name": self._name(), **more}
         words = configured(folder, {"echo": {"path": "gated.py", "runtime": "python"}}, **keys)
         (folder / "gated.py").write_text(GATED.format(gate=str(gate or folder)))
         self._servers.append(Server(folder, *words))
         return self._servers[-1]
+
+    def _name(self) -> str:
+        return f"pair{self.port}-{len(self._servers)}"
 
     def ask(self) -> int:
         """A request on a connection of its own; its status."""
