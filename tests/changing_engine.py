@@ -13,13 +13,8 @@ from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
 from ringbatch.engine.process.role_messages import Signature
 from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.chains import first_chains
-from ringbatch.engine.supervisor.model_changes import (
-    Effect,
-    Introduce,
-    ModelChanges,
-    ShowTable,
-    Start,
-)
+from ringbatch.engine.supervisor.change_runner import Effect, Introduce, ShowTable, Start
+from ringbatch.engine.supervisor.model_changes import ModelChanges
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.engine.supervisor.served_models import ServedModels

@@ -47,6 +47,7 @@ PURE_MODULES = (
     "ringbatch.engine.supervisor.change_plan",
     "ringbatch.engine.supervisor.model_diff",
     "ringbatch.engine.supervisor.scaling",
+    "ringbatch.engine.supervisor.scaling_queue",
     "ringbatch.shm.scalings",
     "ringbatch.shm.host.logfmt",
     "ringbatch.engine.collector.costs",

@@ -2,22 +2,26 @@
 
 It looks at words that others have published, decides by `ringbatch.engine.supervisor.scaling`, and
 has decisions carried out as live changes: so what is let go finishes its batch, and what does not
-become ready changes nothing. One decision is carried out after the other, and none beside an order.
+become ready changes nothing. Several are carried out at once; `ringbatch.engine.supervisor.
+scaling_queue` says whose turn it is.
 """
 
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final
 
 from ringbatch.engine.config.settings import ModelConfig
 from ringbatch.engine.supervisor.host_gauge import HostGauge
 from ringbatch.engine.supervisor.model_changes import ModelChanges
 from ringbatch.engine.supervisor.scaling import Decision, Reading, Room, Rules, Scaler, bounded
+from ringbatch.engine.supervisor.scaling_queue import Wish, in_turn
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.shm import cost_profile
 from ringbatch.shm.counters import ModelCounter
 from ringbatch.shm.descriptors import ModelWords
+from ringbatch.shm.host.control_socket import Report
 from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.model_spec import SERVING, ModelSpec
 from ringbatch.shm.scalings import Cause, Scalings
@@ -29,15 +33,10 @@ LOOK_NS: Final = 250_000_000
 """How often it looks; a request that finds no worker waits for it."""
 PAUSE_NS: Final = 60_000_000_000
 """How long nothing is decided after what nobody expected."""
+LEAST_PLACES: Final = 4
+"""So many workers may be started at once, and one for each CPU where there are more. With more than
+that on two CPUs, all take longer and the last is ready no sooner."""
 _NS_PER_MS: Final = 1e6
-
-
-class _Pending(NamedTuple):
-    """A decision that is being carried out, since an instant."""
-
-    reference: int
-    decision: Decision
-    since_ns: int
 
 
 @dataclass(slots=True)
@@ -49,12 +48,14 @@ class _Watched:
         block: where that is told.
         full_ns: what a full batch took in warm-up; 0 where nobody knows.
         start_ns: what it took to start workers, the last time.
+        wish: its decision, while that waits for its turn.
     """
 
     scaler: Scaler
     block: Scalings
     full_ns: int = 0
     start_ns: int = 0
+    wish: Wish | None = None
 
     def refused(self, running: int, now_ns: int) -> None:
         """Take note that what was decided could not be done; if no worker runs, tell clients."""
@@ -71,7 +72,7 @@ class Autoscaler:
 
     Args:
         segment: the engine's.
-        changes: its live changes, which nobody else begins in the same turn.
+        changes: its live changes.
         pool: its workers.
         gauge: of the host.
         clock_ns: the monotonic clock.
@@ -93,37 +94,39 @@ class Autoscaler:
         self._gauge = gauge
         self._clock_ns = clock_ns
         self._watched: dict[int, _Watched] = {}
-        self._pending: _Pending | None = None
+        self._underway: dict[int, Wish] = {}
 
     def step(self) -> None:
         """Look, where it is time, and decide; after every turn of the supervisor's loop."""
         elastic = [s for s in self._served.entries if s.most and s.state == SERVING]
         if not elastic:
-            self.next_ns = self._pending = None
+            self.next_ns = None
             self._watched.clear()
+            self._underway.clear()
             return
         now_ns = self._clock_ns()
         if self.next_ns is not None and now_ns < self.next_ns:
             return
         self.next_ns = now_ns + LOOK_NS
         self._gauge.look(now_ns, self._pids(self._pool.workers))
-        self._conclude(now_ns)
         self._watched = {s.reference: self._watch(s) for s in elastic}
-        for spec in elastic:
-            watched = self._watched[spec.reference]
-            reading = self._read(spec, watched, now_ns)
-            decision = watched.scaler.step(reading)
-            if not self._changes.idle:
-                continue
-            if decision is not None:
-                self._begin(spec, watched, decision, reading)
-            elif not watched.scaler.holds(now_ns):
-                watched.block.want(spec.running)
+        readings = {s.reference: self._read(s, self._watched[s.reference], now_ns) for s in elastic}
+        wishes = list(filter(None, [self._wish(s, readings[s.reference]) for s in elastic]))
+        if not wishes:
+            return
+        specs = {spec.reference: spec for spec in elastic}
+        starting = sum(wish.starts for wish in self._underway.values())
+        for wish in in_turn(wishes, starting, self._places):
+            self._begin(wish, specs[wish.reference], readings[wish.reference])
 
     def pause(self) -> None:
         """Something has failed as nobody expected: decide nothing for a while."""
-        self._pending = None
+        self._underway.clear()
         self.next_ns = self._clock_ns() + PAUSE_NS
+
+    @property
+    def _places(self) -> int:
+        return max(LEAST_PLACES, int(self._gauge.cpus))
 
     def _watch(self, spec: ModelSpec) -> _Watched:
         rules = rules_of(self._served.models[spec.reference])
@@ -160,15 +163,31 @@ class Autoscaler:
         trials = [t for n in spec.workers for t in cost_profile.read(self._segment, n)]
         return max((trial.run_ns for trial in trials if trial.rows == spec.cap), default=0)
 
-    def _begin(
-        self, spec: ModelSpec, watched: _Watched, decision: Decision, reading: Reading
-    ) -> None:
-        """Have a decision carried out, or say why not."""
-        goes_up = decision.cause.direction == "up"
-        if not goes_up and not self._are_ready(spec.workers[: decision.workers + spec.spares]):
-            return
+    def _wish(self, spec: ModelSpec, reading: Reading) -> Wish | None:
+        """Return the decision for a model, if it can be carried out now."""
+        watched = self._watched[spec.reference]
+        decision = watched.scaler.step(reading)
+        if not self._changes.can_scale(spec.reference):
+            return None
+        stays = spec.workers if decision is None else spec.workers[: decision.workers + spec.spares]
+        starts = 0 if decision is None else max(decision.workers - spec.running, 0)
+        if decision is None or not (starts or self._are_ready(stays)):
+            watched.wish = None
+            if not watched.scaler.holds(reading.now_ns):
+                watched.block.want(spec.running)
+            return None
         watched.block.want(decision.workers)
-        if goes_up:
+        before = watched.wish
+        lasts = before is not None and bool(before.starts) == bool(starts)
+        since_ns = before.since_ns if before is not None and lasts else reading.now_ns
+        watched.wish = Wish(spec.reference, decision, starts, since_ns)
+        return watched.wish
+
+    def _begin(self, wish: Wish, spec: ModelSpec, reading: Reading) -> None:
+        """Have a decision carried out, or say why not."""
+        watched, decision = self._watched[wish.reference], wish.decision
+        watched.wish = None
+        if wish.starts:
             decision = bounded(decision, spec.running, self._rooms(spec, decision.workers))
         watched.block.count(decision.cause)
         if decision.workers == spec.running:
@@ -176,37 +195,44 @@ class Autoscaler:
             _log(spec, watched, decision, reading, logging.WARNING)
             return
         _log(spec, watched, decision, reading, logging.INFO)
-        self._pending = _Pending(spec.reference, decision, reading.now_ns)
-        self._changes.scale(spec.reference, decision.workers)
+        starts = max(decision.workers - spec.running, 0)
+        wish = Wish(wish.reference, decision, starts, reading.now_ns)
+        self._underway[wish.reference] = wish
+        self._changes.scale(wish.reference, decision.workers, partial(self._conclude, wish))
 
     def _rooms(self, spec: ModelSpec, wanted: int) -> list[Room]:
         """What `bounded` asks for: workers here and those that drive actors take unlike much."""
         model = self._served.models[spec.reference]
         far = {*spec.remote}
         here = [number for number in spec.workers if number not in far]
+        starting = [
+            (self._pids(other.workers), self._underway[other.reference].starts)
+            for other in self._served.entries
+            if other.reference in self._underway
+        ]
         rooms = {
-            False: self._gauge.room(self._pids(here)),
-            True: self._gauge.room(self._pids(spec.remote)),
+            False: self._gauge.room(self._pids(here), starting),
+            True: self._gauge.room(self._pids(spec.remote), starting),
         }
         return [rooms[model.is_in_ray(index)] for index in range(spec.running, wanted)]
 
-    def _conclude(self, now_ns: int) -> None:
-        """Take note of what has become of the last decision."""
-        if self._pending is None or not self._changes.idle:
+    def _conclude(self, wish: Wish, report: Report) -> None:
+        """Take note of what has become of a decision, and look whose turn it is now."""
+        if self._underway.get(wish.reference) is not wish:
             return
-        (reference, decision, since_ns), self._pending = self._pending, None
-        watched = self._watched.get(reference)
-        spec = next((s for s in self._served.entries if s.reference == reference), None)
-        if watched is None or spec is None or not spec.most:
-            return
-        if spec.running != decision.workers:
+        del self._underway[wish.reference]
+        watched, now_ns = self._watched[wish.reference], self._clock_ns()
+        if wish.starts:
+            self.next_ns = now_ns
+        if report.end != "done":
+            running = {spec.reference: spec.running for spec in self._served.entries}
             watched.block.count(Cause.FAILED)
-            watched.refused(spec.running, now_ns)
+            watched.refused(running.get(wish.reference, 0), now_ns)
             return
         watched.block.succeed()
-        watched.scaler.carried_out(decision, now_ns)
-        if decision.cause.direction == "up":
-            watched.start_ns = now_ns - since_ns
+        watched.scaler.carried_out(wish.decision, now_ns)
+        if wish.starts:
+            watched.start_ns = now_ns - wish.since_ns
 
     def _are_ready(self, numbers: Collection[int]) -> bool:
         slots = [self._pool.workers[number] for number in numbers]

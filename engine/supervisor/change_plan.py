@@ -250,9 +250,9 @@ class ChangePlan:
         new = {spec.version for spec in loading}
         adjusted_to = {model.version: model for model in self.change.adjust}
         grown = []
-        for version, spec in self.serving.items():
+        for version, spec in self._serving_in(entries).items():
             if version in self.started and version not in new:
-                numbers = (*spec.workers, *self.started[version])
+                numbers = (*self.serving[version].workers, *self.started[version])
                 far = remote(adjusted_to[version], numbers)
                 grown.append(replace(spec, workers=numbers, remote=far))
         return with_entries(entries, [*loading, *grown])
@@ -263,12 +263,13 @@ class ChangePlan:
         old = [spec for version, spec in self.serving.items() if version in versions]
         leaving = [number for spec in old for number in spec.workers]
         now_adjusted = []
+        serving = self._serving_in(entries)
         for model in self.change.adjust:
-            spec = self.serving[model.version]
-            numbers = (*spec.workers, *self.started.get(model.version, ()))
+            before = self.serving[model.version]
+            numbers = (*before.workers, *self.started.get(model.version, ()))
             size = self.sizes[model.version]
             leaving += numbers[size:]
-            now_adjusted.append(adjusted(spec, model, numbers[:size]))
+            now_adjusted.append(adjusted(serving[model.version], model, numbers[:size]))
         gone = (*self.chains, *(spec.reference for spec in old))
         after = with_entries(entries, now_adjusted)
         after = with_state(after, {spec.reference for spec in loading}, SERVING)
@@ -280,9 +281,19 @@ class ChangePlan:
         Args:
             entries: of the table, at any time before it is switched.
         """
-        loading = {spec.reference for spec in entries if spec.state == LOADING}
-        before = [spec for version, spec in self.serving.items() if version in self.started]
+        own = [spec for spec in entries if spec.name == self.change.name]
+        loading = {spec.reference for spec in own if spec.state == LOADING}
+        before = [
+            replace(spec, workers=was.workers, remote=was.remote)
+            for version, spec in self._serving_in(entries).items()
+            if version in self.started and (was := self.serving[version])
+        ]
         return with_entries(without_entries(entries, loading), before)
+
+    def _serving_in(self, entries: Entries) -> dict[str, ModelSpec]:
+        """The entries of `serving` as a table has them, which others may have published since."""
+        now = {spec.reference: spec for spec in entries}
+        return {version: now[spec.reference] for version, spec in self.serving.items()}
 
 
 def _anew(model: ModelConfig, before: ModelSpec | None) -> int:

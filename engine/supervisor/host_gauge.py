@@ -69,14 +69,30 @@ class HostGauge:
             if pid in before
         }
 
-    def room(self, pids: Iterable[int]) -> Room:
+    @property
+    def cpus(self) -> float:
+        """The CPUs that the engine may use."""
+        return self._cpus()
+
+    def room(self, pids: Iterable[int], starting: Iterable[tuple[Iterable[int], int]] = ()) -> Room:
         """For how many more there is room.
 
         Args:
             pids: of the model's workers.
+            starting: of other models, the pids of their workers, and how many workers such as these
+                are being started. What these will take counts as taken.
         """
+        own_bytes, own_cpus = self._each(pids)
+        free, used = self._free_bytes(), sum(self._taken.values())
+        for others, count in starting:
+            their_bytes, their_cpus = self._each(others)
+            free = None if free is None else max(free - count * their_bytes, 0)
+            used += count * their_cpus
+        return room(free, own_bytes, self._cpus(), used, own_cpus)
+
+    def _each(self, pids: Iterable[int]) -> tuple[int, float]:
+        """The bytes that one of these workers takes at most, and its CPUs on average."""
+        pids = tuple(pids)
         own = [self._found[pid].own_bytes for pid in pids if pid in self._found]
         taken = [self._taken[pid] for pid in pids if pid in self._taken]
-        each = sum(taken) / len(taken) if taken else 0.0
-        used = sum(self._taken.values())
-        return room(self._free_bytes(), max(own, default=0), self._cpus(), used, each)
+        return max(own, default=0), sum(taken) / len(taken) if taken else 0.0

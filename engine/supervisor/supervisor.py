@@ -36,6 +36,7 @@ from ringbatch.engine.process.role_messages import (
 from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.autoscaler import Autoscaler
 from ringbatch.engine.supervisor.awaited import Awaited
+from ringbatch.engine.supervisor.change_runner import Introduce, ShowTable, Start
 from ringbatch.engine.supervisor.child import CannotStart, Death
 from ringbatch.engine.supervisor.collectors import Collectors
 from ringbatch.engine.supervisor.control import ControlServer, log_report
@@ -48,7 +49,7 @@ from ringbatch.engine.supervisor.host_gauge import HostGauge
 from ringbatch.engine.supervisor.keeper import Keeper
 from ringbatch.engine.supervisor.launching import Launch, execute
 from ringbatch.engine.supervisor.loop import Loop
-from ringbatch.engine.supervisor.model_changes import Introduce, ModelChanges, ShowTable, Start
+from ringbatch.engine.supervisor.model_changes import ModelChanges
 from ringbatch.engine.supervisor.model_versions import Forwarding
 from ringbatch.engine.supervisor.names_watch import NamesLost, NamesWatch
 from ringbatch.engine.supervisor.orders import Orders

@@ -12,10 +12,10 @@ from ringbatch.engine.config.settings import ModelConfig
 from ringbatch.engine.process.role_messages import Signature
 from ringbatch.engine.process.usage import Usage
 from ringbatch.engine.runtimes.model_file import ModelFile
-from ringbatch.engine.supervisor.autoscaler import LOOK_NS, PAUSE_NS, Autoscaler
+from ringbatch.engine.supervisor.autoscaler import LEAST_PLACES, LOOK_NS, PAUSE_NS, Autoscaler
 from ringbatch.engine.supervisor.child import Child
 from ringbatch.engine.supervisor.host_gauge import HostGauge
-from ringbatch.engine.supervisor.model_changes import ModelChanges
+from ringbatch.engine.supervisor.model_changes import ModelChanges, Reply
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.engine.supervisor.scaling import AGAIN_NS
@@ -23,7 +23,9 @@ from ringbatch.engine.supervisor.served_models import ServedModels
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.shm.counters import Counters, ModelCounter
 from ringbatch.shm.descriptors import ModelWords
+from ringbatch.shm.host.control_socket import End, Report
 from ringbatch.shm.model_counters import Accounts
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.scalings import Cause, Scalings
 
 MIB = 1 << 20
@@ -45,38 +47,55 @@ class Changes:
     """Live changes that take as long as one likes.
 
     Attributes:
-        idle: whether nothing is being carried out.
+        held: whether something else of the model is being changed.
         asked: numbers of workers that were to run, one after the other.
     """
 
     def __init__(self, served: ServedModels) -> None:
         self.served = served
-        self.idle = True
+        self.held = False
         self.asked: list[int] = []
+        self._underway: dict[int, tuple[int, Reply]] = {}
 
-    def scale(self, _reference: int, running: int) -> None:
+    def can_scale(self, reference: int) -> bool:
+        return not self.held and reference not in self._underway
+
+    def scale(self, reference: int, running: int, reply: Reply) -> None:
         self.asked.append(running)
-        self.idle = False
+        self._underway[reference] = running, reply
+
+    def running(self, reference: int) -> int:
+        """How many workers a model is to have soon."""
+        return self._underway[reference][0]
+
+    def end(self, reference: int, end: End) -> None:
+        _, reply = self._underway.pop(reference)
+        reply(Report(end, ()))
 
 
 class Engine:
-    """An engine that serves one model.
+    """An engine that serves some models, all alike.
 
     Attributes:
         free_bytes: of memory, that the host has.
     """
 
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, count: int = 1, cpus: float = 8.0, **more: Any) -> None:
         settings: dict[str, Any] = {"workers": (1, 8), "scale_up_after_s": 1.0} | more
-        model = ModelConfig(name="m", runtime="python", path=Path("/m.py"), **settings)
-        entries = first_entries((model,), dict.fromkeys(range(8), Signature((), ())), Forwarding())
-        self.segment = local_segment(*entries, spare=16)
+        models = tuple(
+            ModelConfig(name=f"m{number}", runtime="python", path=Path("/m.py"), **settings)
+            for number in range(count)
+        )
+        signatures = dict.fromkeys(range(8 * count), Signature((), ()))
+        entries = first_entries(models, signatures, Forwarding())
+        self.segment = local_segment(*entries, spare=16 * count)
         self.pool = WorkerPool()
-        self.served = ServedModels(self.segment, entries, (model,), [ModelFile(model.path)])
+        files = [ModelFile(model.path) for model in models]
+        self.served = ServedModels(self.segment, entries, models, files)
         self.changes = Changes(self.served)
         self.free_bytes = 1 << 40
         self.now_ns = 0
-        gauge = HostGauge(lambda _: Usage(100 * MIB, 0.0), lambda: self.free_bytes, lambda: 8.0)
+        gauge = HostGauge(lambda _: Usage(100 * MIB, 0.0), lambda: self.free_bytes, lambda: cpus)
         self.scaler = Autoscaler(
             self.segment,
             cast(ModelChanges, self.changes),
@@ -84,47 +103,82 @@ class Engine:
             gauge,
             lambda: self.now_ns,
         )
-        self._counters: Counters = Accounts(self.segment.words, self.segment.layout).of(
-            entries[0].account
-        )
-        self._are(len(entries[0].workers))
+        accounts = Accounts(self.segment.words, self.segment.layout)
+        self._counters: list[Counters] = [accounts.of(spec.account) for spec in entries]
+        for spec in entries:
+            self._are(spec, spec.running)
 
     @property
     def block(self) -> Scalings:
-        """What is told of the model."""
-        (spec,) = self.served.entries
+        """What is told of the first model."""
+        spec = self.served.entries[0]
         return Scalings(self.segment.words, self.segment.layout, spec.account)
+
+    @property
+    def running(self) -> list[int]:
+        """How many workers each model has."""
+        return [spec.running for spec in self.served.entries]
 
     def told(self) -> tuple[int, bool]:
         """How many workers are wanted, and whether the last could not be started."""
         return self.block.wanted, self.block.failed
 
+    @property
+    def underway(self) -> list[int]:
+        """The models that are being scaled."""
+        entries = enumerate(self.served.entries)
+        return [number for number, s in entries if not self.changes.can_scale(s.reference)]
+
+    def let_all_go(self) -> None:
+        """No request comes until no model has a worker."""
+        while any(self.running):
+            self.for_s(1)
+            for number in self.underway:
+                self.finish(number)
+
     def for_s(self, seconds: float, wait_ms: float = 0.0, rows: int = 0) -> None:
-        """So much time passes, and requests wait or come."""
+        """So much time passes, and requests wait or come, for each model."""
         until_ns = self.now_ns + int(seconds * S)
-        first = self.segment.layout.model(0)
         while self.now_ns < until_ns:
             self.now_ns += LOOK_NS
-            self.segment.words[first + ModelWords.ANSWER_NS] = int(wait_ms * 1e6)
-            self._counters.add(ModelCounter.ROWS, rows)
+            for number in range(len(self._counters)):
+                self.wait(number, wait_ms)
+                self.come(number, rows)
             self.scaler.step()
 
-    def finish(self, *, failed: bool = False) -> None:
-        """What is carried out is done, or has failed."""
-        self.changes.idle = True
-        if not failed:
-            self._are(self.changes.asked[-1])
+    def wait(self, number: int, wait_ms: float) -> None:
+        """A wait is predicted for a model."""
+        first = self.segment.layout.model(number)
+        self.segment.words[first + ModelWords.ANSWER_NS] = int(wait_ms * 1e6)
 
-    def _are(self, workers: int) -> None:
-        (spec,) = self.served.entries
-        numbers = tuple(range(workers + spec.spares))
-        self.pool.workers = {n: ProcessSlot(f"worker {n}", _nobody, worker=n) for n in numbers}
-        for number, slot in self.pool.workers.items():
+    def come(self, number: int, rows: int = 1) -> None:
+        """Requests come for a model."""
+        self._counters[number].add(ModelCounter.ROWS, rows)
+
+    def finish(self, number: int = 0, *, failed: bool = False) -> None:
+        """What is carried out for a model is done, or has failed."""
+        spec = self.served.entries[number]
+        if not failed:
+            self._are(spec, self.changes.running(spec.reference))
+        self.changes.end(spec.reference, "failed" if failed else "done")
+
+    def _are(self, spec: ModelSpec, workers: int) -> None:
+        """A model has so many workers, other ones than before."""
+        for number in spec.workers:
+            self.pool.workers.pop(number, None)
+        first = 8 * spec.index
+        numbers = tuple(range(first, first + workers + spec.spares))
+        for number in numbers:
+            slot = ProcessSlot(f"worker {number}", _nobody, worker=number)
             slot.child, slot.ready_ns = cast(Child, Process(number)), 1
-        self.served.publish((replace(spec, workers=numbers),))
-        words, first = self.segment.words, self.segment.layout.model(0)
-        words[first + ModelWords.READY] = workers
-        words[first + ModelWords.ROW_NS] = 10_000_000 // (32 * workers) if workers else 0
+            self.pool.workers[number] = slot
+        now = replace(spec, workers=numbers)
+        self.served.publish(
+            tuple(now if s.reference == spec.reference else s for s in self.served.entries)
+        )
+        words, place = self.segment.words, self.segment.layout.model(spec.index)
+        words[place + ModelWords.READY] = workers
+        words[place + ModelWords.ROW_NS] = 10_000_000 // (32 * workers) if workers else 0
 
 
 def test_the_load_has_workers_started_and_let_go_each_with_a_reason() -> None:
@@ -157,10 +211,10 @@ def test_it_looks_only_where_workers_are_a_range_and_no_more_often_than_said() -
 
 def test_nothing_is_begun_beside_what_is_being_carried_out() -> None:
     engine = Engine()
-    engine.changes.idle = False
+    engine.changes.held = True
     engine.for_s(10, wait_ms=100)
     assert not engine.changes.asked
-    engine.changes.idle = True
+    engine.changes.held = False
     engine.for_s(0.25, wait_ms=100)
     assert engine.changes.asked == [2]
 
@@ -175,7 +229,7 @@ def test_what_fails_is_tried_again_later_and_said_meanwhile() -> None:
     engine.finish(failed=True)
     engine.for_s(1)
     assert engine.told() == (1, True)
-    engine.for_s(AGAIN_NS / S - 1)
+    engine.for_s(AGAIN_NS / S - 1.25)
     assert engine.changes.asked == [0, 1]
     engine.for_s(1)
     assert engine.changes.asked == [0, 1, 1]
@@ -255,3 +309,49 @@ def test_who_inherits_a_place_inherits_no_counts() -> None:
     other.open()
     assert sum(engine.block.counts().values()) == 0
     assert sum(other.counts().values()) == 0
+
+
+def test_as_many_are_started_at_once_as_the_cpus_allow_and_the_next_when_one_is_ready() -> None:
+    engine = Engine(count=6, cpus=2.0, workers=(0, 1))
+    engine.let_all_go()
+    engine.changes.asked.clear()
+    engine.come(5)
+    engine.for_s(0.25)
+    assert engine.changes.asked == [1]
+    engine.for_s(0.25, rows=1)
+    assert engine.changes.asked == [1] * LEAST_PLACES
+    engine.for_s(1, rows=1)
+    assert engine.changes.asked == [1] * LEAST_PLACES
+    engine.finish(5)
+    assert engine.scaler.next_ns == engine.now_ns, "it looks at once"
+    engine.scaler.step()
+    assert engine.changes.asked == [1] * (LEAST_PLACES + 1)
+    assert engine.running == [0, 0, 0, 0, 0, 1]
+
+
+def test_who_has_waited_longest_is_next_wherever_it_stands_in_the_file() -> None:
+    engine = Engine(count=8, cpus=2.0, workers=(0, 1))
+    engine.let_all_go()
+    for number in (0, 1, 2, 3, 7, 6, 5, 4):
+        engine.come(number)
+        engine.for_s(0.25)
+    assert engine.underway == [0, 1, 2, 3]
+    for number in (3, 2, 1):
+        engine.finish(number)
+        engine.scaler.step()
+    assert engine.underway == [0, 5, 6, 7]
+
+
+def test_memory_that_the_workers_of_others_are_about_to_take_is_taken() -> None:
+    engine = Engine(count=3)
+    engine.free_bytes = 250 * MIB
+    engine.for_s(2, wait_ms=500)
+    assert engine.underway == [0, 1]
+
+
+def test_a_model_that_waits_for_its_turn_is_said_to_want_workers() -> None:
+    engine = Engine(count=5, cpus=1.0)
+    engine.for_s(2, wait_ms=500)
+    assert len(engine.changes.asked) == LEAST_PLACES
+    spec = engine.served.entries[4]
+    assert Scalings(engine.segment.words, engine.segment.layout, spec.account).wanted == 2

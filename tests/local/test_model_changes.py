@@ -260,7 +260,7 @@ def test_a_model_that_another_server_runs_over_v1_may_have_other_numbers_of_work
     others = model(runtime="http", path="http://127.0.0.1:1", workers=(1, 3))
     engine = Engine(others)
     ((reference, _),) = engine.live.served.models.items()
-    engine.live.scale(reference, 2)
+    engine.live.scale(reference, 2, engine.reports.append)
     engine.advance()
-    assert not engine.live.idle
+    assert not engine.live.can_scale(reference)
     assert sorted(engine.pool.workers) == [0, 1]

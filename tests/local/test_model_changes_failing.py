@@ -9,8 +9,8 @@ from changing_engine import TENSORS, Engine, model
 
 from ringbatch.engine.process.role_messages import Signature
 from ringbatch.engine.supervisor.change_plan import ChangeFailed
+from ringbatch.engine.supervisor.change_runner import ChangeRunner, ShowTable
 from ringbatch.engine.supervisor.child import Child
-from ringbatch.engine.supervisor.model_changes import ShowTable
 from ringbatch.shm.errors import shortage
 from ringbatch.shm.host.control_socket import Order, Report
 from ringbatch.shm.model_spec import RETIRING, SERVING
@@ -207,7 +207,7 @@ def test_what_is_switched_and_not_settled_is_no_more_to_be_given_up_alone(
         raise ZeroDivisionError
 
     engine.order(Order("load", "m"))
-    monkeypatch.setattr(engine.live, "_settle", fault)
+    monkeypatch.setattr(ChangeRunner, "_settle", fault)
     with pytest.raises(ZeroDivisionError):
         engine.open_and_load(1)
     with pytest.raises(ChangeFailed, match="it could not be undone"):

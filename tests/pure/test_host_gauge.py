@@ -63,3 +63,17 @@ def test_cpu_time_counts_from_look_to_look() -> None:
     del used[1]
     gauge.look(2 * LOOK_NS, [1, 2, 3])
     assert gauge.room([1, 2]) == Room(9, Cause.MEMORY)
+
+
+def test_what_starting_workers_of_others_will_take_is_taken() -> None:
+    used = {1: Usage(100 * MIB, 0.0), 2: Usage(300 * MIB, 0.0)}
+    gauge = HostGauge(used.get, lambda: 1000 * MIB, lambda: 4.0)
+    gauge.look(0, [1, 2])
+    assert gauge.room([1]) == Room(9, Cause.MEMORY)
+    assert gauge.room([1], [([2], 2)]) == Room(3, Cause.MEMORY)
+    assert gauge.room([1], [([2], 4)]) == Room(0, Cause.MEMORY)
+    used |= {1: Usage(100 * MIB, 1.0), 2: Usage(300 * MIB, 0.5)}
+    gauge.look(LOOK_NS, [1, 2])
+    assert gauge.room([1], [([2], 0)]) == Room(3, Cause.CPUS)
+    assert gauge.room([1], [([2], 3)]) == Room(0, Cause.MEMORY)
+    assert gauge.room([1], [([2], 2)]) == Room(2, Cause.CPUS)

@@ -46,8 +46,8 @@ FAULTS: Final = (
     ("supervisor.control", "ControlServer._answer", "1", 0),
     ("supervisor.model_changes", "ModelChanges.advance", "1", 0),
     ("supervisor.model_changes", "ModelChanges._plan", "1", 0),
-    ("supervisor.model_changes", "ModelChanges._start_workers", "1", 0),
-    ("supervisor.model_changes", "ModelChanges._switch", "1", 0),
+    ("supervisor.change_runner", "ChangeRunner._start_workers", "1", 0),
+    ("supervisor.change_runner", "ChangeRunner._switch", "1", 0),
     ("supervisor.cpu_sets", "CpuSets.reread", "1+", 0),
     # At the stop.
     ("supervisor.model_changes", "ModelChanges.abandon", "1", 1),

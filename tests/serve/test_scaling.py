@@ -1,7 +1,10 @@
 """Workers of a whole server come and go with its load, and no request is lost by it."""
 
+import random
+import statistics
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -95,3 +98,78 @@ def test_a_range_changes_by_a_reload(server: Server, wait_until: WaitUntil) -> N
     subprocess.run(reload, check=True, capture_output=True)
     wait_until(lambda: "1 of 1 workers ready" in status(server), "one worker")
     assert ask(server) == 200
+
+
+MANY = 16
+ASKED = 14
+"""So many of the models are asked, by one client each."""
+ASKED_FOR_S = 20.0
+FINDS_WORKER_S = 0.1
+"""No worker is started in that time."""
+CROWDED_S = 2.0
+"""A wait that is not long, though others were short: the tests share the machine."""
+
+
+def many(start: Start, tmp_path: Path, count: int) -> Server:
+    """With models that have no worker, once all that the engine starts with are let go."""
+    (tmp_path / "m.py").write_text("def predict(values):\n    return values\n")
+    model = {"path": str(tmp_path / "m.py"), "workers": [0, 1], "scale_down_after_s": 0.1}
+    return start({f"m{number}": model for number in range(count)}, frontends=1, control_port=0)
+
+
+def await_no_worker(server: Server, wait_until: WaitUntil, count: int) -> None:
+    wait_until(lambda: status(server).count("0 of 0 to 1 workers ready") == count, "no worker", 60)
+
+
+def test_several_models_that_are_asked_at_once_have_their_workers_started_at_once(
+    start: Start, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    server = many(start, tmp_path, 6)
+    await_no_worker(server, wait_until, 6)
+    before = len(server.stderr)
+    statuses: list[int] = []
+
+    def client(number: int) -> None:
+        with Connection(server.port) as connection:
+            statuses.append(connection.ask(fast(f"m{number}", instances(1))).status)
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert statuses == [200] * 6
+    begun = server.stderr[before:].partition(": ready")[0]
+    assert begun.count("a request has come") > 1
+
+
+@exhaustive
+def test_no_model_of_many_waits_much_longer_for_its_worker_than_the_others(
+    start: Start, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    server = many(start, tmp_path, MANY)
+    await_no_worker(server, wait_until, MANY)
+    until = time.monotonic() + ASKED_FOR_S
+    waits_s: list[float] = []
+    statuses: set[int] = set()
+
+    def client(number: int) -> None:
+        chance = random.Random(number)
+        time.sleep(chance.uniform(0.0, 3.0))
+        with Connection(server.port) as connection:
+            while time.monotonic() < until:
+                began = time.monotonic()
+                statuses.add(connection.ask(fast(f"m{number}", instances(1))).status)
+                waits_s.append(time.monotonic() - began)
+                time.sleep(chance.uniform(2.0, 3.0))
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(ASKED)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert statuses == {200}
+    cold_s = [wait_s for wait_s in waits_s if wait_s > FINDS_WORKER_S]
+    assert len(cold_s) > ASKED, "hardly any request has waited for a worker"
+    assert max(cold_s) < max(3 * statistics.median(cold_s), CROWDED_S)
+    await_no_worker(server, wait_until, MANY)

@@ -19,6 +19,7 @@ from ringbatch.engine.process.plan import Host
 from ringbatch.engine.process.role_messages import FromRole, ToRole
 from ringbatch.engine.runtimes.model_file import Kept
 from ringbatch.engine.supervisor import (
+    change_runner,
     child,
     cpu_sets,
     first_workers,
@@ -26,16 +27,16 @@ from ringbatch.engine.supervisor import (
     keeper,
     launching,
     listening_sockets,
-    model_changes,
     supervisor,
     worker_pool,
 )
 from ringbatch.engine.supervisor import signals as signals_module
 from ringbatch.engine.supervisor.change_plan import ChangeFailed
+from ringbatch.engine.supervisor.change_runner import Effect
 from ringbatch.engine.supervisor.child import Child, Death
 from ringbatch.engine.supervisor.host_gauge import HostGauge
 from ringbatch.engine.supervisor.loop import Act, Loop
-from ringbatch.engine.supervisor.model_changes import Effect, ModelChanges
+from ringbatch.engine.supervisor.model_changes import ModelChanges
 from ringbatch.engine.supervisor.scaling import Room
 from ringbatch.engine.supervisor.signals import Signals
 from ringbatch.shm.host.control_socket import Order, Report
@@ -115,7 +116,7 @@ class House:
                 },
             ),
             (first_workers, {"Segment": SimpleNamespace(create=self._segment)}),
-            (model_changes, {"ModelFile": self._file}),
+            (change_runner, {"ModelFile": self._file}),
             (worker_pool, {"time": clock}),
             (placement, {"on_cpus": nullcontext, "host": lambda: Host((0, 1), {}, 2)}),
             (signals_module, {"has_terminal": lambda: False}),
@@ -337,10 +338,10 @@ class PlayedGauge(HostGauge):
         self._house.cast.fails("look")
         super().look(now_ns, pids)
 
-    def room(self, pids: Iterable[int]) -> Room:
+    def room(self, pids: Iterable[int], starting: Iterable[tuple[Iterable[int], int]] = ()) -> Room:
         """As of `HostGauge`."""
         if self._house.has_room:
-            return super().room(pids)
+            return super().room(pids, starting)
         return Room(self._chance.randrange(3), Cause.MEMORY)
 
 

@@ -6,6 +6,7 @@ from simulation.mutants import Late, Mutant
 
 from ringbatch.engine.supervisor.autoscaler import Autoscaler
 from ringbatch.engine.supervisor.change_plan import ChangePlan
+from ringbatch.engine.supervisor.change_runner import ChangeRunner
 from ringbatch.engine.supervisor.channel import Channel
 from ringbatch.engine.supervisor.child import Child
 from ringbatch.engine.supervisor.collectors import Collectors
@@ -61,7 +62,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         "        self._keeper.plan_restart(slot, slot.case)",
     ),
     "a fault in the midst of a change is nobody's": Mutant(
-        ModelChanges, "break_off", "self._undo(self._underway)", "pass"
+        ChangeRunner, "break_off", "self._undo(plan)", "pass"
     ),
     "a collector that cannot be told of the table fails a change": Mutant(
         Supervisor,
@@ -71,9 +72,9 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         "self._collectors.tell(TableChanged())",
     ),
     "a model serves before it is warmed up": Mutant(
-        ModelChanges,
+        ChangeRunner,
         "_await_loaded",
-        "all(slot.ready_ns for slot in slots) and new <= self._loaded",
+        "all(slot.ready_ns for slot in slots) and new <= self.loaded",
         "True",
     ),
     "what serves goes when another is loaded in its stead": Mutant(
@@ -83,10 +84,10 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         "plan.entered((), loading)",
     ),
     "a change that fails takes what served with it": Mutant(
-        ModelChanges,
+        ChangeRunner,
         "_undo",
-        "self.served.publish(before)",
-        "self.served.publish(tuple(s for s in before if s.name != plan.change.name))",
+        "self._served.publish(before)",
+        "self._served.publish(tuple(s for s in before if s.name != plan.change.name))",
     ),
     "a model that fails in warm-up at the start is tried again": Mutant(
         Supervisor,
@@ -96,13 +97,13 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     ),
     "what is caught is not": Mutant(Loop, "turn", "self.guard(*key.data)", "key.data.act()"),
     "an order that fails as nobody expects is not answered": Mutant(
-        ModelChanges, "break_off", "if reply is not None:", "if False:"
+        ModelChanges, "break_off", "for task in tasks:", "for task in ():"
     ),
     "an order is not answered when the engine stops": Mutant(
         ModelChanges, "abandon", 'reply(Report("failed", ("the engine is stopping",)))', "pass"
     ),
     "workers of a change that failed stay": Mutant(
-        ModelChanges, "_undo", "self._pool.end(slot)", "pass"
+        ChangeRunner, "_undo", "self._pool.end(slot)", "pass"
     ),
     "a suspended host is taken for processes that hang": Mutant(
         Watch, "step", "if pulse.seen.hangs:", "if pulse.seen.silent:"
@@ -114,13 +115,19 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         Child, "reap", "kill_session(", "status ="
     ),
     "what the load wants is decided and not done": Mutant(
-        Autoscaler, "_begin", "self._changes.scale(spec.reference, decision.workers)", "pass"
+        Autoscaler,
+        "_begin",
+        "self._changes.scale(wish.reference, decision.workers, partial(self._conclude, wish))",
+        "pass",
     ),
     "the load is looked at once": Mutant(
         Autoscaler, "step", "self.next_ns = now_ns + LOOK_NS", "self.next_ns = 1 << 62"
     ),
     "after a fault the load is never looked at again": Mutant(
         Autoscaler, "pause", "self._clock_ns() + PAUSE_NS", "1 << 62"
+    ),
+    "an order does not wait for a model that is scaled": Mutant(
+        ModelChanges, "_carry_out", "partial(self._is_free, change.name)", "lambda: True"
     ),
     "workers that the load lets go are not": Mutant(
         ChangePlan, "switched", "leaving += numbers[size:]", "leaving += ()"

@@ -1,0 +1,53 @@
+"""Which models are scaled next, where several want to be. Pure.
+
+Models without enough workers come first, by how long they have waited, and several at once: as many
+as the host can start at once. None overtakes an earlier one, however few workers it wants, so each
+has its turn as soon as those before it are done. Models with too many workers have the places that
+are left, and at least one at each look, so they have their turn too.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ringbatch.engine.supervisor.scaling import Decision
+
+
+class Wish(NamedTuple):
+    """A decision that waits for its turn.
+
+    Attributes:
+        reference: of the model's entry.
+        decision: for it.
+        starts: how many workers it starts; 0 where it lets workers go.
+        since_ns: when it was first made.
+    """
+
+    reference: int
+    decision: Decision
+    starts: int
+    since_ns: int
+
+
+def in_turn(wishes: Iterable[Wish], starting: int, places: int) -> list[Wish]:
+    """Return the wishes whose turn it is, in order.
+
+    Args:
+        wishes: at most one for each model.
+        starting: workers that are being started now.
+        places: how many workers may be started at once. A wish for more than that has its turn when
+            no other worker is being started.
+    """
+    chosen: list[Wish] = []
+    free = places - starting
+    is_full = let_go = False
+    for wish in sorted(wishes, key=lambda wish: (not wish.starts, wish.since_ns)):
+        if wish.starts:
+            is_full = is_full or free < min(wish.starts, places)
+            if is_full:
+                continue
+        elif let_go and free <= 0:
+            break
+        let_go = not wish.starts
+        free -= max(wish.starts, 1)
+        chosen.append(wish)
+    return chosen
