@@ -70,9 +70,11 @@ class Cast:
         slips: whether a process that is about to do something does not.
         fails: raises what nobody expects, where a call is to.
         names_lost: whether somebody has removed the segment's names, so that nobody can attach.
+        haste: the share of the usual time that processes take for what takes a while.
     """
 
     names_lost = False
+    haste = 1.0
 
     def __init__(self, chance: random.Random) -> None:
         self.kernel = Kernel(chance, self._spawn)
@@ -199,7 +201,7 @@ class Member(Process):
         """Do something that takes a while, unless it slips."""
         what = act.__name__
         self.after(
-            self.kernel.chance.uniform(least_s, most_s),
+            self.cast.haste * self.kernel.chance.uniform(least_s, most_s),
             lambda: None if self.cast.slips(self, what) else act(),
         )
 
@@ -241,9 +243,14 @@ class Member(Process):
 
 
 class WorkerProcess(Member):
-    """A worker until its first batch."""
+    """A worker until its first batch.
+
+    Attributes:
+        path: of its model, once it has been told.
+    """
 
     title = "worker"
+    path = ""
     number = -1
     known = released = is_unsound = False
 
@@ -252,6 +259,7 @@ class WorkerProcess(Member):
         if isinstance(message, StartWorker):
             held, (number,) = message.model, message.file.stamp
             required = held.warm_up is not None and held.warm_up.required
+            self.path = held.path
             self.is_unsound = required and (held.path, number) in self.cast.unsound
             self.takes(0.05, 2.0, self.say_signature)
         elif isinstance(message, AttachSegment):
