@@ -158,7 +158,7 @@ class House:
         return self.signals
 
     def _segment(
-        self, layout: Layout, models: tuple[ModelSpec, ...], engine: str
+        self, layout: Layout, models: tuple[ModelSpec, ...], _name: str, _port: int
     ) -> "PlayedSegment":
         segment = PlayedSegment.local(layout, models)
         assert isinstance(segment, PlayedSegment)
