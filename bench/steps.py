@@ -232,11 +232,9 @@ class Crowd:
         """Submit a request of the next signature in turn."""
         lane, length = self._lane, 1 + self._next % self._signatures
         self._next += 1
-        slot = lane.claim(16, 16)
+        payload, now_ns = length.to_bytes(16, "little"), time.monotonic_ns()
+        slot = lane.send(payload, 16, SPEC.reference, 1, now_ns, FAR_NS * 1_000, 8)
         assert slot is not None, "there are slots for all that wait"
-        start = lane.request_offset[slot]
-        self._segment.memory[start : start + 8] = length.to_bytes(8, "little")
-        lane.publish(slot, SPEC.reference, 1, time.monotonic_ns(), FAR_NS * 1_000, 16, 8)
         lane.submit()
 
     def collect(self) -> None:
