@@ -36,6 +36,8 @@ class LaneCounter(IntEnum):
     """Processes that took the lane, one after the other."""
     TLS_FAILED = 10
     """Connections to the lane's holder whose TLS hand-shake failed."""
+    REFUSED_AT_SHARE = 11
+    """Those of REFUSED whose model had its share, while slots set aside for others were free."""
 
 
 class CollectorCounter(IntEnum):

@@ -7,6 +7,8 @@ end and large ones from the high end, so that small ones do not break up the roo
 and large ones leave a reserve that only small ones may use, so that one large request never keeps
 small ones out. It is smaller beside one alone, which may so be about as large as the memory.
 
+A part of the memory can be set aside for extents that are allocated as own ones.
+
 After D. Lea's allocator (quick lists before coalescing) and Knuth's first fit, TAOCP volume 1,
 section 2.5.
 """
@@ -26,6 +28,10 @@ LONE_SHARE = 64
 class Extents:
     """An allocator of offsets; it never touches the memory itself.
 
+    Attributes:
+        used: bytes that are allocated.
+        aside_bytes: so many bytes are set aside for own extents, no more than large ones leave.
+
     Args:
         size: bytes of the memory, a multiple of `ALIGNMENT`.
     """
@@ -34,7 +40,9 @@ class Extents:
         assert size % ALIGNMENT == 0
         self.size = size
         self.used = 0
+        self.aside_bytes = 0
         self._used_by_large = 0
+        self._used_by_own = 0
         self._large = size // LARGE_SHARE
         self._large_limit = size - size // RESERVE_SHARE
         self._lone_limit = size - size // LONE_SHARE
@@ -42,9 +50,28 @@ class Extents:
         self._free: dict[int, int] = {0: size}
         """Start to end of every free run that is on no quick list."""
 
-    def allocate(self, size: int) -> int | None:
-        """The offset of `size` free bytes, or None where there is no such run."""
+    def allocate(self, size: int, *, own: bool = False) -> int | None:
+        """The offset of `size` free bytes, or None where there is no such run.
+
+        Args:
+            size: in bytes.
+            own: whether these may be of what is set aside; the caller limits how many are.
+        """
         size = aligned(size) or ALIGNMENT
+        if own:
+            offset = self._found(size)
+            if offset is not None:
+                self._used_by_own += size
+            return offset
+        return self._found(size) if not self.aside_bytes or self._leaves_aside(size) else None
+
+    def _leaves_aside(self, size: int) -> bool:
+        """Return whether an extent finds enough beside what is set aside."""
+        lone = size > self._large and not self._used_by_large
+        limit = self._lone_limit if lone else self.size - self.aside_bytes
+        return self.used - self._used_by_own + size <= limit
+
+    def _found(self, size: int) -> int | None:
         quick = self._quick.get(size)
         if quick and size <= self._large:
             self._count(size, 1)
@@ -55,9 +82,11 @@ class Extents:
             offset = self._cut(size)
         return offset
 
-    def free(self, offset: int, size: int) -> None:
-        """Give back what `allocate(size)` returned."""
+    def free(self, offset: int, size: int, *, own: bool = False) -> None:
+        """Give back what `allocate` returned for these arguments."""
         size = aligned(size) or ALIGNMENT
+        if own:
+            self._used_by_own -= size
         self._count(size, -1)
         self._quick.setdefault(size, []).append(offset)
 
@@ -77,11 +106,13 @@ class Extents:
         return False
 
     def could_hold(self, sizes: Iterable[int]) -> bool:
-        """Whether extents of these sizes have room together where nothing else is."""
+        """Whether extents of these sizes have room together where nothing else is, and leave what
+        is set aside; one alone need not leave it."""
         taken = [aligned(size) or ALIGNMENT for size in sizes]
         large = [size for size in taken if size > self._large]
         limit = self._large_limit if len(large) > 1 else self._lone_limit
-        return sum(taken) <= self.size and sum(large) <= limit
+        aside = self.aside_bytes if len(taken) > 1 else 0
+        return sum(taken) <= self.size - aside and sum(large) <= limit
 
     def _cut(self, size: int) -> int | None:
         large = size > self._large

@@ -211,7 +211,7 @@ class Lane(SlotMemory):
         """`claim`, the request's bytes, and `publish`; None where slots or memory are used up."""
         size = len(payload)
         kept = self._kept.get(size << SIZE_BITS | result_bytes)
-        slot = kept.pop() if kept else self.claim(size, result_bytes)
+        slot = kept.pop() if kept else self.claim(size, result_bytes, model)
         if slot is None:
             return None
         request, header, control, start, result = self._places[slot]

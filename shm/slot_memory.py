@@ -3,14 +3,19 @@
 Only the lane's owner hands them out, so nothing here needs a lock, and all of it is private to the
 owner. Requests of one size are the usual case: a free slot keeps its small extent for the next of
 that size, until requests of another size need the memory.
+
+If there are several models, slots and memory are set aside for those that hold little, see
+`ringbatch.shm.division`. They are lent only when no other slot, or no other memory, is left. So the
+usual way counts nothing by model.
 """
 
 from collections.abc import Iterable
 from typing import Final
 
 from ringbatch.shm.descriptors import SlotWords
+from ringbatch.shm.division import UNDIVIDED, Division, division
 from ringbatch.shm.extents import Extents
-from ringbatch.shm.layout import SLOT_BYTES, WORD, Layout, aligned
+from ringbatch.shm.layout import ALIGNMENT, SLOT_BYTES, WORD, Layout, aligned
 
 SIZE_BITS: Final = 44
 """A request's and its result's sizes make one key: the first is shifted by so much."""
@@ -36,6 +41,8 @@ class SlotMemory:
     """
 
     __slots__ = (
+        "_accounts",
+        "_division",
         "_extent",
         "_extents",
         "_first_header",
@@ -43,9 +50,13 @@ class SlotMemory:
         "_free",
         "_home",
         "_kept",
+        "_lent",
+        "_lent_slots",
+        "_lent_to",
         "_payload",
         "_places",
         "_result_capacity",
+        "_spare",
         "capacity",
         "lane_bytes",
         "request_offset",
@@ -72,24 +83,79 @@ class SlotMemory:
         """Free slots that keep their small extent, by the sizes of the requests it is for."""
         self._home: list[list[int] | None] = [None] * layout.slots
         """Where among the kept each slot goes once it is free; None where it is not kept."""
+        self._division: Division = UNDIVIDED
+        self._accounts: dict[int, int] = {}
+        """By reference, the account of each model among which the lane is divided."""
+        self._spare: list[int] = []
+        """Free slots, without memory, that are there to be lent."""
+        self._lent: dict[int, tuple[int, int, int]] = {}
+        """By slot, the account that it or its memory is lent to; then 1 if the slot is lent, and
+        the bytes if the memory is, else 0."""
+        self._lent_to: dict[int, tuple[int, int]] = {}
+        """By account, its slots and bytes of those that are lent."""
+        self._lent_slots = 0
+
+    def divide(self, accounts: dict[int, int]) -> None:
+        """Set slots and memory aside for the models that serve.
+
+        Slots in flight stay with their requests. Until enough are set aside, released ones are.
+
+        Args:
+            accounts: of each model, by its reference. What is loaded in the place of a model has
+                the same part, of which requests that the model still has count.
+        """
+        self._accounts = accounts
+        divided = division(self.capacity, self.lane_bytes, len(accounts))
+        if divided != self._division:
+            self._division = divided
+            self._extents.aside_bytes = divided.memory_bytes
+            self._let_go()
+            free = self._free + self._spare
+            wanted = max(divided.slots - self._lent_slots, 0)
+            self._spare, self._free = free[:wanted], free[wanted:]
 
     @property
     def in_flight(self) -> int:
         """Slots that are claimed, published or cancelled."""
-        return self.capacity - len(self._free) - sum(map(len, self._kept.values()))
+        free = len(self._free) + len(self._spare) + sum(map(len, self._kept.values()))
+        return self.capacity - free
 
-    def claim(self, request_bytes: int, result_bytes: int) -> int | None:
-        """A slot with memory for both; None where slots or memory are used up."""
+    @property
+    def most_of_one(self) -> int:
+        """The number of slots that one model may have at once."""
+        return self.capacity - self._division.slots + self._division.own_slots
+
+    @property
+    def has_slots(self) -> bool:
+        """Whether a slot is free that any model may take."""
+        return bool(self._free) or any(self._kept.values())
+
+    @property
+    def spare_slots(self) -> int:
+        """The number of free slots that are there to be lent."""
+        return len(self._spare)
+
+    def claim(self, request_bytes: int, result_bytes: int, model: int) -> int | None:
+        """A slot with memory for both; None where slots or memory are used up.
+
+        Args:
+            request_bytes, result_bytes: of a request, and for its answer.
+            model: the reference of its model.
+        """
         kept = self._kept.get(request_bytes << SIZE_BITS | result_bytes)
         if kept:
             return kept.pop()
         slot = self._claim_afresh(request_bytes, result_bytes)
-        if slot is None and self._kept:
+        if slot is None and any(self._kept.values()):
             self._let_go()
             slot = self._claim_afresh(request_bytes, result_bytes)
+        if slot is None and self._division.slots:
+            slot = self._lend(request_bytes, result_bytes, model)
         return slot
 
-    def claim_many(self, count: int, request_bytes: int, result_bytes: int) -> list[int]:
+    def claim_many(
+        self, count: int, request_bytes: int, result_bytes: int, model: int
+    ) -> list[int]:
         """As `claim`, up to `count` slots; fewer, or none, where slots or memory are used up."""
         slots: list[int] = []
         kept = self._kept.get(request_bytes << SIZE_BITS | result_bytes)
@@ -97,7 +163,7 @@ class SlotMemory:
             slots = kept[-count:]
             del kept[-count:]
         while len(slots) < count:
-            slot = self.claim(request_bytes, result_bytes)
+            slot = self.claim(request_bytes, result_bytes, model)
             if slot is None:
                 break
             slots.append(slot)
@@ -106,30 +172,55 @@ class SlotMemory:
     def _claim_afresh(self, request_bytes: int, result_bytes: int) -> int | None:
         if not self._free:
             return None
-        result = aligned(request_bytes)
-        size = result + result_bytes
+        size = aligned(request_bytes) + result_bytes
         extent = self._extents.allocate(size)
         if extent is None:
             return None
         slot = self._free.pop()
-        start = self._payload + extent
-        self._extent[slot] = (extent, size)
-        self.request_offset[slot] = start
-        self.result_offset[slot] = start + result
-        self._places[slot] = (
-            slice(start, start + request_bytes),
-            self._first_header + slot * SLOT_BYTES,
-            self._first_word + SlotWords.CONTROL + slot * SlotWords.SIZE,
-            start,
-            start + result,
-        )
-        self._result_capacity[slot] = result_bytes
+        self._place(slot, extent, request_bytes, result_bytes)
         if size <= _KEPT_SIZE:
             if len(self._kept) >= _SIZES_KEPT:
                 self._let_go()
             sizes = request_bytes << SIZE_BITS | result_bytes
             self._home[slot] = self._kept.setdefault(sizes, [])
         return slot
+
+    def _lend(self, request_bytes: int, result_bytes: int, model: int) -> int | None:
+        """As `claim`, with what is set aside in the place of what is used up; None also if the
+        model has its own part already."""
+        size = aligned(aligned(request_bytes) + result_bytes) or ALIGNMENT
+        account = self._accounts.get(model, model)
+        slots, used = self._lent_to.get(account, (0, 0))
+        divided, own_slots, own_bytes = self._division, int(not self._free), 0
+        if own_slots and (slots >= divided.own_slots or not self._spare):
+            return None
+        extent = self._extents.allocate(size)
+        if extent is None and used + size <= divided.own_bytes:
+            own_bytes = size
+            extent = self._extents.allocate(size, own=True)
+        if extent is None:
+            return None
+        slot = (self._spare if own_slots else self._free).pop()
+        self._place(slot, extent, request_bytes, result_bytes)
+        self._lent[slot] = account, own_slots, own_bytes
+        self._lent_to[account] = slots + own_slots, used + own_bytes
+        self._lent_slots += own_slots
+        return slot
+
+    def _place(self, slot: int, extent: int, request_bytes: int, result_bytes: int) -> None:
+        """Let a slot have an extent."""
+        start, before = self._payload + extent, aligned(request_bytes)
+        self._extent[slot] = (extent, before + result_bytes)
+        self.request_offset[slot] = start
+        self.result_offset[slot] = start + before
+        self._places[slot] = (
+            slice(start, start + request_bytes),
+            self._first_header + slot * SLOT_BYTES,
+            self._first_word + SlotWords.CONTROL + slot * SlotWords.SIZE,
+            start,
+            start + before,
+        )
+        self._result_capacity[slot] = result_bytes
 
     def _let_go(self) -> None:
         """Free the memory of all kept slots: requests of other sizes need it."""
@@ -140,11 +231,22 @@ class SlotMemory:
         self._home = [None] * self.capacity
 
     def _free_memory(self, slot: int) -> None:
+        own_bytes = self._take_back(slot) if slot in self._lent else 0
         extent = self._extent[slot]
         if extent is not None:
-            self._extents.free(*extent)
+            self._extents.free(*extent, own=own_bytes > 0)
         self._extent[slot] = None
-        self._free.append(slot)
+        too_few = len(self._spare) + self._lent_slots < self._division.slots
+        (self._spare if too_few else self._free).append(slot)
+
+    def _take_back(self, slot: int) -> int:
+        """Forget that a slot is lent, and return how much of its memory is."""
+        account, own_slots, own_bytes = self._lent.pop(slot)
+        slots, used = self._lent_to.pop(account)
+        self._lent_slots -= own_slots
+        if slots > own_slots or used > own_bytes:
+            self._lent_to[account] = slots - own_slots, used - own_bytes
+        return own_bytes
 
     def could_hold(self, requests: Iterable[tuple[int, int]]) -> bool:
         """Whether requests of so many bytes, with so many for their answers, have room together

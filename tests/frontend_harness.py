@@ -187,7 +187,12 @@ class Held(OtherProcess):
 
 
 class FrontendHarness:
-    """A service and everything under it. Large bodies are read at once."""
+    """A service and everything under it. Large bodies are read at once.
+
+    Args:
+        spec: of the model that is asked.
+        others: of further models, which are ready from the start.
+    """
 
     def __init__(
         self,
@@ -196,17 +201,18 @@ class FrontendHarness:
         lane_bytes: int = 1 << 18,
         spin_ns: int = 0,
         traced: int = 0,
+        others: tuple[ModelSpec, ...] = (),
     ) -> None:
         layout = Layout(
             lanes=1,
             slots=slots,
             lane_bytes=lane_bytes,
             workers=1,
-            models=1,
-            model_table_bytes=4096,
+            models=1 + len(others),
+            model_table_bytes=4096 * (1 + len(others)),
             traced=traced,
         )
-        self.segment = Segment.local(layout, (spec,))
+        self.segment = Segment.local(layout, (spec, *others))
         self.segment.words[HeaderWords.COLLECTOR_NS] = ALWAYS
         self.loop = SteppedLoop()
         self.wakes = 0
@@ -222,6 +228,8 @@ class FrontendHarness:
         self.name = spec.name
         self.replies = Replies()
         self.ready(1)
+        for other in others:
+            self.ready(1, other.index)
         self.port = EnginePort(self.segment, 0, lambda _lane: None)
         self.submitted = Consumer(self.segment.words, layout.submission_ring(0), slots)
         self.batch = 0
@@ -229,8 +237,8 @@ class FrontendHarness:
     def _wake(self) -> None:
         self.wakes += 1
 
-    def ready(self, workers: int) -> None:
-        offset = self.segment.layout.model(0)
+    def ready(self, workers: int, index: int = 0) -> None:
+        offset = self.segment.layout.model(index)
         self.segment.words[offset + ModelWords.READY] = workers
         state = ModelState.SERVING if workers else ModelState.RESTARTING
         publish(self.segment.words, offset, state)

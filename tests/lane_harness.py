@@ -30,7 +30,7 @@ LAYOUT = Layout(
 
 def ask(lane: Lane, request: bytes = b"request", result_bytes: int = 100) -> int:
     """Claim a slot, write the request and publish it."""
-    slot = lane.claim(len(request), result_bytes)
+    slot = lane.claim(len(request), result_bytes, 0)
     assert slot is not None
     start = lane.request_offset[slot]
     lane.memory[start : start + len(request)] = request

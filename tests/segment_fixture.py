@@ -109,7 +109,7 @@ class Client:
         deadline_ns: int = FAR_NS,
     ) -> int:
         """Publish and submit a request; its slot."""
-        slot = self.lane.claim(len(payload), result_bytes)
+        slot = self.lane.claim(len(payload), result_bytes, model)
         assert slot is not None, "the lane is full"
         start = self.lane.request_offset[slot]
         self.memory[start : start + len(payload)] = payload

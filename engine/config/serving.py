@@ -123,7 +123,9 @@ class ServingConfig:
     max_in_flight: Annotated[
         int,
         power_of_two(MAX_SLOTS),
-        "requests that one frontend may have in the engine at once; more are refused with 503",
+        "requests that one frontend may have in the engine at once; more are refused with 503; "
+        "with several models, half of these places and an eighth of lane_bytes are divided among "
+        "them, so that no model takes all",
     ] = 1024
     lane_bytes: Annotated[
         int | None,

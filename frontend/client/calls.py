@@ -1,7 +1,7 @@
 """One request of a client, from arrays to arrays.
 
-What exceeds a batch is sent in parts, as many at a time as leave half of the lane to others; so a
-request may have any number of instances. The first part that fails fails the request.
+What exceeds a batch is sent in parts, as many at a time as leave half of the model's slots to
+others; so a request may have any number of instances. The first part that fails fails the request.
 """
 
 from collections.abc import Sequence
@@ -16,18 +16,17 @@ from ringbatch.frontend.codec.limit_words import (
     answer_too_large,
     no_answer,
     no_room_ever,
-    no_room_now,
 )
 from ringbatch.frontend.codec.outcome import ERRORS, RULES, error_of
 from ringbatch.frontend.codec.payload import Part
+from ringbatch.frontend.codec.refusal import no_room_in
 from ringbatch.frontend.codec.result_sizes import ResultSizes, again
-from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import RequestError
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.slot import Status
 
 _WINDOW_SHARE: Final = 2
-"""A request has at most one slot in this many at a time."""
+"""A request has at most one of its model's slots in this many at a time."""
 
 
 class Codec(Protocol):
@@ -107,7 +106,7 @@ class Call(Waiter):
 
     def advance(self) -> None:
         """As in `Waiter`."""
-        window = max(self._channel.slots.lane.capacity // _WINDOW_SHARE, 1)
+        window = max(self._channel.slots.lane.most_of_one // _WINDOW_SHARE, 1)
         while len(self._slots) < window:
             if self._again:
                 if not self._send(*self._again[-1]):
@@ -156,9 +155,7 @@ class Call(Waiter):
             if not slots.fits(size, least):
                 self.fail(no_room_ever(size, least, slots.lane.lane_bytes))
                 return
-        slots.lane.counters.add(LaneCounter.REFUSED)
-        lane = slots.lane
-        self.fail(no_room_now(lane.in_flight, lane.capacity, lane.lane_bytes))
+        self.fail(no_room_in(slots.lane))
 
     def answered(self, slot: int) -> None:
         """As in `Waiter`."""
@@ -321,3 +318,21 @@ class NotSent(Waiter):
     def advance(self) -> None:
         """As in `Waiter`."""
         self._channel.slots.tally(self._spec).ended(self._code, 0)
+
+
+class Divider(Waiter):
+    """Divides the lane among the models of a table that was read again; to advance is to do so.
+
+    Args:
+        channel: to the lane.
+    """
+
+    __slots__ = ("_channel",)
+
+    def __init__(self, channel: Channel) -> None:
+        Waiter.__init__(self, 0)
+        self._channel = channel
+
+    def advance(self) -> None:
+        """As in `Waiter`."""
+        self._channel.slots.divide()

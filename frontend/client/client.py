@@ -23,7 +23,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from ringbatch.frontend.client.arrays import Array, ArrayCodec, RowCodec
-from ringbatch.frontend.client.calls import Call, Codec, DeferredCall, Model, NotSent
+from ringbatch.frontend.client.calls import Call, Codec, DeferredCall, Divider, Model, NotSent
 from ringbatch.frontend.client.channel import Channel
 from ringbatch.frontend.client.engines import attach
 from ringbatch.frontend.client.errors import ClientClosed, EngineGone
@@ -119,6 +119,7 @@ class Client:
             slots = Slots(segment, lane, doorbell.wake, time.monotonic_ns)
             channel = Channel(slots, bell, doorbell, life, spin_ns=self._spin_ns)
             session = _Session(channel, segment, *models_of(segment))
+            slots.divide()
             undo.pop_all()
         return session
 
@@ -297,6 +298,8 @@ class Client:
                     return self._session
                 table, models = models_of(session.segment, session.models)
                 self._session = session = session._replace(table=table, models=models)
+            # Not under the lock: it may call functions of the program's own.
+            session.channel.resume(Divider(session.channel))
         except ValueError:  # the memory was let go of: closed, or gone
             pass
         return session

@@ -14,17 +14,17 @@ from ringbatch.frontend.client.calls import Model
 from ringbatch.frontend.client.channel import Channel
 from ringbatch.frontend.client.errors import counted_as
 from ringbatch.frontend.client.waiter import Waiter
-from ringbatch.frontend.codec.limit_words import no_answer, no_room_ever, no_room_now
+from ringbatch.frontend.codec.limit_words import no_answer, no_room_ever
 from ringbatch.frontend.codec.outcome import ERRORS, RULES, error_of
+from ringbatch.frontend.codec.refusal import no_room_in
 from ringbatch.shm.answers import Answers
-from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import RequestError
 from ringbatch.shm.slot import Status
 from ringbatch.shm.strided_view import OFFSET_BITS, StridedView
 from ringbatch.shm.tallies import Tally
 
 _OTHERS_SHARE: Final = 8
-"""The part of the lane's slots that is left to other threads."""
+"""The part of the model's slots that is left to other threads."""
 _TURNS: Final = 4
 """Answers are looked at when so large a part of those under way has come."""
 
@@ -120,8 +120,8 @@ class Bulk(Waiter):
             self._answers = Answers(segment, self._channel.slots.lane.index)
             self._strided = StridedView(segment.memory)
         self._take()
-        capacity = self._channel.slots.lane.capacity
-        window = capacity - capacity // _OTHERS_SHARE - len(self._in_flight)
+        most = self._channel.slots.lane.most_of_one
+        window = most - most // _OTHERS_SHARE - len(self._in_flight)
         self._send(min(window, len(self._instances) - self._next))
         if not self._in_flight:
             if rest := len(self._instances) - self._next:
@@ -135,15 +135,14 @@ class Bulk(Waiter):
     def _fail_for_room(self, rest: int) -> None:
         slots, size = self._channel.slots, self._codec.input_bytes
         if slots.fits(size, self._room):
-            slots.lane.counters.add(LaneCounter.REFUSED, rest)
-            lane = slots.lane
-            self.fail(no_room_now(lane.in_flight, lane.capacity, lane.lane_bytes))
+            self.fail(no_room_in(slots.lane, rest))
         else:
             self.fail(no_room_ever(size, self._room, slots.lane.lane_bytes))
 
     def _send(self, count: int) -> None:
         lane, row_bytes = self._channel.slots.lane, self._codec.input_bytes
-        slots = lane.claim_many(count, row_bytes, self._room)
+        model = self._model.spec.reference
+        slots = lane.claim_many(count, row_bytes, self._room, model)
         if not slots:
             return
         first, self._next = self._next, self._next + len(slots)
@@ -151,7 +150,7 @@ class Bulk(Waiter):
         self._strided.of(row_bytes)[starts >> OFFSET_BITS] = self._instances[first : self._next]
         self._row_of[slots] = np.arange(first, self._next)
         self._sent_ns[slots] = now_ns = self._channel.clock()
-        lane.publish_many(slots, self._model.spec.reference, 1, now_ns, self.deadline_ns, row_bytes)
+        lane.publish_many(slots, model, 1, now_ns, self.deadline_ns, row_bytes)
         self._channel.slots.expect(self, slots)
         self._in_flight.update(slots)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from ringbatch.frontend.client.waiter import Waiter
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.model_spec import ModelSpec, defaults
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.tallies import Protocol, Tallies, Tally
 
@@ -38,6 +38,12 @@ class Slots:
         self._clock = clock
         self._memory = segment.memory
         self._waiting: list[Waiter | None] = [None] * lane.capacity
+        self.divide()
+
+    def divide(self) -> None:
+        """Divide the lane among the models that the segment's table had when it was last read."""
+        models = defaults(self.segment.models).values()
+        self.lane.divide({spec.reference: spec.account for spec in models})
 
     def send(
         self,
@@ -59,7 +65,7 @@ class Slots:
             result_bytes: room for the answer.
         """
         lane, size = self.lane, len(payload)
-        slot = lane.claim(size, result_bytes)
+        slot = lane.claim(size, result_bytes, model)
         if slot is None:
             return None
         start = lane.request_offset[slot]
@@ -112,3 +118,4 @@ class Slots:
         """Begin anew as the lane's next owner would: what is in flight is cancelled."""
         self._waiting = [None] * self.lane.capacity
         self.lane = Lane(self.segment, self.lane.index, self._wake_collector)
+        self.divide()

@@ -50,19 +50,38 @@ def expect_batches(rows: int, cap: int, max_in_flight: int) -> None:
         raise too_many_parts(rows, -(-rows // cap), max_in_flight)
 
 
-def too_many_parts(rows: int, parts: int, max_in_flight: int) -> RequestTooLarge:
-    """For a request that makes more batches than may be under way."""
+def too_many_parts(
+    rows: int, parts: int, max_in_flight: int, most: int | None = None
+) -> RequestTooLarge:
+    """Return the error for a request that makes more batches than may be under way.
+
+    Args:
+        rows: instances in the request.
+        parts: its batches.
+        max_in_flight: the setting.
+        most: the most that one model may have under way, if other models have a part of the slots.
+    """
+    fit = f"max_in_flight = {max_in_flight} fit"
+    if most is not None and most < max_in_flight:
+        fit = f"{most} of [server] max_in_flight = {max_in_flight} are for one model"
     return RequestTooLarge(
-        f"the request has {rows} instances, which make {parts} batches; "
-        f"at most max_in_flight = {max_in_flight} fit at once"
+        f"the request has {rows} instances, which make {parts} batches; at most {fit} at once"
     )
 
 
-def no_room_now(in_flight: int, max_in_flight: int, lane_bytes: int) -> Overloaded:
-    """For a request that finds no slot or no memory."""
-    slots, memory = f"max_in_flight = {max_in_flight}", f"lane_bytes = {lane_bytes}"
-    full = slots if in_flight >= max_in_flight else memory
-    return Overloaded(f"too many requests are waiting, [server] {full} is used up; try again later")
+def no_room_now(max_in_flight: int | None, lane_bytes: int, *, aside: bool) -> Overloaded:
+    """Return the error for a request that finds no slot or no memory.
+
+    Args:
+        max_in_flight: the setting if slots are used up; None if it is memory.
+        lane_bytes: the setting.
+        aside: whether slots are free that are set aside for other models.
+    """
+    full = f"max_in_flight = {max_in_flight}" if max_in_flight else f"lane_bytes = {lane_bytes}"
+    rest = " but for what is set aside for other models" if aside else ""
+    return Overloaded(
+        f"too many requests are waiting, [server] {full} is used up{rest}; try again later"
+    )
 
 
 def too_many_texts(most: int) -> Overloaded:

@@ -48,6 +48,10 @@ LANE_NAMES: Final = {
     LaneCounter.CANCELLED: ("lane_cancelled", "Requests given up before their answer."),
     LaneCounter.HOLDERS: ("lane_holders", "Processes that took the lane, one after the other."),
     LaneCounter.TLS_FAILED: ("lane_tls_failed", "TLS hand-shakes that failed."),
+    LaneCounter.REFUSED_AT_SHARE: (
+        "lane_refused_at_share",
+        "Those refused at their model's share, while slots for other models were free.",
+    ),
 }
 """By counter, the name behind ``ringbatch_`` and what it says."""
 COLLECTOR_NAMES: Final = {

@@ -72,7 +72,7 @@ class Arrivals(Generic[A]):
         size = aligned(tensor_bytes) + result_bytes
         if self._owed_bytes + size > self._limit_bytes:
             return None
-        slot = self._lane.claim(tensor_bytes, result_bytes)
+        slot = self._lane.claim(tensor_bytes, result_bytes, model.reference)
         if slot is None:
             return None
         self._owed_bytes += size

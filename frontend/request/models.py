@@ -87,6 +87,7 @@ class Models:
         known = self._known.values()
         of_any = (model for model in known if model.spec.forward and model.spec.forward.any_path)
         self.of_any_name = next(of_any, None)
+        self._lane.divide({spec.reference: spec.account for spec in serving})
         self.table_number = number
         self._unsaid = True
 

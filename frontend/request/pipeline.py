@@ -251,9 +251,9 @@ class Pipeline:
             RequestTooLarge: they would not even if nothing else were there.
         """
         lane = self.engine.lane
-        if len(parts) > lane.capacity:
+        if len(parts) > lane.most_of_one:
             rows = sum(rows for rows, _, _ in parts)
-            raise too_many_parts(rows, len(parts), lane.capacity)
+            raise too_many_parts(rows, len(parts), lane.capacity, lane.most_of_one)
         sizes = [len(payload) for _, payload, _ in parts]
         for claim in (model.result_bytes, model.usual_bytes, model.least_bytes):
             results = [claim(rows, size) for (rows, _, _), size in zip(parts, sizes, strict=True)]

@@ -17,11 +17,11 @@ from ringbatch.frontend.apart.process import Broken
 from ringbatch.frontend.codec.limit_words import (
     answer_too_large,
     no_answer,
-    no_room_now,
     too_many_large,
 )
 from ringbatch.frontend.codec.outcome import InternalError, error_of, status_of
 from ringbatch.frontend.codec.payload import LazyBytes, SlotPart
+from ringbatch.frontend.codec.refusal import no_room_in
 from ringbatch.frontend.codec.rendering import Apart, Rendering
 from ringbatch.frontend.codec.result_sizes import again
 from ringbatch.frontend.request.endings import NO_SLOT, Endings
@@ -112,7 +112,7 @@ class SlotRequest(ABC, Generic[A]):
         rows, payload, key_bytes = part
         accepted_ns, deadline_ns = self.accepted_ns, self.deadline_ns
         if isinstance(payload, LazyBytes):
-            slot = _claim(lane, payload, result_bytes)
+            slot = _claim(lane, payload, result_bytes, model)
             if slot is not None:
                 size = len(payload)
                 lane.publish(slot, model, rows, accepted_ns, deadline_ns, size, key_bytes)
@@ -123,8 +123,7 @@ class SlotRequest(ABC, Generic[A]):
         if slot is None:
             least = least or self.model.usual_bytes(rows, len(payload))
             if least >= result_bytes:
-                lane.counters.add(LaneCounter.REFUSED)
-                raise no_room_now(lane.in_flight, lane.capacity, lane.lane_bytes)
+                raise no_room_in(lane)
             self.send(engine, part, least, least)
             return
         self._engine = engine
@@ -398,13 +397,13 @@ class Task(SlotRequest[A]):
         self.fail(self._engine, error, batch, slot)
 
 
-def _claim(lane: Lane, payload: LazyBytes, result_bytes: int) -> int | None:
+def _claim(lane: Lane, payload: LazyBytes, result_bytes: int, model: int) -> int | None:
     """A slot in which the payload stands; as `Lane.claim`."""
     slot = payload.slot
     if slot is not None:
         return slot
     size = len(payload)
-    slot = lane.claim(size, result_bytes)
+    slot = lane.claim(size, result_bytes, model)
     if slot is not None:
         start = lane.request_offset[slot]
         try:

@@ -154,7 +154,7 @@ def test_a_request_that_is_refused_counts_once_in_however_many_parts(
     lane = life.harness.clients[0].lane
     slots = []
     for part in range(3):
-        slot = lane.claim(1, 64)
+        slot = lane.claim(1, 64, 0)
         assert slot is not None
         slots.append(slot)
         start = lane.request_offset[slot]

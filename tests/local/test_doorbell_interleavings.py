@@ -137,7 +137,7 @@ class Site:
         return self._parts.worker(self.segment, number, runner, port, self.bell.wake, lambda: 0)
 
     def publish(self, lane: Lane) -> int:
-        slot = lane.claim(WORD, WORD)
+        slot = lane.claim(WORD, WORD, 0)
         assert slot is not None
         lane.publish(slot, 0, 1, 0, FAR_NS, WORD)
         return slot

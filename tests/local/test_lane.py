@@ -67,7 +67,7 @@ def test_one_wake_up_for_all_that_is_submitted_and_for_all_that_is_answered(
 def test_a_lane_without_a_free_slot_gives_none_and_stays_as_it_is(harness: Harness) -> None:
     slots = [ask(harness.lane) for _ in range(SLOTS)]
     assert sorted(slots) == list(range(SLOTS))
-    assert harness.lane.claim(1, 1) is None
+    assert harness.lane.claim(1, 1, 0) is None
     harness.lane.submit()
     harness.serve()
     assert sorted(harness.lane.collect()) == list(range(SLOTS))
@@ -75,24 +75,24 @@ def test_a_lane_without_a_free_slot_gives_none_and_stays_as_it_is(harness: Harne
 
 def test_a_lane_without_memory_gives_none_until_some_is_free(harness: Harness) -> None:
     large = LANE_BYTES - LANE_BYTES // 8
-    assert harness.lane.claim(LANE_BYTES, 0) is None
-    slot = harness.lane.claim(large, 0)
+    assert harness.lane.claim(LANE_BYTES, 0, 0) is None
+    slot = harness.lane.claim(large, 0, 0)
     assert slot is not None
-    assert harness.lane.claim(large, 0) is None
-    assert harness.lane.claim(100, 100) is not None
+    assert harness.lane.claim(large, 0, 0) is None
+    assert harness.lane.claim(100, 100, 0) is not None
     harness.lane.abort(slot)
-    assert harness.lane.claim(large, 0) is not None
+    assert harness.lane.claim(large, 0, 0) is not None
 
 
 def test_memory_that_free_slots_kept_is_there_for_requests_of_other_sizes(harness: Harness) -> None:
     for size in (100, 1000, 2000):
         slots = []
-        while (slot := harness.lane.claim(size, 8)) is not None:
+        while (slot := harness.lane.claim(size, 8, 0)) is not None:
             slots.append(slot)
         assert len(slots) == SLOTS
         for slot in slots:
             harness.lane.abort(slot)
-    assert harness.lane.claim(LANE_BYTES - LANE_BYTES // 8, 0) is not None
+    assert harness.lane.claim(LANE_BYTES - LANE_BYTES // 8, 0, 0) is not None
 
 
 @given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 5000), st.booleans()), max_size=40))
@@ -106,7 +106,7 @@ def test_claimed_memory_lies_in_the_lane_and_is_never_shared(
         if frees and held:
             slot, _ = held.popitem()
             harness.lane.abort(slot)
-        slot_or_none = harness.lane.claim(request_bytes, result_bytes)
+        slot_or_none = harness.lane.claim(request_bytes, result_bytes, 0)
         if slot_or_none is None:
             continue
         assert slot_or_none not in held
@@ -145,7 +145,7 @@ def test_a_cancelled_requests_memory_is_not_handed_out_while_it_is_in_flight(
     taken = range(harness.lane.request_offset[slot], harness.lane.result_offset[slot] + 100)
     harness.lane.submit()
     harness.lane.cancel(slot)
-    while (other := harness.lane.claim(64, 0)) is not None:
+    while (other := harness.lane.claim(64, 0, 0)) is not None:
         assert other != slot
         assert harness.lane.request_offset[other] not in taken
 

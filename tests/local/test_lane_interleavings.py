@@ -135,7 +135,7 @@ class Frontend:
         self.waiting: dict[int, int] = {}
 
     def publish(self, number: int, size: int = WORD) -> bool:
-        slot = self.lane.claim(size, WORD)
+        slot = self.lane.claim(size, WORD, 0)
         if slot is None:
             return False
         start = self.lane.request_offset[slot]
@@ -210,7 +210,7 @@ def finish(world: World, frontend: Frontend, engine: Engine) -> None:
     numbers = [number for number, _ in world.answers]
     assert len(numbers) == len(set(numbers)), "answered twice"
     assert frontend.lane.in_flight == 0, "a slot is lost"
-    assert frontend.lane.claim(LARGEST, 0) is not None, "memory is lost"
+    assert frontend.lane.claim(LARGEST, 0, 0) is not None, "memory is lost"
 
 
 def reusing(

@@ -28,8 +28,8 @@ def submitted(segment: Segment) -> list[int]:
 def test_what_is_published_together_is_what_is_published_one_by_one() -> None:
     (one_by_one, first), (together, second) = owned(), owned()
     for _ in range(3):
-        singles = [first.claim(REQUEST_BYTES, RESULT_BYTES) for _ in range(5)]
-        many = second.claim_many(5, REQUEST_BYTES, RESULT_BYTES)
+        singles = [first.claim(REQUEST_BYTES, RESULT_BYTES, 0) for _ in range(5)]
+        many = second.claim_many(5, REQUEST_BYTES, RESULT_BYTES, 0)
         assert sorted(many) == sorted(slot for slot in singles if slot is not None)
         for slot in sorted(many):
             first.publish(slot, 0, 1, 3, FAR_NS, REQUEST_BYTES, 8)
@@ -52,21 +52,21 @@ def test_what_is_published_together_is_what_is_published_one_by_one() -> None:
 
 def test_as_many_are_claimed_as_there_are() -> None:
     _, lane = owned()
-    assert lane.claim_many(0, REQUEST_BYTES, RESULT_BYTES) == []
-    first = lane.claim_many(5, REQUEST_BYTES, RESULT_BYTES)
+    assert lane.claim_many(0, REQUEST_BYTES, RESULT_BYTES, 0) == []
+    first = lane.claim_many(5, REQUEST_BYTES, RESULT_BYTES, 0)
     assert len(first) == 5
-    second = lane.claim_many(5, REQUEST_BYTES, RESULT_BYTES)
+    second = lane.claim_many(5, REQUEST_BYTES, RESULT_BYTES, 0)
     assert sorted(first + second) == list(range(SLOTS))
-    assert lane.claim_many(1, REQUEST_BYTES, RESULT_BYTES) == []
+    assert lane.claim_many(1, REQUEST_BYTES, RESULT_BYTES, 0) == []
     for slot in first:
         lane.release(slot)
-    assert sorted(lane.claim_many(9, REQUEST_BYTES, RESULT_BYTES)) == sorted(first)
+    assert sorted(lane.claim_many(9, REQUEST_BYTES, RESULT_BYTES, 0)) == sorted(first)
 
 
 def test_less_is_claimed_where_memory_ends_first() -> None:
     segment, lane = owned()
     size = segment.layout.lane_bytes // 4
-    slots = lane.claim_many(SLOTS, size, 0)
+    slots = lane.claim_many(SLOTS, size, 0, 0)
     assert len(slots) == 3  # large requests leave an eighth to small ones
     assert lane.in_flight == 3
 
@@ -74,7 +74,7 @@ def test_less_is_claimed_where_memory_ends_first() -> None:
 @pytest.mark.parametrize("status", list(Status))
 def test_an_answer_is_ok_where_it_is_so_and_of_the_size(status: Status) -> None:
     segment, lane = owned()
-    slots = lane.claim_many(3, REQUEST_BYTES, RESULT_BYTES)
+    slots = lane.claim_many(3, REQUEST_BYTES, RESULT_BYTES, 0)
     lane.publish_many(slots, 0, 1, 0, FAR_NS, REQUEST_BYTES)
     lane.submit()
     port = EnginePort(segment, 0, lambda _lane: None)
@@ -91,7 +91,7 @@ def test_an_answer_is_ok_where_it_is_so_and_of_the_size(status: Status) -> None:
 
 def test_an_answer_to_an_earlier_request_of_the_slot_is_not_ok() -> None:
     segment, lane = owned()
-    (slot,) = lane.claim_many(1, REQUEST_BYTES, RESULT_BYTES)
+    (slot,) = lane.claim_many(1, REQUEST_BYTES, RESULT_BYTES, 0)
     lane.publish_many([slot], 0, 1, 0, FAR_NS, REQUEST_BYTES)
     lane.submit()
     port = EnginePort(segment, 0, lambda _lane: None)

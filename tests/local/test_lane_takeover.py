@@ -25,7 +25,7 @@ def in_flight_memory(harness: Harness, slot: int) -> range:
 
 def claimed(lane: Lane) -> Iterator[int]:
     """Claim until there is no more."""
-    while (slot := lane.claim(100, 100)) is not None:
+    while (slot := lane.claim(100, 100, 0)) is not None:
         yield slot
 
 
@@ -45,7 +45,7 @@ def test_what_is_in_flight_keeps_slot_and_memory_until_it_is_answered(harness: H
     harness.serve()
     assert heir.collect() == []
     assert heir.in_flight == 0
-    assert heir.claim(LANE_BYTES - LANE_BYTES // 8, 0) is not None
+    assert heir.claim(LANE_BYTES - LANE_BYTES // 8, 0, 0) is not None
 
 
 def test_an_answer_its_owner_did_not_collect_does_not_reach_the_next(harness: Harness) -> None:

@@ -40,7 +40,7 @@ def test_those_who_leave_while_all_workers_are_busy_keep_nobody_out() -> None:
     harness = busy()
     slots = [harness.send(number) for number in range(SLOTS)]
     harness.step(2)
-    assert harness.clients[0].lane.claim(1, 1) is None
+    assert harness.clients[0].lane.claim(1, 1, 0) is None
     leave(harness, *slots)
     harness.step(3)
     assert in_flight(harness) == 0
@@ -103,7 +103,7 @@ def test_what_is_cancelled_before_it_is_submitted_takes_no_room_twice() -> None:
     lane = harness.clients[0].lane
     slots = []
     for _ in range(SLOTS):
-        slot = lane.claim(1, 1)
+        slot = lane.claim(1, 1, 0)
         assert slot is not None
         lane.publish(slot, 0, 1, 0, FAR_NS, 1)
         slots.append(slot)
@@ -200,7 +200,7 @@ def test_the_next_owner_of_a_lane_gets_its_slots_back_though_the_worker_is_busy(
         harness.step(2)
     else:
         lane = harness.clients[0].lane
-        slot = lane.claim(1, 1)
+        slot = lane.claim(1, 1, 0)
         assert slot is not None
         lane.publish(slot, 0, 1, 0, FAR_NS, 1)
     heir = type(harness.clients[0])(harness.segment, 0)

@@ -141,7 +141,7 @@ def test_a_request_that_cannot_be_sent_is_refused_alike_and_keeps_nothing(
     assert case.harness.lane.in_flight == 0
     assert case.harness.count(LaneCounter.REFUSED) == refused
     assert len(caplog.records) == (status == 500)
-    slots = [case.harness.lane.claim(8, 8) for _ in range(case.harness.lane.capacity)]
+    slots = [case.harness.lane.claim(8, 8, 0) for _ in range(case.harness.lane.capacity)]
     assert None not in slots, "a slot was kept"
 
 

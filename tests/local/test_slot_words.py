@@ -39,7 +39,7 @@ def _send(lane: Lane) -> int:
 
 
 def _publish(lane: Lane) -> int:
-    slot = lane.claim(7, 64)
+    slot = lane.claim(7, 64, 0)
     assert slot is not None
     lane.publish_many([slot], 0, 1, 5, FAR_NS, 7)
     return slot

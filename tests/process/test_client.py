@@ -43,6 +43,11 @@ from ringbatch.shm.readiness import ModelState, publish
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tallies import CODE_LABELS, Protocol, ends_of
 
+OWN = 2
+"""Slots of each of three models, of the six that are set aside of 16."""
+MOST_OF_ONE = 12
+"""Slots that one of them may have: its own, and those for all."""
+
 
 @pytest.fixture
 def harness() -> Iterator[ClientHarness]:
@@ -228,7 +233,7 @@ def test_many_requests_leave_slots_to_others(
     harness: ClientHarness, client: Client, wait_until: WaitUntil
 ) -> None:
     bulk = Asking(lambda: client.infer_many("same", np.arange(40, dtype=np.int64)))
-    first = taken(harness, 14, wait_until)
+    first = taken(harness, MOST_OF_ONE - 1, wait_until)
     other = Asking(lambda: client.infer("same", numbers(99)))
     (ref,) = taken(harness, 1, wait_until)
     harness.answer([ref])
@@ -244,14 +249,41 @@ def test_many_requests_leave_slots_to_others(
 def test_many_requests_that_find_no_room_at_all_fail_as_one_would(
     harness: ClientHarness, client: Client, wait_until: WaitUntil
 ) -> None:
-    taking = [client.infer_async("same", numbers(n)) for n in range(16)]
+    taking = [client.infer_async("same", numbers(n)) for n in range(MOST_OF_ONE)]
     with pytest.raises(Overloaded, match="too many requests are waiting"):
         client.infer("same", numbers(1))
     errors = client.infer_many("same", numbers(1, 2)).errors
     assert [type(error) for error in errors.values()] == [Overloaded] * 2
     assert counted(harness, LaneCounter.REFUSED) == 3
+    assert counted(harness, LaneCounter.REFUSED_AT_SHARE) == 3
     harness.serve()
-    assert [future.result().tolist() for future in taking] == [[n] for n in range(16)]
+    assert [future.result().tolist() for future in taking] == [[n] for n in range(MOST_OF_ONE)]
+
+
+def test_a_model_whose_requests_wait_leaves_slots_to_another(
+    harness: ClientHarness, client: Client, wait_until: WaitUntil
+) -> None:
+    waiting = [client.infer_async("same", numbers(n)) for n in range(MOST_OF_ONE)]
+    many = Asking(lambda: client.infer_many("same", numbers(1)))
+    many.join()
+    assert isinstance(many.answer.errors[0], Overloaded)
+    taken(harness, MOST_OF_ONE, wait_until)
+    harness.serve()
+    for _ in range(3 * OWN):
+        assert client.infer("untyped", [5, 6]) == [5, 6]
+    assert not any(future.done() for future in waiting)
+
+
+def test_a_client_divides_its_slots_among_the_models_that_serve_now(
+    harness: ClientHarness, client: Client, wait_until: WaitUntil
+) -> None:
+    for models, most in ((MODELS[:1], 16), (MODELS, MOST_OF_ONE)):
+        harness.segment.model_table.publish(models)
+        asked = [client.infer_async("same", numbers(n)) for n in range(most)]
+        with pytest.raises(Overloaded):
+            client.infer("same", numbers(1))
+        harness.answer(taken(harness, most, wait_until))
+        assert [future.result().tolist() for future in asked] == [[n] for n in range(most)]
 
 
 def test_a_model_whose_sizes_are_open_is_no_model_for_many(client: Client) -> None:

@@ -69,7 +69,7 @@ def store_header_with_stops(memory, offset, *values):
     stop("after the header")
 
 def write(text):
-    slot = lane.claim(len(text), {ROOM})
+    slot = lane.claim(len(text), {ROOM}, 0)
     start = lane.request_offset[slot]
     lane.memory[start : start + len(text)] = text
     return slot
@@ -173,7 +173,7 @@ class Engine:
 
 
 def ask(lane: Lane, text: bytes) -> int | None:
-    slot = lane.claim(len(text), ROOM)
+    slot = lane.claim(len(text), ROOM, 0)
     if slot is None:
         return None
     start = lane.request_offset[slot]
@@ -203,12 +203,12 @@ def successor(segment: Segment) -> Iterator[Lane]:
 def assert_whole(lane: Lane) -> None:
     """Every slot and all memory can be used."""
     assert lane.in_flight == 0
-    slots = [lane.claim(100, 100) for _ in range(SLOTS)]
+    slots = [lane.claim(100, 100, 0) for _ in range(SLOTS)]
     assert None not in slots
     for slot in slots:
         assert slot is not None
         lane.abort(slot)
-    assert lane.claim(LARGEST, 0) is not None
+    assert lane.claim(LARGEST, 0, 0) is not None
 
 
 @pytest.mark.parametrize("point", first_of(POINTS, 2))
@@ -258,7 +258,7 @@ def test_memory_of_a_request_in_flight_is_not_handed_out_before_it_is_answered(
     with frontend(segment, point) as dead:
         dead.kill()
     with successor(segment) as lane:
-        while (slot := lane.claim(1000, 200)) is not None:
+        while (slot := lane.claim(1000, 200, 0)) is not None:
             assert slot != dead.slot
             start, end = lane.request_offset[slot], lane.result_offset[slot] + 200
             assert end <= dead.memory.start or dead.memory.stop <= start

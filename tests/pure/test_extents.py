@@ -212,6 +212,17 @@ def test_what_could_be_held_is_what_an_empty_memory_holds(wanted: list[int]) -> 
     assert memory.could_hold(wanted) == all(memory.allocate(n) is not None for n in wanted)
 
 
+@given(st.lists(sizes, min_size=1, max_size=6))
+def test_what_could_be_held_is_held_beside_what_is_set_aside(wanted: list[int]) -> None:
+    memory = Extents(SIZE)
+    memory.aside_bytes = RESERVE
+    if memory.could_hold(wanted):
+        assert all(memory.allocate(n) is not None for n in wanted)
+    if memory.used <= SIZE - RESERVE:
+        own = [memory.allocate(LARGE, own=True) for _ in range(RESERVE // LARGE)]
+        assert None not in own, "large ones leave what is set aside"
+
+
 @given(sizes, st.integers(0, LONE_RESERVE - ALIGNMENT))
 def test_beside_a_large_one_alone_there_is_room_for_a_small_one(large: int, small: int) -> None:
     memory = Extents(SIZE)

@@ -74,12 +74,22 @@ OF_REQUESTS: dict[str, tuple[RequestError, str]] = {
         "the request has 90 instances, which make 9 batches; at most max_in_flight = 8 fit at once",
     ),
     "no slot": (
-        of_request.no_room_now(8, 8, 4096),
+        of_request.no_room_now(8, 4096, aside=False),
         "too many requests are waiting, [server] max_in_flight = 8 is used up; try again later",
     ),
     "no memory": (
-        of_request.no_room_now(7, 8, 4096),
+        of_request.no_room_now(None, 4096, aside=False),
         "too many requests are waiting, [server] lane_bytes = 4096 is used up; try again later",
+    ),
+    "no slot of its own": (
+        of_request.no_room_now(8, 4096, aside=True),
+        "too many requests are waiting, [server] max_in_flight = 8 is used up but for what is set "
+        "aside for other models; try again later",
+    ),
+    "parts beside other models": (
+        of_request.too_many_parts(90, 9, 8, 6),
+        "the request has 90 instances, which make 9 batches; at most 6 of [server] "
+        "max_in_flight = 8 are for one model at once",
     ),
     "a wait beyond the model's limit": (
         of_request.too_long_a_wait(7 * S, 5 * S, 5 * S, 5 * S, 2),

@@ -6,13 +6,15 @@ it does not put back.
 
 from collections.abc import Sequence
 
-from simulation.engine import LANE_BYTES, Engine
+from simulation.engine import LANE_BYTES, SLOTS, Engine
 from simulation.served import steps_of
 
 from ringbatch.engine.collector.takeover import held
 from ringbatch.shm.counters import CollectorCounter, Counters
 from ringbatch.shm.descriptors import ModelWords, SlotWords
+from ringbatch.shm.division import division
 from ringbatch.shm.extents import RESERVE_SHARE
+from ringbatch.shm.lane import Lane
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.slot import State, generation_in, reference, state_of
 
@@ -92,7 +94,8 @@ def _check_the_cancelled(engine: Engine) -> None:
 
 
 def check_conservation(engine: Engine, specs: Sequence[ModelSpec], *, hangs: bool) -> None:
-    """In the end, nothing is expected to take any time and all memory of the lanes is free.
+    """In the end, nothing is expected to take any time, all memory of the lanes is free, and every
+    model finds its slots.
 
     Args:
         engine: at rest.
@@ -112,6 +115,20 @@ def check_conservation(engine: Engine, specs: Sequence[ModelSpec], *, hangs: boo
     largest = LANE_BYTES - LANE_BYTES // RESERVE_SHARE
     for frontend in engine.frontends:
         assert frontend.lane is not None
-        slot = frontend.lane.claim(largest, 0)
+        slot = frontend.lane.claim(largest, 0, 0)
         assert slot is not None, "memory of a lane is lost"
         frontend.lane.abort(slot)
+        for model in specs:
+            _expect_its_part(frontend.lane, model, len(specs))
+
+
+def _expect_its_part(lane: Lane, model: ModelSpec, models: int) -> None:
+    """Where nothing is in flight, one model finds its own slots and those for all."""
+    divided = division(SLOTS, LANE_BYTES, models)
+    slots: list[int] = []
+    while (slot := lane.claim(1, 0, model.reference)) is not None:
+        slots.append(slot)
+    for slot in slots:
+        lane.abort(slot)
+    found, wanted = len(slots), SLOTS - divided.slots + divided.own_slots
+    assert found == wanted, f"{model.name} finds {found} slots, and {wanted} are its part"
