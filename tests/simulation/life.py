@@ -9,6 +9,7 @@ What must hold:
     its due, and no later than `TOLERANCE_NS` after its deadline, not counting what its frontend was
     stopped for
     nobody sleeps beside work while time passes, see `rest.check_sleepers`
+    no model without a request under way is refused for slots that another has
     no DONE is stored but by who holds the request, and no payload changes while it is in flight
     what a chain answers has passed its steps in their order, and where nothing happens each once
     in the end every slot and all memory is free, and each model answers as if nothing had been
@@ -31,7 +32,7 @@ from simulation.asked import (
     TEXTS,
     Asked,
 )
-from simulation.engine import FRONTENDS, HOSTILE_LANE, Engine, Frontend, host
+from simulation.engine import FRONTENDS, HOSTILE_LANE, SLOTS, Engine, Frontend, host
 from simulation.hostile import HostileLane
 from simulation.machine import MILLISECOND_NS, SECOND_NS, Machine, Process
 from simulation.profiles import Profile
@@ -58,6 +59,7 @@ from ringbatch.engine.collector.dead_batches import MAX_DEATHS
 from ringbatch.engine.runtimes.model import InvalidInput
 from ringbatch.frontend.codec.outcome import Answer
 from ringbatch.frontend.request.service import Service
+from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.model_spec import ModelSpec
 
 TOLERANCE_NS: Final = 100 * MILLISECOND_NS
@@ -329,6 +331,8 @@ class Life:
             self._note_cycles()
             early_ns = first_ns - now_ns - self._longest_cycle_ns
             assert early_ns <= TOLERANCE_NS, f"request {asked.number} is given up early"
+        elif b"max_in_flight" in body:
+            self._expect_its_slots_taken(asked)
         elif b"died" in body and asked.kind not in (FATAL, HANGING):
             died = self.engine.deaths - asked.deaths
             assert died >= MAX_DEATHS, f"request {asked.number}: {died} workers died"
@@ -341,6 +345,24 @@ class Life:
         padding = "." * self._padding(asked.number)
         assert all((row["added"], row["pad"]) == (ADDED, padding) for row in rows)
         return [row["n"] for row in rows]
+
+    def _expect_its_slots_taken(self, asked: Asked) -> None:
+        """No model without a request under way is refused because of another.
+
+        Only a former owner's requests may have the slots of all.
+        """
+        lane = asked.frontend.lane
+        assert lane is not None
+        under_way = any(
+            other.model is asked.model and other.by is asked.by and not (other.status or other.gone)
+            for other in self.asked
+        )
+        first = self.engine.segment.layout.slot(lane.index * SLOTS) + SlotWords.MODEL
+        models = {self.engine.raw[first + s * SlotWords.SIZE] for s in lane._expected.values()}
+        idle = not under_way and asked.model.reference not in models
+        assert self.seen["killed frontend"] or not idle, (
+            f"request {asked.number} is refused, and nothing else of its model is under way"
+        )
 
     def _expect_each_step_once(self, asked: Asked) -> None:
         """Where nobody dies or is cut short, and no model raises, nothing is run again."""

@@ -29,6 +29,7 @@ from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.shm.engine_port import EnginePort
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot_memory import SlotMemory
 
 
 @dataclass(frozen=True)
@@ -366,6 +367,16 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     "nobody expects a worker in place of a dead one": Mutant(
         Collector, "_ready_no_more", "self._pool.expected.add(worker.number)", "pass"
     ),
+    "one model may have all slots": Mutant(SlotMemory, "divide", "len(accounts)", "1"),
+    "one model may have the slots of all others": Mutant(
+        SlotMemory, "_lend", "slots >= divided.own_slots", "False"
+    ),
+    "a lent slot comes back for all": Mutant(
+        SlotMemory, "_free_memory", "(self._spare if too_few else self._free)", "self._free"
+    ),
+    "a model's own slots are lent once": Mutant(
+        SlotMemory, "_take_back", "slots - own_slots, used", "slots, used"
+    ),
     "no timer for a deadline": Mutant(
         Gateway, "wait_for", "if waiter.deadline_ns < self._look_ns:", "if False:"
     ),
@@ -381,6 +392,15 @@ SOUGHT_IN: Final = {
     _LIES_OVER: FAILING_CHAINS,
     _DONE_FIRST: FAILING_CHAINS,
     "a step in the middle is run twice": Profile(requests=4, chained=True),
+    **dict.fromkeys(
+        (
+            "one model may have all slots",
+            "one model may have the slots of all others",
+            "a lent slot comes back for all",
+            "a model's own slots are lent once",
+        ),
+        CROWDED[-1],
+    ),
     "requests that find no room are not submitted later": CROWDED[0],
     "what found no room is submitted only with the next answer": CROWDED[0],
 }

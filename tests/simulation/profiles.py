@@ -4,7 +4,6 @@ import random
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from simulation.engine import SLOTS
 from simulation.machine import MICROSECOND_NS, MILLISECOND_NS
 
 _CROWDED_SHARE: Final = 0.08
@@ -78,10 +77,10 @@ class Profile:
         )
 
     def calm(self) -> "Profile":
-        """The same without any misfortune, and with no more requests than a lane has slots for,
-        though each is cut into three."""
+        """The same without any misfortune, and with one request: two that are cut into four each
+        would need more slots than their model may have."""
         return replace(
-            Profile(min(self.requests, SLOTS // 3), self.stride, self.loads),
+            Profile(1, self.stride, self.loads),
             gap_ns=self.gap_ns,
             run_ns=self.run_ns,
             chained=self.chained,
@@ -114,9 +113,10 @@ CROWDED: Final = (
     ),
     Profile(requests=30, stride=3, gap_ns=200 * MICROSECOND_NS, run_ns=100 * MICROSECOND_NS),
     Profile(requests=16, stride=8, gap_ns=0, kills_of_workers=0.2, alike=1.0),
+    Profile(requests=40, stride=20, run_ns=60 * MILLISECOND_NS, cancels=0.2, alike=0.85),
 )
 """In the first two rings are full, of what is submitted twice; in the third nobody rests; in the
-last workers die amid large batches."""
+fourth workers die amid large batches; in the last one model takes all the slots that it may."""
 BROKEN_CHAINS: Final = Profile(
     requests=8,
     stride=8,

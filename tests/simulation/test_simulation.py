@@ -82,7 +82,7 @@ def test_a_wrong_life_is_told_as_simply_as_can_be() -> None:
 @pytest.mark.parametrize("chained", [False, True])
 def test_a_life_without_misfortune_answers_everything(chained: bool) -> None:
     ends: Counter[int] = Counter()
-    for seed in range(50):
+    for seed in range(100):
         profile = replace(Life(seed).profile.calm(), chained=chained)
         life = Life(seed, profile)
         life.run()
