@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 from ringbatch.frontend.codec.limit_words import too_many_connections
 from ringbatch.frontend.codec.outcome import outcome
 from ringbatch.frontend.http.lingering import LINGER_S
-from ringbatch.frontend.http.response_heads import ResponseHeads, whole
+from ringbatch.frontend.http.response_heads import ResponseHeads, front
 
 MOST: Final = 1024
 """So many are told; any more are closed without a word."""
@@ -79,6 +79,6 @@ def at_most(
             return served(*arguments)
         status, body, headers = outcome(too_many_connections(connections))
         head = heads.other(status, headers, keep_alive=False)
-        return TurnedAway(others, whole(head, heads.ids.make(), body))
+        return TurnedAway(others, front(head, heads.ids.make(), len(body)) + body)
 
     return make

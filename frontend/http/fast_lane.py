@@ -30,7 +30,7 @@ from ringbatch.frontend.http.head import END, HEAD_TOO_LONG, MAX_HEAD_BYTES, Req
 from ringbatch.frontend.http.lingering import linger
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW, Clock, Phase
 from ringbatch.frontend.http.receiver import Receiver, read_with
-from ringbatch.frontend.http.response_heads import LENGTHS, whole
+from ringbatch.frontend.http.response_heads import LENGTHS, write_whole
 from ringbatch.frontend.http.watch import LARGE_ANSWER_BYTES, Watch
 from ringbatch.frontend.request.arrival import LARGE_BYTES
 from ringbatch.frontend.request.calls import Body, Call, Upload
@@ -46,6 +46,7 @@ _HEAD: Final = State.HEAD
 _BODY: Final = State.BODY
 _RECEIVING: Final = State.RECEIVING
 _ANSWER: Final = State.ANSWER
+_NEXT: Final = State.NEXT
 _ENDED: Final = State.ENDED
 _NONE_HAS_AS_MANY: Final = -1
 _NO_HEAD: Final = RequestHead("", 0, 0, _NONE_HAS_AS_MANY, keep_alive=True)
@@ -239,28 +240,26 @@ class FastLane(asyncio.Protocol):
         self._loop.call_later(self._settings.close_grace_s(), self._grace_is_over)
 
     def _advance(self) -> None:
-        """Serve what the buffer holds, as far as it goes."""
-        while self._buffer and self._writable:
-            if self._state is _HEAD:
-                self._read_head()
-            if self._state is not _BODY:
-                return
-            head = self._head
-            if len(self._buffer) < head.content_length:
-                if head.json_bytes is not None:
-                    self._prepare(head, head.json_bytes)
-                if head.content_length > LARGE_BYTES:
-                    self._reserve(len(self._buffer))
-                return
-            body: Body
-            if len(self._buffer) == head.content_length:
-                body, self._buffer = self._buffer, bytearray()
-            else:
-                body = bytes(memoryview(self._buffer)[: head.content_length])
-                del self._buffer[: head.content_length]
-            if self._holding.size:
-                self._holding.end()
-            self._begin(head, body)
+        """Serve the next request that the buffer holds, as far as it has come."""
+        if self._state is _HEAD and self._buffer and self._writable:
+            self._read_head()
+        if self._state is not _BODY or not self._writable:
+            return
+        head = self._head
+        if len(self._buffer) < head.content_length:
+            if head.json_bytes is not None:
+                self._prepare(head, head.json_bytes)
+            if head.content_length > LARGE_BYTES:
+                self._reserve(len(self._buffer))
+            return
+        body: Body
+        if len(self._buffer) == head.content_length:
+            body, self._buffer = self._buffer, bytearray()
+        else:
+            body = bytes(memoryview(self._buffer)[: head.content_length])
+            del self._buffer[: head.content_length]
+        self._holding.end()
+        self._begin(head, body)
 
     def _begin(self, head: RequestHead, body: Body) -> None:
         self._state = _ANSWER
@@ -302,8 +301,7 @@ class FastLane(asyncio.Protocol):
         self._call = upload.arrived(self._answer)
 
     def _serve_at_once(self, data: bytes) -> bool:
-        """Serve data that are one whole request, or hand over a request that the fast lane does not
-        take. Return whether it has done either."""
+        """Serve one whole request, or hand over a request of another kind; return whether so."""
         end = data.find(END, 0, MAX_HEAD_BYTES)
         head = None if end < 0 else self._take_head(data[: end + len(END)])
         if end < 0 or (head is not None and head.request_bytes != len(data)):
@@ -376,12 +374,13 @@ class FastLane(asyncio.Protocol):
         elif head.coding and status == 200 and size >= MIN_ENCODED_BYTES:
             self._encode(head.coding, body, headers)
         elif status == 200 and self._keep_alive:
-            self._write(whole(self._settings.response_heads.success(headers), self._identity, body))
+            usual_head = self._settings.response_heads.success(headers)
+            write_whole(self._transport, usual_head, self._identity, body)
         else:
             self._answer_unusually(status, body, headers)
-        if self._buffer:
+        if self._buffer and self._state is _HEAD:
             self._watch.begin()
-            # Not at once: `_advance` itself may be what called.
+            self._state = _NEXT
             self._loop.call_soon(self._go_on)
 
     def _identify(self, head: RequestHead, size: int, *, drawn: int | None = None) -> None:
@@ -390,6 +389,8 @@ class FastLane(asyncio.Protocol):
         self._identity = self._watch.ended(head, request_id, size, drawn=drawn)
 
     def _go_on(self) -> None:
+        if self._state is _NEXT:
+            self._state = _HEAD
         if self._state is not _ENDED:
             self._advance()
             self._regulate()
@@ -414,7 +415,7 @@ class FastLane(asyncio.Protocol):
     def _answer_unusually(self, status: int, body: bytes, headers: Headers) -> None:
         self._watch.sent(len(body))
         head = self._settings.response_heads.other(status, headers, keep_alive=self._keep_alive)
-        self._write(whole(head, self._identity, body))
+        write_whole(self._transport, head, self._identity, body)
         if not self._keep_alive:
             comes_more = self._state is not _HEAD or len(self._buffer) > 0
             self._end()
@@ -451,7 +452,7 @@ class FastLane(asyncio.Protocol):
     def _regulate(self) -> None:
         """Read only as far ahead as there is a use for it."""
         reading = self._writable and not (
-            self._state is _ANSWER and len(self._buffer) > MAX_WAITING_BYTES
+            self._state in (_ANSWER, _NEXT) and len(self._buffer) > MAX_WAITING_BYTES
         )
         if reading != self._reading and self._state is not _ENDED:
             self._reading = reading
@@ -485,8 +486,7 @@ class FastLane(asyncio.Protocol):
         self._settings.count_hand_over()
         self._server_state.connections.discard(self)
         self._state = _ENDED
-        data = bytes(self._buffer)
-        self._buffer.clear()
+        data, self._buffer = bytes(self._buffer), bytearray()
         transport, refused = self._transport, self._refused_elsewhere
         protocol, data = self._settings.successor(data, transport, self._given, refused)
         protocol.connection_made(transport)

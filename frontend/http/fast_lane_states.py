@@ -18,6 +18,7 @@ class State(Enum):
     BODY = "a head was read, and its body is gathered"
     RECEIVING = "the body is received straight into its slot"
     ANSWER = "the answer is being made; what comes meanwhile waits"
+    NEXT = "what came meanwhile waits for the next turn of the event loop"
     ENDED = "what comes is dropped: the connection is to be closed, lost or handed over"
 
 
@@ -26,6 +27,7 @@ PHASE_OF: Final = {
     State.BODY: Phase.BODY,
     State.RECEIVING: Phase.BODY,
     State.ANSWER: Phase.ANSWER,
+    State.NEXT: Phase.ANSWER,
     State.ENDED: Phase.TAKING,
 }
 
@@ -34,6 +36,7 @@ TRANSITIONS: Final = {
         "_begin": State.ANSWER,
         "_read_head": State.BODY,
         "_encode": State.ANSWER,
+        "_answer": State.NEXT,
         "_hand_over": State.ENDED,
         "_end": State.ENDED,
     },
@@ -49,6 +52,10 @@ TRANSITIONS: Final = {
     State.ANSWER: {
         "_answer": State.HEAD,
         "_encoded": State.HEAD,
+        "_end": State.ENDED,
+    },
+    State.NEXT: {
+        "_go_on": State.HEAD,
         "_end": State.ENDED,
     },
     State.ENDED: {

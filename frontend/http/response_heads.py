@@ -1,5 +1,6 @@
 """The heads of answers on the fast lane, up to the id of the request; behind it is the length."""
 
+import asyncio
 from http import HTTPStatus
 from random import getrandbits
 from typing import Final
@@ -14,6 +15,8 @@ LENGTHS: Final = tuple(
     b"\r\ncontent-length: %d\r\n\r\n" % size for size in range(MIN_ENCODED_BYTES)
 )
 """Of answers that are too short to be encoded, what ends their heads, by the length of the body."""
+_COPIED_BYTES: Final = 1 << 16
+"""The longest body that is copied behind its head."""
 _PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
 """Other statuses have none, as a model server may answer with any."""
 _ID_NAME: Final = ID_HEADER.encode() + b": "
@@ -68,6 +71,17 @@ class ResponseHeads:
         return b"\r\n".join([*lines, _ID_NAME])
 
 
-def whole(head: bytes, request_id: bytes, body: bytes) -> bytes:
-    """An answer, with what `ResponseHeads` says of it."""
-    return b"%b%b\r\ncontent-length: %d\r\n\r\n%b" % (head, request_id, len(body), body)
+def write_whole(
+    transport: asyncio.WriteTransport, head: bytes, request_id: bytes, body: bytes
+) -> None:
+    """Write an answer, without copying a large body once more."""
+    before = front(head, request_id, len(body))
+    if len(body) <= _COPIED_BYTES:
+        transport.write(before + body)
+    else:
+        transport.writelines((before, body))
+
+
+def front(head: bytes, request_id: bytes, size: int) -> bytes:
+    """What stands before the body of an answer, with what `ResponseHeads` says of it."""
+    return b"%b%b\r\ncontent-length: %d\r\n\r\n" % (head, request_id, size)

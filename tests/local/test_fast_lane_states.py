@@ -28,6 +28,8 @@ SEEN_BY_FUZZ = {
     (State.HEAD, "_end", State.ENDED),
     (State.BODY, "_begin", State.ANSWER),
     (State.ANSWER, "_answer", State.HEAD),
+    (State.HEAD, "_answer", State.NEXT),
+    (State.NEXT, "_go_on", State.HEAD),
     (State.ENDED, "_end", State.ENDED),
 }
 HEAD_OF_LARGE = request(
@@ -104,6 +106,11 @@ def asked(connection: Connection) -> None:
     connection.feed(request(b"{}"))
 
 
+def answered_with_more_behind(connection: Connection) -> None:
+    connection.feed(2 * request(b"{}"))
+    connection.calls[-1].answer()
+
+
 def closed(connection: Connection) -> None:
     connection.feed(request(b"{}", b"Connection: close"))
     connection.calls[-1].answer()
@@ -114,6 +121,7 @@ ENTER: dict[State, Enter] = {
     State.BODY: half_a_body,
     State.RECEIVING: half_a_body_into_its_slot,
     State.ANSWER: asked,
+    State.NEXT: answered_with_more_behind,
     State.ENDED: closed,
 }
 
@@ -165,6 +173,9 @@ LEADS = {
     },
     State.ANSWER: {
         "answer": State.HEAD,
+        "end": State.ENDED,
+    },
+    State.NEXT: {
         "end": State.ENDED,
     },
     State.ENDED: {},
