@@ -31,6 +31,7 @@ from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.readiness import ModelState, publish
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.slot import Reason, Status, without_part
+from ringbatch.shm.tallies import CODE_LABELS, Protocol, ends_of
 from ringbatch.shm.tensor import Tensor
 
 SLOTS = 256
@@ -154,6 +155,18 @@ class Harness:
 
 def on_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(test())
+
+
+def counted(harness: Harness) -> dict[tuple[Protocol, str], int]:
+    """Calls for no model that have ended, by how they came and how they ended."""
+    nobody = harness.segment.layout.models
+    codes = ends_of(harness.segment, [nobody])[nobody].codes
+    return {
+        (protocol, code): count
+        for protocol in Protocol
+        for code, count in zip(("200", *CODE_LABELS), codes[protocol], strict=True)
+        if count
+    }
 
 
 def message(*numbers: int, **more: Any) -> bytes:

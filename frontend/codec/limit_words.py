@@ -9,6 +9,8 @@ from ringbatch.shm.errors import DeadlineExceeded, ModelFailed, Overloaded, Requ
 
 ANY_NUMBER: Final = 1 << 62
 """No limit on batches, for programs that send each one as soon as it has room."""
+MAX_CONTROL_BYTES: Final = 1 << 16
+"""The longest body, or message, of a request that is no inference request."""
 
 
 def body_too_large(found: str, max_request_bytes: int) -> RequestTooLarge:

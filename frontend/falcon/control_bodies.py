@@ -1,14 +1,13 @@
 """Bodies of requests that are no inference requests, which are small and JSON."""
 
-from typing import Any, Final
+from typing import Any
 
 import orjson
 from falcon.asgi import Request
 
+from ringbatch.frontend.codec.limit_words import MAX_CONTROL_BYTES
 from ringbatch.frontend.falcon.exchange import expect_whole
 from ringbatch.shm.errors import InvalidRequest, RequestTooLarge
-
-MAX_CONTROL_BYTES: Final = 1 << 16
 
 
 async def control_body(req: Request) -> bytes:

@@ -22,6 +22,7 @@ from ringbatch.frontend.http.content_coding import (
     coding_of,
     encoded,
 )
+from ringbatch.frontend.http.expanding import expand
 from ringbatch.frontend.http.fallback import ENDING, EXCHANGES, WHOLE
 from ringbatch.frontend.request.calls import Body, Call, Reply
 from ringbatch.frontend.request.endings import Ending
@@ -123,11 +124,9 @@ async def _read_body(req: Request, max_request_bytes: int, holding: Holding) -> 
             raise _too_large(f"more than {max_request_bytes} bytes", max_request_bytes)
         if expander is None:
             body += chunk
+            holding.grow(len(body))
         else:
-            for _ in expander.steps(chunk):
-                # A small chunk may become many megabytes; other tasks get their turn.
-                await asyncio.sleep(0)
-        holding.grow(len(body if expander is None else expander))
+            await expand(expander, chunk, holding)
     expect_whole(req, received)
     return body if expander is None else expander.finish()
 

@@ -6,15 +6,17 @@ Each has a task of the event loop for as long as it lasts, which is given a `Ser
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from ringbatch.frontend.codec.outcome import NotSupported
 from ringbatch.frontend.grpc.answer_blocks import HEAD, Metadata, trailers, trailers_alone
 from ringbatch.frontend.grpc.call_head import CallHead
 from ringbatch.frontend.grpc.large_messages import ArrivingMessage
-from ringbatch.frontend.grpc.message_reader import MessageReader, framed
+from ringbatch.frontend.grpc.message_reader import MessageReader, Packed, framed
 from ringbatch.frontend.grpc.status import OK, RESOURCE_EXHAUSTED, GrpcStatus, grpc_status
 from ringbatch.frontend.http.body_budget import BodyBudget
+from ringbatch.frontend.http.expanding import expanded
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, Clock, Phase
 from ringbatch.frontend.http2.connection import Connection
 from ringbatch.frontend.http2.stream import Stream
@@ -29,8 +31,6 @@ from ringbatch.shm.errors import (
 _NO_END: Final = "the call ended in the middle of its message"
 _BEGUN_BYTES: Final = 1 << 10
 """Of a message; what stands before its tensor is mostly no longer."""
-_OPEN_BYTES: Final = 1 << 12
-"""The longest message to a method without a key: the name of a model, and little else."""
 MOST_KEYLESS: Final = 1024
 """The most calls without a key in the process that wait for their clients."""
 _MORE_MESSAGES: Final = "a call of this method has one message"
@@ -94,12 +94,14 @@ class Method(NamedTuple):
         serve: is given the one message, or None where they stream, and the call; returns how that
             ended, None where it is well. It raises nothing.
         is_open: whether it serves clients without a key.
+        max_bytes: of a message; None where it may be as long as any.
     """
 
     infers: bool
     streams_requests: bool
     serve: Callable[[bytes | None, Any], Awaitable[GrpcStatus | None]]
     is_open: bool = False
+    max_bytes: int | None = None
 
 
 class Owner(Protocol):
@@ -165,13 +167,17 @@ class ServedCall:
         self._stream = stream
         self._method = method
         self._loop = loop
-        self._reader = MessageReader(self.head.coding, owner.max_request_bytes, owner.budget)
+        max_bytes = method.max_bytes or owner.max_request_bytes
+        self._reader = MessageReader(self.head.coding, max_bytes, owner.budget)
         self._looked_into = not method.infers
         self._message: ArrivingMessage[Any] | None = None
         self._received = 0
         self._unreturned = 0
         self._clock = Clock(0)
-        self._task: asyncio.Task[GrpcStatus | None] | None = None
+        self._task: asyncio.Task[Any] | None = None
+        """Expands the message of the call, and then serves it."""
+        self._begun = False
+        """Whether the call has come to what serves it."""
         self._arrival: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self._stopping = False
@@ -196,9 +202,9 @@ class ServedCall:
             if self._stopping:
                 raise Draining
             if not self._owner.core.full:
-                data = self._next()
-                if data is not None:
-                    return data
+                message = self._next()
+                if message is not None:
+                    return await self._expanded(message)
                 if self._stream.ended:
                     if self._reader.held_bytes:
                         raise CallEnded(grpc_status(InvalidRequest(_NO_END)))
@@ -243,13 +249,8 @@ class ServedCall:
             for piece in pieces:
                 self._reader.feed(piece)
             if self._task is None:
-                is_open = self._method.is_open
-                if is_open and self._reader.held_bytes > _OPEN_BYTES:
-                    raise RequestTooLarge(
-                        f"a message to this method has at most {_OPEN_BYTES} bytes"
-                    )
                 self._gather()
-                if is_open and self._task is None:
+                if self._method.is_open and self._task is None:
                     self._queue_up()
         except RequestError as error:
             self.fail(error)
@@ -285,11 +286,11 @@ class ServedCall:
 
     def fail(self, error: RequestError) -> None:
         """As in `Context`."""
-        if self._task is None:
-            self._owner.refused(error, infers=self._method.infers)
-        else:
+        if self._task is not None:
             self._task.cancel()
-        self._end(grpc_status(error))
+        if not self._begun:
+            self._owner.refused(error, infers=self._method.infers)
+        self._end(self._status_of(error))
 
     async def _drained(self, size: int) -> None:
         """Until what was given before is sent; a message of that size waits for it."""
@@ -305,14 +306,28 @@ class ServedCall:
         finally:
             core.wait(-size)
 
-    def _next(self) -> bytes | None:
+    def _next(self) -> bytes | Packed | None:
         """The next message; its client may send as much again, or what is missing of it."""
         try:
-            data = self._reader.next()
+            message = self._reader.next()
         except RequestError as error:
-            raise CallEnded(grpc_status(error)) from None
-        self._return_all_but(0 if data is None else self._reader.held_bytes)
-        return data
+            raise CallEnded(self._status_of(error)) from None
+        self._return_all_but(0 if message is None else self._reader.held_bytes)
+        return message
+
+    async def _expanded(self, message: bytes | Packed) -> bytes:
+        if isinstance(message, bytes):
+            return message
+        try:
+            return await expanded(*message, self._owner.budget)
+        except RequestError as error:
+            raise CallEnded(self._status_of(error)) from None
+
+    def _status_of(self, error: RequestError) -> GrpcStatus:
+        max_bytes = self._method.max_bytes
+        if max_bytes is not None and isinstance(error, RequestTooLarge):
+            error = RequestTooLarge(f"a message to this method has at most {max_bytes} bytes")
+        return grpc_status(error)
 
     def _return_all_but(self, kept: int) -> None:
         if self._unreturned > kept:
@@ -323,13 +338,32 @@ class ServedCall:
     def _gather(self) -> None:
         """See whether the one message of the call is there; raises `RequestError`."""
         self._return_all_but(0)
-        data = self._reader.next()
-        if data is None and not self._stream.ended:
+        message = self._reader.next()
+        if message is None and not self._stream.ended:
             return
-        if data is None:
+        if message is None:
             raise InvalidRequest(_NO_END)
         if self._reader.held_bytes:
             raise NotSupported(_MORE_MESSAGES)
+        if isinstance(message, bytes):
+            self._go_on_with(message)
+        else:
+            self._task = self._loop.create_task(expanded(*message, self._owner.budget))
+            self._task.add_done_callback(self._is_expanded)
+
+    def _is_expanded(self, task: "asyncio.Task[bytes]") -> None:
+        self._task = None
+        if not task.cancelled():
+            self._owner.attempt(self._stream.number, partial(self._take, task))
+
+    def _take(self, task: "asyncio.Task[bytes]") -> None:
+        try:
+            self._go_on_with(task.result())
+        except RequestError as error:
+            self.fail(error)
+
+    def _go_on_with(self, data: bytes) -> None:
+        """The one message of the call is there."""
         if self._method.infers:
             timeout_ns = self.remaining_ns()
             self._close()
@@ -389,6 +423,7 @@ class ServedCall:
 
     def _start(self, data: bytes | None) -> None:
         self._owner.keyless.pop(self._stream, None)
+        self._begun = True
         self._task = self._loop.create_task(self._method.serve(data, self))  # type: ignore[arg-type]
         self._task.add_done_callback(self._served)
 

@@ -8,7 +8,7 @@ before it returns. No error leaves as an exception. The way of the requests is
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ringbatch.frontend.codec.outcome import BATCH_HEADER, Headers, status_of
 from ringbatch.frontend.codec.payload import LazyPart, Part
@@ -30,6 +30,9 @@ from ringbatch.shm.errors import ModelNotFound, RequestError
 from ringbatch.shm.model_spec import dumps
 from ringbatch.shm.tallies import Protocol
 from ringbatch.shm.tuples import new_tuple
+
+_LEARNT_BYTES: Final = 1 << 20
+"""The longest tensor whose head is remembered: what to read costs little beside a longer one."""
 
 
 class GrpcAnswer(NamedTuple):
@@ -218,8 +221,11 @@ class Inference:
             framing: is told what is learnt of it.
 
         Returns:
-            None where it is to go the usual way, be it because something is wrong with it.
+            None where it is to go the usual way, be it because something is wrong with it, or
+            because what stands before the tensor is long to read.
         """
+        if head_bytes > LARGE_BODY_BYTES:
+            return None
         self._service.keep_up()
         try:
             outlined = self._codec.outline(begun, head_bytes, tensor_bytes, framing)
@@ -308,7 +314,7 @@ class GrpcCodec:
         if not own.plain or not own.model.sized:
             return None
         said = _Usual(own, *own.requests.outline(request, tensor_bytes))
-        if said.requested.all_raw:
+        if said.requested.all_raw and tensor_bytes <= _LEARNT_BYTES:
             tensor = bytes(tensor_bytes)
             self._heads.learn(begun + tensor, tensor, said)
         return said

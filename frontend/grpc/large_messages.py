@@ -7,6 +7,7 @@ values once the first bytes are there.
 
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from ringbatch.frontend.grpc.apart import MAX_FIELDS
 from ringbatch.frontend.grpc.inference import GrpcAnswer
 from ringbatch.frontend.grpc.varints import varint
 from ringbatch.frontend.request.arrival import LARGE_BYTES, Arrival
@@ -40,11 +41,12 @@ def tensor_span(begun: bytes | memoryview, message_bytes: int) -> TensorSpan | N
         message_bytes: of all of it.
 
     Returns:
-        None where these do not tell, or where it is not large, or not the end of the message.
+        None where these do not tell, or where it is not large, or not the end of the message, or
+        where more fields stand before it than a large message may have.
     """
     at = 0
     try:
-        while True:
+        for _ in range(MAX_FIELDS):
             field = at
             key, at = varint(begun, at)
             kind = key & 7
@@ -59,7 +61,8 @@ def tensor_span(begun: bytes | memoryview, message_bytes: int) -> TensorSpan | N
             else:
                 return None
     except IndexError:
-        return None
+        pass
+    return None
 
 
 class ArrivingMessage(NamedTuple, Generic[C]):

@@ -5,18 +5,32 @@ clients that stop in the middle can take more memory than that.
 """
 
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from ringbatch.frontend.codec.limit_words import body_too_large
 from ringbatch.frontend.codec.outcome import NotSupported
 from ringbatch.frontend.grpc.call_head import IDENTITY
 from ringbatch.frontend.http.body_budget import BodyBudget
-from ringbatch.frontend.http.content_coding import CODINGS, Expander
+from ringbatch.frontend.http.content_coding import CODINGS
 from ringbatch.shm.errors import InvalidRequest
 
 PREFIX: Final = Struct(">BI")
 """Whether a message is compressed, and how long it is."""
 PREFIX_BYTES: Final = 5
+
+
+class Packed(NamedTuple):
+    """A compressed message.
+
+    Attributes:
+        coding: one of `CODINGS`.
+        data: the message as it came.
+        max_bytes: the most that it may mean.
+    """
+
+    coding: str
+    data: bytes
+    max_bytes: int
 
 
 class MessageReader:
@@ -46,7 +60,7 @@ class MessageReader:
         self.held_bytes += len(data)
         self._buffer += data
 
-    def next(self) -> bytes | None:
+    def next(self) -> bytes | Packed | None:
         """The next message; None where it is not there yet.
 
         Raises:
@@ -69,7 +83,7 @@ class MessageReader:
             data = bytes(view[PREFIX_BYTES:end])
         del buffer[:end]
         self._give(end)
-        return self._expanded(data) if compressed else data
+        return self._packed(data) if compressed else data
 
     def take_all(self) -> bytes:
         """What has come and was not taken, which is the caller's from then on."""
@@ -86,14 +100,12 @@ class MessageReader:
         self.held_bytes -= size
         self._budget.give(size)
 
-    def _expanded(self, data: bytes) -> bytes:
+    def _packed(self, data: bytes) -> Packed:
         if self._coding == IDENTITY:
             raise InvalidRequest("a message is compressed, but its call does not say how")
         if self._coding not in CODINGS:
             raise NotSupported(f"messages can be compressed as {' or '.join(CODINGS)} alone")
-        expander = Expander(self._coding, self._max_bytes)
-        expander.feed(data)
-        return bytes(expander.finish())
+        return Packed(self._coding, data, self._max_bytes)
 
 
 def framed(data: bytes) -> bytes:

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from ringbatch.frontend.access.recorder import Recorder
 from ringbatch.frontend.codec.json_to_tensor import shown
+from ringbatch.frontend.codec.limit_words import MAX_CONTROL_BYTES
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.grpc.answer import infer_response_field
 from ringbatch.frontend.grpc.call_head import OPEN_METHODS
@@ -55,6 +56,8 @@ WINDOW: Final = 64
 """The most requests of one stream that are on their way at once; fewer if they fill half of the
 lane. The stream reads the next request when the oldest is answered. Until then, HTTP/2 makes the
 client wait."""
+_OPEN_BYTES: Final = 1 << 12
+"""The longest message to a method without a key: the name of a model, and little else."""
 _StreamResponse: Final = inference("ModelStreamInferResponse")
 _FINAL: Final = inference("ModelInferResponse")(
     parameters={"triton_final_response": inference("InferParameter")(bool_param=True)}
@@ -397,12 +400,13 @@ def methods_of(
     found[f"/{INFERENCE_SERVICE}/ModelInfer"] = Method(
         infers=True, streams_requests=False, serve=_never
     )
-    found[f"/{INFERENCE_SERVICE}/ModelStreamInfer"] = _streaming(streams.serve)
+    stream = _streaming(streams.serve)
+    found[f"/{INFERENCE_SERVICE}/ModelStreamInfer"] = stream._replace(max_bytes=None)
     request = SCHEMA.services[HEALTH_SERVICE]["Check"].request
     found[f"/{HEALTH_SERVICE}/Check"] = _unary(request, health.check)
     found[f"/{HEALTH_SERVICE}/Watch"] = _unary(request, health.watch)
     for path in (*OPEN_METHODS, f"/{HEALTH_SERVICE}/Check", f"/{HEALTH_SERVICE}/Watch"):
-        found[path] = found[path]._replace(is_open=True)
+        found[path] = found[path]._replace(is_open=True, max_bytes=_OPEN_BYTES)
     for name in REFLECTION_SERVICES:
         request = SCHEMA.services[name]["ServerReflectionInfo"].request
         found[f"/{name}/ServerReflectionInfo"] = _streaming(partial(reflect, request, keys))
@@ -416,14 +420,14 @@ def _unary(request: Message, behavior: Callable[[Message, Context], Awaitable[No
 
         return await _status_of(behave())
 
-    return Method(infers=False, streams_requests=False, serve=serve)
+    return Method(infers=False, streams_requests=False, serve=serve, max_bytes=MAX_CONTROL_BYTES)
 
 
 def _streaming(behavior: Callable[[Context], Awaitable[None]]) -> Method:
     async def serve(_data: bytes | None, call: Context) -> GrpcStatus | None:
         return await _status_of(behavior(call))
 
-    return Method(infers=False, streams_requests=True, serve=serve)
+    return Method(infers=False, streams_requests=True, serve=serve, max_bytes=MAX_CONTROL_BYTES)
 
 
 async def _never(_data: bytes | None, _call: Context) -> GrpcStatus | None:

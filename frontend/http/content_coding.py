@@ -32,6 +32,9 @@ _NAMES: Final = {"x-gzip": "gzip"}
 _LEVEL: Final = 1
 """The others take several times as long, for a tenth less."""
 _STEP_BYTES: Final = 1 << 20
+"""The most that one step makes."""
+_TAKEN_BYTES: Final = 1 << 16
+"""The most that one step takes: blocks may mean nothing, and each member copies what is left."""
 _MAX_MEMBERS: Final = 1000
 """Of one body: each costs more than its 20 bytes tell."""
 _WEIGHT: Final = re.compile(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)", re.IGNORECASE)
@@ -123,35 +126,37 @@ class Expander:
         """Bytes that it holds."""
         return len(self._body)
 
-    def feed(self, data: bytes) -> None:
-        """Expand one more piece; raise as `steps` does."""
-        for _ in self.steps(data):
-            pass
-
     def steps(self, data: bytes) -> Iterator[None]:
         """Expand one more piece, a part at each step, as a small piece may become many millions of
-        bytes.
+        bytes, and a large one few.
 
         Raises:
             InvalidRequest: the piece does not follow the coding.
             RequestTooLarge: the body is longer than the limit.
         """
-        while data:
-            if self._stream.eof:
-                self._next_member()
-            room = self._max_bytes - len(self._body)
-            try:
-                # One byte more than there is room for tells a full body from one too long.
-                self._body += self._stream.decompress(data, min(_STEP_BYTES, room + 1))
-            except zlib.error:
-                raise InvalidRequest(f"the body is no {self._coding} stream") from None
-            self._begun = True
-            if len(self._body) > self._max_bytes:
-                found = f"the body has more than {self._max_bytes} bytes once it is expanded"
-                raise body_too_large(found, self._max_bytes)
-            data = self._stream.unconsumed_tail or self._stream.unused_data
-            if data:
-                yield
+        for start in range(0, len(data), _TAKEN_BYTES):
+            end = start + _TAKEN_BYTES
+            left = data[start:end]
+            while left:
+                left = self._step(left)
+                if left or end < len(data):
+                    yield
+
+    def _step(self, data: bytes) -> bytes:
+        """Expand the beginning of some bytes, and return the others."""
+        if self._stream.eof:
+            self._next_member()
+        room = self._max_bytes - len(self._body)
+        try:
+            # One byte more than there is room for tells a full body from one too long.
+            self._body += self._stream.decompress(data, min(_STEP_BYTES, room + 1))
+        except zlib.error:
+            raise InvalidRequest(f"the body is no {self._coding} stream") from None
+        self._begun = True
+        if len(self._body) > self._max_bytes:
+            found = f"the body has more than {self._max_bytes} bytes once it is expanded"
+            raise body_too_large(found, self._max_bytes)
+        return self._stream.unconsumed_tail or self._stream.unused_data
 
     def finish(self) -> bytearray:
         """The whole body.

@@ -9,6 +9,7 @@ from grpc_service_harness import (
     BEGUN,
     MAX_REQUEST_BYTES,
     Harness,
+    counted,
     message,
     numbers_in,
     on_loop,
@@ -144,18 +145,6 @@ LIVE = "/inference.GRPCInferenceService/ServerLive"
 
 
 METADATA = "/inference.GRPCInferenceService/ModelMetadata"
-
-
-def counted(harness: Harness) -> dict[tuple[Protocol, str], int]:
-    """Calls for no model that have ended, by how they came and how they ended."""
-    nobody = harness.segment.layout.models
-    codes = ends_of(harness.segment, [nobody])[nobody].codes
-    return {
-        (protocol, code): count
-        for protocol in Protocol
-        for code, count in zip(("200", *CODE_LABELS), codes[protocol], strict=True)
-        if count
-    }
 
 
 def test_a_call_that_infers_nothing_counts_as_the_same_does_over_http() -> None:

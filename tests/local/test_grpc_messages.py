@@ -99,7 +99,7 @@ BODIES = {
     "no-coding": (whole(1, 1, b"a"), {}, "INVALID_ARGUMENT", "does not say how"),
     "coding": (whole(1, 1, b"a"), {"grpc-encoding": "br"}, "UNIMPLEMENTED", "gzip or deflate"),
     "no-gzip": (whole(1, 1, b"a"), {"grpc-encoding": "gzip"}, "INVALID_ARGUMENT", "gzip stream"),
-    "long": (whole(0, 1 << 30, b"a"), {}, "RESOURCE_EXHAUSTED", "max_request_bytes"),
+    "long": (whole(0, 1 << 30, b"a"), {}, "RESOURCE_EXHAUSTED", "at most"),
 }
 
 

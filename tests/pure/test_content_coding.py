@@ -1,6 +1,7 @@
 """Bodies under Content-Encoding: what is understood, within which limit, and what is preferred."""
 
 import gzip
+import random
 import zlib
 from itertools import pairwise
 
@@ -25,10 +26,15 @@ TEXT = b'{"instances": [[1, 2, 3], [4, 5, 6]]}'
 GZIP, DEFLATE = gzip.compress(TEXT), zlib.compress(TEXT)
 
 
+def feed(expander: Expander, piece: bytes) -> int:
+    """Expand a piece; in how many steps."""
+    return 1 + sum(1 for _ in expander.steps(piece))
+
+
 def expanded(coding: str, *pieces: bytes, limit: int = LIMIT) -> bytes:
     expander = Expander(coding, limit)
     for piece in pieces:
-        expander.feed(piece)
+        feed(expander, piece)
     return bytes(expander.finish())
 
 
@@ -182,7 +188,7 @@ def test_a_bomb_costs_no_more_than_the_limit(coding: str) -> None:
     expander = Expander(coding, LIMIT)
     bomb = encoded(bytes(64 << 20), coding)
     with pytest.raises(RequestTooLarge):
-        expander.feed(bomb)
+        feed(expander, bomb)
     assert len(expander._body) == LIMIT + 1
 
 
@@ -193,5 +199,28 @@ def test_a_bomb_of_members_ends_at_the_limit_too() -> None:
 
 def test_a_small_piece_that_means_much_is_expanded_in_steps() -> None:
     expander = Expander("gzip", 1 << 24)
-    assert sum(1 for _ in expander.steps(gzip.compress(bytes(1 << 24)))) >= 15
+    assert feed(expander, gzip.compress(bytes(1 << 24))) >= 16
     assert len(expander.finish()) == 1 << 24
+
+
+def test_a_large_piece_that_means_little_is_expanded_in_steps_too() -> None:
+    expander = Expander("deflate", LIMIT)
+    blocks = b"\0\0\0\xff\xff" * (1 << 18)
+    assert feed(expander, b"\x78\x01" + blocks + b"\3\0\0\0\0\1") >= len(blocks) >> 16
+    assert expander.finish() == b""
+
+
+def test_of_a_long_piece_no_member_copies_all_that_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken: list[int] = []
+    step = Expander._step
+
+    def counted(expander: Expander, data: bytes) -> bytes:
+        taken.append(len(data))
+        return step(expander, data)
+
+    monkeypatch.setattr(Expander, "_step", counted)
+    text = random.Random(0).randbytes(1 << 20)
+    expanded("gzip", gzip.compress(b"") * 900 + gzip.compress(text), limit=1 << 20)
+    assert max(taken) <= 1 << 16

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringbatch.frontend.grpc.apart import MAX_FIELDS
 from ringbatch.frontend.grpc.large_messages import TensorSpan, tensor_span
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.request.arrival import LARGE_BYTES
@@ -55,10 +56,11 @@ def test_too_few_bytes_tell_nothing(count: int) -> None:
         (message(TENSOR), 1 << 30),
         (message(TENSOR) + REQUEST(id="behind it").SerializeToString(), None),
         (b"\x3b" + message(TENSOR), None),
+        (b"\x0a\x00" * MAX_FIELDS + message(TENSOR), None),
         (b"\xff" * 64, None),
         (b"", 1 << 30),
     ],
-    ids=["two", "small", "none", "not-all", "not-last", "a-group", "no-varint", "empty"],
+    ids=["two", "small", "none", "not-all", "not-last", "a-group", "many", "no-varint", "empty"],
 )
 def test_other_messages_go_the_usual_way(data: bytes, message_bytes: int | None) -> None:
     assert tensor_span(data, message_bytes or len(data)) is None
