@@ -12,6 +12,7 @@ from typing import Final
 
 from ringbatch.frontend.codec.outcome import Answer, outcome
 from ringbatch.frontend.codec.words import Heard
+from ringbatch.frontend.request.apart import LARGE_BODY_BYTES
 from ringbatch.frontend.request.arrival import LARGE_BYTES, Arrival, Arrivals
 from ringbatch.frontend.request.calls import Body, Call, Reply
 from ringbatch.frontend.request.codec import V1Codec, V2Codec
@@ -111,9 +112,11 @@ class Service(Models):
         self, name: str, text: bytes, binary_bytes: int, timeout_ns: int = 0
     ) -> Arrival[Answer] | None:
         """As in `Predictions`."""
+        if len(text) > LARGE_BODY_BYTES or binary_bytes < LARGE_BYTES:
+            return None
         self.keep_up()
         model = self.by_address.get(name)
-        if model is None or binary_bytes < LARGE_BYTES or not model.sized:
+        if model is None or not model.sized:
             return None
         outline = model.v2.requests.outline(text, binary_bytes)
         if outline is None:

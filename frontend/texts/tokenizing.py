@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ringbatch.frontend.codec.limit_words import ANY_NUMBER, expect_batches
+from ringbatch.frontend.codec.limit_words import ANY_NUMBER, expect_batches, too_many_parts
 from ringbatch.frontend.codec.payload import Part, SlotPart
 from ringbatch.frontend.texts.rows import Given, Ids, Made, Shape, Text, given
 from ringbatch.shm.errors import InvalidRequest, ModelNotReady, how_to_install
@@ -95,15 +95,21 @@ class TextModel:
 
         Raises:
             InvalidRequest: a text is too long, or has no tokens.
+            RequestTooLarge: they make more batches than may be under way.
             ModelNotReady: the tokenizer cannot be loaded.
         """
         if isinstance(asked, Made):
             return Tokenized(asked.parts, asked.places)
         rows = self._rows(asked)
         asked.counts = [len(row) for row in rows]
+        places: list[int] | None
         if in_order or len(rows) == 1:
-            return Tokenized(tuple(self._shape.in_order(rows)), None)
-        parts, places = self._shape.by_length(rows)
+            parts, places = self._shape.in_order(rows), None
+        else:
+            parts, places = self._shape.by_length(rows)
+        # By their lengths they may make more batches than their number.
+        if len(parts) > self._max_in_flight:
+            raise too_many_parts(len(rows), len(parts), self._max_in_flight)
         return Tokenized(tuple(parts), places)
 
     def load(self) -> "Tokenizer":

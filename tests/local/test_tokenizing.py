@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from frontend_harness import SECOND_NS, FrontendHarness
+from frontend_harness import SECOND_NS, FrontendHarness, untyped
 from text_models import LIMIT, VOCABULARY, tokens, write_directory
 
 from ringbatch.frontend.codec.outcome import InternalError
@@ -29,7 +29,13 @@ from ringbatch.frontend.texts.tokenizing import (
     thread,
 )
 from ringbatch.shm.counters import LaneCounter
-from ringbatch.shm.errors import DeadlineExceeded, InvalidRequest, ModelNotReady, Overloaded
+from ringbatch.shm.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    ModelNotReady,
+    Overloaded,
+    RequestTooLarge,
+)
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tallies import CLIENT_GONE
 from ringbatch.shm.tensor import Tensor
@@ -438,3 +444,21 @@ def test_a_request_that_begins_anew_keeps_its_deadline(tmp_path: Path) -> None:
         assert request.deadline_ns == begun_ns + 10 * SECOND_NS
 
     asyncio.run(asked())
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_texts_that_make_more_batches_by_their_lengths_are_refused_where_they_are_read(
+    in_order: bool,
+) -> None:
+    model = TextModel(
+        untyped(
+            inputs=(TEXT,),
+            tokens=Tokens("/none", "", 8, truncate=True, pairs=False, vocabulary=9),
+            max_batch_elements=8,
+            length_buckets=(8,),
+        ),
+        max_in_flight=3,
+    )
+    assert len(model.tokenized(Given((), [[1] * 8] * 3), in_order=in_order).parts) == 3
+    with pytest.raises(RequestTooLarge, match="4 instances, which make 4 batches"):
+        model.tokenized(Given((), [[1] * 8] * 4), in_order=in_order)
