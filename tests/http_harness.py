@@ -181,6 +181,7 @@ class Connection:
         http2: bool = False,
         served: Any = app,
         recorder: Recorder | None = None,
+        predictions: Any = None,
     ) -> None:
         self.places = places
         self.placed: Placed | None = None
@@ -197,7 +198,7 @@ class Connection:
         self.state = ServerState()
         self.state.default_headers = [(b"date", b"today")]
         self._settings = settings = FastLaneSettings(
-            predictions=self,
+            predictions=predictions or self,
             heads=self.heads,
             response_heads=ResponseHeads(self.state, SameId(0)),
             idle_timeout_s=IDLE_TIMEOUT_S,

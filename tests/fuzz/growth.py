@@ -1,21 +1,22 @@
 """Bodies in which a piece comes again and again: how long decoders take for them, by CPU time.
 
-No decoder takes more than in proportion to its bytes, and none more than `MOST_S` for what is read
-on the event loop: what is larger, another process reads.
+No decoder takes more than in proportion to its bytes, and none holds the event loop for more than
+`MOST_S`: what takes longer, another process reads, or it is read in turns.
 """
 
 import gc
 import random
 import re
-import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, Final
 
+from fuzz.bodies import CONNECTIONS, Talk
 from fuzz.corpora import corpus_of
 from fuzz.decoders import SPECS, TARGETS, read_texts_here
 from fuzz.limits import Overrun
+from fuzz.turns import MOST_S, Turns
 
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.grpc.request import requests_of
@@ -35,9 +36,8 @@ WORTH_S: Final = 0.02
 """What takes less is not judged: it may be the garbage collector's."""
 CLEAR_S: Final = 1.0
 """What takes so long, and too long, is not tried again."""
-CROWDED: Final = 3
-"""Beside other tests a thread takes so many times its CPU time: they share caches and cores."""
-MOST_S: Final = 0.02 * CROWDED
+LARGEST_BYTES: Final = 1 << 20
+"""Of what a connection carries; for bodies of the limit there is tests/local/test_loop_held.py."""
 MAX_IN_FLIGHT: Final = 1024
 MOST_BATCHES: Final = 1 << 16
 """So that requests of many small batches are looked at as well, in bounded time."""
@@ -47,6 +47,9 @@ _LONGEST: Final = 64
 _PIECES: Final = 60
 
 Reads = Callable[[bytes], object]
+Run = Callable[[Turns], object]
+"""Has a decoder read something, turn by turn."""
+NAMES: Final = (*TARGETS, *CONNECTIONS)
 
 
 class Repeated:
@@ -78,53 +81,82 @@ class Repeated:
         return self._before + self._piece * max(room // len(self._piece), 1) + self._after
 
 
+def runs_of(target: str, seed: int, max_in_flight: int) -> Callable[[int], Run]:
+    """What has a decoder read about so many bytes, which that seed chooses.
+
+    Args:
+        target: its name.
+        seed: of the bytes.
+        max_in_flight: the most batches that a request may make.
+    """
+    if target in CONNECTIONS:
+        return Talk(target, seed).of_size
+    reads, allowed = reader_of(target, max_in_flight), TARGETS[target][1]
+    made = Repeated(target, seed)
+
+    def read(data: bytes) -> None:
+        with suppress(*allowed):
+            reads(data)
+
+    def run(size: int) -> Run:
+        data = made.of_size(size)
+        return lambda turns: turns.timed(read, data)
+
+    return run
+
+
 def check_growth(target: str, seed: int) -> bool:
     """Whether the larger of two inputs took long enough to be judged.
 
     Raises:
         Overrun: it took far more than in proportion.
     """
-    reads, allowed = reader_of(target, MOST_BATCHES), TARGETS[target][1]
-    made = Repeated(target, seed)
-    small, large = made.of_size(SMALL_BYTES), made.of_size(TIMES * SMALL_BYTES)
-    most_s = 0.0
+    run = runs_of(target, seed, MOST_BATCHES)
+    small, large = run(SMALL_BYTES), run(TIMES * SMALL_BYTES)
+    most_s = large_s = small_s = 0.0
     for tries in range(1, _TRIES + 1):
-        large_s = _took_s(reads, allowed, large)
+        large_s = _turns_of(large).total_s
         if large_s < WORTH_S:
             return False
-        small_s = max(_took_s(reads, allowed, small), WORTH_S / TIMES)
+        small_s = max(_turns_of(small).total_s, WORTH_S / TIMES)
         most_s = MOST_RATIO * TIMES * small_s
         if large_s <= most_s:
             return True
         if tries == _TRIES or large_s > max(1.3 * most_s, CLEAR_S):
             break
-    raise Overrun(f"{len(large)} bytes take {large_s:.3f} s, {len(small)} take {small_s:.3f} s")
+    raise Overrun(f"the larger takes {large_s:.3f} s, a {TIMES}th of it {small_s:.3f} s")
 
 
 def check_bound(target: str, seed: int) -> float:
-    """How long the largest input takes that is read on the event loop.
+    """How long the largest input holds the event loop at most.
 
     Raises:
         Overrun: that is too long.
     """
-    reads, allowed = reader_of(target, MAX_IN_FLIGHT), TARGETS[target][1]
-    data = Repeated(target, seed).of_size(LARGE_BODY_BYTES)
+    size = LARGEST_BYTES if target in CONNECTIONS else LARGE_BODY_BYTES
+    run = runs_of(target, seed, MAX_IN_FLIGHT)(size)
     least_s = 1e9
     for _ in range(_TRIES):
-        least_s = min(least_s, _took_s(reads, allowed, data))
+        least_s = min(least_s, _turns_of(run).longest_s)
         if least_s <= MOST_S:
             return least_s
-    raise Overrun(f"{len(data)} bytes take {least_s:.3f} s")
+    raise Overrun(f"the event loop is held for {least_s:.3f} s")
 
 
-def _took_s(reads: Reads, allowed: tuple[type[Exception], ...], data: bytes) -> float:
-    # The collector would go through all that other tests of the process have left.
+def _turns_of(run: Run) -> Turns:
+    with _no_collector():
+        turns = Turns()
+        run(turns)
+    turns.close()
+    return turns
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    # It would go through all that other tests of the process have left.
     gc.disable()
     try:
-        began = time.thread_time()
-        with suppress(*allowed):
-            reads(data)
-        return time.thread_time() - began
+        yield
     finally:
         gc.enable()
 

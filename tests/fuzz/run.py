@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from fuzz.connection import Pair, in_virtual_time, live
 from fuzz.corpora import mutator
 from fuzz.decoders import TARGETS, try_one
-from fuzz.growth import check_growth
+from fuzz.growth import NAMES, check_growth
 from fuzz.grpc_life import live_over_grpc
 from fuzz.http2 import GrpcTarget, RestTarget
 from fuzz.http2_oracle import compare
@@ -53,7 +53,7 @@ _KINDS = {
 
 def main() -> int:
     """Exit status 1 where something was found; it is printed with what repeats it."""
-    growth = [GROWTH + name for name in TARGETS]
+    growth = [GROWTH + name for name in NAMES]
     names = [CONNECTION, SEGMENT, MODEL_SERVER, GRPC_LIFE, *HTTP2, ORACLE, *TARGETS, *growth]
     parser = argparse.ArgumentParser(description="Fuzz whatever reads strangers' bytes.")
     parser.add_argument("--target", choices=names, help="one alone; by default all, in turn")

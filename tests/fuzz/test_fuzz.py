@@ -21,7 +21,7 @@ from fuzz.connection import (
     live,
 )
 from fuzz.corpora import mutator
-from fuzz.decoders import TARGETS, try_one
+from fuzz.decoders import SPECS, TARGETS, try_one
 from fuzz.grpc_life import live_over_grpc
 from fuzz.http2 import GrpcTarget, RestTarget
 from fuzz.http2_oracle import compare
@@ -52,7 +52,9 @@ HOSTILE_ANSWERS = 2_000
 GRPC_LIVES = 300
 HTTP2_CONNECTIONS = 300
 ORACLE_RUNS = 300
-NEVER_ACCEPTED = {"v2 untyped", "grpc untyped"}
+NEVER_ACCEPTED = {
+    f"{protocol} {model.name}" for protocol in ("v2", "grpc") for model in SPECS if not model.typed
+}
 """Such models are served over V1 alone."""
 
 

@@ -1,37 +1,57 @@
 """Decoders take time in proportion to their input, and little of the event loop's."""
 
+from collections.abc import Callable, Iterator
+
 import pytest
 from fuzz import growth
+from fuzz.bodies import CONNECTIONS, Talk
 from fuzz.decoders import TARGETS
-from fuzz.growth import check_bound, check_growth
+from fuzz.growth import NAMES, check_bound, check_growth
 from fuzz.limits import Overrun
+from fuzz.turns import Turns
 from tiers import exhaustive
 
-SEEDS = 8
-MANY_SEEDS = 300
+from ringbatch.frontend.grpc import large_messages
+from ringbatch.frontend.http.content_coding import Expander
+from ringbatch.frontend.http.fallback import FallbackProtocol
+from ringbatch.frontend.http.fast_lane import FastLane
+from ringbatch.frontend.http.fast_lane_states import State
+
+SEEDS = {**dict.fromkeys(TARGETS, 8), **dict.fromkeys(CONNECTIONS, 3)}
+MANY_SEEDS = {**dict.fromkeys(TARGETS, 300), **dict.fromkeys(CONNECTIONS, 40)}
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", NAMES)
 def test_time_grows_no_more_than_the_input(target: str) -> None:
-    for seed in range(SEEDS):
+    for seed in range(SEEDS[target]):
         check_growth(target, seed)
 
 
 @exhaustive
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", NAMES)
 def test_time_grows_no_more_than_any_of_many_inputs(target: str) -> None:
-    for seed in range(SEEDS, MANY_SEEDS):
+    for seed in range(SEEDS[target], MANY_SEEDS[target]):
         check_growth(target, seed)
 
 
 @exhaustive
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", NAMES)
 def test_what_is_read_on_the_event_loop_is_read_soon(target: str) -> None:
-    for seed in range(MANY_SEEDS):
+    for seed in range(MANY_SEEDS[target]):
         try:
             check_bound(target, seed)
         except Overrun as failure:
             raise Overrun(f"seed {seed}: {failure}") from failure
+
+
+@pytest.mark.parametrize("kind", CONNECTIONS)
+def test_what_connections_carry_is_read(kind: str) -> None:
+    answers = []
+    for seed in range(10):
+        turns = Turns()
+        answers.append(Talk(kind, seed).of_size(1 << 12)(turns))
+        turns.close()
+    assert any(answers)
 
 
 def test_a_quadratic_decoder_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,10 +67,59 @@ def test_a_quadratic_decoder_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_slow_decoder_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(data: bytes) -> None:
-        for byte in data:
+        for byte in data * 4:
             hex(byte)
 
     monkeypatch.setattr(growth, "reader_of", lambda *_: read)
-    monkeypatch.setattr(growth, "MOST_S", 1e-4)
+    monkeypatch.setattr(growth, "MOST_S", 1e-3)
     with pytest.raises(Overrun):
         check_bound("v1 open", 0)
+
+
+def overrun(check: Callable[[str, int], object], kind: str) -> bool:
+    """Whether any connection of a kind shows that something is wrong."""
+    for seed in range(MANY_SEEDS[kind]):
+        try:
+            check(kind, seed)
+        except Overrun:
+            return True
+    return False
+
+
+def test_chunks_that_are_joined_one_by_one_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def on_body(connection: FallbackProtocol, body: bytes) -> None:
+        connection.url += body
+        usual(connection, body)
+
+    usual = FallbackProtocol.on_body
+    monkeypatch.setattr(FallbackProtocol, "on_body", on_body)
+    assert overrun(check_growth, "http/1.1 chunks")
+
+
+@pytest.mark.parametrize("kind", ["http/1.1 gzip", "http/2 gzip", "grpc gzip"])
+def test_what_is_expanded_all_at_once_is_caught(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    def steps(expander: Expander, data: bytes) -> Iterator[None]:
+        return iter([*usual(expander, data)][:0])
+
+    usual = Expander.steps
+    monkeypatch.setattr(Expander, "steps", steps)
+    assert overrun(check_bound, kind)
+
+
+def test_requests_that_are_all_served_in_one_turn_are_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def advance(lane: FastLane) -> None:
+        usual(lane)
+        while lane._buffer and lane._state is State.NEXT:
+            lane._state = State.HEAD
+            usual(lane)
+
+    usual = FastLane._advance
+    monkeypatch.setattr(FastLane, "_advance", advance)
+    assert overrun(check_bound, "http/1.1 pipelined")
+
+
+def test_fields_without_number_before_a_tensor_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_messages, "MAX_FIELDS", 1 << 30)
+    assert overrun(check_bound, "grpc data")

@@ -1,0 +1,139 @@
+"""Whatever parses bytes in a frontend is a target of the fuzzer and of the oracle for growth, or
+nothing of a stranger's comes there."""
+
+import ast
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+from fuzz.bodies import CONNECTIONS
+from fuzz.decoders import TARGETS
+from sources import ROOT
+
+PARSES: Final = {
+    "FromString",
+    "HttpRequestParser",
+    "ParseFromString",
+    "b64decode",
+    "decompressobj",
+    "from_bytes",
+    "frombuffer",
+    "get_media",
+    "iter_unpack",
+    "literal_eval",
+    "loads",
+    "parse_qs",
+    "parse_url",
+    "unpack",
+    "unpack_from",
+    "unquote",
+    "urlsafe_b64decode",
+}
+"""Functions that parse bytes or texts, by their last names."""
+RECEIVES: Final = {"buffer_updated", "data_received", "get_data", "media", "stream"}
+"""Methods that a transport calls with bytes, and attributes of a request that has some."""
+READ_BY: Final = {
+    "codec/bytes_tensor.py": ("bytes tensor",),
+    "codec/json_to_tensor.py": ("v1 all", "v2 all"),
+    "falcon/control_bodies.py": ("registration", "http/1.1 chunks"),
+    "falcon/exchange.py": ("http/1.1 chunks", "http/1.1 gzip", "http/2 data"),
+    "grpc/apart.py": ("grpc fixed", "grpc all"),
+    "grpc/connection.py": ("grpc calls", "grpc data"),
+    "grpc/message_reader.py": ("grpc messages", "grpc gzip"),
+    "grpc/reading_in_place.py": ("grpc data",),
+    "grpc/remembered_heads.py": ("grpc calls",),
+    "grpc/service.py": ("grpc control",),
+    "http/content_coding.py": ("gzip", "deflate", "http/1.1 gzip", "http/2 gzip", "grpc deflate"),
+    "http/fallback.py": ("http/1.1 chunks", "http/1.1 pipelined"),
+    "http/fast_lane.py": ("http/1.1 length", "http/1.1 pipelined"),
+    "http/head.py": ("head", "http/1.1 pipelined"),
+    "http/receiver.py": ("http/1.1 length",),
+    "http2/bodies.py": ("http/2 data", "grpc data"),
+    "http2/connection.py": ("http/2 data", "http/2 requests", "http/2 control"),
+    "http2/control_frames.py": ("http/2 control",),
+    "streams/rest_head.py": ("header block", "http/2 requests"),
+    "streams/served_connection.py": ("http/2 data", "grpc calls"),
+    "streams/upgrade.py": ("http/1.1 upgrade",),
+    "texts/bodies.py": ("texts embeddings", "texts reranking", "texts classification"),
+    "v1/asked.py": ("v1 asking",),
+    "v1/forwarded.py": ("v1 forwarded",),
+    "v1/request.py": ("v1 fixed", "v1 untyped", "v1 asking untyped"),
+    "v2/converted_input.py": ("v2 all",),
+    "v2/input.py": ("v2 fixed", "v2 two"),
+    "v2/remembered_texts.py": ("v2 fixed",),
+    "v2/request.py": ("v2 fixed", "v2 asking"),
+    "v2/shared_memory.py": ("registration",),
+}
+"""By module, targets that lead there."""
+OTHERS: Final = {
+    "apart/messages.py": "the process for large bodies, which is this frontend's own",
+    "client/arrays.py": "the engine's results, in a program on its host",
+    "codec/outcome.py": "what a model server answered, of a bounded length",
+    "grpc/answer.py": "a model's results",
+    "grpc/messages.py": "a constant of the source",
+    "http/connection_limit.py": "dropped unread",
+    "metrics/control_keys.py": "one header at the control address",
+    "request/apart.py": "the model table",
+    "request/load_override.py": "a parameter of a control request, of 64 KiB at most",
+    "texts/classifying.py": "a model's results",
+    "texts/made.py": "the model table",
+    "texts/openai.py": "a model's results",
+    "texts/reranking.py": "a model's results",
+    "texts/rows.py": "a model's results",
+    "tracing/messages.py": "what the operator's collector of spans answered",
+    "tracing/sending.py": "the operator's environment",
+    "v1/answer.py": "a model's results",
+    "v1/apart.py": "the model table",
+    "v2/answer.py": "a model's results",
+    "v2/apart.py": "the model table",
+}
+"""By module, whose bytes it parses instead."""
+
+
+def parses(tree: ast.AST) -> Iterator[str]:
+    """What in a module parses bytes or receives them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name in RECEIVES:
+            yield node.name
+        elif isinstance(node, ast.Attribute) and (
+            node.attr in PARSES or (node.attr in RECEIVES and ast.unparse(node.value) == "req")
+        ):
+            yield node.attr
+        elif isinstance(node, ast.Name) and node.id in PARSES and isinstance(node.ctx, ast.Load):
+            yield node.id
+
+
+def found() -> set[str]:
+    folder = ROOT / "frontend"
+    return {
+        file.relative_to(folder).as_posix()
+        for file in folder.rglob("*.py")
+        if any(parses(ast.parse(file.read_text())))
+    }
+
+
+def test_every_module_that_parses_is_told_of() -> None:
+    assert found() == READ_BY.keys() | OTHERS.keys()
+    assert not READ_BY.keys() & OTHERS.keys()
+
+
+@pytest.mark.parametrize("module", READ_BY)
+def test_what_parses_strangers_bytes_is_a_target(module: str) -> None:
+    assert set(READ_BY[module]) <= {*TARGETS, *CONNECTIONS}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from orjson import loads\ndef read(body): return loads(body)",
+        "async def read(req): return [piece async for piece in req.stream]",
+        "class Protocol:\n    def data_received(self, data): ...",
+        "read = Message.FromString",
+    ],
+)
+def test_a_new_decoder_is_found(source: str) -> None:
+    assert any(parses(ast.parse(source)))
+
+
+def test_what_parses_nothing_is_not() -> None:
+    assert not any(parses(ast.parse("def read(resp): return resp.stream")))
