@@ -126,6 +126,11 @@ class SlotMemory:
         return self.capacity - self._division.slots + self._division.own_slots
 
     @property
+    def most_bytes_of_one(self) -> int:
+        """The bytes that the requests for one model may have at once."""
+        return self.lane_bytes - self._division.memory_bytes + self._division.own_bytes
+
+    @property
     def has_slots(self) -> bool:
         """Whether a slot is free that any model may take."""
         return bool(self._free) or any(self._kept.values())

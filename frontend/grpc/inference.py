@@ -176,9 +176,6 @@ class Pending(Framing):
 class Inference:
     """Inference over gRPC.
 
-    Attributes:
-        lane_holds: how many slots and bytes the lane has.
-
     Args:
         service: the models.
     """
@@ -189,8 +186,12 @@ class Inference:
         self._codec = GrpcCodec(service)
         self._arrivals: Arrivals[GrpcAnswer] = Arrivals(self._pipeline, Protocol.GRPC, _refused)
         self.last_ending = service.last_ending
-        engine = service.pipeline.engine
-        self.lane_holds = engine.lane.capacity, engine.lane_bytes
+
+    @property
+    def lane_holds(self) -> tuple[int, int]:
+        """The slots and bytes of the lane that the requests for one model may have."""
+        lane = self._pipeline.engine.lane
+        return lane.most_of_one, lane.most_bytes_of_one
 
     def start(
         self, data: bytes, timeout_ns: int, framing: Framing, reply: Callable[[GrpcAnswer], None]

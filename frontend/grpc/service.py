@@ -254,11 +254,12 @@ async def _answer(
 
 
 class _Room:
-    """Room in the lane for the requests of one stream: half of it, so that another such stream fits
-    too. If its own requests fill that half, the stream waits and is not refused.
+    """Room in the lane for the requests of one stream: half of what one model may have, so that
+    another such stream fits too. If its own requests fill that half, the stream waits and is not
+    refused.
 
     Args:
-        slots, size: slots and bytes of the lane.
+        slots, size: slots and bytes that one model may have.
     """
 
     def __init__(self, slots: int, size: int) -> None:

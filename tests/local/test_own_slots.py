@@ -5,6 +5,7 @@ from dataclasses import replace
 import orjson
 from frontend_harness import SECOND_NS, FrontendHarness, typed, untyped
 
+from ringbatch.frontend.grpc.inference import Inference
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.model_spec import RETIRING, ModelSpec
 
@@ -93,6 +94,16 @@ def test_a_request_in_parts_finds_what_one_model_may_have_and_no_more() -> None:
     assert case.ask(double, MOST * cap) == 0
     assert len(case.taken()) == MOST
     assert case.ask(IDLE) == 0
+
+
+def test_two_streams_fit_into_what_one_model_may_have() -> None:
+    case = Case()
+    inference = Inference(case.service)
+    aside = case.lane.lane_bytes // 8
+    assert inference.lane_holds == (MOST, case.lane.lane_bytes - aside // 2)
+    case.segment.model_table.publish((SLOW,))
+    case.service.keep_up()
+    assert inference.lane_holds == (SLOTS, case.lane.lane_bytes)
 
 
 def test_models_that_come_and_go_divide_the_slots_anew() -> None:

@@ -286,6 +286,12 @@ def test_a_client_divides_its_slots_among_the_models_that_serve_now(
         assert [future.result().tolist() for future in asked] == [[n] for n in range(most)]
 
 
+def test_a_lane_that_is_taken_over_from_itself_is_divided_as_before(client: Client) -> None:
+    slots = client._session.channel.slots
+    slots.take_over()
+    assert slots.lane.most_of_one == MOST_OF_ONE
+
+
 def test_a_model_whose_sizes_are_open_is_no_model_for_many(client: Client) -> None:
     for model in ("growing", "untyped"):
         with pytest.raises(InvalidRequest, match="not one input and one output"):
