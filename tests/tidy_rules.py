@@ -140,6 +140,7 @@ PURE_MODULES = (
     "ringbatch.frontend.falcon.openapi_tensors",
     "ringbatch.frontend.falcon.openapi_texts",
     "ringbatch.frontend.codec.limit_words",
+    "ringbatch.frontend.codec.model_list",
     "ringbatch.frontend.codec.outcome",
     "ringbatch.frontend.codec.payload",
     "ringbatch.frontend.codec.ragged",

@@ -12,6 +12,7 @@ import orjson
 from falcon.asgi import Request, Response
 
 from ringbatch.frontend.codec.model_address import address
+from ringbatch.frontend.codec.model_list import as_openai, model_list
 from ringbatch.frontend.codec.outcome import InternalError, error_body, outcome
 from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
@@ -149,14 +150,14 @@ class Ready:
 
 
 class ModelList:
-    """The names of the models."""
+    """The models, for KServe's clients and OpenAI's."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
     async def on_get(self, _req: Request, resp: Response) -> None:
         """All of them, whether they are ready or not."""
-        _send(resp, {"models": list(self._service.models)})
+        _send(resp, model_list(self._service.models, self._service.since_s))
 
     on_head = on_get
 
@@ -171,7 +172,8 @@ class ModelState:
 
     async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
         """Whether it can predict."""
-        _send(resp, readiness(self._service.check(name, version)))
+        spec = self._service.check(name, version)
+        _send(resp, readiness(spec) | as_openai(spec.name, self._service.since_s))
 
     on_head = on_get
 

@@ -8,6 +8,7 @@ Schema 2020-12. Pure.
 from collections.abc import Iterable
 from typing import Any, Final
 
+from ringbatch.frontend.codec.model_list import OWNER
 from ringbatch.frontend.codec.outcome import BATCH_HEADER
 from ringbatch.frontend.falcon.openapi_tensors import (
     v1_answer,
@@ -150,7 +151,7 @@ def _server_paths() -> Json:
     }
     return {
         "/": {"get": _get("Liveness, as KServe has it", _closed(status={"const": "alive"}))},
-        "/v1/models": {"get": _get("Names of the models", names)},
+        "/v1/models": {"get": _get("The models, as KServe and OpenAI have them", _model_list())},
         "/v2": {"get": _get("Server metadata", _ref("ServerMetadata"))},
         "/v2/health/live": {"get": _get("Liveness", _closed(live=_YES))},
         "/v2/health/ready": {
@@ -227,7 +228,7 @@ def _v1_paths(spec: ModelSpec) -> Json:
         }
     predict["requestBody"] = _body(_ref(f"{spec.name}.V1Request"), v1_example(spec))
     return {
-        path: {"get": _get("Whether it can predict", _readiness(spec), 503, tag=tag)},
+        path: {"get": _get("Whether it can predict", _model_state(spec), 503, tag=tag)},
         f"{path}:predict": {"post": predict},
     }
 
@@ -236,6 +237,26 @@ def _readiness(spec: ModelSpec) -> Json:
     schema = _closed(name={"const": spec.name}, ready=_YES)
     schema["properties"]["model_file"] = {"const": FILE_DIFFERS}
     return schema
+
+
+def _model_state(spec: ModelSpec) -> Json:
+    schema = _readiness(spec)
+    as_openai = _openai_model({"const": spec.name})
+    schema["properties"] |= as_openai["properties"]
+    schema["required"] = [*schema["required"], *as_openai["required"]]
+    return schema
+
+
+def _model_list() -> Json:
+    return _closed(
+        models={"type": "array", "items": _STRING},
+        object={"const": "list"},
+        data={"type": "array", "items": _openai_model(_STRING)},
+    )
+
+
+def _openai_model(name: Json) -> Json:
+    return _closed(id=name, object={"const": "model"}, created=_COUNT, owned_by={"const": OWNER})
 
 
 def _prediction(spec: ModelSpec) -> Json:

@@ -198,6 +198,12 @@ class Service(Models):
         return self._segment.model_control
 
     @property
+    def since_s(self) -> int:
+        """When the engine was ready, in seconds since 1970; now if it is not."""
+        now_ns = self._clock()
+        return (time.time_ns() - now_ns + (self._segment.ready_ns or now_ns)) // 1_000_000_000
+
+    @property
     def segment_name(self) -> str:
         """Of the engine's segment."""
         return self._segment.name

@@ -37,6 +37,10 @@ from ringbatch.shm.texts import Tokens
 MAX_REQUEST_BYTES = 100
 
 
+SINCE_S = 1_790_000_000
+GOOD = {"id": "good", "object": "model", "created": SINCE_S, "owned_by": "ringbatch"}
+
+
 class ScriptedService:
     """Knows two models, `good` and one that is not ready; echoes the size of a body."""
 
@@ -46,6 +50,7 @@ class ScriptedService:
     origins = Origins(())
     stopping = False
     model_control = False
+    since_s = SINCE_S
 
     def __init__(self) -> None:
         self.ended: list[tuple[Protocol, int, str]] = []
@@ -110,10 +115,17 @@ def ask(method: str, path: str, **options: Any) -> Result:
     [
         ("/", {"status": "alive"}),
         ("/v2/health/live", {"live": True}),
-        ("/v1/models", {"models": ["good", "loading"]}),
-        ("/v1/models/good", {"name": "good", "ready": True}),
-        ("/v1/models/good?a=b", {"name": "good", "ready": True}),
-        ("/v1/models/good/versions/2", {"name": "good", "ready": True}),
+        (
+            "/v1/models",
+            {
+                "models": ["good", "loading"],
+                "object": "list",
+                "data": [GOOD, GOOD | {"id": "loading"}],
+            },
+        ),
+        ("/v1/models/good", {"name": "good", "ready": True, **GOOD}),
+        ("/v1/models/good?a=b", {"name": "good", "ready": True, **GOOD}),
+        ("/v1/models/good/versions/2", {"name": "good", "ready": True, **GOOD}),
     ],
 )
 def test_what_can_be_read_is_json_and_head_is_the_same_without_a_body(

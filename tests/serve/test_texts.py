@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -435,6 +436,24 @@ def test_the_openai_package_works_unchanged(server: Server, folder: Path) -> Non
         assert unknown.value.code == "model_not_found"
         with pytest.raises(openai.BadRequestError, match="empty list"):
             client.embeddings.create(model="embedder", input=[])
+
+
+@pytest.mark.skipif(find_spec("openai") is None, reason="not installed: openai")
+def test_the_openai_package_finds_the_models(server: Server) -> None:
+    import openai
+
+    url = f"http://127.0.0.1:{server.port}/v1"
+    with openai.OpenAI(base_url=url, api_key="any", max_retries=0) as client:
+        listed = {model.id: model for model in client.models.list()}
+        assert list(listed) == list(server.status().models)
+        one = client.models.retrieve("embedder")
+        assert (one.id, one.object, one.owned_by) == ("embedder", "model", "ringbatch")
+        assert 0 <= time.time() - one.created < 600
+        assert abs(one.created - listed["embedder"].created) <= 1
+        with pytest.raises(openai.NotFoundError) as unknown:
+            client.models.retrieve("none")
+        # A text, as KServe's clients want it.
+        assert 'there is no model "none"' in str(unknown.value.body)
 
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "minilm_to_onnx.py"
