@@ -29,28 +29,22 @@ _MAX_CONNECTIONS: Final = 128
 _TOO_MANY: Final = Report("failed", ("too many orders wait already; try again later",))
 
 Take = Callable[[Order, Callable[[Report], None]], None]
+HandOver = Callable[[socket.socket], None]
 
 
 class ControlServer:
     """The socket and its connections.
 
+    It listens from the beginning. An order that comes before `take_orders` waits in the socket, as
+    those that come later wait for the orders before them.
+
     Args:
         segment_name: of the engine's segment, beside which it lies.
         loop: that waits for what comes.
-        take: is given each order, and what to call with its report.
-        hand_over: is given the connection of an engine that is to serve in this one's stead.
     """
 
-    def __init__(
-        self,
-        segment_name: str,
-        loop: Loop,
-        take: Take,
-        hand_over: Callable[[socket.socket], None],
-    ) -> None:
+    def __init__(self, segment_name: str, loop: Loop) -> None:
         self._loop = loop
-        self._take = take
-        self._hand_over = hand_over
         self._connections: dict[socket.socket, bytes] = {}
         self._path = socket_path(segment_name)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -60,7 +54,15 @@ class ControlServer:
         self._listener.listen()
         # To be given up for a connection that would otherwise wait, and wake the loop, for ever.
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        loop.watch(self._listener, self._accept, self.close)
+
+    def take_orders(self, take: Take, hand_over: HandOver) -> None:
+        """Take orders from now on.
+
+        Args:
+            take: is given each order, and what to call with its report.
+            hand_over: is given the connection of an engine that is to serve in this one's stead.
+        """
+        self._loop.watch(self._listener, partial(self._accept, take, hand_over), self.close)
 
     def close(self) -> None:
         """Take no more orders; nothing happens where none are taken any more."""
@@ -75,7 +77,7 @@ class ControlServer:
         with suppress(FileNotFoundError):
             os.unlink(self._path)
 
-    def _accept(self) -> None:
+    def _accept(self, take: Take, hand_over: HandOver) -> None:
         try:
             connection, _ = self._listener.accept()
         except OSError as error:
@@ -90,7 +92,9 @@ class ControlServer:
             return
         self._connections[connection] = b""
         self._loop.watch(
-            connection, partial(self._receive, connection), partial(self._drop, connection)
+            connection,
+            partial(self._receive, connection, take, hand_over),
+            partial(self._drop, connection),
         )
 
     def _turn_away(self) -> None:
@@ -100,7 +104,7 @@ class ControlServer:
             self._listener.accept()[0].close()
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
-    def _receive(self, connection: socket.socket) -> None:
+    def _receive(self, connection: socket.socket, take: Take, hand_over: HandOver) -> None:
         try:
             data = connection.recv(MAX_LINE_BYTES)
         except BlockingIOError:
@@ -121,9 +125,9 @@ class ControlServer:
             self._answer(connection, Report("failed", ("that is no order",)))
         elif order.action == "handover":
             del self._connections[connection]
-            self._hand_over(connection)
+            hand_over(connection)
         else:
-            self._take(order, partial(self._answer, connection))
+            take(order, partial(self._answer, connection))
 
     def _answer(self, connection: socket.socket, report: Report) -> None:
         if connection not in self._connections:

@@ -184,6 +184,8 @@ class Supervisor:
         if self._predecessor is not None or self._config.server.share_port:
             # From then on they accept connections that the other one could serve.
             self._until(lambda: all(slot.ready_ns for slot in workers))
+        # Before any frontend, whose clients may have models loaded.
+        self._control = ControlServer(segment.name, self._loop)
         for slot in self.frontends.slots:
             self._keeper.fill(slot)
             if self._predecessor is not None:
@@ -202,8 +204,9 @@ class Supervisor:
             _StopRequested: it has come.
             NamesLost: nobody can attach any more.
         """
-        segment = self._segment
+        segment, control = self._segment, self._control
         assert segment is not None, "it was made at the start"
+        assert control is not None, "so was this"
         config = self._config
         self._served = served = ServedModels(
             segment, segment.models, config.models, self._first.hand_over(), config.chains
@@ -217,7 +220,7 @@ class Supervisor:
             time.monotonic_ns,
         )
         take = Orders(self._succession, self._service, changes).take
-        self._control = ControlServer(segment.name, self._loop, take, self._succession.begin)
+        control.take_orders(take, self._succession.begin)
         scaler = Autoscaler(segment, changes, self._pool, HostGauge(), time.monotonic_ns)
         awaited = Awaited(segment, served, self._pool, time.monotonic_ns)
         self._failing = failing = FailingWorkers(segment, served, self._pool, time.monotonic_ns)

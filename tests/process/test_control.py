@@ -27,19 +27,29 @@ RELOAD = b'{"do":"reload","model":null}\n'
 
 
 class Site:
-    """A socket, and a loop as the supervisor's that waits for what comes to it."""
+    """A socket, and a loop as the supervisor's that waits for what comes to it.
 
-    def __init__(self) -> None:
+    Args:
+        takes: whether it takes orders from the beginning.
+    """
+
+    def __init__(self, *, takes: bool = True) -> None:
         # Not an engine's: the start of any engine sweeps up a socket without a segment.
         self.name = f"/ringbatch-test-site.{os.getpid()}.{os.urandom(8).hex()}"
         self.path = Path(socket_path(self.name))
         self.orders: list[tuple[Order, Callable[[Report], None]]] = []
         self.given: list[socket.socket] = []
         self.loop = Loop()
-        self.server = ControlServer(self.name, self.loop, self._take, self.given.append)
+        self.server = ControlServer(self.name, self.loop)
+        if takes:
+            self.begin()
         self._going = True
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
+
+    def begin(self) -> None:
+        """Take orders from now on."""
+        self.server.take_orders(self._take, self.given.append)
 
     def _take(self, order: Order, reply: Callable[[Report], None]) -> None:
         self.orders.append((order, reply))
@@ -73,6 +83,25 @@ def site() -> Iterator[Site]:
 def test_an_order_is_taken_and_answered(site: Site) -> None:
     assert ask(site.name, Order("load", "m")) == Report("done", ("m",))
     assert [order for order, _ in site.orders] == [Order("load", "m")]
+
+
+def test_an_order_that_comes_before_any_is_taken_waits() -> None:
+    site = Site(takes=False)
+    with site.connect() as early, site.connect() as gone:
+        early.sendall(RELOAD)
+        gone.close()
+        site.begin()
+        assert early.recv(100).startswith(b'{"end": "done"')
+    site.end()
+
+
+def test_whoever_waits_for_an_engine_that_never_serves_hears_of_its_end() -> None:
+    site = Site(takes=False)
+    with site.connect() as early:
+        early.sendall(RELOAD)
+        site.end()
+        with suppress(ConnectionResetError):
+            assert early.recv(100) == b""
 
 
 def test_nobody_else_may_connect(site: Site) -> None:

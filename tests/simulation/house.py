@@ -179,10 +179,8 @@ class House:
     def _changes(self, *arguments: Any) -> ModelChanges:
         return FaultyChanges(self.cast, *arguments)
 
-    def _control(
-        self, _name: str, loop: Loop, take: Callable[..., None], _hand_over: object
-    ) -> "PlayedOrders":
-        self.orders = PlayedOrders(self.kernel, loop, take)
+    def _control(self, _name: str, loop: Loop) -> "PlayedOrders":
+        self.orders = PlayedOrders(self.kernel, loop)
         return self.orders
 
 
@@ -373,17 +371,23 @@ class PlayedOrders:
 
     Attributes:
         reports: what came of each order, by its number; None until it is known.
-        open: whether it takes any.
+        open: whether any may come.
+        taken: whether they are taken by now.
     """
 
-    def __init__(self, kernel: Kernel, loop: Loop, take: Callable[..., None]) -> None:
+    def __init__(self, kernel: Kernel, loop: Loop) -> None:
         self.reports: dict[int, Report | None] = {}
         self.open = True
+        self.taken = False
         self._loop = loop
-        self._take = take
         self._come: list[tuple[int, Order]] = []
         self._pipe = Pipe(kernel)
-        loop.watch(self._pipe, self._accept, self.close)
+
+    def take_orders(self, take: Callable[..., None], _hand_over: object) -> None:
+        """As of `ControlServer`."""
+        self._take = take
+        self.taken = True
+        self._loop.watch(self._pipe, self._accept, self.close)
 
     def order(self, order: Order) -> None:
         """Somebody gives an order."""

@@ -455,7 +455,7 @@ class Life:
             self.ends["nobody could attach"] += 1
         elif end in ("status 1", "fault") and not fault:
             raise Violation("it has ended by a fault, and there was none")
-        if end == "fault" and self._house.orders is not None:
+        if end == "fault" and self._house.orders is not None and self._house.orders.taken:
             raise Violation("a fault has ended it that nothing has caught")
         if end == "not started" and not self.seen:
             raise Violation("it does not start, and nothing is wrong")
