@@ -168,7 +168,7 @@ class ProcessSlot:
             answered=self.run_batches(segment) > 0,
             failing=self.renewing,
         )
-        self.renew_ns, self.renewing = None, False
+        self.renewing = False
         return killed or self.case is RestartCase.FAILING
 
     def run_batches(self, segment: Segment | None) -> int:

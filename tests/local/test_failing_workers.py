@@ -215,6 +215,7 @@ def test_a_worker_that_another_takes_the_place_of_is_left_alone() -> None:
     site = Site()
     site.slots[0].let_go()
     site.fails(0)
+    assert site.slots[0].renew_ns is None
     assert site.step() == []
 
 

@@ -108,6 +108,22 @@ def test_one_good_answer_in_a_batch_is_enough(others: tuple[int, ...]) -> None:
     assert site.told == []
 
 
+def test_what_an_earlier_batch_had_for_answers_does_not_count() -> None:
+    site = Site()
+    site.batches(BAD, GOOD, count=1)
+    site.batches(BAD)
+    assert site.told == [(ENOUGH, "it raised ValueError")]
+
+
+def test_nor_where_nothing_is_raised() -> None:
+    site = Site(output=Tensor("y", "INT8", [2]))
+    site.harness.runner._predict = lambda x: site._predict(x).astype(np.int8)
+    assert site.statuses(BAD, GOOD) == [Status.MODEL_FAILED, Status.OK]
+    site.harness.runner._predict = lambda x: np.full(x.shape, 1000)
+    site.batches(GOOD, GOOD)
+    assert [batches for batches, _ in site.told] == [ENOUGH]
+
+
 def test_inputs_that_the_model_refuses_are_no_failures() -> None:
     site = Site()
     site.batches(REFUSED, count=3 * ENOUGH)

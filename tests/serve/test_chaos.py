@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chaos.acts import faults, kills, poison, squeezed, stops, wedges
+from chaos.acts import faults, hail, kills, poison, squeezed, stops, wedges
 from chaos.faults import Impossible
 from chaos.keyed import Deed
 from chaos.play import Play
@@ -37,6 +37,14 @@ def test_kills_under_load_fail_nobody_but_those_on_a_killed_frontend(
     assert play.havoc.done == count
     assert not play.ledger.refused
     assert role in ("frontend", "grpc") or not play.ledger.broken
+
+
+@exhaustive
+def test_a_hail_of_kills_leaves_no_request_without_a_worker_for_long(tmp_path: Path) -> None:
+    play = lawful(asyncio.run(hail(tmp_path, ["worker", "collector"], 20.0, workers=2, **FEW)))
+    assert play.havoc.done > 10
+    assert not play.ledger.refused
+    assert not play.ledger.broken
 
 
 @exhaustive

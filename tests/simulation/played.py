@@ -69,12 +69,14 @@ class Cast:
         seen: what has happened, by its kind.
         slips: whether a process that is about to do something does not.
         fails: raises what nobody expects, where a call is to.
+        explained: of the deaths of workers, those that the collector explains.
         names_lost: whether somebody has removed the segment's names, so that nobody can attach.
         haste: the share of the usual time that processes take for what takes a while.
     """
 
     names_lost = False
     haste = 1.0
+    explained = 0.3
 
     def __init__(self, chance: random.Random) -> None:
         self.kernel = Kernel(chance, self._spawn)
@@ -319,6 +321,13 @@ class WorkerProcess(Member):
         ).begin()
         self.tell(Ready())
 
+    def fail(self) -> None:
+        """Its model fails every request, for as long as it lives."""
+        segment = self.cast.segment
+        if segment is not None and self.serves:
+            segment.words[segment.layout.worker(self.number) + WorkerWords.FAILING] = 8
+            self.cast.seen["a model fails every request"] += 1
+
     def gone(self) -> None:
         """As of `Process`."""
         if self.known and not self.released:
@@ -404,7 +413,7 @@ class CollectorProcess(Member):
             died = self._deaths.pop(0)
             self.collector.worker_died(died.worker, self.kernel.now_ns, killed=died.killed)
             self.cast.unreclaimed.discard(died.worker)
-            self.tell(Reclaimed(died.worker, self.kernel.chance.random() < 0.3))
+            self.tell(Reclaimed(died.worker, self.kernel.chance.random() < self.cast.explained))
         until_ns = self.collector.step(self.kernel.now_ns)
         if until_ns is not None:
             self.after(max(0.01, (until_ns - self.kernel.now_ns) / S), self.wake)

@@ -29,6 +29,7 @@ from simulation.played import (
 from ringbatch.engine.config.settings import Config
 from ringbatch.engine.process.role_messages import (
     Drained,
+    FailsAll,
     Loaded,
     Reclaimed,
     Released,
@@ -87,7 +88,9 @@ _MAY_BE_LEFT_OUT: Final = (
     "SIGTERM",
 )
 """Lives differ most where each has some kinds of misfortune alone."""
+_FAILS_ALL: Final = encode(FailsAll(8, "it raised OSError", 2 * S))
 _NONSENSE: Final = (
+    *[_FAILS_ALL] * 5,
     b"\n",
     b"}\n",
     b'{"type": "Hung", "worker": 1',
@@ -294,6 +297,8 @@ class Life:
             known = _NONSENSE_OF_OTHERS * (not isinstance(process, CollectorProcess))
             said = chance.choice(_NONSENSE + known)
             self._kernel.say(f"{process} says {said[:40]!r}")
+            if said is _FAILS_ALL and isinstance(process, WorkerProcess):
+                process.fail()
             process.write(said)
             return True
         else:

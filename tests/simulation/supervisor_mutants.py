@@ -4,7 +4,10 @@ from typing import Final
 
 from simulation.mutants import Late, Mutant
 
+from ringbatch.engine.process import respawn
+from ringbatch.engine.supervisor import awaited, process_slot
 from ringbatch.engine.supervisor.autoscaler import Autoscaler
+from ringbatch.engine.supervisor.awaited import Awaited
 from ringbatch.engine.supervisor.change_plan import ChangePlan
 from ringbatch.engine.supervisor.change_runner import ChangeRunner
 from ringbatch.engine.supervisor.channel import Channel
@@ -14,6 +17,7 @@ from ringbatch.engine.supervisor.keeper import Keeper
 from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.model_changes import ModelChanges
 from ringbatch.engine.supervisor.names_watch import NamesWatch
+from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.engine.supervisor.served_models import ServedModels
 from ringbatch.engine.supervisor.supervisor import Supervisor
 from ringbatch.engine.supervisor.watch import Watch
@@ -142,3 +146,29 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         NamesWatch, "step", "self.next_ns = now_ns + LOOK_EVERY_NS", "self.next_ns = 1 << 62"
     ),
 }
+
+RESTART_MUTANTS: Final[dict[str, Mutant | Late]] = {
+    "whoever was killed has crashed": Mutant(
+        process_slot, "case_of", "RestartCase.KILLED if ready", "RestartCase.CRASHED if ready"
+    ),
+    "whoever has answered has crashed": Mutant(
+        process_slot, "case_of", "RestartCase.ANSWERED if answered", "RestartCase.CRASHED if True"
+    ),
+    "whoever has said nothing has answered": Mutant(
+        process_slot, "case_of", "return RestartCase.LOADING", "return RestartCase.ANSWERED"
+    ),
+    "it is not seen who has answered": Mutant(
+        ProcessSlot, "note_start", "self.batches = self._batches(segment)", "self.batches = 1 << 60"
+    ),
+    "delays are as long while requests wait": Mutant(
+        awaited, "awaited_ns", "min(planned_ns, ended_ns + MOST_AWAITED_NS)", "planned_ns"
+    ),
+    "delays end while no request waits": Mutant(
+        Awaited, "_awaited", "if words[layout.model(spec.index) + ModelWords.AWAITED]:", "if True:"
+    ),
+    "it is looked once at who waits": Mutant(
+        Awaited, "step", "self.next_ns = now_ns + LOOK_NS", "self.next_ns = 1 << 62"
+    ),
+    "no end costs any time": Mutant(respawn, "next_delay", "longest_s * (1 + jitter) / 2", "0.0"),
+}
+"""What breaks the restart rule; `simulation.hail` must find each."""

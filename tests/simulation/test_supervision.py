@@ -6,15 +6,18 @@
 from collections.abc import Iterator
 
 import pytest
+from simulation import hail
 from simulation.mutants import Late, Mutant
-from simulation.supervised import first_wrong, live, quiet, story
+from simulation.supervised import failure, first_wrong, live, quiet, story
 from simulation.supervision import Life
-from simulation.supervisor_mutants import MUTANTS
+from simulation.supervisor_mutants import MUTANTS, RESTART_MUTANTS
 from tiers import first_of, only
 
 PARTS = 12
 LIVES_EACH = 25
 SEEDS_FOR_A_MUTANT = 2000
+HAIL_SEEDS = 3
+RESTARTS_FOUND_SOON = ("whoever was killed has crashed", "no end costs any time")
 FOUND_SOON = ("what hangs is never killed", "nobody stands by again")
 
 
@@ -57,3 +60,14 @@ def test_a_life_without_misfortune_serves_and_ends_when_asked() -> None:
         life = Life(seed, calm=True)
         life.run()
         assert life.ends == {"serves": 1, "status 0": 1}
+
+
+@pytest.mark.parametrize("rule", hail.RULES)
+def test_however_workers_end_the_next_one_comes_as_the_restart_rule_says(rule: str) -> None:
+    assert hail.first_wrong({rule: hail.RULES[rule]}, range(HAIL_SEEDS), failure) == ""
+
+
+@pytest.mark.parametrize("mutant", only(RESTART_MUTANTS, *RESTARTS_FOUND_SOON))
+def test_a_wrong_restart_rule_is_found_out(mutant: Mutant | Late) -> None:
+    with mutant.applied():
+        assert hail.first_wrong(hail.RULES, range(HAIL_SEEDS), failure) != ""
