@@ -324,11 +324,19 @@ class Segment:
         """
         object_names.await_lock(self._fd, _COLLECTOR_LOCK)
 
-    def worker_ended(self, worker: int) -> None:
-        """Say that no process is this worker; by the supervisor alone, which has seen it end."""
+    def worker_ended(self, worker: int, *, by_chance: bool = False) -> None:
+        """Say that no process is this worker; by the supervisor alone, which has seen it end.
+
+        Args:
+            worker: its number.
+            by_chance: whether its end before it was ready says nothing of the next one.
+        """
         first, words = self.layout.worker(worker), self.words
         was_ready = words[first + WorkerWords.STATE] == WorkerState.READY
-        words[first + WorkerWords.ENDS] = 1 if was_ready else words[first + WorkerWords.ENDS] + 1
+        if was_ready:
+            words[first + WorkerWords.ENDS] = 1
+        elif not by_chance:
+            words[first + WorkerWords.ENDS] += 1
         words[first + WorkerWords.STATE] = WorkerState.ABSENT
         words[first + WorkerWords.FAILING] = 0
 

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from ringbatch.engine.batch.instructions import CpuSetName
-from ringbatch.engine.process.respawn import FIRST, NO_RENEWALS, Record, Renewals, case_of
+from ringbatch.engine.process.respawn import (
+    FIRST,
+    LOADING_BUDGET,
+    NO_RENEWALS,
+    Record,
+    Renewals,
+    case_of,
+)
 from ringbatch.engine.process.role_messages import Signature
 from ringbatch.engine.supervisor.child import Child
 from ringbatch.shm.counters import Counters, RestartCase, WorkerCounter
@@ -170,6 +177,13 @@ class ProcessSlot:
         )
         self.renewing = False
         return killed or self.case is RestartCase.FAILING
+
+    @property
+    def by_chance(self) -> bool:
+        """True if the last process was killed from outside before it was ready, as others were not
+        lately: that says nothing of the next one."""
+        few = len(self.record.at_once_ns) < LOADING_BUDGET
+        return self.case is RestartCase.KILLED_LOADING and few
 
     def run_batches(self, segment: Segment | None) -> int:
         """Return how many batches the process has run; 0 for any but a worker."""

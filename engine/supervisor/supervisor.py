@@ -401,8 +401,9 @@ class Supervisor:
 
     def ended(self, slot: ProcessSlot, death: Death) -> None:
         """As in `Owner`."""
+        blameless = slot.note_end(self._segment, killed=death.killed)
         if slot.worker is not None and self._segment is not None:
-            self._segment.worker_ended(slot.worker)
+            self._segment.worker_ended(slot.worker, by_chance=slot.by_chance)
         if slot.released:
             self._pool.remove(slot)
             return
@@ -418,7 +419,6 @@ class Supervisor:
             self._promote(heir)
         if self._segment is not None and self._collectors.vacant:
             self._segment.collector_gone()
-        blameless = slot.note_end(self._segment, killed=death.killed)
         if slot.worker is None:
             slot.count_end(self._segment, killed=death.killed)
             self._keeper.plan_restart(slot, slot.case)

@@ -6,7 +6,7 @@ from typing import Any, cast
 from segment_fixture import local_segment
 
 from ringbatch.engine.config.settings import ModelConfig
-from ringbatch.engine.process.respawn import MOST_AWAITED_NS
+from ringbatch.engine.process.respawn import FIRST, LOADING_BUDGET, MOST_AWAITED_NS, Record
 from ringbatch.engine.process.role_messages import Signature
 from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.awaited import LOOK_NS, Awaited
@@ -16,7 +16,7 @@ from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.engine.supervisor.served_models import ServedModels
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.shm.counters import Counters, RestartCase, WorkerCounter
-from ringbatch.shm.descriptors import ModelWords
+from ringbatch.shm.descriptors import ModelWords, WorkerWords
 from ringbatch.shm.scalings import Scalings
 
 S = 1_000_000_000
@@ -151,3 +151,28 @@ def test_a_process_of_our_own_loads_nothing() -> None:
         slot.note_end(None, killed=killed)
         cases.append(slot.case)
     assert cases == [RestartCase.CRASHED, RestartCase.KILLED]
+
+
+def test_who_is_killed_before_it_is_ready_has_not_failed_to_load_but_for_too_often() -> None:
+    site = Site()
+    slot = site.pool.workers[0]
+    found = []
+    for count in range(LOADING_BUDGET + 2):
+        slot.record = Record(0, (site.now_ns,) * count)
+        slot.ready_ns = 0
+        slot.note_end(site.segment, killed=True)
+        found.append(slot.by_chance)
+    assert found == [True] * LOADING_BUDGET + [False] * 2
+    slot.record = FIRST
+    slot.note_end(site.segment, killed=False)
+    assert not slot.by_chance
+
+
+def test_an_end_by_chance_is_no_start_that_failed() -> None:
+    site = Site()
+    ends = site.segment.layout.worker(0) + WorkerWords.ENDS
+    counts = []
+    for by_chance in (False, True, True, False):
+        site.segment.worker_ended(0, by_chance=by_chance)
+        counts.append(site.segment.words[ends])
+    assert counts == [1, 1, 1, 2]

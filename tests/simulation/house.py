@@ -207,10 +207,10 @@ class PlayedSegment(Segment):
         """As of `Segment`."""
         return ["/dev/shm/ringbatch"] if self.cast.names_lost else []
 
-    def worker_ended(self, worker: int) -> None:
+    def worker_ended(self, worker: int, *, by_chance: bool = False) -> None:
         """As of `Segment`."""
         self.cast.fails("worker_ended")
-        super().worker_ended(worker)
+        super().worker_ended(worker, by_chance=by_chance)
 
     def say_worker_start(self, worker: int, errno: int, again_ns: int = 0) -> None:
         """As of `Segment`."""

@@ -13,8 +13,8 @@ from simulation.supervision import Life
 from simulation.supervisor_mutants import MUTANTS, RESTART_MUTANTS
 from tiers import first_of, only
 
-PARTS = 12
-LIVES_EACH = 25
+PARTS = 8
+LIVES_EACH = 38
 SEEDS_FOR_A_MUTANT = 2000
 HAIL_SEEDS = 3
 RESTARTS_FOUND_SOON = ("whoever was killed has crashed", "no end costs any time")
