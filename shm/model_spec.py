@@ -1,7 +1,8 @@
 """What the segment says of its models, so that a frontend needs no model file.
 
 Each version of each model that some process holds, or is about to, is an entry. The supervisor
-writes the entries, as JSON, see `ringbatch.shm.model_table`; everyone else reads them.
+writes the entries, each as a line of JSON, see `ringbatch.shm.model_table`; everyone else reads
+them.
 
 An entry has a place in the segment, its index. Places are used again, so requests carry a
 reference: the index, and a generation that no two entries share. What comes late for an entry that
@@ -30,6 +31,8 @@ SERVING: Final = "serving"
 RETIRING: Final = "retiring"
 """It gets no new requests, and goes when those that it has are answered."""
 FILE_DIFFERS: Final = "the model file was changed or removed since it was loaded"
+_END: Final = b"\n\n"
+"""Of a table; no line is empty."""
 _LISTS: Final = ("workers", "remote", "allowed_batch_sizes", "length_buckets")
 """Fields that JSON gives back as lists."""
 
@@ -240,23 +243,42 @@ def _precedence(model: ModelSpec) -> tuple[bool, tuple[bool, int, str]]:
 
 def dumps(models: tuple[ModelSpec, ...]) -> bytes:
     """The model table as the bytes that stand in the segment."""
-    return json.dumps([_to_json(model) for model in models]).encode()
+    return joined(line_of(model) for model in models)
 
 
 def loads(text: bytes) -> tuple[ModelSpec, ...]:
     """The entries of a model table that `dumps` wrote."""
-    return tuple(_from_json(fields) for fields in json.loads(text))
+    return tuple(map(entry_of, lines_of(text)))
 
 
-def _to_json(model: ModelSpec) -> dict[str, Any]:
-    return asdict(model) | {
+def joined(lines: Iterable[bytes]) -> bytes:
+    """Return a model table of entries that `line_of` wrote."""
+    return b"\n".join(lines) + _END
+
+
+def lines_of(text: bytes) -> list[bytes]:
+    """Return the entries of a model table, each as `line_of` wrote it.
+
+    Raises:
+        ValueError: it has no end.
+    """
+    end = text.index(_END)
+    return text[:end].split(b"\n") if end else []
+
+
+def line_of(model: ModelSpec) -> bytes:
+    """Return an entry as one line of JSON."""
+    fields = asdict(model) | {
         "inputs": [tensor.to_json() for tensor in model.inputs],
         "outputs": [tensor.to_json() for tensor in model.outputs],
         "chain": model.chain and model.chain.to_json(),
     }
+    return json.dumps(fields).encode()
 
 
-def _from_json(fields: dict[str, Any]) -> ModelSpec:
+def entry_of(line: bytes) -> ModelSpec:
+    """Return the entry that `line_of` wrote."""
+    fields: dict[str, Any] = json.loads(line)
     tensors = {key: tuple(Tensor(**t) for t in fields[key]) for key in ("inputs", "outputs")}
     lists = {key: tuple(fields[key]) for key in _LISTS}
     given = fields["forward"]

@@ -7,6 +7,8 @@ one and nothing between, and whoever knows a table asks with one load whether it
     publish   the entries into copy (n + 1) modulo 2, then n + 1 into MODEL_TABLE
     read      n from MODEL_TABLE, copy n modulo 2, and the word again: where that is n still, the
               copy is whole, since it is not written before the number is past n
+
+Most changes are of one entry: the lines of the others are neither written nor read anew.
 """
 
 from ringbatch.shm import model_spec
@@ -29,6 +31,8 @@ class ModelTable:
         self._words = words
         self._memory = memory
         self._layout = layout
+        self._written: dict[int, tuple[ModelSpec, bytes]] = {}
+        self._known: dict[bytes, ModelSpec] = {}
 
     @property
     def number(self) -> int:
@@ -45,10 +49,12 @@ class ModelTable:
         Raises:
             ValueError: there is no room for so many entries; nothing has changed then.
         """
-        text = model_spec.dumps(models)
+        written = {spec.reference: self._with_line(spec) for spec in models}
+        text = model_spec.joined(line for _, line in written.values())
         room = self._layout.model_table_bytes
         if len(text) > room:
             raise ValueError(f"the model table has {len(text)} bytes, not {room}")
+        self._written = written
         number = self.number + 1
         self._memory[self._layout.model_table_copy(number)] = text.ljust(room)
         self._words[HeaderWords.MODEL_TABLE] = number
@@ -66,12 +72,24 @@ class ModelTable:
             if self.number == number:
                 break
         try:
-            return number, model_spec.loads(text)
+            lines = model_spec.lines_of(text)
+            entries = tuple(map(self._entry, lines))
         except (KeyError, TypeError, ValueError) as error:
             raise LayoutMismatch(
                 f"the engine's model table is none of this version of ringbatch ({error}); "
                 "run the same version everywhere"
             ) from None
+        self._known = dict(zip(lines, entries, strict=True))
+        return number, entries
+
+    def _with_line(self, spec: ModelSpec) -> tuple[ModelSpec, bytes]:
+        """Return an entry with its line, which is written anew only if the entry has changed."""
+        before = self._written.get(spec.reference)
+        return before if before and before[0] is spec else (spec, model_spec.line_of(spec))
+
+    def _entry(self, line: bytes) -> ModelSpec:
+        """Return the entry of a line, which is read anew only if the line has changed."""
+        return self._known.get(line) or model_spec.entry_of(line)
 
     def clear_place(self, index: int) -> None:
         """Wipe the words of a place that no entry has; by the supervisor alone, before it gives the

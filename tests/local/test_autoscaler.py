@@ -88,7 +88,7 @@ class Engine:
         )
         signatures = dict.fromkeys(range(8 * count), Signature((), ()))
         entries = first_entries(models, signatures, Forwarding())
-        self.segment = local_segment(*entries, spare=16 * count)
+        self.segment = local_segment(*entries, spare=8 * count)
         self.pool = WorkerPool()
         files = [ModelFile(model.path) for model in models]
         self.served = ServedModels(self.segment, entries, models, files)

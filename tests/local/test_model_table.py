@@ -1,10 +1,13 @@
 """The model table as its writer and its readers meet in it."""
 
+from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from segment_fixture import local_segment, spec
 
+from ringbatch.shm import model_spec
 from ringbatch.shm.descriptors import HeaderWords, ModelWords
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.model_table import ModelTable
@@ -72,3 +75,38 @@ def test_a_place_is_wiped_for_the_next_model() -> None:
     segment.words[ready] = 1
     table.clear_place(0)
     assert segment.words[ready] == 0
+
+
+def test_an_entry_that_has_not_changed_is_neither_written_nor_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    segment, table = padded()
+    reader = ModelTable(segment.words, segment.memory, segment.layout)
+    table.publish(TWO)
+    _, before = reader.read()
+    done = Counter[str]()
+    for name in ("line_of", "entry_of"):
+        right = getattr(model_spec, name)
+
+        def counted(what: object, name: str = name, right: Any = right) -> object:
+            done[name] += 1
+            return right(what)
+
+        monkeypatch.setattr(model_spec, name, counted)
+    changed = (TWO[0], replace(TWO[1], workers=(3,)))
+    table.publish(changed)
+    _, after = reader.read()
+    assert after == changed
+    assert after[0] is before[0]
+    assert done == {"line_of": 1, "entry_of": 1}
+    table.publish(changed[:1])
+    assert reader.read()[1] == changed[:1]
+    table.publish(changed)
+    assert reader.read()[1] == changed
+    assert done == {"line_of": 2, "entry_of": 2}, "of what has gone nothing is kept"
+
+
+def test_a_table_may_be_empty() -> None:
+    _, table = padded()
+    table.publish(())
+    assert table.read()[1] == ()

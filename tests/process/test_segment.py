@@ -125,7 +125,7 @@ def test_a_segment_of_another_kind_is_refused(
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [(b'"inputs"', b'"inpots"'), (b'"version"', b'"volumes"'), (b"[{", b"{[")],
+    [(b'"inputs"', b'"inpots"'), (b'"version"', b'"volumes"'), (b'{"index', b'["index')],
     ids=["a member less", "another member", "no JSON"],
 )
 def test_a_model_table_of_another_version_is_refused_and_keeps_no_file_open(

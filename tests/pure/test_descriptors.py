@@ -163,9 +163,9 @@ def test_what_is_behind_an_outcome_begins_with_the_next_word() -> None:
     assert names[-1] == SlotWords.FINISHED_NS
 
 
-def test_the_numbers_of_version_19() -> None:
+def test_the_numbers_of_version_20() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert LAYOUT_VERSION == 19
+    assert LAYOUT_VERSION == 20
     assert MAGIC_VALUE.to_bytes(8, "little") == b"RNGBTCH1"
     assert constants(HeaderWords) == {
         "MAGIC": 0,
@@ -182,6 +182,7 @@ def test_the_numbers_of_version_19() -> None:
         "MODEL_CONTROL": 11,
         "READY_NS": 12,
         "TRACED": 13,
+        "PORT": 14,
         "DRAINING": 16,
         "MODEL_TABLE": 17,
         "COLLECTOR_ERRNO": 18,

@@ -76,7 +76,7 @@ def test_blanks_behind_the_text_do_not_matter() -> None:
 
 
 def test_tensors_stand_in_the_text_as_v2_metadata() -> None:
-    (fields,) = json.loads(dumps((DIGITS,)))
+    fields = json.loads(dumps((DIGITS,)))
     assert fields["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [8, 8]}]
     assert fields["outputs"][0] == {"name": "digit", "datatype": "INT64", "shape": []}
 
@@ -88,7 +88,7 @@ def test_a_model_without_inputs_is_untyped() -> None:
 
 @pytest.mark.parametrize("cut", [1, 10, -1])
 def test_a_model_table_that_was_cut_off_is_not_read_as_a_shorter_one(cut: int) -> None:
-    with pytest.raises(ValueError, match=r"Expecting|Unterminated|delimiter"):
+    with pytest.raises(ValueError, match="not found"):
         loads(dumps((DIGITS,))[:cut])
 
 
@@ -117,10 +117,10 @@ def test_no_two_entries_of_one_place_have_the_same_reference(a: ModelSpec, b: Mo
     assert a.reference & INDEX_MASK == a.index
 
 
-def test_what_stands_in_the_model_table_of_version_19() -> None:
+def test_what_stands_in_the_model_table_of_version_20() -> None:
     """Who changes a name here has changed the layout, and gives it another version: an engine of
     an older one that runs on the host is told by that number, before its table is read."""
-    assert LAYOUT_VERSION == 19
+    assert LAYOUT_VERSION == 20
     named = (ModelSpec, Forward, Tokens, Chain, Step)
     assert {kind.__name__: " ".join(each.name for each in fields(kind)) for kind in named} == {
         "ModelSpec": "index name platform inputs outputs max_batch_size max_latency_ns timeout_ns "
