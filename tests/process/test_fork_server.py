@@ -84,7 +84,10 @@ def drive(tmp_path: Path) -> Drive:
     def run(body: str, *python: str) -> list[Any]:
         (tmp_path / "program.py").write_text(PROGRAM)
         (tmp_path / "driver.py").write_text(HEAD + body)
-        command = [sys.executable, *python, str(tmp_path / "driver.py")]
+        # Since 3.12 Python warns of a fork beside threads, and takes each process whose title has a
+        # space for one with threads.
+        quiet = ("-W", "ignore::DeprecationWarning")
+        command = [sys.executable, *quiet, *python, str(tmp_path / "driver.py")]
         environment = os.environ | {"PYTHONPATH": str(tmp_path)}
         done = subprocess.run(
             command,

@@ -76,11 +76,15 @@ def alone(start: Start, folder: Path) -> Server:
     return start(MODELS, frontends=2, grpc_frontends=2, http2=True, **keys)
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_curl_asks_over_it(alone: Server, folder: Path) -> None:
+    asked = ["curl", "-sS", "--unix-socket", str(folder / "http"), f"http://x{PATH}"]
+    told = subprocess.run([*asked, "--data", BODY], capture_output=True, check=True)
+    assert b'"predictions"' in told.stdout
+
+
 def test_without_tcp_nothing_listens_on_a_port(alone: Server, folder: Path) -> None:
     assert f"on unix:{folder / 'http'}\n" in alone.stdout
-    listing = subprocess.run(["curl", "-sS", "--unix-socket", folder / "http", f"http://x{PATH}",
-                              "--data", BODY], capture_output=True, check=True)  # fmt: skip
-    assert b'"predictions"' in listing.stdout
     with over(folder / "http", http1=False, http2=True) as client:
         assert client.post(PATH, content=BODY).http_version == "HTTP/2"
     inodes = {

@@ -116,7 +116,8 @@ PROBES: dict[str, Callable[[], Any]] = {
     "uuid1": lambda: uuid.uuid1().hex,
     "multiprocessing's key": lambda: multiprocessing.current_process().authkey.hex(),
     "secret of hashes": lambda: hash("text"),
-    "addresses": lambda: id(object),
+    # Of a type it may be the same for all: not every Python is a position-independent program.
+    "addresses": lambda: id(sys.modules),
     # Of this process, or of the one that it was forked from.
     "process id of multiprocessing": lambda: multiprocessing.current_process().pid == os.getpid(),
     "kernel's number of the thread": lambda: threading.main_thread().native_id == os.getpid(),
