@@ -175,11 +175,21 @@ def _let_go_of_all_but(kept: int) -> None:
     to read."""
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
+    code = _mapped_code()
     for number in map(int, os.listdir("/proc/self/fd")):
         if number >= _FIRST_OF_OUR_OWN and number != kept:
             # That of the list itself is closed already.
             with suppress(OSError):
-                os.close(number)
+                if os.readlink(f"/proc/self/fd/{number}") not in code:
+                    os.close(number)
+
+
+def _mapped_code() -> set[str]:
+    """Return the files whose code is mapped here. A library may keep such a file open to map it
+    again: libffi 3.5 does so for each hundred functions that C is to call, and would find none, or
+    another file, under the number."""
+    lines = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()]
+    return {line[5] for line in lines if len(line) == 6 and "x" in line[1]}
 
 
 def _preload(modules: Iterable[str]) -> None:

@@ -27,7 +27,8 @@ def main():
         "folder": os.getcwd(),
         "has the parent": os.getppid() == int(os.environ["PARENT"]),
         "leads its session": os.getsid(0) == os.getpid(),
-        "descriptors": [n for n in range(100) if os.path.exists(f"/proc/self/fd/{n}")],
+        "descriptors": [n for n in range(100) if os.path.exists(f"/proc/self/fd/{n}")
+                        and ".so" not in os.readlink(f"/proc/self/fd/{n}")],
         "inherits": os.get_inheritable(out),
         "input": sys.stdin.read(),
         "signals": [signal.getsignal(n) is signal.SIG_DFL for n in operators],
@@ -293,6 +294,21 @@ except OSError as error:
     say(error.errno)
 launch.close()
 """
+MAPPED = """
+import mmap
+code, other = (os.open(name, os.O_RDONLY) for name in ("program.py", "driver.py"))
+mapping = mmap.mmap(code, 0, prot=mmap.PROT_READ | mmap.PROT_EXEC)
+launch = ForkServer(["json"])
+has = told(launch)[1]["descriptors"]
+say([code in has, other in has])
+launch.close()
+"""
+
+
+def test_a_library_keeps_the_file_that_it_maps_again(drive: Drive) -> None:
+    assert drive(MAPPED) == [[True, False]]
+
+
 PIPE_FAILS = """__init__ = fork_server._Gate.__init__
 def refused():
     raise OSError(24, "too many")
