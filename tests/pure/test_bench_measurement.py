@@ -1,5 +1,6 @@
 """Which engines are asked in a measurement, and how often: with engines that are made up."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +20,7 @@ from ringbatch.bench.report.result import Result
 from ringbatch.bench.served.asking import Address
 from ringbatch.bench.served.engine import Served
 from ringbatch.bench.served.failures import CannotMeasure
+from ringbatch.bench.served.machine import CpuTimes
 
 CONFIG = Path("ringbatch.toml")
 TRACE = tuple(range(0, 100_000_000, 1_000_000))
@@ -30,6 +32,7 @@ class MadeUpFleet:
 
     def __init__(self, took_ms: float, log: list[tuple[str, float]]) -> None:
         self._took_ms, self._log = took_ms, log
+        self.others, self.looks_s = 0.0, 0.0
 
     def run(self, arrivals: Arrivals, connections: int, grace_s: float) -> Outcome:
         self._log.append((str(arrivals.kind), arrivals.seconds))
@@ -61,6 +64,12 @@ class MadeUpSubject(Subject):
 
     def metrics(self) -> None:
         return None
+
+    def cpu_times(self) -> CpuTimes:
+        fleet: Any = self.answers
+        fleet.looks_s += 1.0
+        cpus = os.cpu_count() or 1
+        return CpuTimes(fleet.looks_s, fleet.others * cpus * fleet.looks_s, 0.0, 0.0)
 
     def settle(self) -> None:
         """It is never busy."""
@@ -111,6 +120,40 @@ def test_each_round_has_an_engine_of_its_own_that_is_warm(host: Host) -> None:
     assert first == "closed,"
     assert rounds == [",closed,closed,closed,replay,"] * 3 + [""]
     assert (host.log[0], host.log[2]) == (("closed", WARM_UP_S), ("closed", 0.5))
+
+
+@pytest.mark.parametrize(("others", "told"), [(0.04, False), (0.34, True)])
+def test_what_others_take_in_a_run_is_told(host: Host, others: float, told: bool) -> None:
+    @contextmanager
+    def subjects() -> Iterator[Subject]:
+        with host.subjects() as subject:
+            fleet: Any = subject.answers
+            # In the last round alone.
+            fleet.others = others * (host.started == 4)
+            yield subject
+
+    settings = Settings(config=CONFIG, rounds=3, arrivals=Kind.REPLAY, trace=TRACE, seconds=0.5)
+    result = measure(subjects, settings, {}, (), lambda line: None)
+    assert result.others_share == pytest.approx(others)
+    for point in (result.lone, result.closed, *result.points):
+        assert point.figures["others %"] == pytest.approx(others * 100)
+        assert ("others took up to 34% of the CPUs in a run" in point.notes) is told
+
+
+def test_what_others_take_while_the_knee_is_sought_is_told(host: Host) -> None:
+    @contextmanager
+    def subjects() -> Iterator[Subject]:
+        with host.subjects() as subject:
+            fleet: Any = subject.answers
+            fleet.others = 0.5 * (host.started == 1)
+            yield subject
+
+    said: list[str] = []
+    settings = Settings(config=CONFIG, rounds=1, seconds=0.5)
+    result = measure(subjects, settings, {}, (), said.append)
+    assert result.lone.figures["others %"] == 0
+    assert result.others_share == pytest.approx(0.5)
+    assert any(line.endswith("others took 50% of the CPUs") for line in said)
 
 
 @pytest.mark.parametrize(

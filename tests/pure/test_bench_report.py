@@ -22,6 +22,7 @@ from ringbatch.bench.report.page import page
 from ringbatch.bench.report.point import Asked, Point, judged
 from ringbatch.bench.report.result import Result
 from ringbatch.bench.report.words import knee
+from ringbatch.bench.served.machine import CpuTimes, others_share
 from ringbatch.bench.served.metrics import Observed, between, parse
 from ringbatch.bench.served.signature import Input, inputs_of, protocol_of, v1_body, v2_body
 from ringbatch.bench.statistics.knee import Trial
@@ -568,3 +569,33 @@ def test_what_happened_between_two_looks_is_that_of_the_model() -> None:
     assert found.stages_ms["model"] == pytest.approx(3)
     assert sum(found.stages_ms.values()) == pytest.approx(10)
     assert between(parse(LATER), parse(LATER), "m") is None
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.0, False), (0.05, False), (0.34, True)])
+def test_the_headline_says_that_other_work_was_measured_too(share: float, told: bool) -> None:
+    one = replace(
+        result(), knee={"rate_per_s": 5800.0, "missed_per_s": 6100.0, "why": ""}, others_share=share
+    )
+    words = "Beside other work, which took up to 34% of the CPUs in a run: 5,800 requests/s"
+    for text in (markdown(one), page(one)):
+        assert (words in text) is told
+        assert "5,800 requests/s are answered" in text
+    assert Result.from_json(one.as_json()) == one
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "share"),
+    [
+        (CpuTimes(10, 50, 1, 40), CpuTimes(12, 53, 1, 43), 0.0),  # all of it is ours
+        (CpuTimes(10, 50, 1, 40), CpuTimes(12, 53, 1, 41), 0.5),
+        (CpuTimes(10, 50, 1, 40), CpuTimes(12, 52, 2, 42), 0.25),  # stolen
+        (CpuTimes(10, 50, 1, 40), CpuTimes(12, 51, 1, 42), 0.0),  # ticks are coarse
+        (CpuTimes(10, 50, 1, None), CpuTimes(12, 54, 2, None), 0.25),  # of whom, is not known
+        (CpuTimes(10, 50, 1, 40), CpuTimes(12, 90, 1, 40), 1.0),
+        (CpuTimes(10, 50, 1, 40), CpuTimes(10, 50, 1, 40), 0.0),
+    ],
+)
+def test_what_others_take_is_a_share_of_all_cpus(
+    before: CpuTimes, after: CpuTimes, share: float
+) -> None:
+    assert others_share(before, after, cpus=2) == share

@@ -5,6 +5,7 @@ Each round has an engine of its own: where its processes run and its memory lies
 start, and would else differ between two results and not within one.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -17,9 +18,10 @@ from ringbatch.bench.command.subject import Subject
 from ringbatch.bench.load.arrivals import Arrivals, Kind
 from ringbatch.bench.load.fleet import Fleet
 from ringbatch.bench.load.outcome import UNANSWERED, Outcome
-from ringbatch.bench.report.point import Asked, Point, judged
+from ringbatch.bench.report.point import NOTICED_SHARE, Asked, Point, judged
 from ringbatch.bench.report.result import Result
 from ringbatch.bench.served.failures import CannotMeasure
+from ringbatch.bench.served.machine import others_share
 from ringbatch.bench.served.metrics import Observed, between
 from ringbatch.bench.statistics.knee import Knee, Trial, search
 
@@ -82,6 +84,7 @@ def measure(
         knee={**told, "why": knee.why} if knee else {},
         warnings=(*warnings, *filter(None, [stopped])),
         stopped=bool(stopped),
+        others_share=measured.others_share,
     )
 
 
@@ -178,6 +181,7 @@ class _Measurement:
         subject: the model of the last engine.
         knee: None until the search has found it.
         rounds_begun: the number of rounds begun.
+        others_share: of all CPUs, taken by others in the run with the most.
     """
 
     subject: Subject
@@ -189,7 +193,9 @@ class _Measurement:
         self._subjects, self._settings, self._say = subjects, settings, say
         self._seed = settings.seed
         self._runs: Sequence[_Run] = ()
+        self.others_share = 0.0
         self._outcomes: list[list[Outcome]] = []
+        self._others: list[list[float]] = []
         self._observed: list[list[Observed | None]] = []
 
     @property
@@ -230,10 +236,12 @@ class _Measurement:
         while True:
             seconds = settings.knee_s(rate)
             arrivals = Arrivals(settings.arrivals, seconds, rate, self._next_seed())
-            outcome, _ = self._run(arrivals, settings.connections_max)
+            outcome, _, others = self._run(arrivals, settings.connections_max)
             asked = Asked("knee", rate, settings.connections_max)
-            found, words = trial_of(self._judged(asked, [outcome], [None]), settings.slo_ms)
-            self._say(f"  {rate:,.0f} requests/s: {words}")
+            point = self._judged(asked, [outcome], [None], [others])
+            found, words = trial_of(point, settings.slo_ms)
+            beside = f", others took {others:.0%} of the CPUs" if others > NOTICED_SHARE else ""
+            self._say(f"  {rate:,.0f} requests/s: {words}{beside}")
             try:
                 rate = rates.send(found)
             except StopIteration as end:
@@ -245,20 +253,24 @@ class _Measurement:
         self._runs = runs
         self._outcomes = [[] for _ in runs]
         self._observed = [[] for _ in runs]
+        self._others = [[] for _ in runs]
         for turn in range(self._settings.rounds):
             self.rounds_begun = turn + 1
             self._say(f"round {turn + 1} of {self._settings.rounds}, {len(runs)} runs each")
             with self._engine_of_round():
                 for number, run in enumerate(runs):
                     arrivals = replace(run.arrivals, seed=self._next_seed())
-                    outcome, seen = self._run(arrivals, run.asked.connections)
+                    outcome, seen, others = self._run(arrivals, run.asked.connections)
                     self._outcomes[number].append(outcome)
                     self._observed[number].append(seen)
+                    self._others[number].append(others)
 
     def points(self) -> list[Point]:
         """Return the results of the runs so far."""
         points = [
-            self._judged(run.asked, self._outcomes[number], self._observed[number])
+            self._judged(
+                run.asked, self._outcomes[number], self._observed[number], self._others[number]
+            )
             for number, run in enumerate(self._runs)
             if self._outcomes[number]
         ]
@@ -276,20 +288,27 @@ class _Measurement:
             self.warm_up(self._settings.round_warm_up_s)
             yield
 
-    def _run(self, arrivals: Arrivals, connections: int) -> tuple[Outcome, Observed | None]:
-        before = self.subject.metrics()
+    def _run(self, arrivals: Arrivals, connections: int) -> tuple[Outcome, Observed | None, float]:
+        """Make a run; return also the share of all CPUs that others took meanwhile."""
+        before, used_before = self.subject.metrics(), self.subject.cpu_times()
         outcome = self._fleet.run(arrivals, connections, self._settings.grace_s)
+        others = others_share(used_before, self.subject.cpu_times(), os.cpu_count() or 1)
+        self.others_share = max(self.others_share, others)
         self.subject.settle()
         after = self.subject.metrics()
         if before is None or after is None:
-            return outcome, None
-        return outcome, between(before, after, self.subject.model)
+            return outcome, None, others
+        return outcome, between(before, after, self.subject.model), others
 
     def _judged(
-        self, asked: Asked, rounds: Sequence[Outcome], observed: Sequence[Observed | None]
+        self,
+        asked: Asked,
+        rounds: Sequence[Outcome],
+        observed: Sequence[Observed | None],
+        others: Sequence[float] = (),
     ) -> Point:
-        limit = self._settings.lag_limit_ms
-        return judged(asked, rounds, observed, slo_ms=self._settings.slo_ms, lag_max_ms=limit)
+        slo_ms, lag_max_ms = self._settings.slo_ms, self._settings.lag_limit_ms
+        return judged(asked, rounds, observed, slo_ms=slo_ms, lag_max_ms=lag_max_ms, others=others)
 
     def _next_seed(self) -> int:
         self._seed += 1

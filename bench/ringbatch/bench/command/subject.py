@@ -1,5 +1,6 @@
 """What is measured: a model of a server, the requests for it, and its metrics."""
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +19,9 @@ from ringbatch.bench.load.infer_message import infer_request, tensors_of
 from ringbatch.bench.load.target import Target, Wire
 from ringbatch.bench.loadgen.judge import Judge
 from ringbatch.bench.served.asking import Address, ask, reached
-from ringbatch.bench.served.engine import Served
+from ringbatch.bench.served.engine import Served, supervisor_at
 from ringbatch.bench.served.failures import CannotMeasure
+from ringbatch.bench.served.machine import CpuTimes, cpu_times
 from ringbatch.bench.served.metrics import Metrics, parse
 from ringbatch.bench.served.signature import inputs_of, protocol_of, v1_body, v2_body
 from ringbatch.shm.errors import how_to_install
@@ -125,6 +127,12 @@ class Subject:
             if time.monotonic() > give_up_at:
                 raise CannotMeasure(f"a lone request is answered with status {status}")
             time.sleep(0.1)
+
+    def cpu_times(self) -> CpuTimes:
+        """The host's CPU times now; those of a server that is not known here are nobody's."""
+        served = self.served
+        pid = served.pid or supervisor_at(served.address)
+        return cpu_times(None if pid is None else (pid, os.getpid()))
 
     def metrics(self) -> Metrics | None:
         """What the engine says of itself now; None where it is not known where to ask."""

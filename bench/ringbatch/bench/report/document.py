@@ -8,7 +8,7 @@ def markdown(result: Result) -> str:
     """The document."""
     lines = [f"# ringbatch bench: {result.model}", ""]
     lines += [f"**{warning}**\n" for warning in result.warnings]
-    if sentence := words.knee(result):
+    if sentence := words.headline(result):
         lines += [sentence, ""]
     lines += [words.host(result), "", words.method(result), ""]
     lines += words.table(words.HEADING, words.rows(result))

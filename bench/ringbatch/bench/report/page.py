@@ -76,7 +76,7 @@ def page(result: Result) -> str:
         f'<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<link rel="icon" href="data:,"><title>{title}</title>'
         f"<style>{CHARTS}{_STYLE}{_LEGENDS}</style></head><body><main><h1>{title}</h1>{alarms}"
-        f'<p class="knee-words">{escape(words.knee(result))}</p>'
+        f'<p class="knee-words">{escape(words.headline(result))}</p>'
         f'<p class="soft">{escape(words.host(result))}</p>'
         f'<div class="charts">{charts}</div>'
         f'<div class="card scroll">{_table(result)}</div>'

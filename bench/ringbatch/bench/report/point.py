@@ -17,6 +17,8 @@ from ringbatch.bench.statistics.steadiness import WINDOWS, Steadiness, steadines
 
 _LOST_MAX: Final = 0.01
 """Share of requests without any answer from the server, above which a run says nothing."""
+NOTICED_SHARE: Final = 0.05
+"""Of all CPUs, taken by others in a run: above it, the run is marked."""
 _GRPC_REFUSALS: Final = (3, 5, 6, 7, 9, 11, 12, 16)
 """INVALID_ARGUMENT to UNAUTHENTICATED: what is wrong with the request, and stays so."""
 
@@ -113,6 +115,7 @@ def judged(
     *,
     slo_ms: float,
     lag_max_ms: float,
+    others: Sequence[float] = (),
 ) -> Point:
     """What the rounds of one kind of run come to.
 
@@ -122,6 +125,7 @@ def judged(
         observed: what the engine said of each.
         slo_ms: within which an answer is good.
         lag_max_ms: of the generator's own lag, its p99, above which a run is void.
+        others: the share of all CPUs that others took in each round, where that was looked at.
     """
     statuses: dict[int, int] = {}
     for outcome in rounds:
@@ -139,6 +143,9 @@ def judged(
         "lag p99 ms": max(o.lag_ms(0.99) for o in rounds),
         **{f"{name} ms": value for name, value in percentiles_ms(times).items()},
     }
+    most = max(others, default=0.0)
+    if others:
+        figures["others %"] = most * 100
     by_round = {"rate /s": rates}
     if all(median is not None for median in medians):
         by_round["p50 ms"] = [median for median in medians if median is not None]
@@ -148,8 +155,10 @@ def judged(
         figures["cpu us"] = sum(together.cpu_us.values())
         figures["batch size"] = together.instances / max(together.batches, 1)
         by_round["cpu us"] = [sum(one.cpu_us.values()) for one in seen]
-    notes = tuple(_notes(rounds, statuses, times.total))
-    return Point(asked, (), notes, figures, by_round, tuple(curve(times)), named, together)
+    notes = _notes(rounds, statuses, times.total)
+    if most > NOTICED_SHARE:
+        notes.append(f"others took up to {most:.0%} of the CPUs in a run")
+    return Point(asked, (), tuple(notes), figures, by_round, tuple(curve(times)), named, together)
 
 
 def unsteady(rounds: Sequence[Outcome]) -> list[Steadiness]:

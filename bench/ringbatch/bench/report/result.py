@@ -30,6 +30,8 @@ class Result:
         warnings: what makes all of it doubtful.
         loadgen: what LoadGen found; None where it was not asked.
         stopped: whether a signal stopped the measurement before its end.
+        others_share: of all CPUs, taken by others in the run with the most; the search for the knee
+            counts.
     """
 
     model: str
@@ -43,6 +45,7 @@ class Result:
     warnings: tuple[str, ...] = ()
     loadgen: Judgement | None = None
     stopped: bool = False
+    others_share: float = 0.0
 
     @property
     def slo_ms(self) -> float:
@@ -93,6 +96,7 @@ class Result:
             "closed": self.closed.as_object(),
             "points": [point.as_object() for point in self.points],
             "stopped": self.stopped,
+            "others_share": self.others_share,
             "loadgen": None if self.loadgen is None else self.loadgen.as_object(),
         }
         return orjson.dumps(plain, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
@@ -128,6 +132,7 @@ class Result:
                 warnings=tuple(found["warnings"]),
                 loadgen=None if judgement is None else Judgement.from_object(judgement),
                 stopped=found.get("stopped", False),
+                others_share=found.get("others_share", 0.0),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"it lacks what a result has: {error!r}") from None

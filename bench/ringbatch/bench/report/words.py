@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ringbatch.bench.report.point import Point
+from ringbatch.bench.report.point import NOTICED_SHARE, Point
 from ringbatch.bench.report.result import Result
 
 HEADING = (
@@ -35,6 +35,16 @@ def number(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def headline(result: Result) -> str:
+    """The knee in a sentence, and first that other work was measured too, if so; empty where no
+    knee was sought."""
+    found = knee(result)
+    if not found or result.others_share <= NOTICED_SHARE:
+        return found
+    beside = f"Beside other work, which took up to {result.others_share:.0%} of the CPUs in a run:"
+    return f"{beside} {found[0].lower()}{found[1:]}"
 
 
 def knee(result: Result) -> str:

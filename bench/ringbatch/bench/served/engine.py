@@ -9,14 +9,18 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ringbatch.bench.served.asking import Address
 from ringbatch.bench.served.failures import CannotMeasure
+from ringbatch.shm.descriptors import HeaderWords
+from ringbatch.shm.engines import running
+from ringbatch.shm.errors import StartupError
 
+_LOCAL: Final = ("127.0.0.1", "localhost", "::1")
 NAME: Final = f"bench-{os.getpid()}"
 """Of the engine, which nobody else asks for by accident."""
 _SERVES: Final = re.compile(
@@ -125,6 +129,15 @@ def command_of(config: Path, folder: Path, flags: Sequence[str] = ()) -> list[st
         *_other_addresses(config, folder),
         *flags,
     ]
+
+
+def supervisor_at(address: Address) -> int | None:
+    """The supervisor of the engine of this user and host that serves there, if there is one."""
+    if address.host not in _LOCAL:
+        return None
+    with suppress(StartupError), running(None) as found:
+        return next((s.pid for s in found if s.words[HeaderWords.PORT] == address.port), None)
+    return None
 
 
 def _other_addresses(config: Path, folder: Path) -> list[str]:

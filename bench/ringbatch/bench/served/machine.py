@@ -5,8 +5,9 @@ import os
 import platform
 import re
 import time
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ringbatch.shm.host.platform import is_compiled
 
@@ -63,15 +64,78 @@ def others(seconds: float = 1.0) -> tuple[float, list[str]]:
     ]
 
 
+class CpuTimes(NamedTuple):
+    """CPU time since the host's start, in seconds.
+
+    Attributes:
+        at_s: when it was looked at, on the monotonic clock.
+        processes_s: of all processes; interrupts may be for anybody.
+        stolen_s: what the hypervisor gave to others.
+        own_s: of the processes that are measured and measure; None if not all are known.
+    """
+
+    at_s: float
+    processes_s: float
+    stolen_s: float
+    own_s: float | None
+
+
+def cpu_times(own: Collection[int] | None) -> CpuTimes:
+    """Look at the host's CPU times.
+
+    Args:
+        own: ids of the processes whose CPU time, with that of their descendants, is no others';
+            None if not all are known.
+    """
+    user, nice, system, *_, steal = _host_ticks()
+    own_s = None if own is None else _with_descendants(own)
+    return CpuTimes(time.monotonic(), (user + nice + system) * _TICK_S, steal * _TICK_S, own_s)
+
+
+def others_share(before: CpuTimes, after: CpuTimes, cpus: int) -> float:
+    """Return the share of all CPUs that others took between two looks, stolen time included."""
+    taken_s = after.stolen_s - before.stolen_s
+    if before.own_s is not None and after.own_s is not None:
+        own_s = after.own_s - before.own_s
+        taken_s += max(after.processes_s - before.processes_s - own_s, 0.0)
+    elapsed_s = after.at_s - before.at_s
+    return min(taken_s / elapsed_s / cpus, 1.0) if elapsed_s > 0 else 0.0
+
+
 def _busy_s() -> float:
-    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-    user, nice, system, _idle, _io, irq, soft, steal = fields[:8]
+    user, nice, system, _idle, _io, irq, soft, steal = _host_ticks()
     return (user + nice + system + irq + soft + steal) * _TICK_S
+
+
+def _host_ticks() -> list[int]:
+    """Of user, nice, system, idle, iowait, irq, softirq and steal."""
+    return [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+
+
+def _with_descendants(roots: Collection[int]) -> float:
+    """CPU seconds of processes and all below them, those included that have ended."""
+    found = {pid: fields for pid, _, fields in _stats()}
+    children: dict[int, list[int]] = {}
+    for pid, fields in found.items():
+        children.setdefault(fields[1], []).append(pid)
+    counted: set[int] = set()
+    left = [pid for pid in roots if pid in found]
+    while left:
+        pid = left.pop()
+        if pid not in counted:
+            counted.add(pid)
+            left += children.get(pid, ())
+    return sum(sum(found[pid][11:15]) for pid in counted) * _TICK_S
 
 
 def _processes() -> dict[int, tuple[float, str]]:
     """CPU seconds and name of each process."""
-    found = {}
+    return {pid: (sum(fields[11:13]) * _TICK_S, name) for pid, name, fields in _stats()}
+
+
+def _stats() -> Iterator[tuple[int, str, list[int]]]:
+    """Of each process its id, its name, and what /proc/PID/stat says behind the name; the first
+    field, its state, as 0."""
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
@@ -79,6 +143,4 @@ def _processes() -> dict[int, tuple[float, str]]:
             except OSError:
                 continue
             name, _, rest = text.partition(" (")[2].rpartition(") ")
-            fields = rest.split()
-            found[int(entry)] = ((int(fields[11]) + int(fields[12])) * _TICK_S, name)
-    return found
+            yield int(entry), name, [0, *map(int, rest.split()[1:])]
