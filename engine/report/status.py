@@ -46,7 +46,7 @@ def describe(status: EngineStatus) -> str:
             f"{model.run_ms:.3f} ms, {_expected(model.answer_ms)}",
             f"  batches by reason: {_counts(model.batches)}",
             f"  batches by size:   {_counts(model.batch_rows)}",
-            *(f"  workers started again because {c}: {n}" for c, n in model.restarts.items()),
+            *[f"  restarts by case:  {_counts(model.restarts)}"] * bool(model.restarts),
             *(_server(server) for server in model.servers),
         ]
     lines += [

@@ -173,7 +173,7 @@ def _model(segment: Segment, spec: ModelSpec) -> ModelStatus:
         answered=ends.answered,
         refused=ends.ended,
         deaths={why: counters[counter] for why, counter in _DEATHS.items()},
-        restarts={case.words: n for case, n in block.restarts().items() if n},
+        restarts={case.name.lower(): n for case, n in block.restarts().items() if n},
         file_differs=spec.file_differs,
         limits=spec.limits,
         servers=tuple(_servers(segment, spec)),

@@ -12,6 +12,7 @@ from ringbatch.shm.counters import (
     Counters,
     LaneCounter,
     ModelCounter,
+    RestartCase,
     WorkerCounter,
     rows_bucket,
 )
@@ -20,6 +21,7 @@ from ringbatch.shm.engines import only
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.layout import PAGE, Layout
 from ringbatch.shm.model_counters import Accounts
+from ringbatch.shm.scalings import Scalings
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason
 from ringbatch.shm.snapshot.status import read
@@ -74,6 +76,23 @@ def test_what_was_counted_is_read_under_its_name() -> None:
     assert status.frontends["requests"] == 8, "of all lanes together"
     assert status.collector["worker_deaths"] == 2
     assert [status.workers[number]["batches"] for number in range(3)] == [0, 0, 9]
+
+
+def test_restarts_are_told_by_their_case_and_a_worker_that_fails_by_what_it_does() -> None:
+    segment = counted()
+    account = segment.models[0].account
+    block = Scalings(segment.words, segment.layout, account)
+    block.open()
+    for case in (RestartCase.KILLED, RestartCase.FAILING, RestartCase.KILLED):
+        block.count_restart(case)
+    segment.words[segment.layout.worker(2) + WorkerWords.FAILING] = 8
+    lines = describe(read(segment)).splitlines()
+    assert [line for line in lines if "restarts" in line] == [
+        "  restarts by case:  killed 2, failing 1"
+    ]
+    assert any(
+        line.startswith("worker 2 (ready, process 4711, fails every request)") for line in lines
+    )
 
 
 def test_a_model_that_nobody_asked_has_zeros_and_no_division() -> None:
