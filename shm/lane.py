@@ -302,7 +302,8 @@ class Lane(SlotMemory):
     def submit(self) -> None:
         """Submit all requests published or cancelled since the last call to the collector."""
         if self._unsubmitted:
-            if self._withdraws:
+            withdraws = self._withdraws
+            if withdraws:
                 self._leave_out_the_needless()
             # The ring has a word for every slot. It is full only if it holds needless words: for
             # requests answered already, submitted by a dead owner and again by the next, found in
@@ -311,14 +312,14 @@ class Lane(SlotMemory):
             self._held_back = not self._submissions.offer(self._unsubmitted)
             if not self._held_back:
                 count = len(self._unsubmitted)
-                if self._parts or self._withdraws:
+                if self._parts or withdraws:
                     count -= sum(map(is_part, self._unsubmitted))
                 self.counters.add(_REQUESTS, count)
                 self._unsubmitted.clear()
             full_fence()
-            if self._withdraws or self.words[_RING_COLLECTOR]:
+            if withdraws or self.words[_RING_COLLECTOR]:
                 self._wake_collector()
-            self._withdraws = self._withdraws and self._held_back
+            self._withdraws = withdraws and self._held_back
 
     def _leave_out_the_needless(self) -> None:
         """Leave at most one unsubmitted word for each slot, so that an empty ring has room for all.

@@ -139,7 +139,9 @@ class Gateway:
             slot: where the request is.
         """
         self._waiting[slot] = waiter
-        self._submit_soon()
+        self._unsubmitted += 1
+        if not self._turn_is_due:
+            self._turn_soon()
         if waiter.deadline_ns < self._look_ns:
             self._expect(waiter.deadline_ns, slot)
 
@@ -152,13 +154,13 @@ class Gateway:
         if self._waiting[slot] is not None:
             self._waiting[slot] = None
             self.lane.cancel(slot)
-            self._submit_soon()
+            self._unsubmitted += 1
+            if not self._turn_is_due:
+                self._turn_soon()
 
-    def _submit_soon(self) -> None:
-        self._unsubmitted += 1
-        if not self._turn_is_due:
-            self._turn_is_due = True
-            self._call_soon(self._turn)
+    def _turn_soon(self) -> None:
+        self._turn_is_due = True
+        self._call_soon(self._turn)
 
     def between_requests(self) -> None:
         """To be called before each request, when none is half sent: cuts a long turn."""
@@ -172,8 +174,7 @@ class Gateway:
         else:
             self.collect()
         if self._stays_awake():
-            self._turn_is_due = True
-            self._call_soon(self._turn)
+            self._turn_soon()
 
     def _submit(self) -> None:
         lane, unsubmitted = self.lane, self._unsubmitted

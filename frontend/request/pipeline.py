@@ -41,6 +41,7 @@ log = logging.getLogger("ringbatch.frontend")
 B = TypeVar("B")
 F = TypeVar("F")
 A = TypeVar("A")
+_MODEL_TABLE: Final = HeaderWords.MODEL_TABLE
 _EVER_NS: Final = 1 << 62
 _MARGIN: Final = 8
 """By one part in so many, answers may take longer than expected."""
@@ -96,7 +97,7 @@ class Pipeline:
         """
         models, words = self._models, self._words
         self._gateway.between_requests()
-        if words[HeaderWords.MODEL_TABLE] != models.table_number:
+        if words[_MODEL_TABLE] != models.table_number:
             models.keep_up()
         now_ns = self._clock()
         accepted_ns = begun_ns or now_ns
@@ -222,12 +223,13 @@ class Pipeline:
             Overloaded: saying when to try again.
             DeadlineExceeded: there is no time left.
         """
-        words, model, lane = self._words, task.model, self.engine.lane
+        words, model = self._words, task.model
         answer_ns, row_ns = words[model.answer_word], words[model.row_word]
         left_ns = task.deadline_ns - now_ns
         if not answer_ns and row_ns * self._twice_full < left_ns:
             # Not even a full lane would be too much for it; usual, and the ring is not looked at.
             return
+        lane = self.engine.lane
         limit_ns, timeout_ns = task.deadline_ns - task.accepted_ns, model.spec.timeout_ns
         if left_ns <= 0:
             lane.counters.add(LaneCounter.TIMEOUTS)

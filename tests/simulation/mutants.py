@@ -228,10 +228,10 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         "pass",
     ),
     "nobody rings for what is cancelled": Mutant(
-        Lane, "submit", "if self._withdraws or self.words", "if self.words"
+        Lane, "submit", "if withdraws or self.words", "if self.words"
     ),
     "what is cancelled is submitted a second time though it was not a first": Mutant(
-        Lane, "submit", "if self._withdraws:\n", "if False:\n"
+        Lane, "submit", "if withdraws:\n", "if False:\n"
     ),
     "the collector looks at the new alone": Mutant(
         Collector, "_take_submissions", "cancelled += self._known.keys() & references", "pass"
