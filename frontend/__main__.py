@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from ringbatch.frontend.access import flags as access_flags
+from ringbatch.frontend.payloads.flags import add_keeping_flags, given_keeping
 from ringbatch.frontend.security.credential_flags import add_flags, given_credentials
 from ringbatch.frontend.server.arbiter import run
 from ringbatch.frontend.server.gunicorn_worker import FrontendOptions
@@ -42,6 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--http2", action="store_true", help="speak HTTP/2 too")
     add_flags(parser)
     access_flags.add_flags(parser)
+    add_keeping_flags(parser)
     parser.add_argument("--drain-s", required=True, type=float, metavar="S")
     parser.add_argument("--log-level", default="warning", metavar="L")
     parser.add_argument("--parent-pid", type=int, metavar="PID", help="end when this process ends")
@@ -62,6 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
         given.own_paths,
         tuple(given.cors_origin),
         given.unix_fd,
+        given_keeping(given),
     )
     try:
         run(

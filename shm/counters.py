@@ -38,6 +38,8 @@ class LaneCounter(IntEnum):
     """Connections to the lane's holder whose TLS hand-shake failed."""
     REFUSED_AT_SHARE = 11
     """Those of REFUSED whose model had its share, while slots set aside for others were free."""
+    PAYLOADS_LOST = 12
+    """Exchanges for the payload log that were lost, because the control process was behind."""
 
 
 class CollectorCounter(IntEnum):

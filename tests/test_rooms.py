@@ -39,7 +39,7 @@ ARROWS = {
     ),
     "frontend": (
         "shm frontend.codec frontend.client frontend.routes frontend.security frontend.access "
-        "frontend.server"
+        "frontend.payloads frontend.server"
     ),
     # A program on the same host, which measures: the public names alone.
     "bench.client": "frontend bench.load bench.loadgen",
@@ -55,22 +55,24 @@ ARROWS = {
     "frontend.client": "shm shm.host frontend.codec frontend.texts frontend.v1 frontend.v2",
     "frontend.load": "shm",
     "frontend.access": "shm shm.host frontend.codec frontend.request frontend.load",
+    "frontend.payloads": "shm shm.host frontend.request frontend.access",
     "frontend.http": (
         "shm shm.host frontend.codec frontend.v1 frontend.request frontend.load frontend.security "
-        "frontend.access"
+        "frontend.access frontend.payloads"
     ),
     "frontend.http2": "frontend.codec",
     "frontend.streams": ("shm frontend.codec frontend.http frontend.http2"),
     "frontend.grpc": (
         "shm shm.host frontend.codec frontend.apart frontend.texts frontend.v2 frontend.request "
-        "frontend.load frontend.security frontend.access frontend.http frontend.http2 "
+        "frontend.load frontend.security frontend.access frontend.payloads frontend.http "
+        "frontend.http2 "
         "frontend.streams"
     ),
     "frontend.page": "shm shm.snapshot frontend.http",
     "frontend.tracing": "shm shm.host",
     "frontend.metrics": (
         "shm shm.host shm.snapshot frontend.codec frontend.load frontend.security "
-        "frontend.http frontend.page frontend.tracing"
+        "frontend.payloads frontend.http frontend.page frontend.tracing"
     ),
     "frontend.proxy": "shm shm.host frontend.request frontend.security frontend.http",
     "frontend.routes": (
@@ -83,7 +85,7 @@ ARROWS = {
     ),
     "frontend.server": (
         "shm shm.host frontend.v2 frontend.request frontend.load frontend.security "
-        "frontend.access frontend.http frontend.falcon frontend.proxy "
+        "frontend.access frontend.payloads frontend.http frontend.falcon frontend.proxy "
         "frontend.routes frontend.streams"
     ),
 }

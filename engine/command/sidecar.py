@@ -1,11 +1,12 @@
 """``ringbatch sidecar``: a configuration from the flags of KServe's agent, whose place it takes.
 
-The agent's flags mean what they mean there. Those that only say whom its logger or its model puller
-serves do nothing here and are said to; those that would have it log requests or pull models are
-refused. Go's way of writing flags, ``-port=9081``, is understood as well.
+The agent's flags mean what they mean there, those of its logger too. Those that are for its model
+puller do nothing here and are said to; those that would have it pull models, or keep requests where
+the payload log cannot, are refused. Go's way of writing flags, ``-port=9081``, is understood too.
 """
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -83,28 +84,41 @@ FLAGS: Final = (
         "MS",
         "milliseconds that the oldest request of a batch waits at most for others to join it",
     ),
+    Flag("log-url", (*_SERVER, "payload_log"), "URL", "server that gets requests and answers"),
+    Flag("log-mode", (*_SERVER, "payload_log_mode"), "{all,request,response}", "which of them"),
+    Flag("source-uri", (*_SERVER, "payload_log_source"), "URI", "source of these events"),
 )
+ATTRIBUTES: Final = {
+    "inference-service": "inferenceservicename",
+    "namespace": "namespace",
+    "component": "component",
+    "endpoint": "endpoint",
+}
+"""Flags of the agent's that name what serves, and the attributes that its logger makes of them."""
+_AUTHORITIES: Final = "/etc/tls/logger"
+"""Where KServe mounts what --logger-ca-cert-file names."""
+_LOGGED_BYTES: Final = 1 << 24
+"""Of a body; the agent's logger keeps all."""
 COMPONENT_PORT: Final = 8080
 IDLE: Final = (
-    "component",
     "config-dir",
-    "endpoint",
-    "inference-service",
-    "log-marshaller",
-    "log-mode",
-    "logger-ca-cert-file",
-    "logger-tls-skip-verify",
-    "metadata-annotations",
-    "metadata-headers",
     "model-dir",
-    "namespace",
     "probe-period",
-    "source-uri",
 )
-"""Flags of the agent's that have no meaning without its logger or its puller, or with probes that
-are answered at once."""
+"""Flags of the agent's that have no meaning without its puller, or with probes that are answered at
+once."""
+_OF_LOGGER: Final = (
+    *ATTRIBUTES,
+    "metadata-headers",
+    "metadata-annotations",
+    "logger-ca-cert-file",
+)
 REFUSED: Final = {
-    "log-url": "requests are not logged to another server here",
+    "logger-tls-skip-verify": "a server that nobody vouches for gets no requests; name its "
+    "authority with --logger-ca-cert-file",
+    "log-store-path": "requests are kept by the server at --log-url, not in an object store",
+    "log-store-format": "events have the form of CloudEvents",
+    "log-marshaller": "events have the form of CloudEvents",
     "enable-puller": "models are not pulled here",
 }
 _OFF: Final = ("", "false", "0", "f", "FALSE", "False", "F")
@@ -123,6 +137,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"port of the model server on this host (default: {COMPONENT_PORT})",
     )
     _add(group, "enable-batcher", nargs="?", const="true", help="it always is enabled")
+    for name in _OF_LOGGER:
+        _add(group, name, metavar="TEXT", help="as for the agent's logger, with --log-url")
     for name in (*IDLE, *REFUSED):
         _add(group, name, nargs="?", const="true", help=argparse.SUPPRESS)
 
@@ -157,6 +173,8 @@ def configuration(arguments: argparse.Namespace, more: dict[Place, tuple[str, An
         for flag in FLAGS
         if _given(arguments, flag.name) or flag.default is not None
     }
+    if _given(arguments, "log-url"):
+        values |= _logging(arguments)
     for place, (origin, value) in (values | more).items():
         section = document
         for name in place[:-1]:
@@ -169,10 +187,41 @@ def configuration(arguments: argparse.Namespace, more: dict[Place, tuple[str, An
 def ignored(arguments: argparse.Namespace) -> list[str]:
     """What to tell the operator of flags that do nothing here."""
     return [
-        f"--{name} does nothing here: it is for the agent's logger, puller or probes"
+        f"--{name} does nothing here: it is for the agent's puller or probes"
         for name in IDLE
         if _given(arguments, name)
     ]
+
+
+def _logging(arguments: argparse.Namespace) -> dict[Place, tuple[str, Any]]:
+    """Return what is set so that the payload log is the agent's logger, with the flags' names."""
+    attributes = [
+        f"{attribute}={value}"
+        for name, attribute in ATTRIBUTES.items()
+        if (value := _given(arguments, name))
+    ]
+    annotations = _listed(_given(arguments, "metadata-annotations"))
+    if annotations:
+        pairs = dict(text.partition("=")[::2] for text in annotations)
+        attributes.append(f"annotations={json.dumps(pairs, separators=(',', ':'))}")
+    port = _given(arguments, "port") or "9081"
+    source = _given(arguments, "source-uri") or f"http://localhost:{port}/"
+    headers = _listed(_given(arguments, "metadata-headers"))
+    found: dict[str, tuple[str, Any]] = {
+        "payload_log_attributes": ("--inference-service", attributes),
+        "payload_log_headers": ("--metadata-headers", headers),
+        "payload_log_source": ("--source-uri", source),
+        "payload_log_failures": ("--log-url", False),
+        "payload_log_body_bytes": ("--log-url", _LOGGED_BYTES),
+    }
+    authority = _given(arguments, "logger-ca-cert-file")
+    if authority and _given(arguments, "log-url").startswith("https:"):
+        found["payload_log_ca"] = "--logger-ca-cert-file", f"{_AUTHORITIES}/{authority}"
+    return {(*_SERVER, key): value for key, value in found.items()}
+
+
+def _listed(text: str) -> list[str]:
+    return [part for part in text.split(",") if part]
 
 
 def _add(group: Any, name: str, **more: Any) -> None:

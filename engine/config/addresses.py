@@ -27,6 +27,15 @@ _UNIX: Final = "unix:"
 """The beginning of the address of a Unix socket, as Gunicorn and nginx write it."""
 _MOST_PATH_BYTES: Final = 107
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
+_ATTRIBUTE: Final = re.compile(r"([a-z0-9]{1,20})=([!-~]|[!-~][ -~]*[!-~])")
+_OF_ONE_EVENT: Final = frozenset(
+    {
+        *("specversion", "id", "source", "type", "time", "datacontenttype", "data", "metadata"),
+        *("requestid", "batchid", "modelname", "modelversion", "protocol", "statuscode"),
+        *("bodybytes", "jsonbytes", "contentencoding"),
+    }
+)
+"""Attributes that the payload log gives each event, and names that CloudEvents keeps."""
 _OF_ONE_REQUEST: Final = frozenset(
     {
         "accept-encoding",
@@ -157,6 +166,15 @@ def are_forwarded(value: object) -> bool:
         and item.lower() not in _OF_ONE_REQUEST
         for item in value
     )
+
+
+def are_attributes(value: object) -> bool:
+    """Return whether it is a list of attributes of events, ``name=value``, each name once."""
+    if not isinstance(value, list | tuple):
+        return False
+    found = [_ATTRIBUTE.fullmatch(item) if isinstance(item, str) else None for item in value]
+    names = [one[1] for one in found if one is not None]
+    return len(names) == len(set(names)) == len(value) and not _OF_ONE_EVENT & set(names)
 
 
 def lowered(names: list[str]) -> tuple[str, ...]:

@@ -83,6 +83,7 @@ SERVER_FILES: Final = frozenset(
         "control_tls_certificate",
         "control_tls_key",
         "api_keys_file",
+        "payload_log_ca",
     }
 )
 """Keys of the server whose values are paths; relative ones start beside the document."""
@@ -203,6 +204,9 @@ def _server(
             values[key] = absolute(base / values[key])
             if not is_file(values[key]):
                 report.refuse(("server", key), quoted(raw[key]), "a file that exists")
+    place = values.get("payload_log")
+    if place is not None and "://" not in place:
+        values["payload_log"] = str(absolute(base / place))
     if values.get("app") is not None:
         values["app"] = str(absolute(base / values["app"]))
     for key, words in server_rules.problems(values):

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 from ringbatch.engine.config.addresses import (
     are_addresses,
+    are_attributes,
     are_forwarded,
     are_origins,
     are_ray_resources,
@@ -128,6 +129,10 @@ def _is_model_file(value: Any) -> bool:
 def _is_model(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return are_addresses(value)
+    return is_any_address(value) if _is_text(value) and "://" in value else _is_model_file(value)
+
+
+def _is_payload_place(value: Any) -> bool:
     return is_any_address(value) if _is_text(value) and "://" in value else _is_model_file(value)
 
 
@@ -266,6 +271,21 @@ TRACE_ADDRESS: Final = Kind(
     is_any_address,
     str,
     "URL",
+)
+PAYLOAD_PLACE: Final = Kind(
+    "the path of a file, or the address of a server, http://HOST:PORT or https://HOST:PORT, with "
+    "or without a path",
+    _is_payload_place,
+    str,
+    "URL|FILE",
+)
+ATTRIBUTES: Final = Kind(
+    'a list such as ["namespace=prod"], of names of 1 to 20 lower-case letters and digits that no '
+    "event has of its own, and a value each",
+    are_attributes,
+    tuple,
+    "NAME=VALUE",
+    several=True,
 )
 HEADER_NAMES: Final = Kind(
     'a list such as ["authorization"], of names of headers that do not say how a request is sent',

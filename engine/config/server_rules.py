@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from ringbatch.engine.config.addresses import unix_path
 from ringbatch.engine.config.upstream_rules import own_address
+from ringbatch.shm.host.key_headers import KEY_HEADERS
 
 _NEEDED: Final = {
     "tls_certificate": "tls_key",
@@ -14,6 +15,9 @@ _NEEDED: Final = {
     "control_tls_key": "control_tls_certificate",
 }
 _TRACE_WORDS: Final = "needs control_port, because the process there sends the traces"
+_SECRET: Final = frozenset(
+    {*KEY_HEADERS, "cookie", "set-cookie", "proxy-authorization", "x-amz-security-token"}
+)
 _OF_TCP: Final = ("share_port", "grpc_port", "agent_check_port")
 _TCP_WORDS: Final = (
     "is for TCP, and host is a Unix socket; give host an address, and the path to unix_socket"
@@ -39,6 +43,12 @@ def problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "trace_endpoint", _TRACE_WORDS
     if values.get("control_tls_key") is not None and values.get("control_port", 0) is None:
         yield "control_tls_key", "is for control_port, which is missing"
+    secret = _SECRET.intersection(values.get("payload_log_headers") or ())
+    if secret:
+        yield "payload_log_headers", f"{sorted(secret)[0]} may hold a secret, and cannot be kept"
+    place = values.get("payload_log") or ""
+    if values.get("payload_log_ca") is not None and not place.startswith("https:"):
+        yield "payload_log_ca", "is for a payload_log at an address that begins with https:"
     passes_to = values.get("pass_through")
     if passes_to is not None and (words := own_address(passes_to, values)):
         yield "pass_through", words

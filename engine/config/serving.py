@@ -269,11 +269,6 @@ class ServingConfig:
         "replaced; for workers see batch_timeout_s",
     ] = 2
 
-    @property
-    def has_control_process(self) -> bool:
-        """Whether there is a process that serves what is not for clients."""
-        return self.control_port is not None or self.agent_check_port is not None
-
     def worker_places(self, workers: int) -> int:
         """Places for workers, those for that many configured ones included."""
         spare = max(workers, 2) if self.spare_workers is None else self.spare_workers

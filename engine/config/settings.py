@@ -37,14 +37,15 @@ from ringbatch.engine.config.kinds import (
     runtime_of,
     whole,
 )
-from ringbatch.engine.config.serving import DAY_S, MIB, ServingConfig
+from ringbatch.engine.config.payload_logging import PayloadConfig
+from ringbatch.engine.config.serving import DAY_S, MIB
 
 WAITING_GRACE_S: Final = 5.0
 """What a worker gets beyond the time that it gives a model server or an actor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerConfig(ServingConfig):
+class ServerConfig(PayloadConfig):
     """The section ``[server]``: with that, what is logged, told and traced."""
 
     log_level: Annotated[
@@ -99,6 +100,12 @@ class ServerConfig(ServingConfig):
         "share of the requests without a traceparent that are traced, from 0 to 1; with one, its "
         "flag decides",
     ] = 0.01
+
+    @property
+    def has_control_process(self) -> bool:
+        """Whether there is a process for what is not for clients."""
+        wants = (self.control_port, self.agent_check_port, self.payload_log)
+        return any(value is not None for value in wants)
 
     @property
     def tcp_host(self) -> str | None:

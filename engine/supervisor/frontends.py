@@ -19,6 +19,7 @@ from ringbatch.engine.supervisor.launching import Launch, execute
 from ringbatch.engine.supervisor.listener import BACKLOG, address
 from ringbatch.engine.supervisor.listening_sockets import ListeningSockets, url
 from ringbatch.engine.supervisor.packages import expect_installed
+from ringbatch.engine.supervisor.payload_passage import PayloadPassage
 from ringbatch.engine.supervisor.probe import Probe, answers_ready, ask
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.engine.supervisor.succession import Passed, Predecessor
@@ -81,6 +82,7 @@ class Frontends:
         self._expect_packages()
         if server.app is not None:
             expect_importable(server.app, LEAN)
+        self._payloads = PayloadPassage(server)
         self._sockets = ListeningSockets(server, predecessor)
         self._probe = Probe(lambda: answers_ready(self._sockets.front, tls=self._tls))
         self.http = ProcessSlot("frontends", self._start_http, role=Role.ARBITER)
@@ -239,6 +241,7 @@ class Frontends:
     def close(self) -> None:
         """Let go of the addresses."""
         self._sockets.close(shared=self.shared)
+        self._payloads.close()
 
     def _start_http(self, _again: bool) -> Child:
         if self._server.share_port:
@@ -249,6 +252,7 @@ class Frontends:
         words = self._words(frontends=self._server.frontends)
         words += [f"--listen-fd={fd}" for fd in fds]
         words += _unix(self._sockets.http_unix)
+        words += self._payloads.keeping_words
         words += ["--compress-answers"] * self._server.compress_answers
         words += ["--http2"] * self._server.http2
         words += [f"--pass-through={self._pass_through}"] * (self._pass_through is not None)
@@ -261,7 +265,11 @@ class Frontends:
             "ringbatch.frontend",
             words,
             environment,
-            pass_fds=(*fds, *_descriptors(self._sockets.http_unix)),
+            pass_fds=(
+                *fds,
+                *_descriptors(self._sockets.http_unix),
+                *_descriptors(self._payloads.writer),
+            ),
             controlled=False,
             own_session=self._server.app is not None,
             launch=self._launch,
@@ -274,12 +282,13 @@ class Frontends:
             port, shared = self._sockets.grpc, self._sockets.grpc_unix
             words = self._words(address=None if port is None else address(port), number=number)
             words += _unix(shared)
+            words += self._payloads.keeping_words
             words += [f"--connection-age-s={self._server.grpc_connection_age_s}"]
             words += [f"--leave-s={self._leave_s}"]
             words += [f"--processes={self._server.grpc_frontends}"]
             environment = LEAN | heap_environment(os.environ, FRONTEND_HEAP)
             module = "ringbatch.frontend.grpc.server"
-            fds = _descriptors(shared)
+            fds = (*_descriptors(shared), *_descriptors(self._payloads.writer))
             return Child(
                 title, module, words, environment, fds, own_session=False, launch=self._launch
             )
@@ -299,8 +308,9 @@ class Frontends:
         words += _files(self._control_credentials)
         endpoint = self._server.trace_endpoint
         words += [] if endpoint is None else [f"--trace-endpoint={endpoint}"]
+        words += self._payloads.delivery_words
         module = "ringbatch.frontend.metrics.control_server"
-        given = tuple(fds.values())
+        given = (*fds.values(), *_descriptors(self._payloads.reader))
         return Child("control", module, words, LEAN, given, own_session=False, launch=self._launch)
 
     def _words(self, **more: object) -> list[str]:

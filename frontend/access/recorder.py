@@ -34,7 +34,7 @@ from ringbatch.shm.host.process import STDERR
 from ringbatch.shm.recent import RecentRequest
 from ringbatch.shm.tallies import Protocol
 
-_PROTOCOL_NAMES: Final = tuple(protocol.name.lower() for protocol in Protocol)
+PROTOCOL_NAMES: Final = tuple(protocol.name.lower() for protocol in Protocol)
 
 
 class Exchanged(NamedTuple):
@@ -105,6 +105,11 @@ class Recorder:
         """Of which samples the request is that has this ``traceparent``; see `Samples.of`."""
         return 0 if self.samples is None else self.samples.of(trace)
 
+    def batch_id(self, ending: Ending) -> str:
+        """Return the id of the batch that a request was in; empty if it was in none."""
+        found = breakdown(0, ending.accepted_ns, ending.stamps, ending.ended_ns)
+        return self._batch_ids.text(found.batch) if found.batch_rows else ""
+
     def record(
         self,
         ending: Ending,
@@ -151,7 +156,7 @@ class Recorder:
             "" if tally.name else exchanged.target,
             tally.name,
             tally.version,
-            _PROTOCOL_NAMES[tally.protocol],
+            PROTOCOL_NAMES[tally.protocol],
             ending.code,
             found,
             ending.instances,

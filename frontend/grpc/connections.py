@@ -7,8 +7,10 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ringbatch.frontend.grpc.connection import GrpcConnection, GrpcSettings
+from ringbatch.frontend.grpc.kept_connection import KeptConnection
 from ringbatch.frontend.http.phases import HEAD_TIMEOUT_S
 from ringbatch.frontend.http.unix_acceptor import UnixAcceptor
+from ringbatch.frontend.payloads.recorder import PayloadRecorder
 from ringbatch.frontend.security.credentials import Security
 
 _TICK_S: Final = 1.0
@@ -33,6 +35,7 @@ class Connections:
         most: that are served at once.
         settings: of each.
         security: what is asked of clients and shown to them.
+        payloads: takes drawn requests; None if there is no payload log.
     """
 
     def __init__(
@@ -42,7 +45,9 @@ class Connections:
         most: int,
         settings: GrpcSettings,
         security: Security,
+        payloads: PayloadRecorder | None = None,
     ) -> None:
+        self._payloads = payloads
         self._listener = listener
         self._shared = shared
         self._most = most
@@ -106,6 +111,8 @@ class Connections:
     def _make(self) -> asyncio.BaseProtocol:
         if len(self._settings.connections) >= self._most:
             return TooMany()
+        if self._payloads is not None:
+            return KeptConnection(self._payloads, self._settings, self._loop)
         return GrpcConnection(self._settings, self._loop)
 
     async def _join(self, connection: socket.socket) -> None:

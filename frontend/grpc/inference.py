@@ -18,6 +18,7 @@ from ringbatch.frontend.grpc.answer import GrpcAnswers, batch_field, id_field
 from ringbatch.frontend.grpc.apart import parsed, read_grpc, requested_told, weighed, write_grpc
 from ringbatch.frontend.grpc.remembered_heads import Heads
 from ringbatch.frontend.grpc.request import GrpcRequestedOutputs, requests_of
+from ringbatch.frontend.payloads.recorder import Kept
 from ringbatch.frontend.request.apart import LARGE_BODY_BYTES, ReadApart, told_heard
 from ringbatch.frontend.request.arrival import LARGE_BYTES, Arrival, Arrivals
 from ringbatch.frontend.request.calls import Call
@@ -121,9 +122,13 @@ class Pending(Framing):
         ending: how it ended, once it has.
         bytes_in: of its message.
         holds: how many slots and bytes of the lane it took as it began.
+        kept: what the payload log keeps of it; None if it is not drawn.
     """
 
-    __slots__ = ("_answer", "_keep", "_last", "bytes_in", "call", "ended", "ending", "holds")
+    __slots__ = (
+        *("_answer", "_keep", "_last", "bytes_in", "call", "ended", "ending", "holds"),
+        "kept",
+    )
 
     def __init__(
         self,
@@ -142,6 +147,7 @@ class Pending(Framing):
         self._answer: GrpcAnswer | None = None
         self.call: Call | None = None
         self.holds = 0, 0
+        self.kept: Kept | None = None
 
     def reply(self, answer: GrpcAnswer) -> None:
         """The answer is there."""
@@ -157,6 +163,11 @@ class Pending(Framing):
     def bytes_out(self) -> int:
         """Of the message that answers it; 0 where there is none."""
         return len(self._answer.response) if self._answer is not None else 0
+
+    @property
+    def answer(self) -> GrpcAnswer | None:
+        """Its answer; None if it has none, because nobody waits any more."""
+        return self._answer
 
     @property
     def outcome(self) -> GrpcAnswer:

@@ -31,6 +31,9 @@ from ringbatch.frontend.grpc.reading_in_place import IN_PLACE_BYTES
 from ringbatch.frontend.grpc.service import methods_of
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.load.reports import LoadReports
+from ringbatch.frontend.payloads.flags import add_keeping_flags, given_keeping
+from ringbatch.frontend.payloads.recorder import payload_recorder
+from ringbatch.frontend.payloads.settings import Keeping
 from ringbatch.frontend.request.attachment import Attachment
 from ringbatch.frontend.security.credential_flags import add_flags, given_credentials
 from ringbatch.frontend.security.credentials import Security
@@ -77,6 +80,8 @@ class GrpcOptions:
         shared_memory_prefixes: how the names of objects may begin that clients share.
         credentials: the server's, and those that clients must have.
         access: what is logged of requests.
+        keeping: what the payload log keeps of them, and the descriptor that takes it; None without
+            a payload log.
     """
 
     segment: str
@@ -92,6 +97,7 @@ class GrpcOptions:
     shared_memory_prefixes: tuple[str, ...]
     credentials: Credentials
     access: AccessSettings
+    keeping: tuple[Keeping, int] | None = None
 
 
 async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -> None:
@@ -119,11 +125,13 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
     service = attachment.service
     reports = LoadReports(attachment.segment, time.monotonic_ns)
     recorder, writer = recording(options.access, service.engine, ROLE, reports)
+    lost = partial(counters.add, LaneCounter.PAYLOADS_LOST)
+    payloads = payload_recorder(options.keeping, recorder, lost)
     inference, stopping = Inference(service), asyncio.Event()
     methods: dict[str, Method] = {}
     heads = CallHeads(methods, security.keys)
     shown = partial(service.settings, options.access.trace_sample)
-    methods |= methods_of(service, inference, stopping, heads, recorder, shown)
+    methods |= methods_of(service, inference, stopping, heads, recorder, shown, payloads)
     settings = GrpcSettings(
         inference=inference,
         heads=heads,
@@ -138,7 +146,7 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
         keyless={},
     )
     most = connections_allowed(options.max_connections)
-    connections = Connections(listener, unix, most, settings, security)
+    connections = Connections(listener, unix, most, settings, security, payloads)
     await connections.listen()
     setproctitle(f"ringbatch: grpc frontend {number}")
     settle()
@@ -205,6 +213,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     add_flags(parser)
     access_flags.add_flags(parser)
+    add_keeping_flags(parser)
     parser.add_argument("--log-level", default="warning", metavar="L")
     parser.add_argument("--parent-pid", required=True, type=int, metavar="PID")
     given = parser.parse_args(arguments)
@@ -228,6 +237,7 @@ def main(arguments: list[str] | None = None) -> int:
         tuple(given.prefixes),
         given_credentials(given),
         access_flags.given_access(given),
+        given_keeping(given),
     )
     try:
         die_with_parent(given.parent_pid)

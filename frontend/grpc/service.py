@@ -20,6 +20,7 @@ from ringbatch.frontend.grpc.answer import infer_response_field
 from ringbatch.frontend.grpc.call_head import OPEN_METHODS
 from ringbatch.frontend.grpc.calls import CallEnded, Context, Method
 from ringbatch.frontend.grpc.inference import Inference, Pending
+from ringbatch.frontend.grpc.kept_messages import answered, kept_call
 from ringbatch.frontend.grpc.messages import (
     HEALTH_SERVICE,
     INFERENCE_SERVICE,
@@ -33,6 +34,7 @@ from ringbatch.frontend.grpc.shared_memory import Fields, MemoryControl
 from ringbatch.frontend.grpc.status import INVALID_ARGUMENT, NOT_FOUND, GrpcStatus, grpc_status
 from ringbatch.frontend.grpc.watch import WatchedCall
 from ringbatch.frontend.grpc.watches import Watches
+from ringbatch.frontend.payloads.recorder import PayloadRecorder
 from ringbatch.frontend.request.model_control import control_model
 from ringbatch.frontend.request.model_index import index_of
 from ringbatch.frontend.request.service import Service
@@ -193,9 +195,17 @@ class Streams:
         inference: what answers requests.
         heads: who may still be served.
         recorder: of the process.
+        payloads: takes drawn requests; None if there is no payload log.
     """
 
-    def __init__(self, inference: Inference, heads: Keys, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        inference: Inference,
+        heads: Keys,
+        recorder: Recorder,
+        payloads: PayloadRecorder | None = None,
+    ) -> None:
+        self._payloads = payloads
         self._inference = inference
         self._heads = heads
         self._recorder = recorder
@@ -207,7 +217,8 @@ class Streams:
         watched = WatchedCall(call.head, call.client, self._recorder)
         call.trailing = watched.id_metadata
         room = _Room(*self._inference.lane_holds)
-        answering = asyncio.create_task(_answer(call, pending, room, watched))
+        payloads = self._payloads
+        answering = asyncio.create_task(_answer(call, pending, room, watched, payloads))
         draining: Draining | None = None
         try:
             try:
@@ -216,6 +227,8 @@ class Streams:
                     begun = self._inference.begin(
                         data, left_ns, self._future(), call.keep, call.head.fields
                     )
+                    if payloads is not None and payloads.draws():
+                        begun.kept = kept_call(payloads, call.head, data)
                     pending.put_nowait(begun)
                     await room.take(begun)
             except Draining as error:
@@ -227,7 +240,7 @@ class Streams:
             call.trailing = watched.last_metadata
             while not pending.empty():
                 if (left := pending.get_nowait()) is not None:
-                    _told(watched, left)
+                    _told(watched, left, payloads)
         if draining is not None:
             watched.ended(self._inference.ended_outside(draining, infers=True), 0, 0)
             raise CallEnded(grpc_status(draining))
@@ -238,13 +251,14 @@ async def _answer(
     pending: "asyncio.Queue[Pending | None]",
     room: "_Room",
     watched: WatchedCall,
+    payloads: PayloadRecorder | None,
 ) -> None:
     try:
         while (first := await pending.get()) is not None:
             try:
                 await first.ended
             finally:
-                _told(watched, first)
+                _told(watched, first, payloads)
             await call.write(_streamed(first))
             room.give(first)
     except Exception:
@@ -288,12 +302,14 @@ class _Room:
         self._left_bytes += size
 
 
-def _told(watched: WatchedCall, pending: Pending) -> None:
+def _told(watched: WatchedCall, pending: Pending, payloads: PayloadRecorder | None) -> None:
     """A request has ended, or nobody waits for its answer."""
     pending.leave()
     ending = pending.ending
     assert ending is not None, "it has ended now"
     watched.ended(ending, pending.bytes_in, pending.bytes_out, asked_for=pending.asked_for)
+    if payloads is not None and pending.kept is not None:
+        payloads.ended(pending.kept, ending, watched.request_id, answered(pending.answer))
 
 
 def _streamed(pending: Pending) -> bytes:
@@ -382,10 +398,11 @@ def methods_of(
     keys: Keys,
     recorder: Recorder,
     settings: Callable[[], ServerSettings] = ServerSettings,
+    payloads: PayloadRecorder | None = None,
 ) -> dict[str, Method]:
     """Everything that is served, by path."""
     control = Control(service, settings)
-    streams = Streams(inference, keys, recorder)
+    streams = Streams(inference, keys, recorder, payloads)
     health = Health(service, stopping)
     memory = MemoryControl(service.regions)
     acts: dict[str, Callable[[Message], Fields | Awaitable[Fields]]]

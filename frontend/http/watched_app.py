@@ -22,6 +22,8 @@ from ringbatch.frontend.http.head import only
 from ringbatch.frontend.load.report import ASK_HEADER as LOAD_ASK_HEADER
 from ringbatch.frontend.load.report import HEADER as LOAD_HEADER
 from ringbatch.frontend.load.report import form_of
+from ringbatch.frontend.payloads.kept_exchange import KeptExchange
+from ringbatch.frontend.payloads.recorder import PayloadRecorder
 from ringbatch.frontend.request.endings import Ending
 from ringbatch.shm.tallies import CLIENT_GONE, Tally
 
@@ -41,9 +43,17 @@ class WatchedApp:
         app: serves the requests.
         recorder: of the process.
         nobody: counts requests whose end nobody else has seen, because they were passed on.
+        payloads: takes drawn requests; None if there is no payload log.
     """
 
-    def __init__(self, app: App, recorder: Recorder, nobody: Tally) -> None:
+    def __init__(
+        self,
+        app: App,
+        recorder: Recorder,
+        nobody: Tally,
+        payloads: PayloadRecorder | None = None,
+    ) -> None:
+        self._payloads = payloads
         self._app = app
         self._recorder = recorder
         self._nobody = nobody
@@ -51,6 +61,8 @@ class WatchedApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, as ASGI has it."""
         watched = _Watched(scope, receive, send, self._recorder, self._nobody)
+        if self._payloads is not None and scope["method"] == "POST" and self._payloads.draws():
+            watched.kept = KeptExchange(self._payloads, scope["headers"])
         try:
             await answered(self._app, scope, watched.receive, watched.send)
         finally:
@@ -77,6 +89,7 @@ class _Watched:
         """True if ringbatch itself is known to have answered the request."""
         self._taken_ns = 0
         self._bytes_in = self._bytes_out = 0
+        self.kept: KeptExchange | None = None
         values: dict[bytes, list[bytes]] = {}
         for name, value in scope["headers"]:
             values.setdefault(name.lower(), []).append(value)
@@ -94,6 +107,8 @@ class _Watched:
         """The application's call."""
         message = await self._receive()
         self._bytes_in += len(message.get("body", b""))
+        if self.kept is not None:
+            self.kept.asks(message.get("body", b""))
         return message
 
     async def send(self, message: dict[str, Any]) -> None:
@@ -113,8 +128,12 @@ class _Watched:
             # Of a server whose answer is passed on, these would be about another request.
             headers = [line for line in message.get("headers", ()) if line[0].lower() not in names]
             message = message | {"headers": [*headers, *own]}
+            if self.kept is not None:
+                self.kept.begins(message["headers"])
         else:
             self._bytes_out += len(message.get("body", b""))
+            if self.kept is not None:
+                self.kept.answers(message.get("body", b""))
         await self._send(message)
         if message["type"] == "http.response.body" and not message.get("more_body", False):
             # What the application does afterwards, as Starlette's background tasks, is its own.
@@ -138,6 +157,8 @@ class _Watched:
         )
         take_ns = max((self._taken_ns or self._recorder.clock()) - ending.ended_ns, 0)
         drawn = self._recorder.drawn(self._trace)
+        if self.kept is not None:
+            self.kept.ended(ending, self._id)
         is_probe = is_of_health(self._scope["path"], ours=self._ours)
         self._recorder.record(ending, exchanged, take_ns, drawn=drawn, is_probe=is_probe)
 

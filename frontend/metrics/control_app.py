@@ -12,6 +12,7 @@ from falcon.asgi import Request, Response
 from ringbatch.frontend.codec.model_address import address
 from ringbatch.frontend.http.router import Router
 from ringbatch.frontend.metrics.control_keys import KeysFromAfar
+from ringbatch.frontend.metrics.deliveries import DeliveryCounts
 from ringbatch.frontend.metrics.exposition import EngineMetrics
 from ringbatch.frontend.metrics.families import encoded
 from ringbatch.frontend.metrics.processes import usage
@@ -19,7 +20,6 @@ from ringbatch.frontend.page.resources import add_routes
 from ringbatch.frontend.page.watchers import Watchers
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.security.handshakes import FailedHandshakes
-from ringbatch.frontend.tracing.counts import TraceCounts
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.host.background import in_thread
 from ringbatch.shm.model_spec import FIRST_VERSION, SERVING, ModelSpec
@@ -32,8 +32,9 @@ def create_control_app(
     version: str,
     watchers: Watchers,
     keys: ApiKeys | None = None,
-    traces: TraceCounts | None = None,
+    traces: DeliveryCounts | None = None,
     failed_handshakes: FailedHandshakes | None = None,
+    payloads: DeliveryCounts | None = None,
 ) -> falcon.asgi.App[Request, Response]:
     """The ASGI application.
 
@@ -44,14 +45,14 @@ def create_control_app(
         keys: of which whoever asks from another host must send one; None where everybody is served.
         traces: counts of them; None where nothing is traced.
         failed_handshakes: counter of this process's failed TLS hand-shakes.
+        payloads: counts of the payload log's events; None without one.
     """
     app = falcon.asgi.App(media_type=falcon.MEDIA_JSON, router=Router())
     if keys is not None:
         app.add_middleware(KeysFromAfar(keys))
     app.set_error_serializer(_serialize)
-    app.add_route(
-        "/metrics", Metrics(EngineMetrics(segment, version, traces, failed_handshakes), segment.pid)
-    )
+    metrics = EngineMetrics(segment, version, traces, failed_handshakes, payloads)
+    app.add_route("/metrics", Metrics(metrics, segment.pid))
     app.add_route("/v2/health/live", Live())
     app.add_route("/v2/health/ready", Ready(segment))
     add_routes(app, watchers, segment)

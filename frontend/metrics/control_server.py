@@ -33,6 +33,8 @@ from ringbatch.frontend.metrics.control_connections import (
 from ringbatch.frontend.page.history import History
 from ringbatch.frontend.page.live import Live
 from ringbatch.frontend.page.watchers import Watchers
+from ringbatch.frontend.payloads.flags import add_delivery_flags, given_delivery
+from ringbatch.frontend.payloads.log import PayloadLog, payload_log
 from ringbatch.frontend.security.credential_flags import add_flags, given_credentials
 from ringbatch.frontend.security.credentials import Security
 from ringbatch.shm.errors import StartupError
@@ -79,6 +81,7 @@ async def serve(
     public_url: str,
     trace_endpoint: str | None = None,
     agent_listener: socket.socket | None = None,
+    payloads: PayloadLog | None = None,
 ) -> None:
     """Serve until SIGTERM.
 
@@ -91,6 +94,7 @@ async def serve(
         public_url: where clients are served.
         trace_endpoint: to where traces are sent; None where nothing is traced.
         agent_listener: where HAProxy's agent-check is answered, likewise; None where it is not.
+        payloads: takes what the payload log keeps to its place; None without a payload log.
     """
     version, watchers = installed_version(), Watchers(History())
     live = Live(segment, watchers, {"version": version, "public": public_url})
@@ -102,7 +106,7 @@ async def serve(
         tracing = tracing_to(trace_endpoint, segment, version)
     config = Config(
         create_control_app(
-            segment, version, watchers, security.keys, tracing, security.failed_handshakes
+            segment, version, watchers, security.keys, tracing, security.failed_handshakes, payloads
         ),
         loop="none",
         lifespan="off",
@@ -131,7 +135,11 @@ async def serve(
             load=lambda: reader.look(time.monotonic_ns()),
         )
         tasks.append(essential_task("the agent-check", agent.run()))
+    if payloads is not None:
+        payloads.listen()
     await server.serve(sockets=[] if listener is None else [listener])
+    if payloads is not None:
+        await payloads.finish()
     if tracing is not None and tracing_task is not None:
         tracing_task.cancel()
         await tracing.finish()
@@ -148,6 +156,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--control-fd", required=True, type=int, metavar="N")
     parser.add_argument("--trace-endpoint", metavar="URL", help="to where traces are sent")
     parser.add_argument("--log-level", default="warning", metavar="L")
+    add_delivery_flags(parser)
     parser.add_argument("--public-url", default="", metavar="URL", help="where clients are served")
     add_flags(parser)
     parser.add_argument("--parent-pid", required=True, type=int, metavar="PID")
@@ -164,6 +173,9 @@ def main(arguments: list[str] | None = None) -> int:
         die_with_parent(given.parent_pid)
         security = Security(given_credentials(given))
         segment = Segment.attach(given.segment)
+        payloads, delivery = None, given_delivery(given)
+        if delivery is not None:
+            payloads = payload_log(delivery, partial(_have_ended, segment))
     except StartupError as error:
         supervisor.tell(Failed(str(error)))
         return 1
@@ -179,9 +191,16 @@ def main(arguments: list[str] | None = None) -> int:
             given.public_url,
             given.trace_endpoint,
             agent_listener,
+            payloads,
         )
     )
     return 0
+
+
+def _have_ended(segment: Segment) -> bool:
+    """Return whether no frontend serves any more, or the engine goes on and this process alone
+    ends."""
+    return not segment.draining or not segment.serving_lanes()
 
 
 if __name__ == "__main__":

@@ -10,14 +10,13 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from ringbatch.frontend.metrics.deliveries import DeliveryCounts, payload_metrics, trace_metrics
 from ringbatch.frontend.metrics.families import Family, gauge
 from ringbatch.frontend.metrics.histograms import OF_MODEL, model_metrics, request_metrics
 from ringbatch.frontend.metrics.own import own_metrics
 from ringbatch.frontend.metrics.processes import Usage
-from ringbatch.frontend.metrics.traces import trace_metrics
 from ringbatch.frontend.metrics.upstreams import upstream_metrics
 from ringbatch.frontend.security.handshakes import FailedHandshakes
-from ringbatch.frontend.tracing.counts import TraceCounts
 from ringbatch.shm.counters import (
     CollectorCounter,
     Counters,
@@ -51,6 +50,10 @@ LANE_NAMES: Final = {
     LaneCounter.REFUSED_AT_SHARE: (
         "lane_refused_at_share",
         "Those refused at their model's share, while slots for other models were free.",
+    ),
+    LaneCounter.PAYLOADS_LOST: (
+        "lane_payloads_lost",
+        "Requests whose payloads were lost, because the control process did not keep up.",
     ),
 }
 """By counter, the name behind ``ringbatch_`` and what it says."""
@@ -131,19 +134,22 @@ class EngineMetrics:
         version: of ringbatch.
         traces: counts of them; None where nothing is traced.
         failed_handshakes: counter of this process's failed TLS hand-shakes.
+        payloads: counts of the payload log's events; None without one.
     """
 
     def __init__(
         self,
         segment: Segment,
         version: str,
-        traces: TraceCounts | None = None,
+        traces: DeliveryCounts | None = None,
         failed_handshakes: FailedHandshakes | None = None,
+        payloads: DeliveryCounts | None = None,
     ) -> None:
         self._segment = segment
         self._failed = failed_handshakes or FailedHandshakes()
         self._version = version
         self._traces = traces
+        self._payloads = payloads
         self._serving: list[ModelSpec] = []
         self._accounts: list[ModelSpec] = []
 
@@ -181,6 +187,8 @@ class EngineMetrics:
         yield family
         if self._traces is not None:
             yield from trace_metrics(self._traces)
+        if self._payloads is not None:
+            yield from payload_metrics(self._payloads)
 
     def _of_lanes(self, occupancy: Occupancy) -> Iterator[Family]:
         layout, words = self._segment.layout, self._segment.words

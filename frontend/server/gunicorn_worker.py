@@ -29,11 +29,14 @@ from ringbatch.frontend.http.fast_lane_settings import (
     FastLaneSettings,
 )
 from ringbatch.frontend.http.head_reader import HeadReader
+from ringbatch.frontend.http.kept_lane import KeptLane
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.http.router import Router
 from ringbatch.frontend.http.server import TickingServer
 from ringbatch.frontend.http.watched_app import WatchedApp
 from ringbatch.frontend.load.reports import LoadReports
+from ringbatch.frontend.payloads.recorder import PayloadRecorder, payload_recorder
+from ringbatch.frontend.payloads.settings import Keeping
 from ringbatch.frontend.request.attachment import Attachment
 from ringbatch.frontend.routes.mounted import Mounted, OwnPaths
 from ringbatch.frontend.security.credentials import Security
@@ -73,6 +76,8 @@ class FrontendOptions:
         own_paths: the access to ringbatch's own paths, beside an application.
         cors_origins: origins whose pages may read answers.
         unix_fd: a listening Unix socket, which all frontends share; None if there is none.
+        keeping: what the payload log keeps of requests, and the descriptor that takes it; None
+            without a payload log.
     """
 
     segment: str
@@ -90,6 +95,7 @@ class FrontendOptions:
     own_paths: OwnPaths = "keys"
     cors_origins: tuple[str, ...] = ()
     unix_fd: int | None = None
+    keeping: tuple[Keeping, int] | None = None
 
     @property
     def fast_lane_bytes(self) -> int:
@@ -170,7 +176,9 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         reports = LoadReports(frontend.segment, time.monotonic_ns)
         recorder, writer = recording(options.access, frontend.service.engine, ROLE, reports)
         nobody = frontend.service.tallies.nobody[Protocol.HTTP]
-        config.app = WatchedApp(config.app, recorder, nobody)
+        lost = partial(counters.add, LaneCounter.PAYLOADS_LOST)
+        payloads = payload_recorder(options.keeping, recorder, lost)
+        config.app = WatchedApp(config.app, recorder, nobody, payloads)
         # A little less than Gunicorn's own limit, after which it kills.
         config.timeout_graceful_shutdown = options.drain_s * 0.9  # type: ignore[assignment]
         heads = HeadReader(
@@ -194,7 +202,9 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
             from ringbatch.frontend.streams.connection import heir
 
             settings.heir = partial(heir, settings)
-        config.http = frontend.fast_lane(server, options, settings)  # type: ignore[assignment]
+        config.http = frontend.fast_lane(  # type: ignore[assignment]
+            server, options, settings, payloads
+        )
         settle()
         # Gunicorn's own objects around them would be closed after the event loop has closed what is
         # in them, and descriptors are numbers that others get next.
@@ -244,7 +254,11 @@ class Frontend(Attachment):
         )
 
     def fast_lane(
-        self, server: Server, options: FrontendOptions, settings: FastLaneSettings
+        self,
+        server: Server,
+        options: FrontendOptions,
+        settings: FastLaneSettings,
+        payloads: PayloadRecorder | None,
     ) -> Callable[..., asyncio.BaseProtocol]:
         """What makes a protocol for every connection."""
         most = connections_allowed(options.max_connections)
@@ -254,7 +268,10 @@ class Frontend(Attachment):
                 most,
                 options.max_connections,
             )
-        return at_most(most, partial(FastLane, settings), server.server_state)
+        lane: Callable[..., FastLane] = partial(FastLane, settings)
+        if payloads is not None:
+            lane = partial(KeptLane, payloads, settings)
+        return at_most(most, lane, server.server_state)
 
     def _close_grace_s(self, drain_s: float) -> float:
         if self.superseded:

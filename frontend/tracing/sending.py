@@ -7,6 +7,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from ringbatch.frontend.tracing.messages import refusal
+from ringbatch.shm.host.delivering import NotTakenError
 
 HEADERS_VARIABLE: Final = "OTEL_EXPORTER_OTLP_HEADERS"
 RESOURCE_VARIABLE: Final = "OTEL_RESOURCE_ATTRIBUTES"
@@ -18,10 +19,6 @@ _LATER: Final = frozenset({429, 502, 503, 504})
 """Statuses after which the same may be sent again, by OTLP's specification."""
 _MOST_BYTES: Final = 1 << 16
 """Of an answer."""
-
-
-class NotTakenError(Exception):
-    """What was sent was refused, or cannot be sent, and it would be the same again."""
 
 
 class Sender:

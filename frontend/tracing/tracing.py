@@ -1,13 +1,13 @@
 """Reads traced requests from the segment, again and again, and has their spans sent."""
 
 import asyncio
+import logging
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from ringbatch.frontend.tracing.exporter import Exporter
 from ringbatch.frontend.tracing.messages import Encoder
 from ringbatch.frontend.tracing.open_batches import Members, OpenBatches
 from ringbatch.frontend.tracing.sending import (
@@ -16,14 +16,24 @@ from ringbatch.frontend.tracing.sending import (
     Sender,
     pairs,
 )
-from ringbatch.frontend.tracing.spans import ModelName, batch_span, request_spans
+from ringbatch.frontend.tracing.spans import ModelName, Span, batch_span, request_spans
 from ringbatch.shm.batch_ids import BatchIds
+from ringbatch.shm.host.delivering import Delivering
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.traced import TracedReader
 
+logger = logging.getLogger("ringbatch.control")
+
+MOST_WAITING: Final = 4096
+"""Traces."""
+MOST_AT_ONCE: Final = 256
+"""Traces in one message."""
 LOOK_EVERY_S: Final = 0.2
 _MOST_NAMES: Final = 1 << 12
 _UNKNOWN: Final = ModelName()
+
+Trace = Sequence[Span]
+"""The spans of one request, or that of one batch."""
 
 
 class Tracing:
@@ -35,7 +45,9 @@ class Tracing:
         clock: monotonic nanoseconds.
     """
 
-    def __init__(self, segment: Segment, exporter: Exporter, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, segment: Segment, exporter: Delivering[Trace], clock: Callable[[], int]
+    ) -> None:
         self._segment = segment
         self._exporter = exporter
         self._clock = clock
@@ -46,9 +58,9 @@ class Tracing:
         """By the account of a model; of those that are gone too."""
 
     @property
-    def exported(self) -> int:
+    def delivered(self) -> int:
         """Traces that were sent."""
-        return self._exporter.exported
+        return self._exporter.delivered
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -120,11 +132,19 @@ def tracing_to(endpoint: str, segment: Segment, version: str) -> Tracing:
     }
     encoder = Encoder(resource, version)
     sender = Sender(endpoint, pairs(os.environ.get(HEADERS_VARIABLE, "")))
-    exporter = Exporter(
-        lambda spans: encoder.encode(spans, time.time_ns() - time.monotonic_ns()),
-        sender.send,
-        endpoint,
+
+    def export(traces: Sequence[Trace]) -> str:
+        spans = [span for trace in traces for span in trace]
+        return sender.send(encoder.encode(spans, time.time_ns() - time.monotonic_ns()))
+
+    exporter = Delivering(
+        "traces",
+        f"trace_endpoint, {endpoint}",
+        export,
+        MOST_AT_ONCE,
+        MOST_WAITING,
         time.monotonic_ns,
+        logger,
     )
     exporter.start()
     return Tracing(segment, exporter, time.monotonic_ns)

@@ -50,7 +50,7 @@ def samples(harness: CollectorHarness) -> dict[tuple[str, ...], float]:
 
 
 class Traces:
-    exported = 5
+    delivered: Final = 5
     dropped: Final = {"overwritten": 1, "failed": 2}
 
 

@@ -2,6 +2,7 @@
 
 import http.client
 import http.server
+import logging
 import random
 import ssl
 import threading
@@ -21,14 +22,14 @@ from segment_fixture import local_segment, spec
 
 from ringbatch.frontend.access.choice import LOGGED, TRACED, AccessSettings, Draw, Samples
 from ringbatch.frontend.access.recorder import Exchanged, Recorder, recording
-from ringbatch.frontend.tracing import exporter as exporting
-from ringbatch.frontend.tracing.exporter import MOST_AT_ONCE, MOST_WAITING, Exporter
 from ringbatch.frontend.tracing.messages import Encoder, refusal
-from ringbatch.frontend.tracing.sending import NotTakenError, Sender, pairs
+from ringbatch.frontend.tracing.sending import Sender, pairs
 from ringbatch.frontend.tracing.spans import Context, Kind, Span
-from ringbatch.frontend.tracing.tracing import Tracing
+from ringbatch.frontend.tracing.tracing import MOST_AT_ONCE, MOST_WAITING, Trace, Tracing
 from ringbatch.shm.breakdown import Breakdown
 from ringbatch.shm.host import background
+from ringbatch.shm.host import delivering as delivering_module
+from ringbatch.shm.host.delivering import Delivering, NotTakenError
 from ringbatch.shm.recent import RecentRequest, slowest
 from ringbatch.shm.tallies import Protocol
 from ringbatch.shm.texts import Tokens
@@ -152,20 +153,33 @@ class Receiver:
         return act
 
 
-def exporter_to(send: Callable[[bytes], str]) -> Exporter:
+def delivering(
+    encode: Callable[[Sequence[Span]], bytes],
+    send: Callable[[bytes], str],
+    clock: Callable[[], int] = lambda: 5,
+) -> Delivering[Trace]:
+    def deliver(traces: Sequence[Trace]) -> str:
+        return send(encode([span for trace in traces for span in trace]))
+
+    log = logging.getLogger("ringbatch.control")
+    place = "trace_endpoint, http://there"
+    return Delivering("traces", place, deliver, MOST_AT_ONCE, MOST_WAITING, clock, log)
+
+
+def exporter_to(send: Callable[[bytes], str]) -> Delivering[Trace]:
     def encode(spans: Sequence[Span]) -> bytes:
         return b" ".join(span.name.encode() for span in spans)
 
-    return Exporter(encode, send, "http://there", lambda: 5)
+    return delivering(encode, send)
 
 
-def counts(exporter: Exporter) -> tuple[int, int, int]:
-    return exporter.exported, exporter.full, exporter.failed
+def counts(exporter: Delivering[Trace]) -> tuple[int, int, int]:
+    return exporter.delivered, exporter.full, exporter.failed
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporting, "AGAIN_AFTER_S", (0.0, 0.0))
+    monkeypatch.setattr(delivering_module, "AGAIN_AFTER_S", (0.0, 0.0))
 
 
 def test_traces_are_sent_together() -> None:
@@ -173,7 +187,7 @@ def test_traces_are_sent_together() -> None:
     exporter = exporter_to(receiver.send)
     exporter.put([SPAN, SPAN._replace(name="run")])
     exporter.put([SPAN])
-    exporter.send_waiting()
+    exporter.deliver_waiting()
     assert receiver.messages == [b"predict m run predict m"]
     assert counts(exporter) == (2, 0, 0)
 
@@ -189,13 +203,13 @@ def test_traces_that_cannot_be_encoded_are_counted_and_the_next_are_sent(
 
     encoded: list[int] = []
     monkeypatch.setattr(background, "AFTER_ERROR_S", 0.0)
-    monkeypatch.setattr(exporting, "_SEND_EVERY_S", 0.01)
-    exporter = Exporter(encode, Receiver().send, "http://there", lambda: 5)
+    monkeypatch.setattr(delivering_module, "_EVERY_S", 0.01)
+    exporter = delivering(encode, Receiver().send)
     exporter.start()
     exporter.put([SPAN])
     wait_until(lambda: exporter.failed == 1, "the first to fail")
     exporter.put([SPAN])
-    wait_until(lambda: exporter.exported == 1, "the next to be sent")
+    wait_until(lambda: exporter.delivered == 1, "the next to be sent")
     exporter.close()
 
 
@@ -217,11 +231,11 @@ def test_what_may_be_sent_again_is_and_no_more(
     receiver = Receiver(*acts)
     exporter = exporter_to(receiver.send)
     exporter.put([SPAN])
-    exporter.send_waiting()
+    exporter.deliver_waiting()
     assert (len(receiver.messages), counts(exporter)) == (sent, expected)
     exporter.put([SPAN])
-    exporter.send_waiting()
-    assert exporter.exported == expected[0] + 1
+    exporter.deliver_waiting()
+    assert exporter.delivered == expected[0] + 1
 
 
 def test_a_receiver_that_holds_everything_holds_nobody_up(
@@ -243,7 +257,7 @@ def test_a_receiver_that_holds_everything_holds_nobody_up(
     assert counts(exporter) == (0, 7, 0)
     assert len(exporter._waiting) == MOST_WAITING
     may.set()
-    wait_until(lambda: exporter.exported == MOST_WAITING + 1, "all are sent")
+    wait_until(lambda: exporter.delivered == MOST_WAITING + 1, "all are sent")
     assert max(sizes) == MOST_AT_ONCE
     exporter.close()
 
@@ -251,7 +265,7 @@ def test_a_receiver_that_holds_everything_holds_nobody_up(
 def test_the_end_waits_for_the_last_ones_for_a_bounded_time(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(exporting, "CLOSE_S", 0.05)
+    monkeypatch.setattr(delivering_module, "CLOSE_S", 0.05)
     may, begun = threading.Event(), threading.Event()
 
     def send(_data: bytes) -> str:
@@ -266,9 +280,9 @@ def test_the_end_waits_for_the_last_ones_for_a_bounded_time(
     assert begun.wait(60)
     stuck.put([SPAN])
     stuck.close()
-    monkeypatch.setattr(exporting, "CLOSE_S", 60)
+    monkeypatch.setattr(delivering_module, "CLOSE_S", 60)
     willing.close()
-    assert (stuck.exported, willing.exported) == (0, 1)
+    assert (stuck.delivered, willing.delivered) == (0, 1)
     assert "traces: 1 are not sent at the end" in caplog.text
     may.set()
 
@@ -277,11 +291,11 @@ def test_the_end_waits_for_the_last_ones_for_a_bounded_time(
 def test_the_log_has_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     now_ns = [0]
     receiver = Receiver(*[NotTakenError("it answers with status 401")] * 3)
-    exporter = Exporter(lambda _: b"", receiver.send, "http://there", lambda: now_ns[0])
+    exporter = delivering(lambda _: b"", receiver.send, lambda: now_ns[0])
     for at_s in (0, 59, 60):
         now_ns[0] = at_s * 1_000_000_000
         exporter.put([SPAN])
-        exporter.send_waiting()
+        exporter.deliver_waiting()
     assert caplog.messages == [
         "traces: not all are taken at trace_endpoint, http://there: it answers with status 401; "
         f"0 were sent and {dropped} dropped"
@@ -386,11 +400,11 @@ def test_a_header_that_cannot_be_sent_is_said_without_its_value_and_ends_nothing
     endpoint: str, value: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     sender = Sender(endpoint, {"x-key": value})
-    exporter = Exporter(lambda _: b"x", sender.send, "http://there", lambda: 5)
+    exporter = delivering(lambda _: b"x", sender.send)
     for _ in range(2):
         exporter.put([SPAN])
-        exporter.send_waiting()
-    assert (exporter.exported, exporter.failed) == (0, 2)
+        exporter.deliver_waiting()
+    assert (exporter.delivered, exporter.failed) == (0, 2)
     assert caplog.messages == [
         "traces: not all are taken at trace_endpoint, http://there: what "
         "OTEL_EXPORTER_OTLP_HEADERS says cannot stand in a header; 0 were sent and 1 dropped"

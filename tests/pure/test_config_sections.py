@@ -136,6 +136,25 @@ WRONG: dict[str, tuple[str, str]] = {
         server('host = "unix:/a"\nunix_socket = "/b"'),
         "[server] unix_socket: is another Unix socket than that of host; one of them must go",
     ),
+    "a-header-with-a-secret-in-the-payload-log": (
+        server('payload_log = "l"\npayload_log_headers = ["Authorization"]'),
+        "[server] payload_log_headers: authorization may hold a secret, and cannot be kept",
+    ),
+    "authorities-for-a-payload-log-without-tls": (
+        server('payload_log = "http://l"\npayload_log_ca = "c.pem"'),
+        "[server] payload_log_ca: is for a payload_log at an address that begins with https:",
+    ),
+    "an-attribute-that-events-have-of-their-own": (
+        server('payload_log = "l"\npayload_log_attributes = ["id=x"]'),
+        '[server] payload_log_attributes: found ["id=x"], but it must be a list such as '
+        '["namespace=prod"], of names of 1 to 20 lower-case letters and digits that no event has '
+        "of its own, and a value each",
+    ),
+    "a-payload-log-that-is-no-file": (
+        server('payload_log = "ftp://l"'),
+        '[server] payload_log: found "ftp://l", but it must be the path of a file, or the address '
+        "of a server, http://HOST:PORT or https://HOST:PORT, with or without a path",
+    ),
     "origins-with-a-path": (
         server('cors_origins = ["https://a.example.com/"]'),
         '[server] cors_origins: found ["https://a.example.com/"], but it must be a list such as '

@@ -81,17 +81,46 @@ def test_our_own_flags_win(calls: list[Config]) -> None:
 def test_flags_of_the_agents_other_parts_do_nothing_and_are_said_to(
     calls: list[Config], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    configured(calls, "--namespace", "n", "--log-mode=all", "--enable-puller=false", "--log-url=")
+    configured(calls, "--namespace", "n", "--model-dir=/m", "--enable-puller=false", "--log-url=")
     assert capsys.readouterr().err == (
-        "ringbatch: --log-mode does nothing here: it is for the agent's logger, puller or probes\n"
-        "ringbatch: --namespace does nothing here: it is for the agent's logger, puller or probes\n"
+        "ringbatch: --model-dir does nothing here: it is for the agent's puller or probes\n"
     )
+
+
+def test_flags_of_the_agents_logger_set_the_payload_log(calls: list[Config]) -> None:
+    words = "--log-url http://l:1/x --log-mode request --inference-service s --namespace=n"
+    words += " -component predictor --endpoint default --metadata-headers X-A,user-agent"
+    words += " --metadata-annotations a=b,c=d"
+    server = configured(calls, *words.split()).server
+    assert (server.payload_log, server.payload_log_mode) == ("http://l:1/x", "request")
+    assert server.payload_log_attributes == (
+        "inferenceservicename=s",
+        "namespace=n",
+        "component=predictor",
+        "endpoint=default",
+        'annotations={"a":"b","c":"d"}',
+    )
+    assert server.payload_log_headers == ("x-a", "user-agent")
+    assert server.payload_log_source == "http://localhost:9081/"
+    assert not server.payload_log_failures
+    assert configured(calls).server.payload_log is None
+
+
+def test_the_source_of_the_agents_logger_may_be_another(calls: list[Config]) -> None:
+    words = "--log-url http://l --source-uri http://me/ --port 7"
+    assert configured(calls, *words.split()).server.payload_log_source == "http://me/"
+    words = "--log-url http://l --port 7"
+    assert configured(calls, *words.split()).server.payload_log_source == "http://localhost:7/"
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("--log-url http://l", "--log-url: requests are not logged to another server here"),
+        ("--log-url s3://bucket", '--log-url: found "s3://bucket", but it must be the path of '),
+        ("--log-url http://l --log-mode most", '--log-mode: found "most", but it must be "all" or'),
+        ("--log-url http://l --metadata-headers Cookie", "--metadata-headers: cookie may hold a "),
+        ("--logger-tls-skip-verify", "--logger-tls-skip-verify: a server that nobody vouches for"),
+        ("--log-store-path /m", "--log-store-path: requests are kept by the server at --log-url"),
         ("--enable-puller", "--enable-puller: models are not pulled here"),
         ("--enable-batcher=false", "--enable-batcher: this is nothing but a batcher, so it "),
         ("--port x", '--port: found "x", but it must be a whole number from 0 to 65535'),
@@ -123,4 +152,4 @@ def test_the_help_has_no_word_of_what_does_nothing(capsys: pytest.CaptureFixture
         cli.main(["sidecar", "--help"])
     told: Any = capsys.readouterr().out
     assert "--component-port" in told
-    assert "--namespace" not in told
+    assert "--model-dir" not in told
