@@ -6,9 +6,9 @@ function from one to the other, or writes to its call.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -16,23 +16,20 @@ from ringbatch.frontend.access.recorder import Recorder
 from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.codec.limit_words import MAX_CONTROL_BYTES
 from ringbatch.frontend.codec.outcome import InternalError
-from ringbatch.frontend.grpc.answer import infer_response_field
 from ringbatch.frontend.grpc.call_head import OPEN_METHODS
 from ringbatch.frontend.grpc.calls import CallEnded, Context, Method
-from ringbatch.frontend.grpc.inference import Inference, Pending
-from ringbatch.frontend.grpc.kept_messages import answered, kept_call
+from ringbatch.frontend.grpc.inference import Inference
 from ringbatch.frontend.grpc.messages import (
     HEALTH_SERVICE,
     INFERENCE_SERVICE,
     SCHEMA,
     Message,
-    inference,
 )
 from ringbatch.frontend.grpc.messages import Method as Types
 from ringbatch.frontend.grpc.reflection import REFLECTION_SERVICES, reflected
 from ringbatch.frontend.grpc.shared_memory import Fields, MemoryControl
 from ringbatch.frontend.grpc.status import INVALID_ARGUMENT, NOT_FOUND, GrpcStatus, grpc_status
-from ringbatch.frontend.grpc.watch import WatchedCall
+from ringbatch.frontend.grpc.streams import Keys, Streams, still_allowed
 from ringbatch.frontend.grpc.watches import Watches
 from ringbatch.frontend.payloads.recorder import PayloadRecorder
 from ringbatch.frontend.request.model_control import control_model
@@ -46,7 +43,6 @@ from ringbatch.shm.errors import (
     ModelNotFound,
     ModelNotReady,
     RequestError,
-    Unauthenticated,
 )
 from ringbatch.shm.host.control_socket import Action
 from ringbatch.shm.host.distribution import installed_version
@@ -54,17 +50,8 @@ from ringbatch.shm.model_spec import ModelSpec
 
 log = logging.getLogger("ringbatch.frontend")
 
-WINDOW: Final = 64
-"""The most requests of one stream that are on their way at once; fewer if they fill half of the
-lane. The stream reads the next request when the oldest is answered. Until then, HTTP/2 makes the
-client wait."""
 _OPEN_BYTES: Final = 1 << 12
 """The longest message to a method without a key: the name of a model, and little else."""
-_StreamResponse: Final = inference("ModelStreamInferResponse")
-_FINAL: Final = inference("ModelInferResponse")(
-    parameters={"triton_final_response": inference("InferParameter")(bool_param=True)}
-).SerializeToString()
-"""The field of a streamed response that says that no other follows for its request."""
 _Health: Final = SCHEMA.services[HEALTH_SERVICE]["Check"].response
 
 
@@ -171,164 +158,6 @@ class Control:
     def _index(self, request: Message) -> Fields:
         entries = index_of(self._service)
         return {"models": [e for e in entries if e["state"] == "READY" or not request.ready]}
-
-
-class Keys(Protocol):
-    """Who may be served.
-
-    Attributes:
-        changes: how often that has become another.
-    """
-
-    @property
-    def changes(self) -> int:
-        """See the class."""
-
-    def allow(self, authorization: str | None, key: str | None) -> bool:
-        """Whether somebody with these may be served now."""
-
-
-class Streams:
-    """ModelStreamInfer.
-
-    Args:
-        inference: what answers requests.
-        heads: who may still be served.
-        recorder: of the process.
-        payloads: takes drawn requests; None if there is no payload log.
-    """
-
-    def __init__(
-        self,
-        inference: Inference,
-        heads: Keys,
-        recorder: Recorder,
-        payloads: PayloadRecorder | None = None,
-    ) -> None:
-        self._payloads = payloads
-        self._inference = inference
-        self._heads = heads
-        self._recorder = recorder
-        self._future = asyncio.get_running_loop().create_future
-
-    async def serve(self, call: Context) -> None:
-        """Answer each request as if it came alone, in their order."""
-        pending: asyncio.Queue[Pending | None] = asyncio.Queue()
-        watched = WatchedCall(call.head, call.client, self._recorder)
-        call.trailing = watched.id_metadata
-        room = _Room(*self._inference.lane_holds)
-        payloads = self._payloads
-        answering = asyncio.create_task(_answer(call, pending, room, watched, payloads))
-        draining: Draining | None = None
-        try:
-            try:
-                async for data in still_allowed(call, self._heads):
-                    left_ns = call.remaining_ns()
-                    begun = self._inference.begin(
-                        data, left_ns, self._future(), call.keep, call.head.fields
-                    )
-                    if payloads is not None and payloads.draws():
-                        begun.kept = kept_call(payloads, call.head, data)
-                    pending.put_nowait(begun)
-                    await room.take(begun)
-            except Draining as error:
-                draining = error
-            pending.put_nowait(None)
-            await answering
-        finally:
-            answering.cancel()
-            call.trailing = watched.last_metadata
-            while not pending.empty():
-                if (left := pending.get_nowait()) is not None:
-                    _told(watched, left, payloads)
-        if draining is not None:
-            watched.ended(self._inference.ended_outside(draining, infers=True), 0, 0)
-            raise CallEnded(grpc_status(draining))
-
-
-async def _answer(
-    call: Context,
-    pending: "asyncio.Queue[Pending | None]",
-    room: "_Room",
-    watched: WatchedCall,
-    payloads: PayloadRecorder | None,
-) -> None:
-    try:
-        while (first := await pending.get()) is not None:
-            try:
-                await first.ended
-            finally:
-                _told(watched, first, payloads)
-            await call.write(_streamed(first))
-            room.give(first)
-    except Exception:
-        # Else the call would wait for its client, and the client for an answer.
-        log.exception("grpc frontend: a stream's answer failed")
-        call.fail(InternalError())
-
-
-class _Room:
-    """Room in the lane for the requests of one stream: half of what one model may have, so that
-    another such stream fits too. If its own requests fill that half, the stream waits and is not
-    refused.
-
-    Args:
-        slots, size: slots and bytes that one model may have.
-    """
-
-    def __init__(self, slots: int, size: int) -> None:
-        self._left = WINDOW
-        self._left_slots = slots >> 1
-        self._left_bytes = size >> 1
-        self._news = asyncio.Event()
-
-    async def take(self, begun: Pending) -> None:
-        """Count a request that has begun; return once another may begin."""
-        slots, size = begun.holds
-        self._count(-1, -slots, -size)
-        while self._left <= 0 or self._left_slots < 0 or self._left_bytes < 0:
-            self._news.clear()
-            await self._news.wait()
-
-    def give(self, answered: Pending) -> None:
-        """Stop counting a request that is answered."""
-        slots, size = answered.holds
-        self._count(1, slots, size)
-        self._news.set()
-
-    def _count(self, requests: int, slots: int, size: int) -> None:
-        self._left += requests
-        self._left_slots += slots
-        self._left_bytes += size
-
-
-def _told(watched: WatchedCall, pending: Pending, payloads: PayloadRecorder | None) -> None:
-    """A request has ended, or nobody waits for its answer."""
-    pending.leave()
-    ending = pending.ending
-    assert ending is not None, "it has ended now"
-    watched.ended(ending, pending.bytes_in, pending.bytes_out, asked_for=pending.asked_for)
-    if payloads is not None and pending.kept is not None:
-        payloads.ended(pending.kept, ending, watched.request_id, answered(pending.answer))
-
-
-def _streamed(pending: Pending) -> bytes:
-    response, error, _ = pending.outcome
-    if error is None:
-        return infer_response_field(response + _FINAL)
-    failed = _StreamResponse(error_message=grpc_status(error).text).SerializeToString()
-    return bytes(failed) + infer_response_field(pending.id + _FINAL)
-
-
-async def still_allowed(call: Context, keys: Keys) -> AsyncIterator[bytes]:
-    """The messages of a call, which may outlive the key that it began with."""
-    changes = keys.changes
-    while (data := await call.read()) is not None:
-        if changes != keys.changes:
-            if not keys.allow(call.head.authorization, call.head.key):
-                raise CallEnded(grpc_status(Unauthenticated()))
-            changes = keys.changes
-        yield data
 
 
 class Health:

@@ -6,7 +6,7 @@ from grpc_harness import STREAM, Call
 from grpc_service_harness import MAX_REQUEST_BYTES, Harness, message, numbers_in, on_loop, streamed
 from http2_harness import frame
 
-from ringbatch.frontend.grpc.service import WINDOW
+from ringbatch.frontend.grpc.streams import WINDOW
 from ringbatch.frontend.http2.frames import CANCEL, PING
 from ringbatch.frontend.http2.outgoing import ANSWERS
 from ringbatch.shm.counters import LaneCounter

@@ -19,7 +19,8 @@ from http2_harness import GREETING
 
 from ringbatch.frontend.grpc.connection import GrpcConnection
 from ringbatch.frontend.grpc.messages import SCHEMA, inference
-from ringbatch.frontend.grpc.service import WINDOW, Control
+from ringbatch.frontend.grpc.service import Control
+from ringbatch.frontend.grpc.streams import WINDOW
 from ringbatch.frontend.http2.frames import CANCEL
 from ringbatch.shm.errors import ModelNotReady, Overloaded
 from ringbatch.shm.tallies import CLIENT_GONE, CODE_LABELS, Protocol, ends_of

@@ -14,8 +14,8 @@ from grpc_service_harness import (
 from http2_harness import settings, widen
 from segment_fixture import spec
 
-from ringbatch.frontend.grpc import service
-from ringbatch.frontend.grpc.service import WINDOW
+from ringbatch.frontend.grpc import streams
+from ringbatch.frontend.grpc.streams import WINDOW
 from ringbatch.frontend.http2.bodies import STREAM_ROOM
 from ringbatch.frontend.http2.frames import CANCEL
 from ringbatch.shm.counters import LaneCounter
@@ -65,7 +65,7 @@ def test_a_stream_whose_answers_fail_ends_though_its_client_waits(
         harness.answer(*await harness.taken(1))
         assert await call.ended() == ("INTERNAL", "internal error")
 
-    monkeypatch.setattr(service, "_streamed", fail)
+    monkeypatch.setattr(streams, "_streamed", fail)
     on_loop(test)
 
 
