@@ -56,7 +56,7 @@ class FailingWorkers:
 
     def heard(self, slot: ProcessSlot, said: FailsAll) -> None:
         """A worker says that its model fails every request."""
-        if slot.child is None or not slot.lasting:
+        if slot.child is None or not slot.lasting or slot.renewing or slot.renew_ns is not None:
             return
         now_ns = self._clock_ns()
         good_ns = 0

@@ -18,6 +18,9 @@ ENOUGH: Final = 8
 ENOUGH_NS: Final = 2_000_000_000
 """For how long at the least: whatever a model needs elsewhere may be gone for a moment."""
 
+AGAIN_NS: Final = 10_000_000_000
+"""How soon that is looked into and told again, as long as every batch fails."""
+
 
 class Failing:
     """The count of one worker.
@@ -43,15 +46,16 @@ class Failing:
         self.sample: Callable[[], object] | None = None
         self._name = name
         self._tell = tell
-        self._since_ns = 0
+        self._since_ns = self._told_ns = 0
 
     def failed(self, now_ns: int) -> bool:
         """Count a batch; return whether it is time to find out whether the model is to blame."""
         if not self.batches:
             self._since_ns = now_ns
         self.batches += 1
-        enough = self.batches >= ENOUGH and now_ns - self._since_ns >= ENOUGH_NS
-        return enough and not self.found
+        if self.found:
+            return now_ns - self._told_ns >= AGAIN_NS
+        return self.batches >= ENOUGH and now_ns - self._since_ns >= ENOUGH_NS
 
     def answered(self) -> None:
         """End the count: the model has answered."""
@@ -69,7 +73,7 @@ class Failing:
             self._name,
             self.batches,
         )
-        self.batches = 0
+        self.answered()
 
     def blame(self, why: str, now_ns: int) -> None:
         """Tell that the model is to blame.
@@ -79,4 +83,5 @@ class Failing:
             now_ns: the time.
         """
         self.found = True
+        self._told_ns = now_ns
         self._tell(self.batches, why, now_ns - self._since_ns)

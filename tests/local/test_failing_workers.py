@@ -170,6 +170,19 @@ def test_one_that_had_answered_for_a_minute_is_ended_at_once_each_time() -> None
         site.renews(0)
 
 
+def test_what_is_said_again_changes_nothing() -> None:
+    site = Site()
+    site.slots[0].renewals = Renewals(1, site.now_ns)
+    site.fails(0)
+    planned_ns = site.slots[0].renew_ns
+    site.step(S)
+    site.fails(0, answered=100)
+    assert site.slots[0].renew_ns == planned_ns
+    assert site.until(START + MOST_RENEWAL_NS) == [planned_ns]
+    site.fails(0)
+    assert site.slots[0].renew_ns is None, "it is being ended"
+
+
 def test_one_that_had_answered_nothing_for_a_minute_is_not() -> None:
     site = Site()
     site.fails(0)

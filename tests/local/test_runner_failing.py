@@ -7,7 +7,7 @@ import pytest
 from runner_harness import MARK, Harness, X, Y
 
 from ringbatch.engine.runtimes.model import InvalidInput, RestartWorker, ServerFailed
-from ringbatch.engine.worker.failing import ENOUGH, ENOUGH_NS, Failing
+from ringbatch.engine.worker.failing import AGAIN_NS, ENOUGH, ENOUGH_NS, Failing
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import Tensor
 
@@ -78,11 +78,11 @@ def test_a_model_whose_every_call_raises_is_blamed(
     site.error = error
     site.batches(*kinds)
     assert site.told == [(ENOUGH, why)]
-    site.batches(*kinds)
-    assert len(site.told) == 1
+    again = -(-AGAIN_NS // ENOUGH_NS)
+    site.batches(*kinds, count=again)
     site.error = None
     site.batches(*kinds, count=1)
-    assert site.told == [(ENOUGH, why), (0, "")]
+    assert site.told == [(ENOUGH, why), (ENOUGH + again, why), (0, "")]
 
 
 def test_a_result_that_is_wrong_as_a_whole_is_a_failure_too() -> None:
@@ -158,9 +158,18 @@ def test_bad_requests_alone_blame_no_model_that_answers_its_warm_up() -> None:
 def test_a_model_that_does_not_answer_its_warm_up_either_is_blamed() -> None:
     site = Site(sample=True)
     site.error = RuntimeError()
-    site.batches(GOOD, count=2 * ENOUGH)
+    site.batches(GOOD)
     assert site.told == [(ENOUGH, "it raised RuntimeError")]
     assert site.samples == 1
+
+
+def test_a_model_that_answers_its_warm_up_again_is_blamed_no_longer() -> None:
+    site = Site(sample=True)
+    site.error = RuntimeError()
+    site.batches(GOOD)
+    site.error = None
+    site.batches(BAD)
+    assert site.told == [(ENOUGH, "it raised RuntimeError"), (0, "")]
 
 
 def test_without_memory_no_sample_is_asked_for() -> None:

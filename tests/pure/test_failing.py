@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ringbatch.engine.worker.failing import ENOUGH, ENOUGH_NS, Failing
+from ringbatch.engine.worker.failing import AGAIN_NS, ENOUGH, ENOUGH_NS, Failing
 
 
 class Told(NamedTuple):
@@ -59,11 +59,28 @@ def test_a_model_whose_sample_is_answered_is_counted_anew() -> None:
     assert site.told == []
 
 
-def test_blame_is_told_once_and_its_end_too() -> None:
+def test_blame_is_told_and_its_end_too() -> None:
     site = Site()
-    site.fail(ENOUGH, every_ns=ENOUGH_NS, start_ns=0)
+    site.fail(ENOUGH, start_ns=0)
     site.failing.blame("it raised OSError", 99 * ENOUGH_NS)
-    assert not any(site.fail(ENOUGH, start_ns=1 << 60)), "it is known"
     site.failing.answered()
     site.failing.answered()
     assert site.told == [Told(ENOUGH, "it raised OSError", 99 * ENOUGH_NS), Told(0, "", 0)]
+
+
+def test_it_is_looked_into_again_as_long_as_every_batch_fails() -> None:
+    site = Site()
+    site.fail(ENOUGH, start_ns=0)
+    site.failing.blame("it raised OSError", 0)
+    assert site.fail(3, every_ns=AGAIN_NS // 2, start_ns=1) == [False, False, True]
+    site.failing.blame("it raised OSError", AGAIN_NS)
+    assert site.fail(2, every_ns=AGAIN_NS, start_ns=AGAIN_NS) == [False, True]
+    assert [told.batches for told in site.told] == [ENOUGH, ENOUGH + 3]
+
+
+def test_one_that_was_blamed_and_answers_its_sample_again_is_cleared() -> None:
+    site = Site()
+    site.fail(ENOUGH, start_ns=0)
+    site.failing.blame("it raised OSError", 0)
+    site.failing.sound()
+    assert site.told[-1] == Told(0, "", 0)
