@@ -97,7 +97,7 @@ class Profile:
 
 CROWDED: Final = (
     Profile(
-        requests=30,
+        requests=60,
         stride=60,
         gap_ns=5 * MILLISECOND_NS,
         run_ns=MILLISECOND_NS // 10,
