@@ -13,7 +13,7 @@ from falcon.asgi import Request, Response
 
 from ringbatch.frontend.codec.model_address import address
 from ringbatch.frontend.codec.model_list import as_openai, model_list
-from ringbatch.frontend.codec.outcome import InternalError, error_body, outcome
+from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
 from ringbatch.frontend.codec.words import Heard
@@ -34,7 +34,7 @@ from ringbatch.frontend.http.router import Router
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.security.cors import SharedWith
-from ringbatch.frontend.texts import openai
+from ringbatch.frontend.texts.paths import errors_at
 from ringbatch.frontend.v2.documents import readiness
 from ringbatch.frontend.v2.server_settings import ServerSettings
 from ringbatch.shm.errors import ModelNotFound, RequestError
@@ -100,8 +100,8 @@ def create_app(
     v2_resources.add_routes(app, service, bodies)
     memory_resources.add_routes(app, service.regions)
     settings_resources.add_routes(app, service, settings)
-    text_resources.add_routes(app, service, bodies)
     version, shared_memory = installed_version(), service.regions.on
+    text_resources.add_routes(app, service, bodies, version)
     docs_resources.add_routes(
         app, service, version, shared_memory=shared_memory, api_keys=keys is not None
     )
@@ -248,10 +248,7 @@ def _send(resp: Response, value: dict[str, Any]) -> None:
 
 def _serialize(req: Request, resp: Response, error: falcon.HTTPError) -> None:
     words = _words(req, resp, error)
-    if req.path == openai.PATH:
-        resp.data = openai.error_body(error.status_code, words)
-    else:
-        resp.data = error_body(words)
+    resp.data = errors_at(req.path).body(error.status_code, words)
     resp.content_type = falcon.MEDIA_JSON
 
 
@@ -272,8 +269,7 @@ async def _handle_request_error(
 ) -> None:
     assert resp is not None
     assert isinstance(error, RequestError)
-    form = openai.refused if req.path == openai.PATH else outcome
-    resp.status, resp.data, headers = form(error)
+    resp.status, resp.data, headers = errors_at(req.path).refused(error)
     for header, value in headers:
         resp.set_header(header, value)
 

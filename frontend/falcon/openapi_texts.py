@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
-from ringbatch.frontend.texts import classifying, openai, reranking
+from ringbatch.frontend.texts import classifying, cohere, openai, reranking, tei
 from ringbatch.shm.model_spec import ModelSpec
 
 Json = dict[str, Any]
@@ -15,6 +15,9 @@ _WHOLE: Final = {"type": "integer", "minimum": 1}
 _SWITCH: Final = {"type": ["boolean", "null"]}
 _TOKENS: Final = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 
+_MODEL: Final = "Which model, if several are of texts."
+_INFO_PARAMETERS: Final = [{"name": "model", "in": "query", "description": _MODEL, "schema": _TEXT}]
+
 
 def text_paths(models: Iterable[ModelSpec]) -> Json:
     """The paths of embeddings, reranking and classification, where there are models for them."""
@@ -25,6 +28,13 @@ def text_paths(models: Iterable[ModelSpec]) -> Json:
             example = {"model": spec.name, "input": ["a text"]}
             described = _operation("Embeddings, as OpenAI has them", _embeddings(), example)
             found.setdefault(openai.PATH, described)
+            example = {"model": spec.name, "inputs": "a text"}
+            described = _operation("Embeddings, as TEI has them", _embed_of_tei(), example)
+            found.setdefault(tei.EMBED, described)
+            example = {"model": spec.name, "texts": ["a text"], "input_type": "search_query"}
+            described = _operation("Embeddings, as Cohere has them", _embed_of_cohere(), example)
+            for path in (cohere.EMBED_V1, cohere.EMBED_V2):
+                found.setdefault(path, described)
         elif spec.outputs[0].name == "score":
             example = {"model": spec.name, "query": "a question", "texts": ["an answer"]}
             summary = "Reranking, as TEI and Cohere have it"
@@ -35,18 +45,51 @@ def text_paths(models: Iterable[ModelSpec]) -> Json:
             example = {"model": spec.name, "inputs": "a text"}
             described = _operation("Classes, as TEI has them", _classifying(), example)
             found.setdefault(classifying.PATH, described)
+    if texts:
+        found[tei.INFO] = _got("Facts about a model of texts, as TEI has them", _INFO_PARAMETERS)
+        found[tei.HEALTH] = _got("Readiness, as TEI has it", [])
     return found
 
 
 def _embeddings() -> Json:
-    several = [{"type": "array", "items": one, "minItems": 1} for one in (_TEXT, _TOKENS)]
     return {
         "model": _NAME,
-        "input": {"anyOf": [_TEXT, _TOKENS, *several]},
+        "input": _texts_or_tokens(),
         "encoding_format": {"enum": ["float", "base64", None]},
         "dimensions": {"anyOf": [_WHOLE, {"type": "null"}]},
         "user": {},
         "truncate": _SWITCH,
+    }
+
+
+def _texts_or_tokens() -> Json:
+    several = [{"type": "array", "items": one, "minItems": 1} for one in (_TEXT, _TOKENS)]
+    return {"anyOf": [_TEXT, _TOKENS, *several]}
+
+
+def _embed_of_tei() -> Json:
+    return {
+        "model": _NAME,
+        "inputs": _texts_or_tokens(),
+        "normalize": _SWITCH,
+        "dimensions": {"anyOf": [_WHOLE, {"type": "null"}]},
+        "truncate": _SWITCH,
+        "truncation_direction": _DIRECTION,
+        "prompt_name": {"type": "null"},
+    }
+
+
+def _embed_of_cohere() -> Json:
+    forms = {"type": "array", "items": {"enum": ["float", "base64"]}, "minItems": 1}
+    return {
+        "model": _NAME,
+        "texts": {"type": "array", "items": _TEXT, "minItems": 1},
+        "input_type": {"type": ["string", "null"]},
+        "embedding_types": {"anyOf": [forms, {"type": "null"}]},
+        "output_dimension": {"anyOf": [_WHOLE, {"type": "null"}]},
+        "truncate": {"enum": ["NONE", "END", None]},
+        "priority": {},
+        **{name: {"type": "null"} for name in ("inputs", "images", "max_tokens")},
     }
 
 
@@ -100,5 +143,19 @@ def _operation(summary: str, properties: Json, example: Json) -> Json:
             "summary": summary,
             "requestBody": {"required": True, "content": content},
             "responses": {"200": answer, "default": refusal},
+        }
+    }
+
+
+def _got(summary: str, parameters: list[Json]) -> Json:
+    return {
+        "get": {
+            "tags": ["server"],
+            "summary": summary,
+            "parameters": parameters,
+            "responses": {
+                "200": {"description": "The answer."},
+                "default": {"description": "Why there is none."},
+            },
         }
     }

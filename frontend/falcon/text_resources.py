@@ -1,4 +1,4 @@
-"""OpenAI's embeddings, reranking and TEI's classification, on Falcon: their codecs and routes."""
+"""Texts in the forms of OpenAI, TEI and Cohere, on Falcon: their codecs and routes."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -6,9 +6,10 @@ from functools import partial
 from typing import Any, Final
 
 import falcon.asgi
+import orjson
 from falcon.asgi import Request, Response
 
-from ringbatch.frontend.codec.outcome import Answer, outcome
+from ringbatch.frontend.codec.outcome import Answer
 from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
 from ringbatch.frontend.falcon.exchange import Bodies, exchange
@@ -18,27 +19,38 @@ from ringbatch.frontend.request.codec import Read
 from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.service import Service
-from ringbatch.frontend.texts import classifying, openai, reranking
+from ringbatch.frontend.texts import classifying, cohere, openai, reranking, tei
 from ringbatch.frontend.texts.made import FORMS, TextsRendering, asked_told, read_texts
 from ringbatch.frontend.texts.openai import only
+from ringbatch.frontend.texts.paths import EMBEDDING, ErrorForm, errors_at
+from ringbatch.frontend.texts.vectors import expect_dimensions
 from ringbatch.shm.errors import InvalidRequest, RequestError
 from ringbatch.shm.model_spec import dumps
 from ringbatch.shm.tallies import Protocol
 
 
-def add_routes(app: falcon.asgi.App[Request, Response], service: Service, bodies: Bodies) -> None:
+def add_routes(
+    app: falcon.asgi.App[Request, Response], service: Service, bodies: Bodies, version: str
+) -> None:
     """Add the endpoints.
 
     Args:
         app: to which.
         service: the models.
         bodies: what is taken from clients and given to them.
+        version: of ringbatch.
     """
     app.add_route(openai.PATH, Texts(service, bodies, EmbeddingsCodec))
-    for path in reranking.PATHS:
-        app.add_route(path, Texts(service, bodies, RerankingCodec))
+    app.add_route(reranking.PATH, Texts(service, bodies, RerankingCodec))
+    for path in reranking.COHERE_PATHS:
+        app.add_route(path, Texts(service, bodies, CohereRerankingCodec))
     app.add_middleware(WhereServed())
-    app.add_route(classifying.PATH, Classes(service, bodies, ClassifyingCodec))
+    app.add_route(classifying.PATH, TextsIfServed(service, bodies, ClassifyingCodec))
+    app.add_route(tei.EMBED, TextsIfServed(service, bodies, TeiEmbeddingCodec))
+    app.add_route(cohere.EMBED_V1, TextsIfServed(service, bodies, CohereV1EmbeddingCodec))
+    app.add_route(cohere.EMBED_V2, TextsIfServed(service, bodies, CohereV2EmbeddingCodec))
+    app.add_route(tei.INFO, Info(service, version))
+    app.add_route(tei.HEALTH, Health(service))
 
 
 class Asked:
@@ -66,6 +78,9 @@ class TextCodec:
     """What a model must answer with."""
     purpose: str
     """What that is for, in messages."""
+    form: str
+    """The name of its bodies and answers in `FORMS`."""
+    errors: ErrorForm
 
     def __init__(self, models: Models) -> None:
         self._models = models
@@ -76,13 +91,12 @@ class TextCodec:
             models = self._models
             known = models.models
             specs = {name: dumps((known[name].spec,)).decode() for name in self.suitable()}
-            value = self.purpose, specs, models.max_in_flight
+            value = self.form, specs, models.max_in_flight
             raise ReadApart(read_texts, value, partial(self._told, framing))
-        read, _ = FORMS[self.purpose]
-        return self._found(framing, read(body))
+        return self._found(framing, FORMS[self.form].read(body))
 
     def _told(self, framing: Asked, value: Any, data: Sequence[memoryview]) -> Read[Answer]:
-        return self._found(framing, asked_told(self.purpose, value, data))
+        return self._found(framing, asked_told(self.form, value, data))
 
     @abstractmethod
     def _found(self, framing: Asked, asked: Any) -> Read[Answer]:
@@ -94,7 +108,7 @@ class TextCodec:
 
     def refusal(self, _name: str, error: RequestError) -> Answer:
         """As in `Codec`."""
-        return outcome(error)
+        return self.errors.refused(error)
 
     def _model(self, name: str, framing: Asked) -> ServedModel:
         models = self._models
@@ -122,30 +136,59 @@ class TextCodec:
 class EmbeddingsCodec(TextCodec):
     """OpenAI's embeddings; they are counted with V1, which is JSON as well."""
 
-    output = "embedding"
+    output = EMBEDDING
     purpose = "embeddings"
+    form = "openai"
+    errors = errors_at(openai.PATH)
+    dimensions = "dimensions"
+    """The member with the number of dimensions."""
 
-    def _found(self, framing: Asked, asked: openai.Embeddings) -> Read[Answer]:
+    def _found(self, framing: Asked, asked: Any) -> Read[Answer]:
         model = self._model(asked.model, framing)
-        openai.expect_dimensions(asked, model.spec.outputs[0].shape[0])
-        rendering = TextsRendering(self.purpose, asked, asked.model or model.spec.name)
+        expect_dimensions(self.dimensions, asked.dimensions, model.spec.outputs[0].shape[0])
+        rendering = TextsRendering(self.form, asked, asked.model or model.spec.name)
         return model, ((len(asked.given), asked.given, 0),), rendering, 0
 
-    def refusal(self, _name: str, error: RequestError) -> Answer:
-        """As in `Codec`."""
-        return openai.refused(error)
+
+class TeiEmbeddingCodec(EmbeddingsCodec):
+    """TEI's embeddings."""
+
+    form = "tei"
+    errors = errors_at(tei.EMBED)
+
+
+class CohereV1EmbeddingCodec(EmbeddingsCodec):
+    """Embeddings of Cohere's API v1."""
+
+    form = "cohere-v1"
+    errors = errors_at(cohere.EMBED_V1)
+    dimensions = "output_dimension"
+
+
+class CohereV2EmbeddingCodec(CohereV1EmbeddingCodec):
+    """Embeddings of Cohere's API v2."""
+
+    form = "cohere-v2"
 
 
 class RerankingCodec(TextCodec):
-    """TEI's and Cohere's reranking."""
+    """TEI's reranking, and Cohere's at the same path."""
 
     output = "score"
     purpose = "reranking"
+    form = "reranking"
+    errors = errors_at(reranking.PATH)
 
     def _found(self, framing: Asked, asked: reranking.Reranking) -> Read[Answer]:
         model = self._model(asked.model, framing)
-        rendering = TextsRendering(self.purpose, asked, asked.model or model.spec.name)
+        rendering = TextsRendering(self.form, asked, asked.model or model.spec.name)
         return model, ((len(asked.given), asked.given, 0),), rendering, 0
+
+
+class CohereRerankingCodec(RerankingCodec):
+    """Cohere's reranking."""
+
+    errors = errors_at(reranking.COHERE_PATHS[0])
 
 
 class ClassifyingCodec(TextCodec):
@@ -153,10 +196,12 @@ class ClassifyingCodec(TextCodec):
 
     output = classifying.OUTPUT
     purpose = "classification"
+    form = "classification"
+    errors = errors_at(classifying.PATH)
 
     def _found(self, framing: Asked, asked: classifying.Classifying) -> Read[Answer]:
         model = self._model(asked.model, framing)
-        rendering = TextsRendering(self.purpose, asked, model.spec.outputs[0].to_json())
+        rendering = TextsRendering(self.form, asked, model.spec.outputs[0].to_json())
         return model, ((len(asked.given), asked.given, 0),), rendering, 0
 
 
@@ -192,21 +237,85 @@ class Texts:
         await exchange(req, resp, self._bodies, started)
 
 
-class Classes(Texts):
-    """TEI's path, which elsewhere means other things: it is there while a classifier is served."""
+class IfServed:
+    """A path that is there while `expect_served` returns."""
+
+    @abstractmethod
+    def expect_served(self) -> None:
+        """Raise `falcon.HTTPRouteNotFound` if no model is served for this path."""
+
+
+class TextsIfServed(Texts, IfServed):
+    """A route whose path elsewhere means other things: it is there while a model suits it."""
 
     def expect_served(self) -> None:
-        """Raise `falcon.HTTPRouteNotFound` where there is no classifier."""
+        """As in `IfServed`."""
         if not self._codec.suitable():
             raise falcon.HTTPRouteNotFound()
 
 
+class OfTextModels(IfServed):
+    """A path about the models of texts.
+
+    Args:
+        service: the models.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def served(self) -> list[str]:
+        """Return the names of the models of texts."""
+        models = self._service.models
+        return [name for name, model in models.items() if model.spec.tokens is not None]
+
+    def expect_served(self) -> None:
+        """As in `IfServed`."""
+        if not self.served():
+            raise falcon.HTTPRouteNotFound()
+
+
+class Info(OfTextModels):
+    """TEI's facts about a model: the one in the query, or the only one of texts.
+
+    Args:
+        service: the models.
+        version: of ringbatch.
+    """
+
+    def __init__(self, service: Service, version: str) -> None:
+        super().__init__(service)
+        self._version = version
+
+    async def on_get(self, req: Request, resp: Response) -> None:
+        """The facts, whether the model is ready or not."""
+        service, names = self._service, self.served()
+        name = only(names, req.get_param("model") or "", "texts")
+        if name not in names:
+            raise service.not_found(name)
+        found = tei.info(service.models[name].spec, service.max_in_flight, self._version)
+        resp.data, resp.content_type = orjson.dumps(found), falcon.MEDIA_JSON
+
+    on_head = on_get
+
+
+class Health(OfTextModels):
+    """TEI's health: that of every model."""
+
+    async def on_get(self, _req: Request, resp: Response) -> None:
+        """Empty, or 503 with the name of the first model that is not ready."""
+        self._service.expect_ready()
+        resp.status = falcon.HTTP_200
+
+    on_head = on_get
+
+
 class WhereServed:
-    """Falcon's middleware: where `Classes` serves nobody, its path is none, whatever the method."""
+    """Falcon's middleware: a path of `IfServed` that is not there is none, whatever the method."""
 
     async def process_resource(
         self, _req: Request, _resp: Response, resource: object, _params: dict[str, Any]
     ) -> None:
         """After routing."""
-        if isinstance(resource, Classes):
+        if isinstance(resource, IfServed):
             resource.expect_served()

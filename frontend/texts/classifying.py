@@ -22,8 +22,9 @@ import orjson
 from numpy.typing import NDArray
 
 from ringbatch.frontend.codec.json_to_tensor import shown
-from ringbatch.frontend.codec.outcome import JSON, Answer, outcome
+from ringbatch.frontend.codec.outcome import JSON, Answer
 from ringbatch.frontend.codec.rendering import Results
+from ringbatch.frontend.texts import tei
 from ringbatch.frontend.texts.bodies import expect_members, optional, optional_count, parsed
 from ringbatch.frontend.texts.rows import Given, expect_finite
 from ringbatch.frontend.texts.scores import Scores, adding_up_to_1, each_between_0_and_1
@@ -145,7 +146,7 @@ class ClassifyingRendering:
 
     def render_error(self, error: RequestError, _batch_id: str) -> Answer:
         """As in `Rendering`."""
-        return outcome(error)
+        return tei.refused(error)
 
     def _ranked(self, scores: NDArray[np.float32]) -> list[dict[str, Any]]:
         best = np.argsort(-scores, kind="stable")[: self._asked.top or None].tolist()

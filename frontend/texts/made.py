@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ringbatch.frontend.codec.outcome import JSON, Answer
 from ringbatch.frontend.codec.payload import Bytes, LazyBytes, Part, SlotPart
@@ -14,10 +14,7 @@ from ringbatch.frontend.codec.rendering import (
     Rendering,
     Results,
 )
-from ringbatch.frontend.texts import classifying, openai, reranking
-from ringbatch.frontend.texts.classifying import ClassifyingRendering
-from ringbatch.frontend.texts.openai import EmbeddingsRendering
-from ringbatch.frontend.texts.reranking import RerankingRendering
+from ringbatch.frontend.texts import classifying, cohere, openai, reranking, tei
 from ringbatch.frontend.texts.rows import Given, Made
 from ringbatch.frontend.texts.tokenizing import TextModel
 from ringbatch.shm.errors import RequestError
@@ -26,12 +23,35 @@ from ringbatch.shm.tensor import Tensor
 
 _MODELS: Final = 8
 """The most models to keep, because each has a tokenizer."""
-FORMS: Final[dict[str, tuple[Callable[[bytes | bytearray], Any], type]]] = {
-    "embeddings": (openai.read, openai.Embeddings),
-    "reranking": (reranking.read, reranking.Reranking),
-    "classification": (classifying.read, classifying.Classifying),
+
+
+class Form(NamedTuple):
+    """The bodies and answers of a route of texts.
+
+    Attributes:
+        read: reads bodies.
+        asked: the type that it returns, a dataclass.
+        rendering: makes the rendering of the answer, of a request and of `TextsRendering`'s about.
+    """
+
+    read: Callable[[bytes | bytearray], Any]
+    asked: type
+    rendering: Callable[[Any, Any], Any]
+
+
+def _classified(asked: classifying.Classifying, about: Any) -> classifying.ClassifyingRendering:
+    return classifying.ClassifyingRendering(asked, Tensor(**about))
+
+
+FORMS: Final = {
+    "openai": Form(openai.read, openai.Embeddings, openai.EmbeddingsRendering),
+    "tei": Form(tei.read, tei.Embedding, tei.EmbeddingRendering),
+    "cohere-v1": Form(cohere.read_v1, cohere.Embedding, cohere.EmbeddingRendering),
+    "cohere-v2": Form(cohere.read_v2, cohere.Embedding, cohere.EmbeddingRendering),
+    "reranking": Form(reranking.read, reranking.Reranking, reranking.RerankingRendering),
+    "classification": Form(classifying.read, classifying.Classifying, _classified),
 }
-"""By purpose, the function that reads bodies, and the type that it returns."""
+"""By the names by which processes tell each other the form of a request."""
 
 
 @lru_cache(_MODELS)
@@ -79,16 +99,15 @@ def read_texts(value: Any, data: Sequence[memoryview]) -> tuple[Any, list[Bytes]
     """Read a body of one of the routes of texts, and make tokens of its texts.
 
     Args:
-        value: the purpose; the models for it by their names, as in the model table; the most
-            batches that one request may make.
+        value: the name of the form; the models for it by their names, as in the model table; the
+            most batches that one request may make.
         data: the body.
 
     Raises:
         RequestError: the body cannot be read, or `TextModel.tokenized` raises it.
     """
-    purpose, specs, max_in_flight = value
-    read, _ = FORMS[purpose]
-    asked = read(bytes(data[0]))
+    form, specs, max_in_flight = value
+    asked = FORMS[form].read(bytes(data[0]))
     given: Given = asked.given
     told = _told(asked)
     name = asked.model or next(iter(specs), "")
@@ -99,39 +118,41 @@ def read_texts(value: Any, data: Sequence[memoryview]) -> tuple[Any, list[Bytes]
     return [told, parts], payloads
 
 
-def asked_told(purpose: str, value: Any, data: Sequence[memoryview]) -> Any:
+def asked_told(form: str, value: Any, data: Sequence[memoryview]) -> Any:
     """Return the request that another process has read from a body."""
     told, parts = value
     ((_, made, _),) = parts_told(parts, data)
     assert isinstance(made, Given), "it has tokens"
-    return _asked(purpose, told, made)
+    return _asked(form, told, made)
 
 
 class TextsRendering(Rendering[Answer]):
     """Rendering of answers on the routes of texts; another process writes the large ones.
 
     Args:
-        purpose: the purpose of the route.
+        form: the name of the route's form.
         asked: the request.
         about: the model's name, or its output as `Tensor.to_json` returns it.
     """
 
-    def __init__(self, purpose: str, asked: Any, about: Any) -> None:
-        self._purpose = purpose
+    def __init__(self, form: str, asked: Any, about: Any) -> None:
+        self._form = form
         self._asked = asked
         self._about = about
-        self._rendering = _rendering(purpose, asked, about)
+        self._rendering = FORMS[form].rendering(asked, about)
 
     def render(self, results: Results, batch_id: str) -> Answer:
         """Return the answer, as in `Rendering`."""
-        return self._rendering.render(results, batch_id)
+        answer: Answer = self._rendering.render(results, batch_id)
+        return answer
 
-    def apart(self, rows: Sequence[int], size: int, _batch_id: str) -> Apart | None:
+    def apart(self, rows: Sequence[int], size: int, batch_id: str) -> Apart | None:
         """Return the job that writes a large answer in another process, as in `Rendering`."""
         if size <= LARGE_RESULT_BYTES and sum(rows) <= LONG_ROWS:
             return None
         counts = self._asked.given.counts
-        return write_texts, [self._purpose, _told(self._asked), counts, self._about, [*rows]]
+        told = _told(self._asked)
+        return write_texts, [self._form, told, counts, self._about, [*rows], batch_id]
 
     def written(self, value: Any, data: Sequence[memoryview]) -> Answer:
         """Return the answer that another process has written, as in `Rendering`."""
@@ -139,34 +160,26 @@ class TextsRendering(Rendering[Answer]):
 
     def render_error(self, error: RequestError, batch_id: str) -> Answer:
         """Return the answer to a request that has failed, as in `Rendering`."""
-        return self._rendering.render_error(error, batch_id)
+        answer: Answer = self._rendering.render_error(error, batch_id)
+        return answer
 
 
 def write_texts(value: Any, data: Sequence[memoryview]) -> tuple[Any, list[Bytes]]:
     """Write an answer of one of the routes of texts.
 
     Args:
-        value: the purpose; the request; the tokens of each text; the `about` of `TextsRendering`;
-            the number of rows of each part.
+        value: the name of the form; the request; the tokens of each text; the `about` of
+            `TextsRendering`; the number of rows of each part; the batch id.
         data: the result of each part.
 
     Raises:
         ModelFailed: JSON cannot carry the results.
     """
-    purpose, told, counts, about, rows = value
-    asked = _asked(purpose, told, Made(counts, (), None))
-    _, body, _ = _rendering(purpose, asked, about).render([*zip(rows, data, strict=True)], "")
+    form, told, counts, about, rows, batch_id = value
+    asked = _asked(form, told, Made(counts, (), None))
+    results = [*zip(rows, data, strict=True)]
+    _, body, _ = FORMS[form].rendering(asked, about).render(results, batch_id)
     return None, [body]
-
-
-def _rendering(
-    purpose: str, asked: Any, about: Any
-) -> EmbeddingsRendering | RerankingRendering | ClassifyingRendering:
-    if purpose == "embeddings":
-        return EmbeddingsRendering(asked, about)
-    if purpose == "reranking":
-        return RerankingRendering(asked, about)
-    return ClassifyingRendering(asked, Tensor(**about))
 
 
 def _told(asked: Any) -> dict[str, Any]:
@@ -177,9 +190,8 @@ def _told(asked: Any) -> dict[str, Any]:
     return told
 
 
-def _asked(purpose: str, told: dict[str, Any], given: Given) -> Any:
-    _, form = FORMS[purpose]
-    return form(given=given, **told)
+def _asked(form: str, told: dict[str, Any], given: Given) -> Any:
+    return FORMS[form].asked(given=given, **told)
 
 
 def _here(data: Bytes | LazyBytes) -> Bytes:

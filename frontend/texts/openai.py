@@ -25,9 +25,12 @@ from ringbatch.frontend.texts.bodies import (
     required_texts,
 )
 from ringbatch.frontend.texts.rows import Given, expect_finite
+from ringbatch.frontend.texts.vectors import Vectors, shortened, vectors_of
 from ringbatch.shm.errors import InvalidRequest, ModelNotFound, RequestError, Unauthenticated
 
 PATH: Final = "/v1/embeddings"
+NOT_HAD: Final = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/moderations")
+"""Paths that its clients ask, at which there is nothing; they read no other form of errors."""
 _SERVER_ERRORS: Final = 500
 _KNOWN: Final = ("model", "input", "encoding_format", "dimensions", "user", "truncate")
 _FORMATS: Final = ("float", "base64")
@@ -64,17 +67,23 @@ def read(body: bytes | bytearray) -> Embeddings:
         raise InvalidRequest(f'"encoding_format" is "{form[:40]}"; it must be "float" or "base64"')
     dimensions = optional_count(found, "dimensions")
     truncate = optional(found, "truncate", bool, "true or false")
-    return Embeddings(model, _input(found, truncate), form == "base64", dimensions)
+    given = texts_or_tokens(found, "input", truncate)
+    return Embeddings(model, given, form == "base64", dimensions)
 
 
-def _input(found: dict[str, Any], truncate: bool | None) -> Given:
-    value = found.get("input")
+def texts_or_tokens(found: dict[str, Any], name: str, truncate: bool | None) -> Given:
+    """Return a member that is a text, a list of texts, the tokens of one, or a list of these.
+
+    Raises:
+        InvalidRequest: it is not.
+    """
+    value = found.get(name)
     if isinstance(value, list) and value:
         if all(map(_is_token, value)):
             return Given((), [value], truncate=truncate)
         if all(isinstance(ids, list) and ids and all(map(_is_token, ids)) for ids in value):
             return Given((), value, truncate=truncate)
-    return Given(required_texts(found, "input"), truncate=truncate)
+    return Given(required_texts(found, name), truncate=truncate)
 
 
 def _is_token(value: object) -> bool:
@@ -112,37 +121,16 @@ class EmbeddingsRendering:
         """As in `Rendering`."""
         return refused(error)
 
-    def _vectors(self, results: Results) -> NDArray[np.float32]:
-        rows = [np.frombuffer(result, np.float32).reshape(count, -1) for count, result in results]
-        vectors = rows[0] if len(rows) == 1 else np.concatenate(rows)
+    def _vectors(self, results: Results) -> Vectors:
+        vectors = vectors_of(results)
         if not self._asked.base64:
             expect_finite(vectors)
-        wanted = self._asked.dimensions
-        if not wanted or wanted == vectors.shape[1]:
-            return vectors
-        cut = vectors[:, :wanted]
-        # In base64, NaN and infinity come to what they come to.
-        with np.errstate(over="ignore", invalid="ignore"):
-            lengths = np.sqrt(np.einsum("ij,ij->i", cut, cut))[:, np.newaxis]
-            scaled: NDArray[np.float32] = cut / np.maximum(lengths, np.float32(1e-12))
-        return scaled
+        return shortened(vectors, self._asked.dimensions)
 
     def _written(self, vector: NDArray[np.float32]) -> str | NDArray[np.float32]:
         if self._asked.base64:
             return base64.b64encode(vector.tobytes()).decode()
         return np.ascontiguousarray(vector)
-
-
-def expect_dimensions(asked: Embeddings, dims: int) -> None:
-    """Return where vectors have as many dimensions as are asked for.
-
-    Raises:
-        InvalidRequest: they do not.
-    """
-    if asked.dimensions > dims:
-        raise InvalidRequest(
-            f'"dimensions" is {asked.dimensions}, but this model\'s vectors have {dims}'
-        )
 
 
 def refused(error: RequestError) -> Answer:

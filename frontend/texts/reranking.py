@@ -3,7 +3,7 @@
     POST /rerank   {"query": ..., "texts": [...], "raw_scores": false, "return_text": false}
                    -> [{"index": 2, "score": 0.98}, ...]
                    {"query": ..., "documents": [...], "top_n": 3, "return_documents": false}
-                   -> {"results": [{"index": 2, "relevance_score": 0.98}, ...]}
+                   -> {"id": ..., "results": [{"index": 2, "relevance_score": 0.98}, ...], ...}
 
 Which of them is meant, the member with the texts says. Answers are sorted, the best text first.
 """
@@ -15,8 +15,9 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from ringbatch.frontend.codec.outcome import JSON, Answer, outcome
+from ringbatch.frontend.codec.outcome import JSON, Answer
 from ringbatch.frontend.codec.rendering import Results
+from ringbatch.frontend.texts import cohere, tei
 from ringbatch.frontend.texts.bodies import (
     expect_members,
     optional,
@@ -28,16 +29,14 @@ from ringbatch.frontend.texts.rows import Given, expect_finite
 from ringbatch.frontend.texts.scores import each_between_0_and_1
 from ringbatch.shm.errors import InvalidRequest, RequestError
 
-PATHS: Final[tuple[str, ...]] = ("/rerank", "/v1/rerank", "/v2/rerank")
-"""TEI's, and those of Cohere's clients."""
+PATH: Final = "/rerank"
+"""TEI's path."""
+COHERE_PATHS: Final = ("/v1/rerank", "/v2/rerank")
+PATHS: Final[tuple[str, ...]] = (PATH, *COHERE_PATHS)
 _OF_TEI: Final = (
-    "model",
-    "query",
-    "texts",
-    "raw_scores",
-    "return_text",
-    "truncate",
-    "truncation_direction",
+    *("model", "query", "texts", "raw_scores", "return_text", "truncate", "truncation_direction"),
+    # TEI takes members that it does not know, and LiteLLM sends it this one.
+    "top_n",
 )
 _OF_COHERE: Final = (
     "model",
@@ -86,20 +85,20 @@ def read(body: bytes | bytearray) -> Reranking:
         InvalidRequest: naming what was found and what would be right.
     """
     found = parsed(body)
-    cohere = "documents" in found
-    if not cohere and "texts" not in found:
+    of_cohere = "documents" in found
+    if not of_cohere and "texts" not in found:
         raise InvalidRequest('"texts" is missing; it must be a list of texts ("documents" will do)')
-    expect_members(found, _OF_COHERE if cohere else _OF_TEI)
+    expect_members(found, _OF_COHERE if of_cohere else _OF_TEI)
     if found.get("truncation_direction") not in (None, "Right", "right"):
         raise InvalidRequest('"truncation_direction" is not supported; leave it out')
     query = optional(found, "query", str, "a text")
     if query is None:
         raise InvalidRequest('"query" is missing; it must be a text')
-    texts = _documents(found) if cohere else required_texts(found, "texts")
+    texts = _documents(found) if of_cohere else required_texts(found, "texts")
     # Here a document is one chunk, which every allowed limit allows.
     optional_count(found, "max_chunks_per_doc")
     document_tokens = optional_count(found, "max_tokens_per_doc")
-    wants_texts = "return_documents" if cohere else "return_text"
+    wants_texts = "return_documents" if of_cohere else "return_text"
     truncate = optional(found, "truncate", bool, "true or false")
     return Reranking(
         model=optional(found, "model", str, "the name of a model") or "",
@@ -108,7 +107,7 @@ def read(body: bytes | bytearray) -> Reranking:
         top=optional_count(found, "top_n"),
         raw=bool(optional(found, "raw_scores", bool, "true or false")),
         returns_texts=bool(optional(found, wants_texts, bool, "true or false")),
-        cohere=cohere,
+        cohere=of_cohere,
     )
 
 
@@ -144,7 +143,7 @@ class RerankingRendering:
         self._asked = asked
         self._model = model
 
-    def render(self, results: Results, _batch_id: str) -> Answer:
+    def render(self, results: Results, batch_id: str) -> Answer:
         """As in `Rendering`."""
         asked = self._asked
         scores = np.concatenate([np.frombuffer(result, np.float32) for _, result in results])
@@ -157,12 +156,18 @@ class RerankingRendering:
         if asked.cohere:
             tokens = sum(asked.given.counts)
             usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-            answer = {"results": ranked, "model": self._model, "usage": usage}
+            answer = {
+                "id": batch_id,
+                "results": ranked,
+                "meta": cohere.meta(2, {"search_units": 1}),
+                "model": self._model,
+                "usage": usage,
+            }
         return 200, orjson.dumps(answer), JSON
 
     def render_error(self, error: RequestError, _batch_id: str) -> Answer:
         """As in `Rendering`."""
-        return outcome(error)
+        return cohere.refused(error) if self._asked.cohere else tei.refused(error)
 
     def _entry(self, place: int, score: float) -> dict[str, Any]:
         asked = self._asked

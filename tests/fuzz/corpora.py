@@ -42,8 +42,13 @@ _BODIES_OF_TEXTS: Final = (
     b'{"query":"a","documents":["b",{"text":"c"}],"top_n":1,"return_documents":true}',
     b'{"inputs":[["a"],["b"]],"raw_scores":true}',
     b'{"inputs":"a text"}',
+    b'{"inputs":[[5,6],[1]],"normalize":false,"dimensions":2}',
+    b'{"texts":["a"],"input_type":"q","embedding_types":["float"],"truncate":"END"}',
 )
-_MEMBERS_OF_TEXTS: Final = (b'"input"', b'"texts"', b'"documents"', b'"text"', b'"query"')
+_MEMBERS_OF_TEXTS: Final = (
+    *(b'"input"', b'"inputs"', b'"texts"', b'"documents"', b'"text"', b'"query"'),
+    *(b'"truncate"', b'"embedding_types"', b'"normalize"'),
+)
 _X: Final = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,2],'
 _V2_TEXTS: Final = (
     b"x\n" + _X + b'"data":[1,2]}]}',

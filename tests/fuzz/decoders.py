@@ -233,10 +233,9 @@ def _grpc(model: ModelSpec) -> Callable[[bytes], None]:
     return look
 
 
-def read_texts_here(purpose: str, data: bytes, max_in_flight: int = ANY_NUMBER) -> Made | None:
+def read_texts_here(form: str, data: bytes, max_in_flight: int = ANY_NUMBER) -> Made | None:
     """What a body about texts becomes, where it has tokens; None where it has texts."""
-    read, _ = FORMS[purpose]
-    given = read(data).given
+    given = FORMS[form].read(data).given
     parts = ((len(given), given, 0),)
     if not given.ids:
         assert text_model(_TEXTS, max_in_flight).given(parts) is given
@@ -247,9 +246,9 @@ def read_texts_here(purpose: str, data: bytes, max_in_flight: int = ANY_NUMBER) 
     return made
 
 
-def _texts(purpose: str) -> Callable[[bytes], None]:
+def _texts(form: str) -> Callable[[bytes], None]:
     def read(data: bytes) -> None:
-        made = read_texts_here(purpose, data)
+        made = read_texts_here(form, data)
         assert made is None or sum(part.rows for part in made.parts) == len(made)
 
     return read
@@ -323,7 +322,7 @@ TARGETS: Final[dict[str, Target]] = {
     **{f"v1 {model.name}": (_v1(model), (RequestError,)) for model in SPECS},
     **{f"v2 {model.name}": (_v2(model), (RequestError,)) for model in SPECS},
     **{f"grpc {model.name}": (_grpc(model), (RequestError, DecodeError)) for model in SPECS},
-    **{f"texts {purpose}": (_texts(purpose), (RequestError,)) for purpose in FORMS},
+    **{f"texts {form}": (_texts(form), (RequestError,)) for form in FORMS},
     "head": (partial(check_head, max_request_bytes=MAX_REQUEST_BYTES), ()),
     "bytes tensor": (_bytes_tensor, (bytes_tensor.Unsound,)),
     **{coding: (_expanded(coding), (RequestError,)) for coding in CODINGS},

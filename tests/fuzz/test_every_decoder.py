@@ -10,6 +10,8 @@ from fuzz.bodies import CONNECTIONS
 from fuzz.decoders import TARGETS
 from sources import ROOT
 
+from ringbatch.frontend.texts.made import FORMS
+
 PARSES: Final = {
     "FromString",
     "HttpRequestParser",
@@ -54,7 +56,7 @@ READ_BY: Final = {
     "streams/rest_head.py": ("header block", "http/2 requests"),
     "streams/served_connection.py": ("http/2 data", "grpc calls"),
     "streams/upgrade.py": ("http/1.1 upgrade",),
-    "texts/bodies.py": ("texts embeddings", "texts reranking", "texts classification"),
+    "texts/bodies.py": tuple(f"texts {form}" for form in FORMS),
     "v1/asked.py": ("v1 asking",),
     "v1/forwarded.py": ("v1 forwarded",),
     "v1/request.py": ("v1 fixed", "v1 untyped", "v1 asking untyped"),
@@ -77,9 +79,9 @@ OTHERS: Final = {
     "request/load_override.py": "a parameter of a control request, of 64 KiB at most",
     "texts/classifying.py": "a model's results",
     "texts/made.py": "the model table",
-    "texts/openai.py": "a model's results",
     "texts/reranking.py": "a model's results",
     "texts/rows.py": "a model's results",
+    "texts/vectors.py": "a model's results",
     "tracing/messages.py": "what the operator's collector of spans answered",
     "tracing/sending.py": "the operator's environment",
     "v1/answer.py": "a model's results",

@@ -24,7 +24,7 @@ from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.http.router import Router
 from ringbatch.frontend.request.calls import Body, Reply
 from ringbatch.frontend.security.api_keys import ApiKeys
-from ringbatch.frontend.texts import classifying
+from ringbatch.frontend.texts import classifying, cohere, tei
 from ringbatch.frontend.v1.forwarded import Origins
 from ringbatch.frontend.v2.regions import NOTHING_SHARED, Regions
 from ringbatch.shm.errors import Draining, ModelNotFound, ModelNotReady
@@ -329,11 +329,15 @@ def test_a_wrong_method_is_told_the_right_ones(method: str, path: str, allowed: 
     assert got.json["error"].partition("; predictions are at")[0] == words
 
 
+OF_TEXT_MODELS = (
+    *(classifying.PATH, tei.EMBED, tei.INFO, tei.HEALTH),
+    *(cohere.EMBED_V1, cohere.EMBED_V2),
+)
 register_router(Router)(inspect_compiled_router)
 ROUTES = [
     route.path
     for route in inspect_routes(create_app(ScriptedService(), MAX_REQUEST_BYTES))  # type: ignore[arg-type]
-    if route.path != classifying.PATH
+    if route.path not in OF_TEXT_MODELS
 ]
 
 

@@ -14,7 +14,7 @@ from segment_fixture import spec
 from ringbatch.frontend.falcon import openapi_texts
 from ringbatch.frontend.falcon.docs_page import POLICY, page
 from ringbatch.frontend.falcon.openapi import document
-from ringbatch.frontend.texts import classifying, openai, reranking
+from ringbatch.frontend.texts import classifying, cohere, openai, reranking, tei
 from ringbatch.frontend.v2.documents import index_entry, model_metadata
 from ringbatch.shm.model_spec import ModelSpec, State
 from ringbatch.shm.tensor import DATATYPES, Tensor
@@ -249,3 +249,5 @@ def test_bodies_about_texts_may_have_what_is_read_of_them() -> None:
     assert set(openapi_texts._embeddings()) == {*openai._KNOWN}
     assert set(openapi_texts._reranking()) == {*reranking._OF_TEI, *reranking._OF_COHERE}
     assert set(openapi_texts._classifying()) == {*classifying._MEMBERS}
+    assert set(openapi_texts._embed_of_tei()) == {*tei._KNOWN}
+    assert set(openapi_texts._embed_of_cohere()) == {*cohere._KNOWN}

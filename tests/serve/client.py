@@ -23,6 +23,10 @@ class Closed(Exception):
         self.received = received
 
 
+_ERRORS: Final = (["error"], ["error", "error_type"], ["message", "error"])
+"""The members of an error in ringbatch's own form, in TEI's and in Cohere's."""
+
+
 @dataclass(frozen=True)
 class Response:
     """One answer; header names in lower case."""
@@ -40,7 +44,7 @@ class Response:
     def error(self) -> str:
         """The text of an error."""
         assert self.headers["content-type"] == "application/json"
-        assert list(self.json) == ["error"], self.body
+        assert list(self.json) in _ERRORS, self.body
         return str(self.json["error"])
 
     @property
