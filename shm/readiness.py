@@ -137,9 +137,12 @@ def refuses(state: ModelState) -> bool:
 
 
 def publish(words: memoryview, model: int, state: ModelState) -> None:
-    """Publish the state of a model, whose words start there."""
+    """Publish the state of a model, whose words start there: at no instant is it ready and refuses
+    requests, whoever dies in between."""
+    if takes := not refuses(state):
+        words[model + ModelWords.TAKES] = takes
     words[model + ModelWords.STATE] = state
-    words[model + ModelWords.TAKES] = not refuses(state)
+    words[model + ModelWords.TAKES] = takes
 
 
 def state_without_worker(

@@ -12,6 +12,8 @@ import pytest
 from sources import ROOT
 from test_rooms import ARROWS
 
+from ringbatch.shm.readiness import TABLE, Requests
+
 TEXT: Final = (ROOT / "ARCHITECTURE.md").read_text()
 PUBLIC: Final = {"engine", "frontend"}
 """What a package shows at its top; not drawn, as it takes from rooms above it."""
@@ -111,3 +113,19 @@ def test_a_walk_goes_through_the_rooms_in_the_direction_of_the_imports(title: st
         # And never back.
         visited = [room_of_file(path) for path, _ in NAMED.findall(leg)]
         assert visited == sorted(visited, key=passed.index), leg
+
+
+def test_the_states_of_a_model_are_those_of_the_rule() -> None:
+    (rows,) = re.findall(
+        r"\| state \| holds while .*\n\|[-|]+\n((?:\|.*\n)+)", section("A request's life")
+    )
+    told = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows.splitlines()]
+    words = {Requests.RUN: "run", Requests.WAIT: "wait", Requests.REFUSED: "503"}
+    assert [(name, ready, requests.partition(",")[0]) for name, _, ready, requests in told] == [
+        (
+            state.name,
+            "yes" if row.ready else "no",
+            "as by its workers" if row.requests is None else words[row.requests],
+        )
+        for state, row in TABLE.items()
+    ]

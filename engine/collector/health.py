@@ -41,8 +41,6 @@ class ModelHealth:
         self._words = words
         self._first = first
         self.state = ModelState(words[first + ModelWords.STATE])
-        # The collector before this one may have died between its two words.
-        publish(words, first, self.state)
         self._deaths_word = first + ModelWords.DEATHS
         self._unsteady_word = first + ModelWords.UNSTEADY_NS
         self._stuck_word = first + ModelWords.STUCK_NS

@@ -1,7 +1,7 @@
 """The rule of readiness, row by row: which state a model is in, and what that means."""
 
 from itertools import product
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import pytest
 from hypothesis import given
@@ -153,6 +153,29 @@ def test_what_is_published_is_what_readers_say_and_frontends_do(state: ModelStat
     assert found.state is state
     assert (found.why == "") == TABLE[state].ready
     assert bool(words[MODEL + ModelWords.TAKES]) == (not refuses(state))
+
+
+class Stored(dict[int, int]):
+    """Words of one model, and all that they have been."""
+
+    def __init__(self) -> None:
+        super().__init__({ModelWords.STATE: 0, ModelWords.TAKES: 0})
+        self.seen: list[tuple[ModelState, int]] = []
+
+    def __setitem__(self, word: int, value: int) -> None:
+        super().__setitem__(word, value)
+        self.seen.append((ModelState(self[ModelWords.STATE]), self[ModelWords.TAKES]))
+
+
+@pytest.mark.parametrize(("before", "after"), [*product(PUBLISHED, PUBLISHED)])
+def test_at_no_instant_is_it_ready_and_refuses_whoever_dies_there(
+    before: ModelState, after: ModelState
+) -> None:
+    words = Stored()
+    publish(cast(memoryview, words), 0, before)
+    publish(cast(memoryview, words), 0, after)
+    assert words.seen[-1] == (after, not refuses(after))
+    assert all(takes for state, takes in words.seen if TABLE[state].ready)
 
 
 def test_every_state_has_a_row_and_one_way_to_come_about() -> None:

@@ -251,6 +251,29 @@ def test_what_is_refused_is_tried_again_later_and_ever_later() -> None:
     assert [round(pause) for pause in pauses[1:]] == [1, 2, 4, 8, 16]
 
 
+def test_a_wish_for_the_first_worker_that_fails_is_not_forgotten() -> None:
+    """Requests are refused until there is one, so none comes that asks again."""
+    played = Played(replace(RULES, fewest=0), running=0)
+    assert played.look() is None
+    wish = Decision(1, Cause.REQUEST)
+    assert played.look(load=1.0) == wish
+    # Its worker is being started, is counted as one that runs, and is not ready in the end.
+    played.running, played.ready = 1, 0
+    assert played.for_s(3) == []
+    played.running, played.ready = 0, None
+    played.scaler.refused(played.now_ns)
+    again_ns = played.scaler.again_ns
+    assert again_ns == played.now_ns + AGAIN_NS
+    while (decision := played.look()) is None:
+        assert played.now_ns < again_ns
+    assert decision == wish
+    played.running = 1
+    played.scaler.carried_out(decision, played.now_ns)
+    played.for_s(1)
+    played.running = 0
+    assert played.for_s(60) == [], "nobody has asked since"
+
+
 def test_counts_that_begin_anew_are_no_load() -> None:
     played = Played(running=3)
     played.for_s(10, load=2.0)

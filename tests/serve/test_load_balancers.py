@@ -19,7 +19,7 @@ import pytest
 from serve.client import Connection, escaped, request
 from serve.grpc_stub import Held
 from serve.load import Load
-from serve.server import Server, Start
+from serve.server import Server, Start, configured
 from tiers import exhaustive
 
 from ringbatch.engine.config.definitions import settings
@@ -280,6 +280,69 @@ def test_a_rolling_restart_fails_nothing(
     assert calls.answered > 100
     # nginx learns of a stop too late for gRPC.
     assert calls.failures == [] or kind.program == "nginx"
+
+
+SLOW_TO_LOAD: Final = """
+import time
+def load():
+    time.sleep(5)
+def predict(values):
+    return values
+"""
+
+
+@exhaustive
+def test_a_rolling_update_goes_on_once_the_new_engine_is_ready_and_fails_nothing(
+    start: Start,
+    ports: dict[int, int],
+    tmp_path: Path,
+    wait_until: WaitUntil,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """Nobody waits for a line of output, as Kubernetes does not: who is ready says so by HTTP."""
+    (tmp_path / "slow.py").write_text(SLOW_TO_LOAD)
+    models = {"echo": {"path": str(tmp_path / "slow.py"), "workers": [0, 1]}}
+    http_ports = [http for http, *_ in ENGINES]
+    keys = {"frontends": 2, "stop_delay_s": STOP_DELAY_S}
+
+    def begin(number: int, update: int) -> Server:
+        folder = tmp_path / f"engine{number}.{update}"
+        folder.mkdir()
+        http, _, agent = (ports[port] for port in ENGINES[number])
+        own = {"port": http, "agent_check_port": agent}
+        server = Server(folder, *configured(folder, models, **keys, **own))
+        stack.callback(server.destroy)
+        return server
+
+    def is_ready(number: int) -> bool:
+        try:
+            with Connection(ports[http_ports[number]]) as connection:
+                answer = connection.ask(request("/v2/health/ready", method="GET"))
+        except OSError:
+            return False
+        return answer.status == 200
+
+    with ExitStack() as stack:
+        engine = begin(0, 0)
+        balancer = Balancer(KINDS["haproxy"], tmp_path, ports)
+        stack.callback(balancer.stop)
+        wait_until(balancer.serves, "it has found an engine", 60)
+        load = Load(balancer, 8)
+        stack.callback(load.stop)
+        for update, number in enumerate((1, 0), 1):
+            following = begin(number, update)
+            wait_until(lambda number=number: is_ready(number), "the new engine is ready", 60)
+            wait_until(
+                lambda server=following: server.status().models["echo"].requests > 20,
+                "the balancer has found it",
+                60,
+            )
+            assert engine.stop() == 0
+            engine = following
+        load.stop()
+    record_property("figures", f"2 updates, {load.answered} answers, {len(load.failures)} failed")
+    assert load.failures == []
+    assert load.answered > 1000
 
 
 ASIDE: Final = """

@@ -20,6 +20,8 @@ STATUSES: Final = {
     HANGING: {503, 504},
 }
 """With what a client may be answered."""
+NOT_READY: Final = b" is not ready: "
+"""Of the text where a request is refused for want of a worker."""
 TEXTS: Final = {400: b"refused", 500: b"RuntimeError"}
 """What a client must be told."""
 
@@ -47,6 +49,8 @@ class Asked:
     """Workers that ran it, where that is fatal, for each collector's life."""
     runs: Counter[int] = field(default_factory=Counter)
     """How many of its rows each step was run for."""
+    ready: bool = False
+    """Whether its model was said to be ready when it came."""
     status: int = 0
     """0 while it has none."""
     gone: bool = False

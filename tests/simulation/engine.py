@@ -177,6 +177,7 @@ class Engine:
         specs: what it serves.
         predict: of a model's spec, what the model does.
         lost: told of a frontend whose process has ended.
+        load_fails: whether the process that is started for a worker ends before it is ready.
         loads: see `simulation.memory.watched`.
     """
 
@@ -187,6 +188,7 @@ class Engine:
         specs: tuple[ModelSpec, ...],
         predict: Callable[[str], Predict],
         lost: Callable[[Frontend], object],
+        load_fails: Callable[[int], bool],
         *,
         loads: bool,
     ) -> None:
@@ -194,6 +196,7 @@ class Engine:
         self._chance = chance
         self._predict = predict
         self._lost = lost
+        self._load_fails = load_fails
         self.specs = specs
         self._model_of = {number: model for model in specs for number in model.workers}
         segment, raw, beginning = _memory(specs)
@@ -239,6 +242,10 @@ class Engine:
         self._later(0, self._start_collector)
         for number in self._model_of:
             self._later(0, functools.partial(self._start_worker, number))
+
+    def was_ready(self, number: int) -> bool:
+        """Whether a worker of that number was ever ready, and none is now."""
+        return bool(self.raw[self.segment.layout.worker(number) + WorkerWords.ENDS])
 
     def role(self, process: Process) -> str:
         """What kind of process it is."""
@@ -395,6 +402,10 @@ class Engine:
         segment, machine = self.segment, self.machine
         model = self._model_of[number]
         machine.sleep(int(self._chance.random() * 10 * MILLISECOND_NS))
+        if self._load_fails(number):
+            process = self.workers[number]
+            machine.after(0, lambda: self.kill(process, sigkill=False))
+            machine.sleep(None)
         port = EnginePort(segment, number, lambda lane: self.lane_bells[lane].wake())
         memory = cast(Memory, segment.memory)
         port._dones = cast(Any, WordItems(segment.words, self._first_done, SlotWords.SIZE))

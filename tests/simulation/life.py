@@ -9,6 +9,8 @@ What must hold:
     its due, and no later than `TOLERANCE_NS` after its deadline, not counting what its frontend was
     stopped for
     nobody sleeps beside work while time passes, see `rest.check_sleepers`
+    a model that is said to be ready refuses nothing for want of a worker, and where none is to be
+    expected nothing waits for one
     no model without a request under way is refused for slots that another has
     no DONE is stored but by who holds the request, and no payload changes while it is in flight
     what a chain answers has passed its steps in their order, and where nothing happens each once
@@ -26,6 +28,7 @@ from simulation.asked import (
     HANGING,
     HARMLESS,
     LARGE,
+    NOT_READY,
     POISON,
     REFUSED,
     STATUSES,
@@ -36,7 +39,7 @@ from simulation.engine import FRONTENDS, HOSTILE_LANE, SLOTS, Engine, Frontend, 
 from simulation.hostile import HostileLane
 from simulation.machine import MILLISECOND_NS, SECOND_NS, Machine, Process
 from simulation.profiles import Profile
-from simulation.rest import check_conservation, check_sleepers, is_at_rest
+from simulation.rest import check_conservation, check_sleepers, is_at_rest, is_ready
 from simulation.served import (
     ADDED,
     CHAINED,
@@ -64,6 +67,8 @@ from ringbatch.shm.model_spec import ModelSpec
 
 TOLERANCE_NS: Final = 100 * MILLISECOND_NS
 ASKED_A_CHAIN: Final = "asked a chain"
+NONE_TO_EXPECT: Final = "no worker was to be expected"
+LOAD_FAILED: Final = "a load failed"
 """What is seen of that; all else that is seen is a misfortune."""
 SERVED_BY_NS: Final = 20 * MILLISECOND_NS
 _SETTLED_IN_NS: Final = 20 * SECOND_NS
@@ -87,7 +92,8 @@ class Life:
     def __init__(self, seed: int, profile: Profile | None = None, *, trace: bool = False) -> None:
         self._chance = chance = random.Random(seed)
         chains = random.Random(f"chains of {seed}")
-        drawn = Profile.of(chance, chains)
+        self._loads = random.Random(f"loads of {seed}")
+        drawn = Profile.of(chance, chains, self._loads)
         self.profile = drawn if profile is None else profile
         self.machine = Machine(chance, self.profile.stride, self._misfortune)
         self.machine.trace = [] if trace else None
@@ -114,6 +120,7 @@ class Life:
             specs,
             self._model,
             self._frontend_lost,
+            self._load_fails,
             loads=self.profile.loads,
         )
         self._hostile = HostileLane(
@@ -289,6 +296,7 @@ class Life:
         machine = self.machine
         machine.note(f"request {asked.number} comes to frontend {asked.frontend.number}")
         asked.deaths = self.engine.deaths
+        asked.ready = is_ready(self.engine, asked.model)
         asked.lost_ns = asked.by.lost_ns
         begun_ns = machine.now_ns
         call = service.predict(
@@ -323,6 +331,11 @@ class Life:
         assert status in allowed, f"request {asked.number} ends with {status}: {body!r}"
         told = TEXTS.get(status, b"") in body and rb"\u0000" not in body
         assert told, f"request {asked.number} ends with {status}, but {body!r}"
+        if NOT_READY in body:
+            self.seen[NONE_TO_EXPECT] += 1
+            assert not asked.ready or self.engine.deaths > asked.deaths, (
+                f"request {asked.number} is refused by a model that was said to be ready"
+            )
         if status == 200:
             assert self._values(asked, json.loads(body)) == [asked.number] * asked.rows
             self._expect_each_step_once(asked)
@@ -393,6 +406,14 @@ class Life:
             if asked.frontend is frontend and not asked.status:
                 asked.gone = True
                 asked.call = None
+
+    def _load_fails(self, number: int) -> bool:
+        """Whether a worker ends before it is ready; at the start of an engine that is its end."""
+        if self._calm or not self.engine.was_ready(number):
+            return False
+        fails = self._loads.random() < self.profile.failing_loads
+        self.seen[LOAD_FAILED] += fails
+        return fails
 
     def _misfortune(self, process: Process) -> None:
         """A process has given way in mid-step: what may happen to it there."""

@@ -316,6 +316,9 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         "words[first + WorkerWords.STATE] = WorkerState.ABSENT",
         "pass",
     ),
+    "requests wait for a worker that is not to be expected": Mutant(
+        Dispatcher, "_serve_without_worker", "if refuses(health.state):", "if False:"
+    ),
     "reclaiming leaves the dead worker's tasks": Mutant(
         takeover, "reclaim", "_ring(segment, worker).skip()", "pass"
     ),

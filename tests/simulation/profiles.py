@@ -9,6 +9,8 @@ from simulation.machine import MICROSECOND_NS, MILLISECOND_NS
 _CROWDED_SHARE: Final = 0.08
 _CHAINED_SHARE: Final = 0.25
 _LOADS_SHARE: Final = 0.1
+_FAILING_LOADS: Final = 0.8
+_FAILING_LOADS_SHARE: Final = 0.3
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Profile:
     stops_of_workers: float = 0.0
     stops_of_collectors: float = 0.0
     stops_of_frontends: float = 0.0
+    failing_loads: float = 0.0
+    """A chance at each start of a worker whose place had one that was ready."""
     lost_time: float = 0.0
     """Chances at each arrival, from here on."""
     cancels: float = 0.0
@@ -44,9 +48,13 @@ class Profile:
     """Whether there is a chain among the models."""
 
     @staticmethod
-    def of(chance: random.Random, chains: random.Random) -> "Profile":
-        """One of many; `chains` decides whether there is a chain."""
-        return replace(Profile._of(chance), chained=chains.random() < _CHAINED_SHARE)
+    def of(chance: random.Random, chains: random.Random, loads: random.Random) -> "Profile":
+        """One of many; `chains` decides whether there is a chain, `loads` whether loads fail."""
+        return replace(
+            Profile._of(chance),
+            chained=chains.random() < _CHAINED_SHARE,
+            failing_loads=_FAILING_LOADS * (loads.random() < _FAILING_LOADS_SHARE),
+        )
 
     @staticmethod
     def _of(chance: random.Random) -> "Profile":

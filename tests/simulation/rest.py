@@ -16,7 +16,9 @@ from ringbatch.shm.division import division
 from ringbatch.shm.extents import RESERVE_SHARE
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.readiness import ModelState, refuses, state_without_worker
 from ringbatch.shm.slot import State, generation_in, reference, state_of
+from ringbatch.shm.standing import obstacle_of
 
 
 def is_at_rest(engine: Engine, specs: Sequence[ModelSpec]) -> bool:
@@ -73,7 +75,27 @@ def _check_collectors_sleep(engine: Engine) -> None:
         assert not (model.idle and (eager or model.retries)), (
             f"requests of model {model.spec.name} wait while a worker is idle"
         )
+        refused = refuses(_state(engine, model.spec)) and not model.retiring
+        assert not (refused and (model.queues or model.retries)), (
+            f"requests of model {model.spec.name} wait, and no worker is to be expected"
+        )
     _check_the_cancelled(engine)
+
+
+def _state(engine: Engine, spec: ModelSpec) -> ModelState:
+    """What follows from the workers of a model; of a chain, what is published."""
+    words, layout = engine.raw, engine.segment.layout
+    first = layout.model(spec.index)
+    published = ModelState(words[first + ModelWords.STATE])
+    if words[first + ModelWords.READY] or spec.chain is not None:
+        return published
+    return state_without_worker(words, layout, spec, published)
+
+
+def is_ready(engine: Engine, spec: ModelSpec) -> bool:
+    """Whether a model is said to be ready."""
+    now_ns = engine.machine.now_ns
+    return not obstacle_of(engine.raw, engine.segment.layout, spec, now_ns)
 
 
 def _check_the_cancelled(engine: Engine) -> None:
