@@ -234,7 +234,7 @@ def parsed_head(
         return headers, None
     timing = only(headers, _ASK) == ASKED.encode()
     load = form_of(only(headers, _LOAD))
-    cors = shared_with.lines(only(headers, _ORIGIN))
+    cors = shared_with.lines(only(headers, _ORIGIN)) if _ORIGIN in headers else b""
     return headers, Meaning(
         model=model,
         keep_alive=_CLOSE not in wishes,
