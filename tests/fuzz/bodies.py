@@ -271,6 +271,7 @@ class Talk:
         self._filled = make(chance)
         self._read_bytes = chance.choice(_READS)
         self._singly = chance.choice([0, _ONE_BY_ONE])
+        self._patient = chance.random() < 0.5
 
     def of_size(self, size: int) -> Callable[[Turns], int]:
         """A client that sends about so many bytes; returns how often something was answered."""
@@ -278,7 +279,8 @@ class Talk:
 
         def talk(turns: Turns) -> int:
             side = self._side(turns)
-            converse(turns, side, data, self._read_bytes, min(self._singly, len(data)))
+            singly = min(self._singly, len(data))
+            converse(turns, side, data, self._read_bytes, singly=singly, patient=self._patient)
             turns.call(side.leave)
             return side.transport.answers
 

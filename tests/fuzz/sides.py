@@ -207,7 +207,15 @@ def grpc_side(turns: Turns) -> GrpcSide:
     return GrpcSide(turns, Answering)
 
 
-def converse(turns: Turns, side: Side, data: bytes, read_bytes: int, singly: int = 0) -> None:
+def converse(
+    turns: Turns,
+    side: Side,
+    data: bytes,
+    read_bytes: int,
+    *,
+    singly: int = 0,
+    patient: bool = False,
+) -> None:
     """Have a connection read all of it, and go on until nothing more happens.
 
     Args:
@@ -216,12 +224,16 @@ def converse(turns: Turns, side: Side, data: bytes, read_bytes: int, singly: int
         data: what its client sends.
         read_bytes: comes at once.
         singly: so many bytes come one by one, before the rest.
+        patient: whether its client sends on only once nothing is due, so that no window is
+            overrun.
     """
     for piece in _pieces(data, read_bytes, singly):
         for _ in range(_PAUSE):
             if side.reads or side.over:
                 break
             turns.turn()
+        if patient:
+            turns.settle()
         if side.over:
             break
         assert side.reads, "nothing is read any more"

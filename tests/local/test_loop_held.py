@@ -2,6 +2,7 @@
 
 import gc
 import gzip
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
@@ -33,6 +34,7 @@ from ringbatch.shm.texts import TEXT, Tokens
 pytestmark = exhaustive
 
 TRIES: Final = 3
+_CHANCE: Final = random.Random(0)
 READ_BYTES: Final = 256_000
 """As an event loop reads at once."""
 _TYPED: Final = replace(typed(), max_batch_size=4096)
@@ -100,7 +102,9 @@ def grpc_message(*, raw: bool) -> bytes:
     if raw:
         message.raw_input_contents.append(bytes(8 * rows))
     else:
-        given.contents.fp32_contents.extend([1.5] * 2 * rows)
+        # Of few values, which come again in no order: slow to expand.
+        values = [_CHANCE.getrandbits(9) / 4 for _ in range(1 << 14)]
+        given.contents.fp32_contents.extend((values * (rows >> 12))[: 2 * rows])
     found: bytes = message.SerializeToString()
     return found
 
@@ -126,7 +130,7 @@ def over_http(sent: bytes) -> Ask:
 
     def ask(turns: Turns, service: Service, answers: list[Any]) -> Side:
         side = HttpSide(turns, create_app(service, LIMIT_BYTES), service)
-        converse(turns, side, sent, READ_BYTES)
+        converse(turns, side, sent, READ_BYTES, patient=True)
         return side
 
     return ask
@@ -138,7 +142,7 @@ def over_grpc(body: bytes, *fields: tuple[bytes, bytes]) -> Ask:
 
     def ask(turns: Turns, service: Service, answers: list[Any]) -> Side:
         side = GrpcSide(turns, lambda _: Inference(service))
-        converse(turns, side, sent, READ_BYTES)
+        converse(turns, side, sent, READ_BYTES, patient=True)
         return side
 
     return ask
@@ -183,7 +187,15 @@ def packed(message: bytes) -> bytes:
 
 GZIP: Final = (b"grpc-encoding", b"gzip")
 _V1: Final = v1_body(b"[1,2]")
-_ZIPPED: Final = gzip.compress(_V1, 1)
+_ZIPPED: Final = gzip.compress(
+    v1_body(
+        b",".join(
+            b"[%d,%d]" % (_CHANCE.getrandbits(9), _CHANCE.getrandbits(9)) for _ in range(1 << 13)
+        )
+    ),
+    1,
+)
+"""So many rows that nothing comes again within the window of the coding."""
 _CODED: Final = b"content-encoding", b"gzip"
 _BINARY_ROWS: Final = LIMIT_BYTES // 8 - 100
 
