@@ -10,11 +10,12 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Final
 from unittest.mock import patch
 
+from simulation.machine import MILLISECOND_NS
 from simulation.profiles import BROKEN_CHAINS, CROWDED, FAILING_CHAINS, FATAL_CHAINS, Profile
 
 from ringbatch.engine.collector import takeover
@@ -393,7 +394,7 @@ SOUGHT_IN: Final = {
     **dict.fromkeys(CHAIN_MUTANTS, BROKEN_CHAINS),
     _GOES_ON: FATAL_CHAINS,
     _LIES_OVER: FAILING_CHAINS,
-    _DONE_FIRST: FAILING_CHAINS,
+    _DONE_FIRST: replace(FAILING_CHAINS, requests=4, gap_ns=20 * MILLISECOND_NS),
     "a step in the middle is run twice": Profile(requests=4, chained=True),
     **dict.fromkeys(
         (
