@@ -20,6 +20,7 @@ from yarl import URL
 
 from ringbatch.frontend.http.asgi import App, Receive, Scope, Send, refuse
 from ringbatch.frontend.http.fallback import EXCHANGES
+from ringbatch.frontend.proxy.agent_probe import READY_PATH, Question
 from ringbatch.shm.errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -34,7 +35,6 @@ Header = tuple[bytes, bytes]
 Judgement = Callable[[Mapping[str, Any]], bool]
 """Of a request, by its scope."""
 
-READY_PATH: Final = "/v2/health/ready"
 CONNECT_S: Final = 5.0
 SILENCE_S: Final = 300.0
 """How long the other server may say nothing."""
@@ -60,7 +60,6 @@ _NOT_ASKED: Final = _OF_ONE_CONNECTION | {b"expect"}
 _NOT_ANSWERED: Final = _OF_ONE_CONNECTION | {b"date"}
 """uvicorn sends a date of its own."""
 _ADDED_BY_AIOHTTP: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-_NO_SUCH_PATH: Final = (404, 405, 501)
 _FINAL: Final = range(200, 600)
 _WITHOUT_BODY: Final = (204, 304)
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
@@ -76,6 +75,7 @@ class PassThrough:
         is_probe: which requests ask no more than whether requests can be answered.
         expect_ready: returns where the engine can answer; raises `RequestError`.
         withheld: headers that the other server is not to see, in lower case.
+        question: asks the other server whether it is ready; None for the default.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class PassThrough:
         is_probe: Judgement,
         expect_ready: Callable[[], None],
         withheld: Iterable[bytes] = (),
+        question: Question | None = None,
     ) -> None:
         self._app = app
         self._server = server
@@ -93,6 +94,7 @@ class PassThrough:
         self._is_probe = is_probe
         self._expect_ready = expect_ready
         self._not_asked = _NOT_ASKED.union(withheld)
+        self._question = question or Question()
         self._session: aiohttp.ClientSession | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -123,14 +125,13 @@ class PassThrough:
     async def _expect_other_ready(self) -> None:
         limit = aiohttp.ClientTimeout(total=READY_S)
         try:
-            url = f"{self._server}{READY_PATH}"
+            url = URL(f"{self._server}{self._question.path}", encoded=True)
             async with self._client().get(url, timeout=limit, allow_redirects=False) as answer:
                 status = answer.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = f"the model server is not ready: {_words(error)}"
             raise ModelServerBroken(reason) from None
-        # A server that does not know the question may have an answer to others.
-        if status >= 400 and status not in _NO_SUCH_PATH:
+        if not self._question.is_ready(status):
             raise ModelServerBroken(f"the model server is not ready: it answered {status}")
 
     async def _unless_gone(self, scope: Scope, send: Send, passing: Any) -> None:

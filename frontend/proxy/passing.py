@@ -1,5 +1,6 @@
 """The application in front of which another server's paths begin where ours end."""
 
+import os
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -8,6 +9,7 @@ import falcon.asgi
 from falcon.asgi import Request, Response
 from falcon.routing import CompiledRouter
 
+from ringbatch.frontend.proxy.agent_probe import question
 from ringbatch.frontend.proxy.pass_through import Judgement, PassThrough
 from ringbatch.frontend.proxy.routing import (
     Find,
@@ -44,13 +46,15 @@ def with_pass_through(
 
     ours: Judgement = is_for_sidecar
     probe: Judgement = is_probe
+    # KServe says it to the agent, in whose place a sidecar stands, and to nobody else.
+    asked = question(os.environ) if service.origins.any_path else None
     if not service.origins.any_path:
         ours, probe = partial(_has_route, parameters, service), is_ready_path
     if keys is None:
-        return PassThrough(app, server, ours, probe, service.expect_ready)
+        return PassThrough(app, server, ours, probe, service.expect_ready, (), asked)
     ours = _or_without_key(ours, keys)
     withheld = [name.encode() for name in KEY_HEADERS]
-    return PassThrough(app, server, ours, probe, service.expect_ready, withheld)
+    return PassThrough(app, server, ours, probe, service.expect_ready, withheld, asked)
 
 
 def _has_route(find: Find, service: Service, scope: Mapping[str, Any]) -> bool:

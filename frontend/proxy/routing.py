@@ -15,7 +15,7 @@ SERVER: Final = "*"
 _V1_MODELS: Final = "/v1/models/"
 _V2_MODELS: Final = ("/v2/models/", "/v2/repository/models/")
 _READ: Final = ("GET", "HEAD")
-_PROBE: Final = b"kube-probe/"
+_PROBES: Final = (b"kube-probe/", b"Knative-Activator-Probe")
 _PROBE_HEADERS: Final = (b"k-kubelet-probe", b"k-network-probe")
 
 Find = Callable[[str], Mapping[str, str] | None]
@@ -30,7 +30,7 @@ def is_probe(scope: Mapping[str, Any]) -> bool:
     if scope["method"] not in _READ:
         return False
     return scope["path"] == READY or any(
-        (name == b"user-agent" and value.startswith(_PROBE)) or name in _PROBE_HEADERS
+        (name == b"user-agent" and value.startswith(_PROBES)) or name in _PROBE_HEADERS
         for name, value in scope["headers"]
     )
 

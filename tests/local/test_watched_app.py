@@ -14,7 +14,8 @@ from ringbatch.frontend.access.recorder import recording
 from ringbatch.frontend.http.fallback import ENDING, EXCHANGES, REFUSED, Exchanges
 from ringbatch.frontend.http.watched_app import WatchedApp
 from ringbatch.frontend.load.reports import LoadReports
-from ringbatch.frontend.proxy.pass_through import READY_PATH, PassThrough
+from ringbatch.frontend.proxy.agent_probe import READY_PATH
+from ringbatch.frontend.proxy.pass_through import PassThrough
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.errors import Draining

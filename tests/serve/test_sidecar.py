@@ -487,19 +487,33 @@ def test_a_served_model_and_the_rest_of_its_server_are_one(
 def test_the_agents_command_line_serves(
     tmp_path: Path, behind: ModelServer, free_port_factory: Callable[[], int]
 ) -> None:
+    """KServe writes all but the port, the host and the frontends; the probe is the server's own."""
     port = free_port_factory()
-    words = f"--enable-batcher --max-batchsize 2 -max-latency=60000 --port {port} --host 127.0.0.1"
+    words = f"--enable-batcher --max-batchsize 2 --max-latency 60000 --port {port}"
+    probe = {"httpGet": {"path": "/healthz", "port": 8080, "scheme": "HTTP"}, "timeoutSeconds": 1}
     server = Server(
         tmp_path,
-        *f"{words} --component-port {behind.port} --namespace n --frontends 1".split(),
+        *f"{words} --component-port {behind.port} --probe-period -1 --frontends 1".split(),
+        *("--host", "127.0.0.1"),
         *SMALL[:2],
         command="sidecar",
+        environment={"SERVING_READINESS_PROBE": json.dumps(probe), "SERVING_LOGGING_LEVEL": "info"},
     )
     try:
         server.wait_ready()
         one, other = ask_at_once(server, *[post({"instances": [[1, 2, 3]]})] * 2)
         assert one.json["batchId"] == other.json["batchId"]
-        assert "--namespace does nothing here" in server.stderr
+        assert "--probe-period does nothing here" in server.stderr
+        behind.reset()
+        queue = request("/healthz", method="GET", headers={"K-Network-Probe": "queue"})
+        kubelet = request("/", method="GET", headers={"User-Agent": "kube-probe/1.31"})
+        drain = request("/wait-for-drain", method="GET")
+        for status, ready in ((200, 200), (404, 502), (503, 502)):
+            behind.respond = fails(status, b"")
+            assert [one.status for one in ask(server, queue, kubelet)] == [ready, ready]
+        assert {one.target for one in behind.asked} == {"/healthz"}
+        assert ask(server, drain)[0].status == 503
+        assert behind.asked[-1].target == "/wait-for-drain"
     finally:
         server.destroy()
 
