@@ -102,11 +102,13 @@ _LOGGED_BYTES: Final = 1 << 24
 COMPONENT_PORT: Final = 8080
 IDLE: Final = (
     "config-dir",
+    "log-batch-interval",
+    "log-batch-size",
     "model-dir",
     "probe-period",
 )
-"""Flags of the agent's that have no meaning without its puller, or with probes that are answered at
-once."""
+"""Flags of the agent's that have no meaning without its puller and its stores of events, or with
+probes that are answered at once."""
 _OF_LOGGER: Final = (
     *ATTRIBUTES,
     "metadata-headers",
@@ -119,6 +121,8 @@ REFUSED: Final = {
     "log-store-path": "requests are kept by the server at --log-url, not in an object store",
     "log-store-format": "events have the form of CloudEvents",
     "log-marshaller": "events have the form of CloudEvents",
+    "log-marshaller-url": "events have the form of CloudEvents",
+    "log-marshaller-port": "events have the form of CloudEvents",
     "enable-puller": "models are not pulled here",
 }
 _OFF: Final = ("", "false", "0", "f", "FALSE", "False", "F")
@@ -187,7 +191,7 @@ def configuration(arguments: argparse.Namespace, more: dict[Place, tuple[str, An
 def ignored(arguments: argparse.Namespace) -> list[str]:
     """What to tell the operator of flags that do nothing here."""
     return [
-        f"--{name} does nothing here: it is for the agent's puller or probes"
+        f"--{name} does nothing here: it is for the agent's puller, stores or probes"
         for name in IDLE
         if _given(arguments, name)
     ]

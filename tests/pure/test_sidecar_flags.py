@@ -83,7 +83,7 @@ def test_flags_of_the_agents_other_parts_do_nothing_and_are_said_to(
 ) -> None:
     configured(calls, "--namespace", "n", "--model-dir=/m", "--enable-puller=false", "--log-url=")
     assert capsys.readouterr().err == (
-        "ringbatch: --model-dir does nothing here: it is for the agent's puller or probes\n"
+        "ringbatch: --model-dir does nothing here: it is for the agent's puller, stores or probes\n"
     )
 
 
