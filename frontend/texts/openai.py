@@ -29,7 +29,12 @@ from ringbatch.frontend.texts.vectors import Vectors, shortened, vectors_of
 from ringbatch.shm.errors import InvalidRequest, ModelNotFound, RequestError, Unauthenticated
 
 PATH: Final = "/v1/embeddings"
-NOT_HAD: Final = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/moderations")
+NOT_HAD: Final[tuple[str, ...]] = (
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/responses",
+    "/v1/moderations",
+)
 """Paths that its clients ask, at which there is nothing; they read no other form of errors."""
 _SERVER_ERRORS: Final = 500
 _KNOWN: Final = ("model", "input", "encoding_format", "dimensions", "user", "truncate")

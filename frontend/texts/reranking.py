@@ -31,7 +31,7 @@ from ringbatch.shm.errors import InvalidRequest, RequestError
 
 PATH: Final = "/rerank"
 """TEI's path."""
-COHERE_PATHS: Final = ("/v1/rerank", "/v2/rerank")
+COHERE_PATHS: Final[tuple[str, ...]] = ("/v1/rerank", "/v2/rerank")
 PATHS: Final[tuple[str, ...]] = (PATH, *COHERE_PATHS)
 _OF_TEI: Final = (
     *("model", "query", "texts", "raw_scores", "return_text", "truncate", "truncation_direction"),
