@@ -13,7 +13,7 @@ from ringbatch.frontend.codec.outcome import Answer
 from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
 from ringbatch.frontend.falcon.exchange import Bodies, exchange
-from ringbatch.frontend.request.apart import LARGE_BODY_BYTES, ReadApart
+from ringbatch.frontend.request.apart import LARGE_TEXTS_BYTES, ReadApart
 from ringbatch.frontend.request.calls import Body
 from ringbatch.frontend.request.codec import Read
 from ringbatch.frontend.request.models import Models
@@ -87,7 +87,7 @@ class TextCodec:
 
     def read(self, _name: str, body: Body, framing: Asked) -> Read[Answer]:
         """As in `Codec`."""
-        if len(body) > LARGE_BODY_BYTES:
+        if len(body) > LARGE_TEXTS_BYTES:
             models = self._models
             known = models.models
             specs = {name: dumps((known[name].spec,)).decode() for name in self.suitable()}

@@ -20,7 +20,7 @@ from fuzz.turns import MOST_S, Turns
 
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.grpc.request import requests_of
-from ringbatch.frontend.request.apart import LARGE_BODY_BYTES
+from ringbatch.frontend.request.apart import LARGE_BODY_BYTES, LARGE_TEXTS_BYTES
 from ringbatch.frontend.texts.made import FORMS
 from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.frontend.v2.protocol import V2Model
@@ -134,6 +134,8 @@ def check_bound(target: str, seed: int) -> float:
         Overrun: that is too long.
     """
     size = LARGEST_BYTES if target in CONNECTIONS else LARGE_BODY_BYTES
+    if target.startswith("texts "):
+        size = LARGE_TEXTS_BYTES
     run = runs_of(target, seed, MAX_IN_FLIGHT)(size)
     least_s = 1e9
     for _ in range(_TRIES):
