@@ -423,6 +423,13 @@ PEERS = {
             note="ringbatch that sends Server-Timing with every answer",
         ),
         Peer(
+            "ringbatch-payloads",
+            _matmul16(
+                frontends=1, access_log="off", payload_log="payloads.jsonl", payload_log_sample=0.01
+            ).command,
+            note="ringbatch that keeps 1 % of the requests and answers in a file",
+        ),
+        Peer(
             "ringbatch-falcon",
             _matmul16(frontends=1).command,
             path=MATMUL16_PATH.replace(":", "%3A"),

@@ -32,7 +32,7 @@ DEFAULT = [
 ]
 MOSECS = ("mosec", "mosec-json")
 SILENT = "ringbatch-silent"
-TELLING = ("ringbatch", "ringbatch-logging", "ringbatch-timing")
+TELLING = ("ringbatch", "ringbatch-logging", "ringbatch-timing", "ringbatch-payloads")
 """Which say more of requests than that one."""
 MIN_TELLING = 0.97
 MIN_OF_SAME_HEADS = 0.85
