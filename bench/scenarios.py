@@ -308,6 +308,14 @@ SCENARIOS: Final = (
         0.3,
         0.6,
     ),
+    Scenario(
+        "unix_sockets",
+        "A closed loop over TCP and over a Unix socket of the same engine.",
+        [Shape(("way", "connections"), ("requests_per_s",))],
+        "--rounds 3 --seconds 2",
+        1,
+        2,
+    ),
     Scenario("reload", "A model loaded again twenty times under load.", [], "", 1, 1),
     Scenario(
         "idle",
