@@ -27,7 +27,7 @@ class KeptLane(FastLane):
         settings, config, server_state, app_state, _loop: as for `FastLane`.
     """
 
-    __slots__ = ("_drawn", "_kept", "_payloads")
+    __slots__ = ("_draw", "_drawn", "_kept", "_payloads")
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class KeptLane(FastLane):
     ) -> None:
         super().__init__(settings, config, server_state, app_state, _loop)
         self._payloads = payloads
+        self._draw = payloads.draw
         self._drawn = False
         self._kept: Kept | None = None
 
@@ -51,8 +52,12 @@ class KeptLane(FastLane):
             self._ended(kept, self._endings.last(), Answered(b"", 0))
 
     def _begin(self, head: RequestHead, body: Body) -> None:
+        draw = self._draw
+        if draw.left_out and not self._drawn and not self._tried:
+            # As `hits` does, whose call would be half of what this takes.
+            draw.left_out -= 1
         # One that was tried in vain was not drawn then.
-        if self._drawn or (not self._tried and self._payloads.draws()):
+        elif self._drawn or (not self._tried and draw.hits()):
             headers = headers_of(self._head_text)
             self._kept = self._payloads.kept(headers, body, head.json_bytes)
         self._drawn = False
@@ -66,12 +71,15 @@ class KeptLane(FastLane):
         super()._prepare(head, json_bytes)
 
     def _answer(self, answer: Answer) -> None:
-        kept, self._kept = self._kept, None
-        ending = None if kept is None else self._endings.last()
+        kept = self._kept
+        if kept is None:
+            super()._answer(answer)
+            return
+        self._kept = None
+        ending = self._endings.last()
         super()._answer(answer)
-        if kept is not None and ending is not None:
-            _, body, headers = answer
-            self._ended(kept, ending, answered(body, headers))
+        _, body, headers = answer
+        self._ended(kept, ending, answered(body, headers))
 
     def _ended(self, kept: Kept, ending: Ending, answer: Answered) -> None:
         request_id = self._identity.partition(b"\r\n")[0]

@@ -59,6 +59,8 @@ class PayloadRecorder:
 
     Attributes:
         most_bytes: of a body that are kept.
+        draw: draws requests.
+        draws: draws the next request; returns whether it is kept.
 
     Args:
         keeping: the settings.
@@ -84,7 +86,8 @@ class PayloadRecorder:
         self._pass_on = pass_on
         self._lost = lost
         self._wall_s = wall_s
-        self.draws = Draw(keeping.sample, chance).hits
+        self.draw = Draw(keeping.sample, chance)
+        self.draws = self.draw.hits
 
     def kept(
         self,
