@@ -210,7 +210,7 @@ def test_the_next_owner_of_a_lane_gets_its_slots_back_though_the_worker_is_busy(
 
 
 def test_a_key_of_which_nobody_is_left_is_forgotten() -> None:
-    harness = CollectorHarness(fixed(), slots=SLOTS)
+    harness = CollectorHarness(fixed(), slots=SLOTS).begin()
     slots = [harness.clients[0].send(bytes([number]) * 8, key_bytes=8) for number in range(SLOTS)]
     harness.step(1)
     (model,) = harness.collector._models.values()

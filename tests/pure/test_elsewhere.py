@@ -6,6 +6,7 @@ from ringbatch.frontend.falcon.elsewhere import elsewhere, posted_elsewhere
 
 HEALTH = "; health is at /v2/health/live and /v2/health/ready"
 PREDICTIONS = "; predictions are at /v1/models/NAME:predict and /v2/models/NAME/infer"
+TEXTS = "; of texts there are embeddings at /embed, reranking at /rerank, classes at /predict"
 METADATA = "; a model's metadata is at /v2/models/NAME"
 MODELS = "; the models are listed at /v1/models and /v2/models"
 
@@ -46,7 +47,7 @@ def test_it_is_said_where(path: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("/", PREDICTIONS),
+        ("/", PREDICTIONS + TEXTS),
         ("/v1/models", PREDICTIONS),
         ("/v1/models/m", PREDICTIONS),
         ("/v2/models/m/versions/1", PREDICTIONS),

@@ -43,7 +43,7 @@ def caught() -> Any:
 def test_a_line_of_text_says_when_who_how_severe_and_what() -> None:
     line = LineFormatter("worker m 0").format(record("took %d s", 5, level=logging.WARNING))
     assert line.startswith("1970-01-0")
-    assert line.endswith(" ringbatch worker m 0 [4711] WARNING took 5 s")
+    assert line.endswith(f" ringbatch worker m 0 [{os.getpid()}] WARNING took 5 s")
 
 
 def test_a_line_of_json_says_the_same() -> None:
@@ -52,7 +52,7 @@ def test_a_line_of_json_says_the_same() -> None:
         "time": "1970-01-02T00:00:00.250+00:00",
         "level": "info",
         "role": "collector",
-        "pid": 4711,
+        "pid": os.getpid(),
         "message": "took 5 s",
     }
 
