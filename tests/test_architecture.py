@@ -1,5 +1,5 @@
-"""ARCHITECTURE.md is held to the code: its rooms are the table's, its walks lead along the imports,
-and what it names exists."""
+"""ARCHITECTURE.md and docs/design, held to the code: the rooms are those of the table, the walks
+lead along the imports, and every name exists."""
 
 import ast
 import re
@@ -15,6 +15,9 @@ from test_rooms import ARROWS
 from ringbatch.shm.readiness import TABLE, Requests
 
 TEXT: Final = (ROOT / "ARCHITECTURE.md").read_text()
+PAGES: Final = {page.stem: page.read_text() for page in sorted((ROOT / "docs/design").glob("*.md"))}
+"""The pages of decisions, by name."""
+DOCUMENTS: Final = {"ARCHITECTURE": TEXT, **PAGES}
 PUBLIC: Final = {"engine", "frontend"}
 """What a package shows at its top; not drawn, as it takes from rooms above it."""
 NAMED: Final = re.compile(r"`((?:shm|engine|frontend)/[\w/]+\.py):([\w.]+)`")
@@ -84,9 +87,27 @@ def test_the_picture_shows_every_arrow_that_does_not_follow_from_others() -> Non
     }
 
 
-def test_everything_that_is_named_in_a_file_is_defined_there() -> None:
-    named = NAMED.findall(TEXT)
-    assert len(named) >= 40
+def test_architecture_has_its_bounded_length() -> None:
+    assert len(TEXT.splitlines()) <= 500
+
+
+def test_every_room_has_its_page_of_decisions() -> None:
+    lines = [re.findall(r"^Rooms: (.+)$", text, re.MULTILINE) for text in PAGES.values()]
+    rooms = [room for line in lines for listed in line for room in re.findall(r"`(.+?)`", listed)]
+    assert sorted(rooms) == sorted(ARROWS.keys() - PUBLIC - {"bench"})
+
+
+def test_the_index_leads_to_every_page() -> None:
+    assert set(re.findall(r"\]\(([\w-]+)\.md\)", PAGES["index"])) == PAGES.keys() - {"index"}
+
+
+def test_the_walks_name_many_functions() -> None:
+    assert len(NAMED.findall(TEXT)) >= 40
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_everything_that_is_named_in_a_file_is_defined_there(document: str) -> None:
+    named = NAMED.findall(DOCUMENTS[document])
     assert [
         f"{path}:{name}"
         for path, name in named
@@ -94,8 +115,10 @@ def test_everything_that_is_named_in_a_file_is_defined_there() -> None:
     ] == []
 
 
-def test_every_file_that_is_named_exists() -> None:
-    names = re.findall(r"(?<![\w/.])((?:shm|engine|frontend|bench|tests)/[\w./]*\w)", TEXT)
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_file_that_is_named_exists(document: str) -> None:
+    path = re.compile(r"(?<![\w/.])((?:shm|engine|frontend|bench|tests|systemd)/[\w./]*\w)")
+    names = path.findall(DOCUMENTS[document])
     assert [name for name in names if not (ROOT / name).exists()] == []
 
 

@@ -1,5 +1,5 @@
-"""The table of bounds by protocol in ARCHITECTURE.md: each row names its tests, and the constants
-whose values it tells."""
+"""The table of bounds by protocol in docs/design/bounds.md: each row names its tests, and the
+constants whose values it states."""
 
 import importlib
 import re
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import pytest
 from sources import ROOT
-from test_architecture import TEXT, defined
+from test_architecture import PAGES, defined
 
 COLUMNS: Final = ["bound", "fast lane", "Falcon", "HTTP/2", "gRPC", "constants and tests"]
 REFERENCE: Final = re.compile(r"`((?:frontend|tests)/[\w/]+\.py):(\w+)`")
@@ -47,7 +47,7 @@ def rows() -> Iterator[Row]:
 
 
 def _table() -> list[str]:
-    part = TEXT.partition("\n### Bounds by protocol\n")[2].partition("\n### ")[0]
+    part = PAGES["bounds"].partition("\n## ")[0]
     return [line for line in part.splitlines() if line.startswith("|")]
 
 

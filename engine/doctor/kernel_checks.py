@@ -77,7 +77,8 @@ _FEATURES: Final = (
         "batch_scheduling",
         Level.NOTE,
         "SCHED_BATCH",
-        "without it who is woken interrupts who runs: 4 to 10 % fewer requests/s (ARCHITECTURE.md)",
+        "without it a woken process interrupts the running one: 4 to 10 % fewer requests/s "
+        "(docs/design/supervisor-process.md)",
         "allow sched_setscheduler in the sandbox",
     ),
     (
