@@ -18,7 +18,7 @@ MARKER: Final = "dev_shm"
 MIB: Final = 1 << 20
 EACH: Final = 10 * MIB
 _POLL_S: Final = 0.05
-_ENGINES: Final = ("tests/serve/", "tests/process/", "tests/fuzz/", "tests/test_readme", "bench/")
+_ENGINES: Final = ("tests/serve/", "tests/process/", "tests/fuzz/", "tests/documents/", "bench/")
 _TURN: Final = 1 << 30
 """The byte that is locked by who takes shares, so that nobody waits with half of what it needs."""
 

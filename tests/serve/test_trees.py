@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from documents.pages import README, example
 from serve.client import Connection, Response, fast, instances, request
 from serve.server import SMALL, Server, Start
-from test_readme import example
 
 # Only where all extras are there are these servers worth their time.
 pytest.importorskip("xgboost")
@@ -35,8 +35,8 @@ def ask_at_once(server: Server, *requests: bytes) -> list[Response]:
 @contextmanager
 def served(folder: Path, name: str) -> Iterator[Server]:
     """The README's model of a name, made and served as it says."""
-    subprocess.run([sys.executable, "-c", example(f"{name}.py")], cwd=folder, check=True)
-    program, command, *arguments = shlex.split(example(name))
+    subprocess.run([sys.executable, "-c", example(README, f"{name}.py")], cwd=folder, check=True)
+    program, command, *arguments = shlex.split(example(README, name))
     assert (program, command) == ("ringbatch", "serve")
     server = Server(folder, *arguments, *SMALL, "--port", "0")
     try:
@@ -46,7 +46,7 @@ def served(folder: Path, name: str) -> Iterator[Server]:
 
 
 def test_the_table_of_the_readme_is_served(tmp_path: Path) -> None:
-    body = shlex.split(example("table-curl"))[-1].encode()
+    body = shlex.split(example(README, "table-curl"))[-1].encode()
     unknown = body.replace(b"Ulm", b"Oslo")
     with served(tmp_path, "table") as server:
         answer, refused = ask_at_once(server, fast("table", body), fast("table", unknown))

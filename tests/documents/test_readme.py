@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
+from documents.pages import README, ROOT, example, output_after, section, table, text_of
 from serve.client import Connection, request
 from serve.server import COMMAND, SMALL, Server
 from test_architecture import defined
 from tiers import exhaustive
 
-from ringbatch.engine.command import cli
 from ringbatch.engine.config.definitions import settings
 from ringbatch.engine.config.document import ALIASES
 from ringbatch.engine.config.settings import ModelConfig, ServerConfig
@@ -38,35 +38,15 @@ from ringbatch.shm.object_names import sweep
 from ringbatch.shm.own_metric_words import OwnMetricWords
 from ringbatch.shm.own_metrics import OwnMetrics
 
-ROOT: Final = Path(__file__).parents[1]
-README: Final = (ROOT / "README.md").read_text()
-BLOCK: Final = r"```\w*\n(.*?)\n```"
 ANSWER_ROUNDED_TO: Final = 0.05
-
-
-def example(name: str) -> str:
-    """The fenced block behind a mark."""
-    (text,) = re.findall(rf"<!-- example:{re.escape(name)} -->\n{BLOCK}", README, re.DOTALL)
-    return str(text)
-
-
-def table(heading: str) -> list[list[str]]:
-    """The cells of the table whose first heading that is, line by line."""
-    lines = README[README.index(f"\n| {heading} |") + 1 :].partition("\n\n")[0].splitlines()
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
-
-
-def section(title: str) -> str:
-    """The text under a heading, up to the next."""
-    return README.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The README's server, on a port that is free; its model file is the README's."""
     folder = tmp_path_factory.mktemp("readme")
-    (folder / "model.py").write_text(example("model.py"))
-    program, command, *arguments = shlex.split(example("serve"))
+    (folder / "model.py").write_text(example(README, "model.py"))
+    program, command, *arguments = shlex.split(example(README, "serve"))
     assert (program, command) == ("ringbatch", "serve")
     server = Server(folder, *arguments, *SMALL, "--port", "0")
     try:
@@ -77,16 +57,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def test_the_curl_example_gets_the_answer_that_is_shown(served: Server) -> None:
-    command = example("curl").replace("\\\n", "")
+    command = example(README, "curl").replace("\\\n", "")
     usual = f"127.0.0.1:{ServerConfig().port}"
     assert usual in command
     words = shlex.split(command.replace(usual, f"127.0.0.1:{served.port}"))
     answer = json.loads(ask(words))
-    shown = re.search(rf"<!-- example:curl -->\n{BLOCK}\n\n{BLOCK}", README, re.DOTALL)
-    assert shown is not None
     batch_id, numbers = re.fullmatch(
         r'\{"message":"","batchId":"([0-9a-f]{8})-\.\.\.","predictions":\[\[(.*),\.\.\.\]\]\}',
-        shown[2],
+        output_after(README, "curl"),
     ).groups()  # type: ignore[union-attr]
     assert list(answer) == ["message", "batchId", "predictions"]
     assert answer["message"] == ""
@@ -116,7 +94,7 @@ def ask(words: list[str]) -> bytes:
 
 
 def test_the_client_example_gets_answers(served: Server) -> None:
-    code = example("client").replace("Client()", f"Client({served.pid})")
+    code = example(README, "client").replace("Client()", f"Client({served.pid})")
     names: dict[str, Any] = {"x": np.ones((3, 16), np.float32)}
     exec(f"{code}\n    late = future.result()", names)
     outputs, errors = names["outputs"], names["errors"]
@@ -129,7 +107,7 @@ def test_the_client_example_gets_answers(served: Server) -> None:
 
 def test_the_asyncio_example_gets_an_answer(served: Server) -> None:
     names: dict[str, Any] = {}
-    exec(example("asyncio"), names)
+    exec(example(README, "asyncio"), names)
     with Client(served.pid) as client:
         y = asyncio.run(names["answer"](client, np.ones((3, 16), np.float32)))
     assert y.shape == (3, 10)
@@ -140,7 +118,7 @@ def test_the_example_that_counts_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_metrics, "BOOK", book)
     block, names = OwnMetrics(memory, 0), dict[str, Any]()
     book.open(block, 0, set())
-    exec(example("counted.py"), names)
+    exec(example(README, "counted.py"), names)
     texts = [{"text": "x" * 101, "lang": "de"}, {"text": "y", "lang": "en"}]
     assert names["predict"](texts) == [101, 1]
     (counted,) = block.read()
@@ -149,9 +127,9 @@ def test_the_example_that_counts_does(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @exhaustive
 def test_the_example_with_routes_of_its_own_is_served(tmp_path: Path) -> None:
-    for name in ("model.py", "api.py"):
-        (tmp_path / name).write_text(example(name))
-    program, command, *arguments = shlex.split(example("app"))
+    (tmp_path / "model.py").write_text(example(README, "model.py"))
+    (tmp_path / "api.py").write_text(example(README, "api.py"))
+    program, command, *arguments = shlex.split(example(README, "app"))
     assert (program, command) == ("ringbatch", "serve")
     server = Server(tmp_path, *arguments, *SMALL, "--port", "0", "--frontends", "1")
     try:
@@ -187,7 +165,7 @@ def test_a_model_file_may_do_what_is_said_of_it(tmp_path: Path) -> None:
     """Sizes of any length, a module beside it, logging, and bytes in both directions."""
     (tmp_path / "model.py").write_text(BESIDE)
     (tmp_path / "beside.py").write_text(r'MARK = b"\xff"')
-    assert '`{"b64": "..."}`' in section("Serve your own model")
+    assert '`{"b64": "..."}`' in section(README, "Serve your own model")
     server = Server(tmp_path, "model.py", "--name", "mine", *SMALL, "--port", "0")
     try:
         server.wait_ready()
@@ -203,7 +181,7 @@ def test_a_model_file_may_do_what_is_said_of_it(tmp_path: Path) -> None:
         sweep()
 
 
-@pytest.mark.parametrize("row", table("CPUs"), ids=lambda row: f"{row[0]}-cpus")
+@pytest.mark.parametrize("row", table(README, "CPUs"), ids=lambda row: f"{row[0]}-cpus")
 def test_the_table_of_processes_is_what_placement_makes_of_it(row: list[str]) -> None:
     cpus, frontends, workers, threads, in_front = map(int, row)
     host = Host(tuple(range(cpus)), {}, cpus)
@@ -233,7 +211,7 @@ LEAVES: Final = {
 def test_what_leaves_the_fast_lane_is_what_is_said() -> None:
     keys = ApiKeys([hashlib.sha256(b"k" * 16).digest()])
     key = b"X-API-Key: " + b"k" * 16 + b"\r\n"
-    told = section("What is served").partition("### The fast lane")[2].partition("\n### ")[0]
+    told = section(README, "The fast lane")
     reader = HeadReader(1000, compress_answers=True, keys=keys)
     assert reader.read(FAST + key + b"\r\n") is not None
     for word, head in LEAVES.items():
@@ -242,32 +220,6 @@ def test_what_leaves_the_fast_lane_is_what_is_said() -> None:
         assert reader.read(with_key + b"\r\n") is None, word
     name, _ = LANE_NAMES[LaneCounter.HANDED_OVER]
     assert f"`ringbatch_{name}`" in told
-
-
-def test_every_command_that_is_named_is_understood() -> None:
-    text = README.replace("\\\n", "")
-    named = re.findall(r"(?:^|[`&] ?|bin/)(ringbatch (?:[a-z]+)(?: [^`&\n]*)?)", text, re.MULTILINE)
-    commands = [line for line in named if line.split()[1] in COMMANDS]
-    assert {line.split()[1] for line in commands} == COMMANDS
-    for line in commands:
-        if len(line.split()) == 2:
-            continue  # Only its name.
-        cli._parser().parse_args(shlex.split(line)[1:])
-
-
-COMMANDS: Final = {
-    "check",
-    "completion",
-    "demo",
-    "doctor",
-    "manual",
-    "models",
-    "reload",
-    "serve",
-    "sidecar",
-    "status",
-    "units",
-}
 
 
 STEPS: Final = {
@@ -296,7 +248,7 @@ def test_the_chain_example_answers_as_its_steps_do(tmp_path: Path) -> None:
     for name, source in STEPS.items():
         imports = "import numpy as np\nfrom ringbatch.engine import Tensor\n"
         (tmp_path / f"{name}.py").write_text(imports + source)
-    text = "[server]\nport = 0\n" + example("chain.toml")
+    text = "[server]\nport = 0\n" + example(README, "chain.toml")
     (tmp_path / "ringbatch.toml").write_text(text)
     server = Server(tmp_path, "--config", str(tmp_path / "ringbatch.toml"), *SMALL)
     try:
@@ -318,8 +270,8 @@ def test_the_chain_example_answers_as_its_steps_do(tmp_path: Path) -> None:
 
 
 def test_the_configuration_example_is_sound(tmp_path: Path) -> None:
-    (tmp_path / "model.py").write_text(example("model.py"))
-    (tmp_path / "ringbatch.toml").write_text(example("ringbatch.toml"))
+    (tmp_path / "model.py").write_text(example(README, "model.py"))
+    (tmp_path / "ringbatch.toml").write_text(example(README, "ringbatch.toml"))
     told = subprocess.run(
         [*COMMAND, "check", "--settings", "--config", "ringbatch.toml"],
         cwd=tmp_path,
@@ -327,7 +279,7 @@ def test_the_configuration_example_is_sound(tmp_path: Path) -> None:
         text=True,
     )
     assert (told.returncode, told.stderr) == (0, "")
-    for line in example("ringbatch.toml").splitlines():
+    for line in example(README, "ringbatch.toml").splitlines():
         assert line.partition(" = ")[0] in told.stdout
 
 
@@ -353,12 +305,12 @@ def test_the_configuration_tables_are_the_settings_of_the_code(
         [f"`{key}`", shown_default(setting.default), setting.sentence]
         for key, setting in settings(kind).items()
     ]
-    assert sorted(table(heading)) == sorted(expected)
+    assert sorted(table(README, heading)) == sorted(expected)
 
 
 def test_every_other_spelling_of_a_key_is_named() -> None:
     for alias in ALIASES:
-        assert f"`{alias}`" in section("Configuration")
+        assert f"`{alias}`" in section(README, "Configuration")
 
 
 ROW = [0.0] * 16
@@ -396,7 +348,7 @@ def test_every_endpoint_of_the_table_answers_as_it_says(served: Server) -> None:
 
 def endpoints() -> list[tuple[str, str]]:
     """A request line and what the table says of it, for each path in the table."""
-    lines = section("What is served").splitlines()
+    lines = section(README, "What is served").splitlines()
     rows = [line.strip("|").split(" | ", 1) for line in lines if line.startswith("| `")]
     found = [
         (cell, says.strip(" |"))
@@ -408,13 +360,15 @@ def endpoints() -> list[tuple[str, str]]:
 
 
 def test_the_statuses_of_errors_are_those_of_the_code() -> None:
-    paragraph = section("What is served").partition("Errors are JSON")[2].partition("\n\n")[0]
+    paragraph = (
+        section(README, "What is served").partition("Errors are JSON")[2].partition("\n\n")[0]
+    )
     named = {int(number) for number in re.findall(r"\b([45]\d\d)\b", paragraph)}
     assert named == {rule.status for rule in RULES.values()}
 
 
 def test_every_file_of_the_reading_order_exists() -> None:
-    names = re.findall(r"`(\w+/[\w/]*(?:\.\w+)?)`", section("Read the code"))
+    names = re.findall(r"`(\w+/[\w/]*(?:\.\w+)?)`", section(README, "Read the code"))
     assert len(names) >= 14
     assert [name for name in names if not (ROOT / name).exists()] == []
 
@@ -432,7 +386,7 @@ WHERE: Final = {
 
 
 def test_everything_is_where_it_is_said_to_be() -> None:
-    places = {what: place.strip("`") for what, place in table("Where is ...?")}
+    places = {what: place.strip("`") for what, place in table(README, "Where is ...?")}
     for what, place in places.items():
         path, _, name = place.partition(":")
         assert not name or name in defined(ROOT / path), f"{what}: {place}"
@@ -442,9 +396,11 @@ def test_everything_is_where_it_is_said_to_be() -> None:
 
 def test_every_file_that_is_named_anywhere_exists() -> None:
     names = set(
-        re.findall(r"(?<![\w/.])((?:shm|engine|frontend|bench|tests|systemd)/[\w./]*\w)", README)
+        re.findall(
+            r"(?<![\w/.])((?:shm|engine|frontend|bench|tests|systemd)/[\w./]*\w)", text_of(README)
+        )
     )
-    names |= set(re.findall(r"\b([A-Z]+\.md|LICENSE)\b", README))
+    names |= set(re.findall(r"\b([A-Z]+\.md|LICENSE)\b", text_of(README)))
     assert {"bench/speed.py", "ARCHITECTURE.md", "LICENSE"} <= names
     assert [name for name in names if not (ROOT / name).exists()] == []
 
