@@ -1,4 +1,4 @@
-"""What stands in the slots of a lane beside their answers, for its owner: of many at once."""
+"""Answers of many collected slots at once, for the owner of their lane."""
 
 from collections.abc import Sequence
 
@@ -30,9 +30,9 @@ class Answers:
         )
 
     def ok(self, slots: Sequence[int], size: int) -> NDArray[np.bool_]:
-        """Which of some collected slots have an answer that is OK and takes `size` bytes.
+        """Return a mask of the collected slots whose answer is OK and takes `size` bytes.
 
-        `Lane.answer` has what is to be known of the others.
+        `Lane.answer` reads the others one by one.
         """
         found = self._slots[np.array(slots, dtype=np.intp)]
         # CONTROL is the owner's own word, and has the generation of the slot's latest request.

@@ -20,7 +20,7 @@ class BatchIds:
         self._text = ""
 
     def text(self, batch: int) -> str:
-        """A version 4 UUID; another one for every number below 2**62."""
+        """Return a version 4 UUID, a different one for every number below 2**62."""
         # Neighbours in a batch are answered one after the other.
         if batch != self._batch:
             # An odd factor permutes the numbers modulo a power of two.

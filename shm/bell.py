@@ -1,8 +1,9 @@
-"""Waking a process that runs an event loop, through a named pipe.
+"""Doorbell for processes with an event loop: a named pipe.
 
-The verbs and the rules are those of `ringbatch.shm.wakeup`, but the loop can watch a pipe among its
-connections, where a semaphore would need a thread to wait for it and to pass each ring on. What
-was rung is one byte; a full pipe has been rung often enough.
+The verbs and the rules are those of `ringbatch.shm.wakeup`. But the loop can watch a pipe beside
+its
+connections; a semaphore would need a thread that waits and passes each ring on. A ring is one byte,
+and a full pipe needs no further one.
 """
 
 import os
@@ -35,11 +36,11 @@ class Bell:
 
     @classmethod
     def attach(cls, path: str) -> "Bell":
-        """The existing pipe of that name.
+        """Open the existing pipe of that name.
 
         Raises:
-            SegmentGone: where there is none.
-            StartupError: where this process cannot have it.
+            SegmentGone: there is none.
+            StartupError: this process cannot open it.
         """
         try:
             return cls(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW))

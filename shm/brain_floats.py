@@ -12,12 +12,12 @@ _QUIET: Final = 0x40
 
 
 def widened(bits: NDArray[Any]) -> NDArray[Any]:
-    """The numbers that these bits are, as FP32."""
+    """Return BF16 bits as FP32 numbers."""
     return (bits.astype("<u4") << _HALF_BITS).view("<f4")
 
 
 def narrowed(values: NDArray[Any]) -> NDArray[Any]:
-    """The bits of the nearest BF16, of two the even one; what is no number stays none.
+    """Return the bits of the nearest BF16; ties go to even, and NaN stays NaN.
 
     Args:
         values: FP32.

@@ -1,17 +1,17 @@
-"""Where the time of a request went, from what its slot and its connection say; pure.
+"""Phases of a request's time, computed from the stamps of its slot and its connection. Pure.
 
-From the first byte to the answer, each instant is the end of one phase and the start of the next:
+From the first byte to the answer, each instant ends one phase and begins the next:
 
-    read      the request comes
-    queue     it is read as JSON or tensors, waits for others, and for a worker to take up its batch
+    read      the request arrives
+    queue     it is parsed, waits for others, and for a worker to take up its batch
     gather    its batch is put together into the model's inputs
     run       the model runs, all runs of the batch together
     scatter   the results are told apart and written into the slots
     write     the answer is found, rendered and given to the connection
-    take      the client takes it, where it does not do so at once
+    take      the client takes the answer, if it does not do so at once
 
-So they add up to the whole. Of a request that no worker answered nothing is known between its
-acceptance and its end: all of that is `wait`.
+So the phases add up to the whole. If no worker answered the request, the time between its
+acceptance and its end is one phase, `wait`.
 """
 
 from typing import Final, NamedTuple
@@ -67,11 +67,10 @@ class Breakdown(NamedTuple):
         return sum(self.phases)
 
     def cause(self, rows: int) -> str:
-        """What to blame for most of the time: a phase; or `retry`, where a worker died with the
-        request first, or `batch`, where the model ran for others too.
+        """Return the phase that took longest; `retry` after a worker's death, `batch` if shared.
 
         Args:
-            rows: instances of the request; 0 where they are not known.
+            rows: instances of the request; 0 if unknown.
         """
         phases = self.phases
         phase = PHASES[phases.index(max(phases))]
@@ -83,19 +82,19 @@ class Breakdown(NamedTuple):
 
 
 def reason_name(reason: int) -> str:
-    """A `Reason` as clients know it; empty where there is no such."""
+    """Return the name of a `Reason` as clients know it; empty if there is none."""
     return _REASONS.get(reason, "")
 
 
 def breakdown(
     began_ns: int, accepted_ns: int, stamps: Answer | None, ended_ns: int, take_ns: int = 0
 ) -> Breakdown:
-    """The breakdown of a request.
+    """Return the breakdown of a request.
 
     Args:
-        began_ns: when its first byte came; 0 where all of it came at once.
+        began_ns: when its first byte came; 0 if all of it came at once.
         accepted_ns: when all of it was there.
-        stamps: of its slot; None where it was in none, or left it without an answer.
+        stamps: of its slot; None if it had no slot, or left it without an answer.
         ended_ns: when its answer was ready to be written.
         take_ns: how long its client let the answer wait.
     """
@@ -127,5 +126,5 @@ def breakdown(
 
 
 def _between(least: int, instant: int, most: int) -> int:
-    """An instant, or that of the bounds it is beyond; where they cross, the last."""
+    """Return an instant, clamped to its bounds; if these cross, the upper one."""
     return min(max(instant, least), most)

@@ -1,25 +1,24 @@
-"""Chains: models whose steps are other models, and how the tensors of a request pass between them.
+"""Chains: models whose steps are other models, and the tensors that a request passes between them.
 
-A request for a chain stays in one slot. Each step but the last keeps, in the slot's result memory,
-those of its outputs that a later step or the answer takes, and the answer stands behind the last of
+A request for a chain stays in one slot. Each step but the last keeps some of its outputs in the
+slot's result memory: those that a later step or the answer takes. The answer follows the last of
 them. Everything starts on a multiple of 64 bytes, one behind the other:
 
     the keys of step 1, step 2 and so on
     what step 0 keeps, what step 1 keeps, and so on
     the answer, as any other, from ANSWER_START on
 
-Where a step fails, the text stands in the place of what it would have written, and ANSWER_START
-says where.
+If a step fails, its error text replaces its outputs, and ANSWER_START says where it begins.
 
-What a slot says of the time is, up to GATHERED_NS, of the first step, and from RAN_NS on of the
-last.
+Of the slot's instants, those up to GATHERED_NS belong to the first step, and those from RAN_NS on
+to the last.
 
-What a step keeps is a frame, see `ringbatch.shm.frame`. The key of a step are the open dimensions
-of all that it takes, in the order of its model's inputs: requests share a batch of that step where
-their keys are equal. So the collector finds it without knowing where each tensor comes from.
+The outputs that a step keeps are a frame, see `ringbatch.shm.frame`. A step's key is the open
+dimensions of all its inputs, in the order of its model. Requests share a batch of a step if their
+keys are equal. So the collector need not know where each tensor comes from.
 
-What a request in the collector's hands is for, and a task, is said in one word, `asked`: the
-reference of a model in the lower bits, and for a chain the number of the step above them.
+The collector and its tasks name a model and a step in one word, `asked`. Its lower bits are the
+reference of a model; for a chain the number of the step stands above them.
 """
 
 from collections.abc import Mapping
@@ -39,27 +38,28 @@ _REFERENCE_MASK: Final = (1 << _STEP_BITS) - 1
 
 
 def asked(reference: int, step: int) -> int:
-    """The word for one step of a chain; for step 0, and for any other model, its reference."""
+    """Return the word for one step of a chain; for step 0, and any other model, its reference."""
     return step << _STEP_BITS | reference
 
 
 def reference_in(word: int) -> int:
-    """The model's reference in an `asked` word."""
+    """Return the model's reference in an `asked` word."""
     return word & _REFERENCE_MASK
 
 
 def step_in(word: int) -> int:
-    """The step's number in an `asked` word."""
+    """Return the step's number in an `asked` word."""
     return word >> _STEP_BITS
 
 
 class Source(NamedTuple):
-    """Where a tensor comes from.
+    """Origin of a tensor.
 
     Attributes:
         step: which keeps it, or `REQUEST`.
-        place: among the tensors that it keeps, or that requests hold; of the last step, among its
-            outputs.
+        place: among the tensors that the step keeps, or that requests hold; for the last step,
+        among
+            its outputs.
     """
 
     step: int
@@ -100,7 +100,7 @@ class Step:
 
     @property
     def title(self) -> str:
-        """What people call its model."""
+        """The model's name and version for people."""
         return f"{self.model} version {self.version}" if self.version else self.model
 
 
@@ -113,18 +113,20 @@ class Chain:
 
     @property
     def static(self) -> bool:
-        """Whether what the steps keep takes the same memory for all requests of so many rows."""
+        """True if the kept tensors take the same memory for all requests of as many rows."""
         return all(Frame(step.kept).static for step in self.steps[:-1])
 
     @property
     def key_starts(self) -> tuple[int, ...]:
-        """Where the key of each step is in the result memory, that of step 0 being the request's;
-        and in the end, where the keys end."""
+        """Offset of each step's key in the result memory, and the end of the last.
+
+        The key of step 0 is the request's.
+        """
         sizes = (aligned(step.key_bytes) for step in self.steps[1:])
         return (0, *accumulate(sizes, initial=0))
 
     def kept_bytes(self, rows: int) -> int:
-        """What keys and all steps keep of a request of so many rows; of a `static` chain."""
+        """Return the bytes that keys and kept tensors of a request take; for a `static` chain."""
         frames = (Frame(step.kept).place(rows).size for step in self.steps[:-1])
         return self.key_starts[-1] + sum(map(aligned, frames))
 
@@ -148,7 +150,7 @@ class Chain:
 
 
 def chain_of(fields: Mapping[str, Any]) -> Chain:
-    """The chain that `Chain.to_json` gave."""
+    """Return the chain that `Chain.to_json` wrote."""
     return Chain(
         tuple(
             Step(

@@ -1,8 +1,7 @@
-"""What the batches of a worker took in warm-up, as they stand in the segment.
+"""Cost profile: the run times of a worker's warm-up batches, in the segment.
 
-Written by the worker before it says that it is ready, read by the collector after that, and by
-whoever wants to know. A worker that starts again writes them anew; who reads meanwhile may see some
-of them.
+The worker writes it before it is ready; the collector and the commands read it after that. A worker
+that restarts writes it anew, and a reader may then see a part of it.
 """
 
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ class Trial(NamedTuple):
 
 
 def size_text(rows: int, length: int) -> str:
-    """A batch's size for people."""
+    """Return a batch's size for people."""
     return f"{rows} x {length}" if length else str(rows)
 
 
@@ -43,7 +42,7 @@ def write(segment: Segment, worker: int, trials: Sequence[Trial]) -> None:
 
 
 def read(segment: Segment, worker: int) -> list[Trial]:
-    """What a worker's warm-up took; nothing where there was none."""
+    """Return the trials of a worker's warm-up; none if it had no warm-up."""
     words, first = segment.words, segment.layout.cost_profile(worker)
     size = CostProfileWords.TRIAL_SIZE
     count = min(words[first + CostProfileWords.COUNT], CostProfileWords.MAX_TRIALS)

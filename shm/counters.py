@@ -1,6 +1,6 @@
-"""What is counted in the segment, and by whom.
+"""Counters in the segment, and the process that writes each.
 
-Counters live in shared memory so that `ringbatch status` can read them without asking anybody.
+Counters live in shared memory so that `ringbatch status` reads them without asking a process.
 Each block has one writer and is a run of 8-byte words, one for each member of its enum, in order.
 """
 
@@ -109,8 +109,10 @@ class ModelCounter(IntEnum):
 
 
 class RestartCase(IntEnum):
-    """Written by the supervisor, for each account: why a worker was started again, which decides
-    how soon, see `ringbatch.engine.process.respawn`."""
+    """Cases of a worker's restart, counted by the supervisor for each account.
+
+    The case decides how soon the worker starts, see `ringbatch.engine.process.respawn`.
+    """
 
     EXPLAINED = 0
     """A request killed the worker, and will not run again."""
@@ -168,12 +170,12 @@ for _enum in (LaneCounter, CollectorCounter, WorkerCounter):
 
 
 def rows_bucket(rows: int) -> int:
-    """The bucket a batch of `rows` instances is counted in: 1, 2, 3-4, 5-8, 9-16 and so on."""
+    """Return the bucket of a batch of `rows` instances: 1, 2, 3-4, 5-8, 9-16 and so on."""
     return min((rows - 1).bit_length(), ROWS_BUCKETS - 1)
 
 
 def bucket_label(bucket: int) -> str:
-    """The sizes a bucket covers, for people."""
+    """Return the sizes that a bucket covers, for people."""
     if bucket == 0:
         return "1"
     low, high = (1 << bucket - 1) + 1, 1 << bucket

@@ -1,9 +1,8 @@
-"""How many CPUs there are to use: the least of the affinity mask and every cgroup quota above this
-process.
+"""Usable CPUs: the least of the affinity mask and the cgroup quotas of this process.
 
-A math library that counts the cores of the host instead starts too many threads, and a CPU quota
-then stops them all for most of every period; and whoever watches for another process to do
-something keeps it from doing that where there is one CPU for both.
+If a math library counts the host's cores instead, it starts too many threads, and the quota stops
+all of them for most of every period. If a process spins on a single CPU, it keeps the process that
+it waits for from running.
 """
 
 import math
@@ -19,10 +18,10 @@ _MEMBERSHIP: Final = Path("/proc/self/cgroup")
 def usable_cpus(
     affinity: int | None = None, cgroups: Path = _CGROUPS, membership: Path = _MEMBERSHIP
 ) -> int:
-    """The CPUs that this process may use now, at least 1.
+    """Return the CPUs that this process may use now, at least 1.
 
     Args:
-        affinity: the number of CPUs in the affinity mask; read where it is not given.
+        affinity: the number of CPUs in the affinity mask; read if it is not given.
         cgroups: where the cgroup file systems are mounted.
         membership: the file that names the cgroups of this process.
     """
@@ -43,18 +42,18 @@ def usable_cpus(
 
 
 def least_cpus(affinity: int, quotas: Iterable[float]) -> int:
-    """The least of the affinity and the quotas in CPUs, rounded up; at least 1."""
+    """Return the least of the affinity and the quotas in CPUs, rounded up; at least 1."""
     return max(1, min([affinity, *map(math.ceil, quotas)]))
 
 
 def cpu_max(text: str) -> float | None:
-    """The quota in CPUs that a cgroup v2 ``cpu.max`` sets; None where it sets none."""
+    """Return the quota in CPUs that a cgroup v2 ``cpu.max`` sets; None if it sets none."""
     quota, _, period = text.strip().partition(" ")
     return cfs_quota(quota, period)
 
 
 def cfs_quota(quota: str, period: str) -> float | None:
-    """The quota in CPUs from two texts in microseconds; None where they set none."""
+    """Return the quota in CPUs of two texts in microseconds; None if they set none."""
     try:
         cpus = int(quota) / int(period)
     except (ValueError, ZeroDivisionError):
@@ -63,7 +62,7 @@ def cfs_quota(quota: str, period: str) -> float | None:
 
 
 def unified_groups(membership: str) -> list[str]:
-    """The cgroup v2 folders, below the mounts, whose quota applies: the own and all above it.
+    """Return the cgroup v2 folders, below the mounts, whose quota applies: the own and its parents.
 
     Args:
         membership: the text of ``/proc/self/cgroup``.
@@ -72,12 +71,12 @@ def unified_groups(membership: str) -> list[str]:
 
 
 def legacy_groups(membership: str) -> list[str]:
-    """The same for cgroup v1, where the cpu controller has a mount of its own."""
+    """Return the same for cgroup v1, whose cpu controller has a mount of its own."""
     return groups(membership, controller="cpu", mounts=("cpu", "cpu,cpuacct"))
 
 
 def groups(membership: str, controller: str, mounts: tuple[str, ...]) -> list[str]:
-    """The folders, below the mounts, of the own cgroup and all above it.
+    """Return the folders, below the mounts, of the own cgroup and its parents.
 
     Args:
         membership: the text of ``/proc/self/cgroup``.
@@ -101,7 +100,7 @@ def groups(membership: str, controller: str, mounts: tuple[str, ...]) -> list[st
 
 
 def text_of(path: Path) -> str:
-    """The text of a file of the kernel's; empty where it cannot be read."""
+    """Return the text of a kernel's file; empty if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:

@@ -16,15 +16,15 @@ _BF16_LIMIT: Final = 3.3895313892515355e38
 
 
 def fitted(datatype: str, shape: Sequence[int], value: Any) -> Any:
-    """The value, its lists as tuples and its BYTES as `bytes`.
+    """Return the value with its lists as tuples and its BYTES as `bytes`.
 
     Args:
-        datatype: the name of one.
+        datatype: its name.
         shape: of one instance; -1 is any size.
-        value: numbers, truths or texts, in lists as deep as the shape; numpy's are taken as well.
+        value: numbers, booleans or texts, in lists as deep as the shape, or in numpy arrays.
 
     Raises:
-        ValueError: in words, where it does not fit.
+        ValueError: the value does not fit; the text says why.
     """
     if hasattr(value, "tolist"):
         value = value.tolist()
@@ -46,7 +46,7 @@ def _nested(datatype: str, shape: list[int], value: Any) -> Any:
 
 
 def _sizes(value: Any, depth: int) -> tuple[int, ...] | None:
-    """The sizes of nested tuples; None where those of one level differ."""
+    """Return the sizes of nested tuples; None if those of one level differ."""
     if not depth:
         return ()
     below = {_sizes(one, depth - 1) for one in value}
@@ -101,7 +101,7 @@ def _text(value: Any) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it."""
+    """Return a value as JSON has it."""
     if isinstance(value, tuple):
         return [plain(one) for one in value]
     if not isinstance(value, bytes):
@@ -113,7 +113,7 @@ def plain(value: Any) -> Any:
 
 
 def elements(value: Any) -> Iterator[Any]:
-    """The elements of a value, in order."""
+    """Yield the elements of a value, in order."""
     if isinstance(value, tuple):
         for one in value:
             yield from elements(one)
@@ -122,5 +122,5 @@ def elements(value: Any) -> Iterator[Any]:
 
 
 def sizes_of(value: Any, depth: int) -> tuple[int, ...]:
-    """The shape of a value that fits a shape of so many dimensions."""
+    """Return the shape of a value that fits a shape of as many dimensions."""
     return _sizes(value, depth) or ()

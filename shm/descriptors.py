@@ -1,22 +1,23 @@
-"""What every word of the segment means, who stores it and who loads it. Tables and constants only.
+"""Words of the segment: meaning, writer and readers of each. Tables and constants only.
 
-The segment is transient, in native byte order, for one host and one version of ringbatch. Where its
-regions lie is `ringbatch.shm.layout`'s business; here is what a region holds. Each class describes
-one record. Its constants are the numbers of the record's words, counted from its first: they are
-added to what `Layout` says, and the sum is an index into the segment as a memoryview of format
-``Q``. SIZE is how many words a record takes, whole cache-line pairs.
+The segment is transient, in native byte order, for one host and one version of ringbatch.
+`ringbatch.shm.layout` says where its regions lie; this module says what a region holds. Each class
+describes one record. Its constants number the record's words, counted from its first. `Layout`
+gives
+the record's start, and the sum indexes the segment as a memoryview of format ``Q``. SIZE is the
+record's length in words, whole cache-line pairs.
 
 Each table says who stores a word and how often, and who loads it and how often:
 
     once     when the segment is made
-    rarely   a start, an end, a change of models; or by who asks how things are
+    rarely   a start, an end, a change of models; or a command that reads the state
     batch    once a batch, or as often as workers become idle and busy
     request  with every request
     step     with every turn of the collector or of a frontend, at least twice a second
 
-No two writers share a pair. And what others load with every batch, request or step shares its pair
-with nothing that is stored more often than itself: each store takes the pair away from the caches
-of those who load it.
+No two writers share a pair. A word that others load with every batch, request or step shares its
+pair with no word that is stored more often. For each store takes the pair away from the caches of
+its readers.
 """
 
 from enum import IntEnum
@@ -46,18 +47,22 @@ UPSTREAMS: Final = 32
 
 
 class HeaderWords:
-    """The header. MAGIC is stored last and says that the rest is complete.
+    """Header of the segment.
 
-    The sizes are those of `ringbatch.shm.layout.Layout`, TRACED among them. IDENTITY is a random
-    number. MODEL_CONTROL is 1 where frontends may ask the supervisor to load and unload models.
-    PORT is where clients over HTTP are served, 0 without such a port.
-    READY_NS is when all of the engine was there for the first time, 0 before. MODEL_TABLE is the
-    number of the model table that holds; it is in the copy of that number modulo 2. COLLECTOR_ERRNO
-    is the kernel's reason where no collector can be started, 0 otherwise. RING_COLLECTOR is 0 while
-    the collector does not want to be woken for requests, because no worker is idle. COLLECTOR_NS is
-    when it last looked for something to do; the supervisor makes it 0 where the collector has
-    ended. DRAINING is 0 while the engine serves, 1 where it stops, 2 where another serves in its
-    stead. In every version MAGIC, READY_NS and DRAINING stand where they stand here, for handovers.
+    MAGIC is stored last, and says that the rest is complete. The sizes are those of
+    `ringbatch.shm.layout.Layout`, TRACED among them. IDENTITY is a random number. MODEL_CONTROL is
+    1 if
+    frontends may ask the supervisor to load and unload models. PORT is the HTTP port, 0 without
+    one.
+    READY_NS is when the whole engine was ready for the first time, 0 before. MODEL_TABLE is the
+    number of the valid model table, whose copy is that number modulo 2. COLLECTOR_ERRNO is the
+    kernel's reason if no collector can be started, else 0. RING_COLLECTOR is 0 while no worker is
+    idle, so that requests need not wake the collector. COLLECTOR_NS is when it last looked for
+    work; the
+    supervisor makes it 0 if the collector has ended. DRAINING is 0 while the engine serves, 1 while
+    it
+    stops, 2 if a successor serves. In every version MAGIC, READY_NS and DRAINING stand here, for
+    handovers.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -109,9 +114,10 @@ class HeaderWords:
 
 
 class LaneWords:
-    """A lane's words. What the lane's owner sends from now on is for models of the model table
-    whose number is MODEL_TABLE, or of a later one. SERVING is 1 from when its owner accepts
-    connections on.
+    """Words of a lane.
+
+    Requests that its owner sends from now on are for models of the table MODEL_TABLE, or of a later
+    one. SERVING is 1 once its owner accepts connections.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -125,7 +131,7 @@ class LaneWords:
 
 
 class WorkerState(IntEnum):
-    """What a worker says of itself."""
+    """States of a worker, as it publishes them."""
 
     ABSENT = 0
     LOADING = 1
@@ -134,14 +140,17 @@ class WorkerState(IntEnum):
 
 
 class WorkerWords:
-    """A worker's words. STATE is a `WorkerState`; the supervisor stores ABSENT once the worker has
-    ended, and 0 in FAILING. MODEL is the reference of the model that it holds. SERVERS is how many
-    model servers it knows, SERVERS_DOWN the same where it takes all of several for down, and 0
-    otherwise. FAILING is how many batches in a row its model has failed entirely, once that is
-    taken for more than chance, and 0 otherwise. ERRNO is the kernel's reason where no process can
-    be started for it, 0 otherwise. ENDS is how many of its processes have ended or could not be
-    started since one was ready, the first of which was ready; it counts while STATE is not READY.
-    At AGAIN_NS the next one is started.
+    """Words of a worker.
+
+    STATE is a `WorkerState`; the supervisor stores ABSENT once the worker has ended, and 0 in
+    FAILING. MODEL is the reference of its model. SERVERS is how many model servers it knows, and
+    SERVERS_DOWN the same if all of several are down, else 0. FAILING is how many batches in a row
+    its
+    model has failed entirely, if that is beyond chance, else 0. ERRNO is the kernel's reason if no
+    process can be started for it, else 0. ENDS is how many of its processes have ended since one
+    was
+    ready, with that one and failed starts; it counts while STATE is not READY. AGAIN_NS is the next
+    start.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -169,9 +178,11 @@ class WorkerWords:
 
 
 class CostProfileWords:
-    """A worker's cost profile: what its batches took in warm-up. COUNT says how many of the
-    MAX_TRIALS records behind it hold one; it is 0 while they are written. A record has the rows,
-    the size of the open dimensions, 0 where there are none, and the nanoseconds of the run.
+    """Cost profile of a worker: run times of its warm-up batches.
+
+    COUNT is the number of valid records of at most MAX_TRIALS, 0 while they are written. A record
+    has
+    the rows, the size of the open dimensions (0 without any), and the nanoseconds of the run.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -187,13 +198,17 @@ class CostProfileWords:
 
 
 class ModelWords:
-    """A model's words. READY counts the workers that hold it now. TAKES is 1 while requests to it
-    are taken, and 0 while they are refused; STATE says why, as a
-    `ringbatch.shm.readiness.ModelState`. Until UNSTEADY_NS its workers count as coming and going,
-    after DEATHS deaths in a row. ANSWER_NS is how long a request that comes now is expected to
-    take, 0 where nothing is in its way; ROW_NS is how much every instance adds that the collector
-    has not taken yet. From STUCK_NS on, where it is not 0, no batch was finished for too long.
-    AWAITED is 1 while requests wait and no worker holds it.
+    """Words of a model.
+
+    READY counts the workers that hold it now. TAKES is 1 while its requests are accepted, and 0
+    while
+    they are refused; STATE says why, as a `ringbatch.shm.readiness.ModelState`. Until UNSTEADY_NS
+    its
+    workers count as unsteady, after DEATHS deaths in a row. ANSWER_NS is the expected time of a new
+    request, 0 if nothing waits; ROW_NS is added for each instance not yet taken by the collector.
+    From
+    STUCK_NS on, if not 0, no batch was finished for too long. AWAITED is 1 while requests lack a
+    worker.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -221,21 +236,20 @@ class ModelWords:
 
 
 class CounterWords:
-    """A block of counters, of one writer: one word for each member of an enum of
-    `ringbatch.shm.counters`, or as `ringbatch.shm.restarts` has them. Nobody loads them but who
-    asks how things are.
-    """
+    """Counters of one writer, a word for each member of an enum of `ringbatch.shm.counters`."""
 
     SIZE: Final = PAIR
 
 
 class ModelCounterWords:
-    """A block of counters of the collector, for one account. TAG is the account and 1, or 0. Behind
-    the members of `ringbatch.shm.counters.ModelCounter` there are runs of words: of batches by the
-    `Reason` that they were closed for, and by how many rows they had; of requests by the time that
-    they waited, and of batches by the time that they ran, in the buckets of
-    `ringbatch.shm.tallies`; and records of SIZE_RECORD words of the batches of one size, see
-    `ringbatch.shm.model_counters`.
+    """Counters of the collector for one account.
+
+    TAG is the account and 1, or 0. After the members of `ringbatch.shm.counters.ModelCounter`
+    follow runs
+    of words: batches by `Reason`, batches by rows, waits of requests and run times of batches, in
+    the buckets of `ringbatch.shm.tallies`. Records of SIZE_RECORD words follow, one for each batch
+    size,
+    see `ringbatch.shm.model_counters`.
     """
 
     TAG: Final = 31
@@ -250,11 +264,12 @@ class ModelCounterWords:
 
 
 class ScalingWords:
-    """What the supervisor says of the number of a model's workers, for one account. TAG is the
-    account and 1, or 0. WANTED is how many are to run; FAILED is 1 where none could be had for a
-    model without a worker, and AGAIN_NS is then when that is tried again.
-    From COUNTS on there is a count for each `ringbatch.shm.scalings.Cause`, from RESTARTS on one
-    for each `ringbatch.shm.counters.RestartCase`.
+    """Number of a model's workers, from the supervisor, for one account.
+
+    TAG is the account and 1, or 0. WANTED is how many are to run. FAILED is 1 if a model without a
+    worker
+    could not get one, and AGAIN_NS is then the next attempt. COUNTS starts a count for each
+    `ringbatch.shm.scalings.Cause`, RESTARTS one for each `ringbatch.shm.counters.RestartCase`.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -276,8 +291,10 @@ class ScalingWords:
 
 
 class TallyWords:
-    """A lane's counts of how requests ended, for one account. TAG is the account and 1, or 0. From
-    PROTOCOLS on there is a run of counts for each protocol, see `ringbatch.shm.tallies`.
+    """Outcomes of a lane's requests for one account.
+
+    TAG is the account and 1, or 0. PROTOCOLS starts a run of counts for each protocol, see
+    `ringbatch.shm.tallies`.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -291,11 +308,12 @@ class TallyWords:
 
 
 class RecentWords:
-    """A request of a lane that has ended: one that took long, see `ringbatch.shm.recent`, or is
-    traced, see `ringbatch.shm.traced`. SEQUENCE is odd while the others are stored, and 0 where
-    there are none. PHASES are those of `ringbatch.shm.breakdown`, in nanoseconds, TRACE is a number
-    of 128 bits, PARENT and SPAN are the ids of its client's span and of its own, 0 where there are
-    none, and ID is text of ID_BYTES.
+    """Record of an ended request: a slow one (`ringbatch.shm.recent`) or a traced one.
+
+    SEQUENCE is odd while the others are stored, and 0 if there are none. PHASES are those of
+    `ringbatch.shm.breakdown`, in nanoseconds. TRACE is a number of 128 bits; PARENT and SPAN are
+    the ids of
+    the client's span and its own, 0 if there are none. ID is text of ID_BYTES.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -337,8 +355,10 @@ class RecentWords:
 
 
 class RingWords:
-    """A ring of words. TAIL and HEAD count words since the segment was made and never wrap; the
-    item with number n stands at n modulo the capacity.
+    """Ring of words.
+
+    TAIL and HEAD count words since the segment was made and never wrap; item n lies at n modulo the
+    capacity.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -353,12 +373,11 @@ class RingWords:
 
 
 class RegistryWords:
-    """The registry of clients' memory. It has no writer of its own: the registrar is whichever
-    frontend holds its lock, see `ringbatch.shm.region_registry`. STAMP is the last one given.
+    """Registry of clients' memory; its writer is the frontend that holds its lock (registrar).
 
-        word  name               stored by   how often  loaded by   how often
-        ----  -----------------  ----------  ---------  ----------  ---------
-           0  STAMP              registrar   rarely     registrar   rarely
+    word  name               stored by   how often  loaded by   how often
+    ----  -----------------  ----------  ---------  ----------  ---------
+       0  STAMP              registrar   rarely     registrar   rarely
     """
 
     STAMP: Final = 0
@@ -366,8 +385,9 @@ class RegistryWords:
 
 
 class RegionWords:
-    """A record of the registry, for what the protocol calls a shared memory region. STAMP is 0
-    while the record is empty. The text is the region's name and then its key, in UTF-8.
+    """Record of the registry for one shared memory region of the protocol.
+
+    STAMP is 0 while the record is empty. The text is the region's name and then its key, in UTF-8.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -393,10 +413,11 @@ class RegionWords:
 
 
 class SlotWords:
-    """A slot. The first pair belongs to the lane's owner, the second to whoever holds the request:
-    the collector until it dispatches it, then the worker. CONTROL and DONE are the words of
-    `ringbatch.shm.slot`. MODEL is the reference of a model, see `ringbatch.shm.model_spec`. Offsets
-    are bytes from the start of the segment.
+    """Words of a slot: the first pair is the lane owner's, the second its holder's.
+
+    The holder is the collector until it dispatches the request, then the worker.
+    `ringbatch.shm.slot` has
+    CONTROL and DONE. MODEL is a model's reference. Offsets are bytes from the start of the segment.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -423,11 +444,13 @@ class SlotWords:
           26  FINISHED_NS        holder      request    owner       request
           27  ANSWER_START       holder      request    owner       request
 
-    DISPATCHED_NS is when the collector gave the batch to a worker, BEGAN_NS when that took it up,
-    GATHERED_NS when the model was started with it first, RAN_NS when the model returned last, and
-    FINISHED_NS when the answer was written; each is 0 where it did not come to that. ATTEMPTS is
-    how many times the batch was run, up to this answer; that workers died of it before counts as
-    one. For chains see `ringbatch.shm.chain`. The structures below are runs of words.
+    DISPATCHED_NS is when the collector gave the batch to a worker, BEGAN_NS when the worker took it
+    up.
+    GATHERED_NS is when the model first started with it, RAN_NS when the model last returned, and
+    FINISHED_NS when the answer was written. Each is 0 if it did not happen. ATTEMPTS counts the
+    runs of
+    the batch up to this answer; earlier crashes of a worker on it count as one. For chains see
+    `ringbatch.shm.chain`. The structures below are runs of words.
     """
 
     CONTROL: Final = 0

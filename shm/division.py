@@ -1,4 +1,4 @@
-"""How the slots and the memory of a lane are divided among models. Pure.
+"""Division of a lane's slots and memory among models. Pure.
 
 Each lane divides its own, so that no two processes count together. A part is set aside. All models
 take from the rest. Once the rest is used up, each model may have its own slots of those set aside.

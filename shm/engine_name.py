@@ -1,4 +1,4 @@
-"""What an engine is called: by operators, by clients, and in /dev/shm.
+"""Engine names: for operators, for clients, and in /dev/shm.
 
 A name never looks like a process id, because both say which engine is meant. It has no dot, because
 dots divide the names in /dev/shm, and is short enough for the path of a socket there.
@@ -19,15 +19,16 @@ _NAME: Final = re.compile(PATTERN)
 
 
 def is_engine_name(value: object) -> bool:
-    """Whether an engine may be called that."""
+    """Return whether a value may name an engine."""
     return isinstance(value, str) and _NAME.fullmatch(value) is not None
 
 
 def engine_name_of(file: PurePath) -> str:
-    """The name that an engine has from its configuration file where that says none.
+    """Return the default name of an engine: the stem of its configuration file.
 
-    It is the file's stem. What no name may have becomes a dash, and a stem that begins with no
-    letter gets one in front.
+    A dash replaces each character that no name may have. A stem that begins with no letter gets one
+    in
+    front.
     """
     name = re.sub(r"[^A-Za-z0-9_-]", "-", file.stem)
     return (name if is_engine_name(name[:1]) else f"{UNNAMED}-{name}")[:MAX_CHARACTERS]

@@ -79,13 +79,15 @@ no slot of the lane that submitted them."""
 
 
 def columns(requests: Sequence[Request]) -> tuple[tuple[int, ...], ...]:
-    """The fields of requests, of which there is at least one, each for all of them."""
+    """Return the fields of one or more requests as columns."""
     return tuple(zip(*requests, strict=True))
 
 
 class BatchMark(NamedTuple):
-    """What every answer of a batch says of that batch: the words of a slot from BATCH to ATTEMPTS,
-    see `SlotWords`. The last four are the worker's, and 0 in anybody else's hands."""
+    """Facts of a batch that all its answers carry: the words BATCH to ATTEMPTS of a slot.
+
+    The last four are the worker's, and 0 from any other process; see `SlotWords`.
+    """
 
     batch: int
     rows: int
@@ -136,7 +138,7 @@ class EnginePort:
         self._answered: dict[int, list[int]] = {}
 
     def read(self, ref: int) -> Request | None:
-        """The request a reference names; None where its slot's words make no sense."""
+        """Return the request that a reference names; None if its slot's words make no sense."""
         slot = slot_of(ref)
         if slot >= self._slot_count:
             return None
@@ -172,7 +174,7 @@ class EnginePort:
         return requests, spoilt, cancelled, strays
 
     def _request(self, ref: int, header: list[int], low: int, high: int) -> Request | None:
-        """A header as a request, whose memory must lie between two bounds."""
+        """Return a header as a request whose memory must lie between two bounds."""
         model, rows, size, key, capacity, start, result, accepted_ns, deadline_ns = header
         if (
             model & INDEX_MASK >= self._models
@@ -193,7 +195,7 @@ class EnginePort:
     def read_all(
         self, references: Sequence[int], mark: BatchMark, clock_ns: Callable[[], int]
     ) -> list[Request]:
-        """The requests that references name; one whose words make no sense is answered."""
+        """Return the requests that references name; answer those whose words make no sense."""
         requests = []
         for ref in references:
             request = self.read(ref)
@@ -204,7 +206,7 @@ class EnginePort:
         return requests
 
     def requests(self, uniform: UniformBatch) -> list[Request]:
-        """The same requests, each for itself."""
+        """Return the requests of a uniform batch one by one."""
         references, slots, sizes, starts, distance = uniform
         first, step = self._first_word + SlotWords.ACCEPTED_NS, SlotWords.SIZE
         requests = []
@@ -216,11 +218,11 @@ class EnginePort:
         return requests
 
     def lane_of(self, ref: int) -> int:
-        """The lane whose slot a reference names; no lane's number where there is no such slot."""
+        """Return the lane of a reference's slot; beyond all lanes if there is no such slot."""
         return slot_of(ref) >> self._lane_shift
 
     def published(self) -> Iterator[tuple[int, State]]:
-        """The latest request of every slot that ever held one, and the slot's state."""
+        """Yield the latest request of every slot that ever held one, and the slot's state."""
         for slot in range(self._slot_count):
             control, done = self._state_words(slot)
             if control:
@@ -233,7 +235,7 @@ class EnginePort:
         return load_acquire[first + _CONTROL], load_acquire[first + _DONE]
 
     def is_open(self, ref: int) -> bool:
-        """Whether that very request is published and not answered."""
+        """Return whether this request is published and not answered."""
         return is_open(ref, *self._state_words(slot_of(ref)))
 
     def open_ones(self, references: Sequence[int]) -> list[int]:
@@ -260,11 +262,11 @@ class EnginePort:
         return True
 
     def wanted(self, ref: int) -> bool:
-        """Whether the frontend still waits for that very request."""
+        """Return whether the frontend still waits for this request."""
         return is_wanted(ref, self._state_words(slot_of(ref))[0])
 
     def all_wanted(self, references: Sequence[int]) -> bool:
-        """Whether `wanted` is true of every one."""
+        """Return whether the frontends still wait for all of these requests."""
         load_acquire, control = self._load_acquire, self._first_word + _CONTROL
         found = [load_acquire[control + slot * _SLOT_WORDS] for slot in slots_of(references)]
         return found == wanted_words(references)
@@ -332,8 +334,7 @@ class EnginePort:
         mark: BatchMark,
         finished_ns: int,
     ) -> None:
-        """`answer` to requests for a chain in a step behind the first, all in the same way: what
-        was noted of the first stays."""
+        """Answer requests in a later step of their chain; the first step's stamps stay."""
         memory, store_release = self.memory, self._store_release
         head = _BATCH_DETAILS.pack(size, mark.batch, mark.rows, mark.reason)
         tail = _LAST_DETAILS.pack(mark.ran_ns, mark.attempts, finished_ns)
@@ -412,8 +413,10 @@ class EnginePort:
             self.answer_later_step([ref], status, len(message), mark, finished_ns)
 
     def give_up(self, request: Request, late: str, mark: BatchMark, now_ns: int) -> Status:
-        """Answer a request that is not run: with `late` where its deadline has come, else with
-        nothing, as nobody waits for it. How it was answered."""
+        """Answer a request without a run, and return its status.
+
+        The text is `late` if its deadline has come, else empty, as the client no longer waits.
+        """
         expired = request.deadline_ns <= now_ns
         status = Status.EXPIRED if expired else Status.CANCELLED
         self.fail(request, status, late if expired else "", mark, now_ns)
@@ -426,8 +429,7 @@ class EnginePort:
         mark: BatchMark,
         finished_ns: int,
     ) -> None:
-        """Write results and answer with them: with `Status.OK`, or `Status.RESULT_TOO_LARGE` where
-        there is no room for one.
+        """Write results and answer with `Status.OK`, or `RESULT_TOO_LARGE` if one has no room.
 
         Args:
             requests: of a batch.

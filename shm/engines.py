@@ -1,8 +1,9 @@
-"""Which engines run on this host, and which of them a command or a client means.
+"""Running engines of this host, and the one that a command or a client means.
 
-They say the engine's name or the process id of its supervisor, or nothing where one alone runs.
+The caller gives the engine's name or the process id of its supervisor, or nothing if one alone
+runs.
 Several engines bear a name while one takes over from another. The newest that is ready stands for
-it, so nobody is sent to one that starts or stops while another serves.
+it, so no caller is sent to an engine that starts or stops while another serves.
 """
 
 import os
@@ -28,7 +29,7 @@ from ringbatch.shm.segment import Segment
 
 
 class Named(Protocol):
-    """What is to be known of an engine, as `Segment` says it."""
+    """An engine's entry, as `Segment` has it."""
 
     @property
     def engine(self) -> str:
@@ -49,8 +50,7 @@ def in_order(engines: Iterable[_Named]) -> list[_Named]:
 
 
 def eligible(engines: Iterable[_Named]) -> list[_Named]:
-    """Those that may be meant where no name is said: of each name those that are ready, or else
-    all."""
+    """Return the candidates if no name is given: of each name those that are ready, or else all."""
     found = list(engines)
     served = {engine.engine for engine in found if engine.ready_ns}
     return [engine for engine in found if engine.ready_ns or engine.engine not in served]
@@ -58,7 +58,7 @@ def eligible(engines: Iterable[_Named]) -> list[_Named]:
 
 @contextmanager
 def running(engine: str | int | None) -> Iterator[list[Segment]]:
-    """The segments of running engines of this user, attached meanwhile, as `in_order` has them.
+    """Attach the segments of this user's running engines, in the order of `in_order`.
 
     Args:
         engine: the name of an engine, or the process id of its supervisor; None for all.
@@ -87,7 +87,7 @@ def running(engine: str | int | None) -> Iterator[list[Segment]]:
 
 
 def only(engine: str | int | None) -> str:
-    """The segment's name of the one running engine of this user that is meant.
+    """Return the segment's name of the one running engine of this user that is meant.
 
     Args:
         engine: its name, or the process id of its supervisor; None where one alone runs.
@@ -109,9 +109,9 @@ def only(engine: str | int | None) -> str:
 
 
 def attached(engine: str | int | None, attach: Callable[[str], _Attached]) -> _Attached:
-    """What `attach` gives for the segment that `only` names.
+    """Return `attach` of the segment that `only` names.
 
-    An engine may end between the two; then another may be meant, which serves in its stead.
+    If that engine ends between the two, its successor is meant.
 
     Raises:
         StartupError: as of `only`, and of `attach`.
@@ -134,11 +134,10 @@ def of_any_version(engine: str | int) -> str:
 
 
 def _meant(engine: str | int | None, found: list[_Named]) -> list[_Named]:
-    """Which of those that bear a name, or of all, may be meant.
+    """Return the engines of a name, or of all, that may be meant.
 
     Args:
-        engine: what was said, as for `running`. The name of engines that were given none says
-            nothing.
+        engine: as for `running`. The name of engines that were given none says nothing.
         found: as `in_order` has them.
     """
     return found[:1] if isinstance(engine, str) and engine != UNNAMED else eligible(found)
@@ -153,8 +152,7 @@ class _Living(NamedTuple):
 
 
 def _living(name: str) -> _Living | None:
-    """What the header of a segment says whatever its version; None where it is another user's, or
-    no living engine's."""
+    """Return the version-independent header of a living segment of this user; else None."""
     try:
         fd = os.open(f"{DIRECTORY}{name}", os.O_RDWR | FLAGS)
     except OSError:
@@ -210,7 +208,7 @@ def alone_of_name(engine: str, replaced: int | None = None) -> Iterator[None]:
 
 
 def not_running(engine: str | int | None) -> StartupError:
-    """That there is no engine, or none of that name, or of that supervisor."""
+    """Return the error that no engine runs, or none of that name or supervisor."""
     return StartupError(f"no engine of ringbatch{_whose(engine)} is running")
 
 
@@ -238,7 +236,7 @@ def _whose(engine: str | int | None) -> str:
 
 
 def _of_others(engine: str | int | None) -> StartupError | None:
-    """That the engines that there are belong to others, where they do."""
+    """Return the error that the engines here belong to other users; None if they do not."""
     users = sorted({user for name in names(engine) if (user := _other_user(name))})
     if not users:
         return None
@@ -250,7 +248,7 @@ def _of_others(engine: str | int | None) -> StartupError | None:
 
 
 def _other_user(name: str) -> str:
-    """Whose an engine is; empty where it is this user's, or gone."""
+    """Return the user that an engine belongs to; empty if it is this one, or the engine is gone."""
     try:
         owner = os.stat(f"{DIRECTORY}{name}").st_uid
     except OSError:

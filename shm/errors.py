@@ -143,11 +143,11 @@ class WorkerDied(RequestError):
 
 
 def shortage(number: int, otherwise: str = "") -> str:
-    """That no process can be started, or that one has no place in a cluster yet, and why.
+    """Return the error that no process can be started, or has no place in a cluster, and why.
 
     Args:
         number: the kernel's reason, an errno.
-        otherwise: what to say where that is no shortage.
+        otherwise: the text if the reason is no shortage.
     """
     if number == NO_PLACE_YET:
         return "the cluster has no place for its actor yet; the log says what is missing"
@@ -156,7 +156,7 @@ def shortage(number: int, otherwise: str = "") -> str:
 
 
 def how_to_install(extra: str) -> str:
-    """The command that brings the packages of one of ringbatch's extras.
+    """Return the command that installs the packages of one of ringbatch's extras.
 
     Both of its forms: in a clone that nothing was installed from, pip would look elsewhere for a
     project of this name.

@@ -51,11 +51,11 @@ class Extents:
         """Start to end of every free run that is on no quick list."""
 
     def allocate(self, size: int, *, own: bool = False) -> int | None:
-        """The offset of `size` free bytes, or None where there is no such run.
+        """Return the offset of `size` free bytes; None if there is no such run.
 
         Args:
             size: in bytes.
-            own: whether these may be of what is set aside; the caller limits how many are.
+            own: True if they may come from the part set aside; the caller limits their number.
         """
         size = aligned(size) or ALIGNMENT
         if own:
@@ -106,8 +106,10 @@ class Extents:
         return False
 
     def could_hold(self, sizes: Iterable[int]) -> bool:
-        """Whether extents of these sizes have room together where nothing else is, and leave what
-        is set aside; one alone need not leave it."""
+        """Return whether extents of these sizes fit an empty memory and leave the part set aside.
+
+        A single one need not leave it.
+        """
         taken = [aligned(size) or ALIGNMENT for size in sizes]
         large = [size for size in taken if size > self._large]
         limit = self._large_limit if len(large) > 1 else self._lone_limit

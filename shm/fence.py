@@ -1,9 +1,9 @@
-"""The one full memory fence that the protocol needs.
+"""Full memory fence, the only one that the protocol needs.
 
-x86-64 keeps stores in order and loads in order, but lets a load overtake an earlier store. Where
-one side stores that it has published and then looks whether the other sleeps, while the other
-stores that it sleeps and then looks for what was published, that would lose a wake-up: each
-would miss the other's store. Both must fence between their store and their load.
+x86-64 keeps stores in order and loads in order, but a load may overtake an earlier store. In a
+hand-shake each side stores and then loads: one stores that it has published and looks whether the
+other sleeps; the other stores that it sleeps and looks for something published. Without a fence
+each could miss the other's store, and a wake-up would be lost. Both fence between store and load.
 
 Taking and dropping a lock executes a locked instruction, and on x86-64 no load passes one (Intel
 SDM volume 3, section "Memory Ordering": locked instructions have a total order, and loads and
@@ -28,8 +28,7 @@ def full_fence() -> None:
 
 
 def _let_go() -> None:
-    """In a forked child: a thread of the parent may have had the lock, and is not here to drop
-    it."""
+    """Replace the lock in a forked child, since a thread of the parent may have held it."""
     if _LOCK.locked():
         _drop()
 

@@ -1,7 +1,7 @@
-"""How a request stands in its slot whose model another server runs, reached over KServe's V1.
+"""Requests in the slot of a model that another server runs, reached over KServe's V1.
 
-Its instances are the JSON text that the client wrote, and so is everything else of the request that
-the server is to see. Offsets are bytes from the start of the payload.
+The payload is the JSON text of the client's instances, and all else of the request that the server
+needs. Offsets are bytes from the start of the payload.
 
     offset      holds
     ----------  ---------------------------------------------------------------------------
@@ -10,10 +10,10 @@ the server is to see. Offsets are bytes from the start of the payload.
     40          the envelope
     40 + E      the JSON text of a list with one value for each instance
 
-The first 40 bytes are the key: requests share a batch where their envelopes are equal. An envelope
+The first 40 bytes are the key: requests share a batch if their envelopes are equal. An envelope
 is text of lines that end with LF: the path with its query; a header each, ``name: value``; an empty
-line; what stands before the list in the body, such as ``{"instances":``. The rest of it stands
-behind the list, such as ``,"signature_name":"a"}``.
+line; the body before the list, such as ``{"instances":``. The rest of it is the body behind the
+list, such as ``,"signature_name":"a"}``.
 """
 
 import struct
@@ -61,10 +61,10 @@ def sealed(origin: bytes, opening: bytes, closing: bytes) -> bytes:
 
 
 def list_start(payload: bytes | memoryview) -> int:
-    """Where the list begins.
+    """Return the offset of the list.
 
     Raises:
-        UnsoundForward: nowhere within the payload.
+        UnsoundForward: it lies outside of the payload.
     """
     if len(payload) < KEY_BYTES:
         raise UnsoundForward("the payload is shorter than its key")
@@ -76,7 +76,7 @@ def list_start(payload: bytes | memoryview) -> int:
 
 
 def opened(payload: bytes) -> Forwarded:
-    """What the envelope of a payload holds.
+    """Return the contents of a payload's envelope.
 
     Raises:
         UnsoundForward: it holds something else.
@@ -91,7 +91,7 @@ def opened(payload: bytes) -> Forwarded:
 
 
 class Refusal(NamedTuple):
-    """What a model server answered instead of predictions.
+    """Answer of a model server without predictions.
 
     Attributes:
         status: HTTP's, from 400 to 599.
@@ -105,12 +105,12 @@ class Refusal(NamedTuple):
 
 
 def refusal_text(refusal: Refusal) -> str:
-    """A refusal as the text that stands in the result memory."""
+    """Return a refusal as the text for the result memory."""
     return f"{refusal.status} {refusal.retry_after}\n{refusal.body}"
 
 
 def read_refusal(text: str) -> Refusal:
-    """The refusal that `refusal_text` wrote, its body perhaps cut short; 502 of any other text."""
+    """Return the refusal of a text, perhaps with a shortened body; 502 for any other text."""
     line, _, body = text.partition("\n")
     status, _, retry_after = line.partition(" ")
     if not status.isdecimal() or not 400 <= int(status) <= 599:

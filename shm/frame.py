@@ -1,4 +1,4 @@
-"""How the tensors of one request, or of its answer, lie in their extent.
+"""Frames: the layout of the tensors of one request, or of its answer, in their extent.
 
 Offsets are bytes from the start of the extent. P is a number that the model's signature alone
 decides: one word for each dimension of any size, in order, then one for each BYTES tensor.
@@ -9,10 +9,10 @@ decides: one word for each dimension of any size, in order, then one for each BY
     next multiple of 64        the first tensor: its instances one after the other
     next multiple of 64        the second, and so on
 
-So two requests with equal dimensions and row counts have their tensors at equal distances, which
-lets one numpy call gather a whole batch. The open dimensions are the key: requests share a batch
-where the bytes of their keys are equal. BYTES elements are stored as V2's binary form has them, a
-4-byte little-endian length before each.
+So two requests with equal dimensions and row counts have their tensors at equal distances, and one
+numpy call gathers a whole batch. The open dimensions are the key: requests share a batch if the
+bytes of their keys are equal. BYTES elements are stored as in V2's binary form, a 4-byte
+little-endian length before each.
 """
 
 import struct
@@ -42,7 +42,7 @@ class PlacedTensor:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where each tensor of a frame lies, and the bytes it takes in all."""
+    """Offset of each tensor of a frame, and the frame's size in bytes."""
 
     parts: tuple[PlacedTensor, ...]
     size: int
@@ -71,13 +71,13 @@ class Frame:
 
     @property
     def static(self) -> bool:
-        """Whether a frame's size follows from its rows alone."""
+        """True if a frame's size follows from its rows alone."""
         return not self._words
 
     def place(
         self, rows: int, dimensions: tuple[int, ...] = (), lengths: tuple[int, ...] = ()
     ) -> Placement:
-        """Where the tensors lie.
+        """Return the offsets of the tensors.
 
         Args:
             rows: instances in each tensor.
@@ -85,7 +85,7 @@ class Frame:
             lengths: bytes of each BYTES tensor, in order.
 
         Raises:
-            FrameError: where a number is missing or the whole exceeds what memory can hold.
+            FrameError: a number is missing, or the whole exceeds any memory.
         """
         wanted = (rows, dimensions, lengths)
         placement = self._known.get(wanted)
@@ -112,10 +112,10 @@ class Frame:
         return Placement(tuple(parts), end)
 
     def prefix(self, dimensions: tuple[int, ...], lengths: tuple[int, ...]) -> bytes:
-        """The words that open a frame."""
+        """Return the words that open a frame."""
         return self._prefix.pack(*dimensions, *lengths)
 
     def read_prefix(self, memory: memoryview | bytes, offset: int) -> tuple[tuple[int, ...], ...]:
-        """The open dimensions and the lengths of the frame at `offset`, unchecked."""
+        """Return the open dimensions and the lengths of the frame at `offset`, unchecked."""
         words = self._prefix.unpack_from(memory, offset)
         return words[: self.open_dimensions], words[self.open_dimensions :]

@@ -1,7 +1,7 @@
-"""The frontend's end of its lane: claim, publish, submit, collect, release.
+"""Frontend's end of its lane: claim, publish, submit, collect, release.
 
 A lane has one owner at a time, the process that holds its lock. The owner alone hands out its
-slots and its payload memory, so neither needs a lock; a dead or mad owner harms nobody else.
+slots and its payload memory, so neither needs a lock; a dead or mad owner harms no other lane.
 
 A request goes through it like this:
 
@@ -142,10 +142,10 @@ class Lane(SlotMemory):
 
     @classmethod
     def attach(cls, segment: Segment, wake_collector: Callable[[], None]) -> "Lane":
-        """The first lane for frontends that no living process holds.
+        """Own the first lane for frontends that no living process holds.
 
         Raises:
-            NoFreeLane: where all are held.
+            NoFreeLane: all are held.
         """
         lanes = segment.layout.frontend_lanes
         for index in range(lanes):
@@ -158,10 +158,10 @@ class Lane(SlotMemory):
 
     @classmethod
     def attach_as_client(cls, segment: Segment, wake_collector: Callable[[], None]) -> "Lane":
-        """The first lane for clients that nobody holds; a client never takes a frontend's.
+        """Own the first free lane for clients; a client never takes a frontend's.
 
         Raises:
-            NoFreeLane: where all are held, or there are none.
+            NoFreeLane: all are held, or there are none.
         """
         layout = segment.layout
         for index in range(layout.frontend_lanes, layout.lanes):
@@ -180,7 +180,7 @@ class Lane(SlotMemory):
 
     @property
     def has_news(self) -> bool:
-        """Whether `collect` would find something."""
+        """True if `collect` would find an answer."""
         return self._completions.waiting
 
     @property
@@ -190,7 +190,7 @@ class Lane(SlotMemory):
 
     @property
     def held_back(self) -> bool:
-        """Whether `submit` found no room for what is published; `collect` tries again."""
+        """True if `submit` found no room for published requests; `collect` tries again."""
         return self._held_back
 
     @property
@@ -295,7 +295,7 @@ class Lane(SlotMemory):
             unsubmitted.append(ref)
 
     def count_no_more(self, slot: int) -> None:
-        """What was published last, in this slot, belongs to a request that is counted already."""
+        """Mark the last published slot as a further part of a request that is already counted."""
         self._unsubmitted[-1] = as_part(self._unsubmitted[-1])
         self._parts.add(slot)
 
@@ -390,7 +390,7 @@ class Lane(SlotMemory):
         self._held_back = self._held_back and bool(self._unsubmitted)
 
     def answer(self, slot: int) -> Answer:
-        """What stands beside the answer of a collected slot, checked against its memory."""
+        """Return the fields beside the answer of a collected slot, checked against its memory."""
         outcome = self.outcome(slot)
         if outcome == _NO_OUTCOME:
             return _SPOILT
@@ -404,7 +404,7 @@ class Lane(SlotMemory):
         return found
 
     def outcome(self, slot: int) -> tuple[Status, int, int]:
-        """The first three of `answer`, and in half the time."""
+        """Return the first three of `answer`, in half the time."""
         start = self._first_answer + slot * SLOT_BYTES
         done, size, batch = _load_outcome(self.memory, start)
         flag = done & FLAG_MASK

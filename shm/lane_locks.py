@@ -1,10 +1,10 @@
-"""Who owns a lane: the process that has locked its doorbell.
+"""Ownership of lanes: the process that has locked a lane's doorbell owns the lane.
 
-The kernel drops the lock with its holder, however that ended. It is one of the process (POSIX), so
-that no child has it, not even one of a fork that Python knows nothing of, which has copies of all
-that its parent had open; a lock of the open file would outlive the owner with such a child. Locks
-of the process say nothing within it, and go when it closes any descriptor of the same file. So
-what this process holds stands in a table, and its own doorbells are opened by nobody else in it.
+The kernel drops the lock with its holder, however that ended. The lock belongs to the process
+(POSIX), so no child has it. A lock of the open file would outlive the owner in a child with copies
+of its descriptors, even in a fork that Python does not see. Two rules follow. Locks of the process
+say nothing within it, so a table has those that it holds. They go when the process closes any
+descriptor of the same file, so no other part of the process opens its own doorbells.
 """
 
 import fcntl
@@ -53,14 +53,13 @@ class LaneLocks:
         return True
 
     def has_another_owner(self, lane: int) -> bool:
-        """Whether the lane has an owner other than this attachment."""
+        """Return whether the lane has an owner other than this attachment."""
         path = self._path(lane)
         owner = _OURS.get(path)
         return _is_locked(path) if owner is None else owner is not self
 
     def release(self) -> None:
-        """Own nothing any more; in a forked child, which never did, close what its parent had
-        open."""
+        """Give up all lanes; in a forked child, which owns none, close the parent's descriptors."""
         for path, fd in self._held.items():
             os.close(fd)
             _OURS.pop(path, None)

@@ -1,9 +1,9 @@
-"""Where the regions of the segment lie, and every record in them. Arithmetic only.
+"""Layout of the segment: where its regions lie, and every record in them. Arithmetic only.
 
-What a record holds, and who may touch it, is in `ringbatch.shm.descriptors`. Regions follow one
-another in this order, each on a page of its own; L is the number of lanes, S of slots in a lane, W
-of places for workers, M of those for models, F of frontends' lanes and T of traced requests kept of
-each of these, which is 0 where none are traced:
+`ringbatch.shm.descriptors` says what a record holds, and who may touch it. Regions follow one
+another in this order, each on a page of its own. L is the number of lanes, S of slots in a lane, W
+of places for workers, M of those for models and F of frontends' lanes. T is the number of traced
+requests that each of these keeps, 0 without tracing:
 
     region         holds
     -------------  ---------------------------------------------------------------
@@ -80,7 +80,7 @@ MAX_BYTES: Final = 1 << 44
 
 
 def aligned(size: int, alignment: int = ALIGNMENT) -> int:
-    """The least multiple of `alignment`, a power of two, that is not below `size`."""
+    """Return the least multiple of `alignment`, a power of two, that is not below `size`."""
     return (size + alignment - 1) & -alignment
 
 
@@ -129,7 +129,7 @@ class Layout:
 
     @property
     def frontend_lanes(self) -> int:
-        """How many lanes are for frontends; those with higher numbers are for clients."""
+        """Number of lanes for frontends; those with higher numbers are for clients."""
         return self.lanes - self.client_lanes
 
     @cached_property
@@ -235,105 +235,106 @@ class Layout:
         return self.payload + self.lanes * self.lane_bytes
 
     def model_table_copy(self, number: int) -> slice:
-        """The bytes of the copy that the model table of that number is in."""
+        """Return the bytes of the copy that holds the model table of that number."""
         start = self.model_table + number % 2 * self.model_table_bytes
         return slice(start, start + self.model_table_bytes)
 
     def lane(self, lane: int) -> int:
-        """Where the words of a lane start."""
+        """Return the start of a lane's words."""
         return self.lanes_word + _index(lane, self.lanes) * LaneWords.SIZE
 
     def worker(self, worker: int) -> int:
-        """Where the words of a worker start."""
+        """Return the start of a worker's words."""
         return self.workers_word + _index(worker, self.workers) * WorkerWords.SIZE
 
     def cost_profile(self, worker: int) -> int:
-        """Where the cost profile of a worker starts."""
+        """Return the start of a worker's cost profile."""
         return self.cost_profiles + _index(worker, self.workers) * CostProfileWords.SIZE
 
     def own_metrics(self, worker: int) -> int:
-        """Where what the code of a worker's model counts starts."""
+        """Return the start of the metrics of a worker's model code."""
         return self.own_metrics_word + _index(worker, self.workers) * OwnMetricWords.SIZE
 
     def model(self, model: int) -> int:
-        """Where the words of a model start."""
+        """Return the start of a model's words."""
         return self.models_word + _index(model, self.models) * ModelWords.SIZE
 
     def lane_counters(self, lane: int) -> int:
-        """Where the counters written by a lane's frontend start."""
+        """Return the start of the counters of a lane's frontend."""
         return self.counters + _index(lane, self.lanes) * CounterWords.SIZE
 
     def worker_counters(self, worker: int) -> int:
-        """Where the counters written by a worker start."""
+        """Return the start of a worker's counters."""
         return self.counters + (self.lanes + _index(worker, self.workers)) * CounterWords.SIZE
 
     def collector_counters(self) -> int:
-        """Where the collector's own counters start."""
+        """Return the start of the collector's own counters."""
         return self.counters + (self.lanes + self.workers) * CounterWords.SIZE
 
     def supervisor_counters(self) -> int:
-        """Where the counters written by the supervisor start."""
+        """Return the start of the supervisor's counters."""
         return self.collector_counters() + CounterWords.SIZE
 
     def arbiter_counters(self) -> int:
-        """Where the counters written by Gunicorn's arbiter start."""
+        """Return the start of the counters of Gunicorn's arbiter."""
         return self.supervisor_counters() + CounterWords.SIZE
 
     def model_counters(self, place: int) -> int:
-        """Where the collector's counters for the account of a place start."""
+        """Return the start of the collector's counters for the account of a place."""
         return self.accounts + _index(place, self.models) * ModelCounterWords.SIZE
 
     def scaling(self, place: int) -> int:
-        """Where what the supervisor says of the number of workers starts, for the account of a
-        place."""
+        """Return the start of the supervisor's scaling words for the account of a place."""
         return self.scalings + _index(place, self.models) * ScalingWords.SIZE
 
     def tally(self, lane: int, place: int) -> int:
-        """Where a lane's counts of how requests ended start, for the account of a place; those for
-        no model have the place behind the last."""
+        """Return the start of a lane's outcomes for the account of a place.
+
+        Requests for no model have the place after the last.
+        """
         blocks = _index(lane, self.lanes) * (self.models + 1) + _index(place, self.models + 1)
         return self.tallies + blocks * TallyWords.SIZE
 
     def recent_requests(self, lane: int) -> int:
-        """Where the requests of a lane that took longest lately start."""
+        """Return the start of a lane's slowest recent requests."""
         return self.recent + _index(lane, self.lanes) * RECENT_REQUESTS * RecentWords.SIZE
 
     def traced_requests(self, lane: int) -> int:
-        """Where the traced requests of a frontend's lane start."""
+        """Return the start of the traced requests of a frontend's lane."""
         return self.traced_word + _index(lane, self.frontend_lanes) * self.traced * RecentWords.SIZE
 
     def submission_ring(self, lane: int) -> int:
-        """Where the ring from a lane's frontend to the collector starts."""
+        """Return the start of the ring from a lane's frontend to the collector."""
         return self.submissions + _index(lane, self.lanes) * ring_size(self.slots)
 
     def completion_ring(self, lane: int, producer: int) -> int:
-        """Where the ring of a worker, or of the collector as number W, to a frontend starts."""
+        """Return the start of a frontend's ring from a worker, or from the collector (number W)."""
         ring = _index(lane, self.lanes) * (self.workers + 1) + _index(producer, self.workers + 1)
         return self.completions + ring * ring_size(self.completion_words)
 
     def task_ring(self, worker: int) -> int:
-        """Where the ring from the collector to a worker starts."""
+        """Return the start of the ring from the collector to a worker."""
         return self.tasks + _index(worker, self.workers) * ring_size(TASK_WORDS)
 
     def report_ring(self, worker: int) -> int:
-        """Where the ring from a worker to the collector starts."""
+        """Return the start of the ring from a worker to the collector."""
         return self.reports + _index(worker, self.workers) * ring_size(REPORT_WORDS)
 
     def asking(self, worker: int) -> int:
-        """Where the words start that say what a worker asks of a model server now."""
+        """Return the start of the words for a worker's current request to a model server."""
         return self.asking_word + _index(worker, self.workers) * AskingWords.SIZE
 
     def upstream(self, worker: int, place: int) -> int:
-        """Where a model server starts, as a worker knows it."""
+        """Return the start of a worker's record of a model server."""
         number = _index(worker, self.workers) * UPSTREAMS + _index(place, UPSTREAMS)
         return self.upstreams + number * UpstreamWords.SIZE
 
     def slot(self, slot: int) -> int:
-        """Where a slot starts; slots are numbered through all lanes, `slots` to each."""
+        """Return the start of a slot; slots are numbered through all lanes, `slots` to each."""
         return self.slots_word + _index(slot, self.lanes * self.slots) * SlotWords.SIZE
 
     def lane_payload(self, lane: int) -> int:
-        """Where the payload memory of a lane starts, in bytes."""
+        """Return the start of a lane's payload memory, in bytes."""
         return self.payload + _index(lane, self.lanes) * self.lane_bytes
 
 

@@ -1,6 +1,6 @@
-"""What the collector counts of one model: an account keeps its counts through every reload.
+"""Counters of the collector for one model; an account keeps its counts through every reload.
 
-A block has a tag that says whose counts it holds, as the blocks of `ringbatch.shm.tallies` have.
+A block has a tag with its account, as the blocks of `ringbatch.shm.tallies` have.
 """
 
 from collections.abc import Sequence
@@ -49,13 +49,13 @@ assert _BY_SIZE + len(SIZES) * _SIZE_RECORD <= ModelCounterWords.SIZE
 
 
 class Spent(NamedTuple):
-    """What a batch took in its worker.
+    """Time and rows of a batch in its worker.
 
     Attributes:
         input_ns: until the model was started.
         infer_ns: inside the model.
         output_ns: after it had returned.
-        padded_rows: that it was filled up with.
+        padded_rows: that filled it up.
         further_runs: beyond the first.
     """
 
@@ -169,7 +169,7 @@ class Accounts:
         self._open: dict[int, tuple[int, ModelCounters]] = {}
 
     def of(self, account: int) -> ModelCounters:
-        """The counters of an account, see `ModelSpec.account`."""
+        """Return the counters of an account, see `ModelSpec.account`."""
         place = account & INDEX_MASK
         known = self._open.get(place)
         if known is not None:
@@ -184,7 +184,7 @@ class Accounts:
 
 
 class Counted:
-    """What was counted for an account, as it was at one instant.
+    """Counts of an account at one instant.
 
     Args:
         words: the segment as a memoryview of format ``Q``.
@@ -223,7 +223,7 @@ class Counted:
 
     @property
     def sizes(self) -> list[BatchStatistics]:
-        """What the batches of each size took, for the sizes that there were."""
+        """Statistics of batches by size, for the sizes that occurred."""
         found = []
         for number, rows in enumerate(SIZES):
             start = _BY_SIZE + number * _SIZE_RECORD

@@ -1,12 +1,13 @@
-"""What the segment says of its models, so that a frontend needs no model file.
+"""Entries of the model table: all that a frontend needs of a model, without its file.
 
 Each version of each model that some process holds, or is about to, is an entry. The supervisor
 writes the entries, each as a line of JSON, see `ringbatch.shm.model_table`; everyone else reads
 them.
 
 An entry has a place in the segment, its index. Places are used again, so requests carry a
-reference: the index, and a generation that no two entries share. What comes late for an entry that
-is gone is for nobody, and never for the next one in its place.
+reference: the index, and a generation that no two entries share. So a late message for an entry
+that
+is gone never reaches the next one in its place.
 """
 
 import json
@@ -39,13 +40,13 @@ _LISTS: Final = ("workers", "remote", "allowed_batch_sizes", "length_buckets")
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """How requests to a model reach the server that runs it.
+    """Route of requests to the server that runs the model.
 
     Attributes:
-        path: where its predictions are.
+        path: of its predictions.
         headers: names of the headers that are passed on, in lower case.
-        any_path: requests for predictions of whatever model are for this one, and are passed on
-            with the path they came by.
+        any_path: requests for predictions of any model are for this one, and are passed on with
+            the path they came by.
     """
 
     path: str
@@ -138,12 +139,12 @@ class ModelSpec:
 
     @property
     def reference(self) -> int:
-        """What requests for it carry."""
+        """The model's reference: the word by which requests name it."""
         return self.generation << REFERENCE_BITS | self.index
 
     @property
     def typed(self) -> bool:
-        """Whether values travel as tensors rather than as JSON text."""
+        """True if values travel as tensors rather than as JSON text."""
         return bool(self.inputs)
 
     @property
@@ -166,12 +167,12 @@ class ModelSpec:
 
     @property
     def batched(self) -> bool:
-        """Whether tensors have a batch dimension, in front of those of their signature."""
+        """True if tensors have a batch dimension in front of those of their signature."""
         return self.max_batch_size > 0
 
     @property
     def running(self) -> int:
-        """How many of its workers run batches, where none is dead."""
+        """Number of its workers that run batches while none is dead."""
         return len(self.workers) - self.spares
 
     @property
@@ -181,7 +182,7 @@ class ModelSpec:
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether the load may leave it without a worker, so that the next request starts one."""
+        """True if the autoscaler may leave it without a worker until the next request."""
         return self.most > 0 and not self.least
 
     @property
@@ -197,11 +198,11 @@ def version_order(version: str) -> tuple[bool, int, str]:
 
 
 def workers_words(ready: int, running: int, limits: tuple[int, int] | None) -> str:
-    """How many workers of a model are ready, for people.
+    """Return how many workers of a model are ready, for people.
 
     Args:
-        ready: so many.
-        running: of so many; 0 for a chain, which is ready where each of its steps has one.
+        ready: the number.
+        running: out of so many; 0 for a chain, which is ready if each of its steps has one.
         limits: as of `ModelSpec`.
     """
     if limits is None and not running:
@@ -214,8 +215,10 @@ def workers_words(ready: int, running: int, limits: tuple[int, int] | None) -> s
 
 
 def defaults(models: Iterable[ModelSpec]) -> dict[str, ModelSpec]:
-    """By name, the version that serves requests which name none: the one that was chosen for it,
-    else the highest that serves."""
+    """Return by name the version for requests that give none.
+
+    It is the chosen one, else the highest that serves.
+    """
     found: dict[str, ModelSpec] = {}
     for model in models:
         if model.state == SERVING:
@@ -242,12 +245,12 @@ def _precedence(model: ModelSpec) -> tuple[bool, tuple[bool, int, str]]:
 
 
 def dumps(models: tuple[ModelSpec, ...]) -> bytes:
-    """The model table as the bytes that stand in the segment."""
+    """Return the model table as bytes for the segment."""
     return joined(line_of(model) for model in models)
 
 
 def loads(text: bytes) -> tuple[ModelSpec, ...]:
-    """The entries of a model table that `dumps` wrote."""
+    """Return the entries of a model table that `dumps` wrote."""
     return tuple(map(entry_of, lines_of(text)))
 
 

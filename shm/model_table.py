@@ -61,10 +61,10 @@ class ModelTable:
         return number
 
     def read(self) -> tuple[int, tuple[ModelSpec, ...]]:
-        """The table that holds: its number and its entries.
+        """Return the number and the entries of the valid table.
 
         Raises:
-            LayoutMismatch: what stands there was written by another version of ringbatch.
+            LayoutMismatch: another version of ringbatch wrote it.
         """
         while True:
             number = self.number
@@ -92,7 +92,6 @@ class ModelTable:
         return self._known.get(line) or model_spec.entry_of(line)
 
     def clear_place(self, index: int) -> None:
-        """Wipe the words of a place that no entry has; by the supervisor alone, before it gives the
-        place to another model."""
+        """Wipe the words of a place without an entry, before its next use. Supervisor only."""
         first, size = self._layout.model(index), ModelWords.SIZE
         self._memory[first * WORD : (first + size) * WORD] = bytes(size * WORD)

@@ -41,13 +41,13 @@ _FLOCK: Final = struct.Struct("@hhqqi4x")
 
 
 def free_bytes() -> int | None:
-    """What /dev/shm has left; None where it has no limit of its own."""
+    """Return the free bytes of /dev/shm; None if it has no limit of its own."""
     room = os.statvfs(DIRECTORY)
     return room.f_bavail * room.f_frsize if room.f_blocks else None
 
 
 def made_and_locked(engine: str) -> tuple[str, int, int]:
-    """A new segment, empty, of a living supervisor.
+    """Create a new, empty segment, locked as that of a living supervisor.
 
     Args:
         engine: its name.
@@ -56,7 +56,7 @@ def made_and_locked(engine: str) -> tuple[str, int, int]:
         Its name with the leading slash, a descriptor of it, and another that has the lock.
 
     Raises:
-        OSError, posix_ipc.Error: where that is not possible.
+        OSError, posix_ipc.Error: that is not possible.
     """
     while True:
         name = f"/{PREFIX}.{engine}.{os.getpid()}.{secrets.token_hex(8)}"
@@ -135,7 +135,7 @@ def await_lock(fd: int, byte: int) -> None:
 
 
 def is_locked(fd: int, byte: int) -> bool:
-    """Whether another open file has the lock of a byte."""
+    """Return whether another open file has the lock of a byte."""
     wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
     kind, *_ = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, wanted))
     return bool(kind != fcntl.F_UNLCK)
@@ -152,7 +152,7 @@ def unlock_all(fd: int) -> None:
 
 
 def names(engine: str | int | None = None) -> Iterator[str]:
-    """The names of segments, living or not.
+    """Yield the names of segments, living or not.
 
     Args:
         engine: the name of engines, or the process id of a supervisor; None for all.
@@ -176,13 +176,13 @@ def _entries() -> list[Path]:
 
 
 def engine_and_pid(name: str) -> tuple[str, int]:
-    """The engine's name in that of a segment, and the process id."""
+    """Return the engine's name and the process id in a segment's name."""
     _, engine, pid, _ = name.split(".")
     return engine, int(pid)
 
 
 def _taken_apart(name: str) -> re.Match[str] | None:
-    """The segment's name, the engine's, the process id, and the suffix of what belongs to it."""
+    """Return the segment's name, the engine's, the process id, and the suffix of its object."""
     pattern = rf"({PREFIX}\.({engine_name.PATTERN})\.(\d+)\.[0-9a-f]{{16}})(\..*)?"
     return re.fullmatch(pattern, name)
 
@@ -201,9 +201,9 @@ Identity = tuple[int, int]
 
 
 def identities(paths: Iterable[str]) -> dict[str, Identity | None]:
-    """Which object each path names; None where it names none.
+    """Return (device, inode) of each path; None if it is missing.
 
-    A path is left out where that cannot be told.
+    A path is left out if the kernel does not say.
     """
     named: dict[str, Identity | None] = {}
     for path in paths:
@@ -219,17 +219,17 @@ def identities(paths: Iterable[str]) -> dict[str, Identity | None]:
 
 
 def lost(made: Mapping[str, Identity | None], now: Mapping[str, Identity | None]) -> list[str]:
-    """The paths that name another object than they did, or none. Pure.
+    """Return the paths that name another object than before, or none. Pure.
 
     Args:
-        made: what each named.
-        now: what each names; who is left out is not known to be lost.
+        made: the object of each path at first.
+        now: its object now; a path that is left out does not count as lost.
     """
     return sorted(path for path, named in now.items() if named is None or named != made[path])
 
 
 def left_behind() -> list[tuple[str, list[Path]]]:
-    """What `sweep` would remove: segments' names, with what there is of each engine's objects.
+    """Return the segments' names and objects that `sweep` would remove.
 
     Raises:
         StartupError: as of `names`.
@@ -242,7 +242,7 @@ def left_behind() -> list[tuple[str, list[Path]]]:
 
 
 def _engines() -> list[tuple[str, list[Path]]]:
-    """The segments' names of all engines, with the paths of their objects."""
+    """Return the segments' names of all engines, with the paths of their objects."""
     engines: dict[str, list[Path]] = {}
     for entry in _entries():
         if found := _taken_apart(entry.name.removeprefix("sem.")):

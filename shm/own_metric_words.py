@@ -6,9 +6,10 @@ from ringbatch.shm.descriptors import PAIR
 
 
 class OwnMetricWords:
-    """What the code of a worker's model counts. COPY is the number of the copy that holds, which is
-    in the place of that number modulo 2; 0 where nothing was counted. A copy is as
-    `ringbatch.shm.own_metrics` has it.
+    """Metrics of the code of a worker's model.
+
+    COPY is the number of the valid copy, whose place is that number modulo 2; 0 before the first
+    count. `ringbatch.shm.own_metrics` has the form of a copy.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------

@@ -1,6 +1,6 @@
-"""What the code of models counts, as it stands in the segment: a block for each worker.
+"""Metrics of the models' code in the segment: a block for each worker.
 
-A block has two copies, and a word that says which holds. A copy is a text, which only grows, and
+A block has two copies, and a word that says which is valid. A copy is a text, which only grows, and
 values of 8 bytes, which are changed in place. The text has a line for each metric, and one for each
 of its series:
 
@@ -8,12 +8,11 @@ of its series:
     [0, ["de"]]
 
 The second begins with the number of its metric. Series have their values in the order of their
-lines: a counter and a gauge one, a histogram one for each bucket, the last of them without a bound,
-and the sum of what was observed.
+lines. A counter and a gauge have one value. A histogram has one for each bucket, the last of them
+without a bound, and the sum of the observed values.
 
-A worker that takes up the place of another begins the other copy with what that one had counted, so
-that counters never go back, and then has that copy hold. Who reads meanwhile sees the old or the
-new.
+A worker that replaces another copies its counts into the other copy, so that counters never go
+back, and then makes that copy the valid one. A reader meanwhile sees the old or the new.
 """
 
 import json
@@ -38,12 +37,12 @@ MOST_TEXT: Final = (OwnMetricWords.COPY_SIZE - _TEXT) * WORD
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What is counted or measured.
+    """Metric of a model's code.
 
     Attributes:
         kind: one of `KINDS`.
         name: as it is shown; of a counter without ``_total``.
-        says: what it is, for people.
+        says: the description, for people.
         account: of the model, see `ringbatch.shm.model_spec.ModelSpec.account`.
         labels: their names.
         bounds: upper ones of a histogram's buckets, ascending, without the last.
@@ -58,7 +57,7 @@ class Metric:
 
     @property
     def width(self) -> int:
-        """How many values each of its series has."""
+        """Number of values of each of its series."""
         return len(self.bounds) + 2 if self.kind == "histogram" else 1
 
     @property
@@ -162,11 +161,11 @@ class OwnMetrics:
         self._words[self._copy + _TEXT_BYTES] = end + len(text)
 
     def metrics(self) -> list[Metric]:
-        """What there is until now; nothing where the block makes no sense."""
+        """Return the metrics so far; none if the block makes no sense."""
         return self._parsed()[0]
 
     def read(self) -> list[Series]:
-        """What was counted until now; nothing where the block makes no sense."""
+        """Return the series so far; none if the block makes no sense."""
         return self._parsed()[1]
 
     def _parsed(self) -> tuple[list[Metric], list[Series]]:

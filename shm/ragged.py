@@ -24,24 +24,23 @@ _LENGTHS: Final = "row_lengths"
 
 
 def answered(outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """A model's outputs as they stand in slots: the lengths of rows behind them, where any of them
-    declares a padding."""
+    """Return a model's outputs as slots hold them: with row lengths if any declares a padding."""
     count = sum(map(_lengths_of, outputs))
     return (*outputs, Tensor(_LENGTHS, "UINT64", [count])) if count else tuple(outputs)
 
 
 def own_lengths(outputs: Sequence[Tensor], index: int) -> slice:
-    """Where among a row's lengths those of one output are."""
+    """Return the slice of a row's lengths that belong to one output."""
     start = sum(map(_lengths_of, outputs[:index]))
     return slice(start, start + _lengths_of(outputs[index]))
 
 
 def evened(arrays: Sequence[Array], tensor: Tensor) -> Array:
-    """The rows of all arrays in one, padded to the longest.
+    """Return the rows of all arrays in one, padded to the longest.
 
     Args:
         arrays: of shape [rows, ...], as they are stored; at least one.
-        tensor: what they are of; declares a padding, where their shapes differ.
+        tensor: their description; declares a padding if their shapes differ.
     """
     shapes = {array.shape[1:] for array in arrays}
     if len(shapes) == 1:

@@ -21,8 +21,10 @@ _STARTS: Final = 2
 
 
 class ModelState(IntEnum):
-    """State of a model. The collector publishes the first seven, as numbers: a segment begins with
-    zeros, so 0 is a model that no worker has held yet."""
+    """States of a model. The collector publishes the first seven, as numbers.
+
+    A segment begins with zeros, so 0 is a model that no worker has held yet.
+    """
 
     LOADING = 0
     SERVING = 1
@@ -40,7 +42,7 @@ class ModelState(IntEnum):
 
 
 class Requests(Enum):
-    """What becomes of a request that comes now."""
+    """Fates of a request that comes now."""
 
     RUN = "a worker takes it"
     WAIT = "it waits for a worker, until its deadline"
@@ -48,11 +50,11 @@ class Requests(Enum):
 
 
 class Row(NamedTuple):
-    """What a state means.
+    """Meaning of a state.
 
     Attributes:
-        ready: what probes hear.
-        requests: what becomes of them; None in a state that only readers add.
+        ready: the answer of probes.
+        requests: the fate of requests; None in a state that only readers add.
     """
 
     ready: bool
@@ -92,7 +94,7 @@ _PLACE: Final = {state: place for place, state in enumerate(TABLE)}
 
 
 class Loss(IntEnum):
-    """How a worker was lost."""
+    """Ways to lose a worker."""
 
     NONE = 0
     DIED = 1
@@ -137,8 +139,10 @@ def refuses(state: ModelState) -> bool:
 
 
 def publish(words: memoryview, model: int, state: ModelState) -> None:
-    """Publish the state of a model, whose words start there: at no instant is it ready and refuses
-    requests, whoever dies in between."""
+    """Publish the state of a model, whose words start there.
+
+    At no instant is it ready and refuses requests, even if its writer dies between two stores.
+    """
     if takes := not refuses(state):
         words[model + ModelWords.TAKES] = takes
     words[model + ModelWords.STATE] = state

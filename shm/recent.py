@@ -97,7 +97,7 @@ class Slowest:
         )
 
     def put(self, request: RecentRequest) -> None:
-        """A request has ended; it comes in if it took longer than another."""
+        """Record an ended request if it took longer than one of the recorded."""
         now_ns, took_ns = request.ended_ns, request.found.total
         self.look(now_ns)
         if took_ns <= self.floor_ns:
@@ -139,7 +139,7 @@ def _records(first: int) -> Iterator[int]:
 
 
 def _whole(segment: Segment, first: int) -> RecentRequest | None:
-    """What a record holds; None where it holds nothing, or is written now."""
+    """Return the request of a record; None if it is empty, or being written."""
     before = segment.words[first]
     if before == 0 or before % 2:
         return None
@@ -183,7 +183,7 @@ def store(segment: Segment, first: int, request: RecentRequest, writing: int) ->
 
 
 def load(segment: Segment, first: int, written: int) -> RecentRequest | None:
-    """What a record holds that was whole when it was looked at.
+    """Return the request of a record that was whole when its SEQUENCE was read.
 
     Args:
         segment: attached.
@@ -191,7 +191,7 @@ def load(segment: Segment, first: int, written: int) -> RecentRequest | None:
         written: its SEQUENCE then.
 
     Returns:
-        None where it was written anew while it was read, or makes no sense.
+        None if it changed meanwhile, or makes no sense.
     """
     start = first * WORD + _DETAILS
     copied = bytes(segment.memory[start : start + RECENT_DETAILS.size])

@@ -21,12 +21,12 @@ assert RegionWords.TEXT + aligned(MAX_NAME_BYTES + MAX_KEY_BYTES, WORD) // WORD 
 
 
 class Region(NamedTuple):
-    """What is known of a region.
+    """Region of clients' memory.
 
     Attributes:
-        name: what requests call it.
+        name: as requests call it.
         key: of the object, as the client wrote it.
-        offset: where in the object it starts, in bytes.
+        offset: of its start in the object, in bytes.
         size: its bytes.
         device, inode: the object's.
     """
@@ -40,7 +40,7 @@ class Region(NamedTuple):
 
 
 def encode(region: Region) -> list[int]:
-    """The words of a region behind its stamp.
+    """Return the words of a region behind its stamp.
 
     Args:
         region: name and key within their limits, numbers of up to 64 bits.
@@ -55,7 +55,7 @@ def encode(region: Region) -> list[int]:
 
 
 def text_words(fields: Sequence[int]) -> int:
-    """How many words of text follow these fields; 0 where they make no sense."""
+    """Return how many words of text follow these fields; 0 if they make no sense."""
     offset, size, _, _, name_bytes, key_bytes = fields
     sound = (
         0 < name_bytes <= MAX_NAME_BYTES
@@ -67,7 +67,7 @@ def text_words(fields: Sequence[int]) -> int:
 
 
 def decode(fields: Sequence[int], text: Sequence[int]) -> Region | None:
-    """The region of these words; None where they make no sense.
+    """Return the region of these words; None if they make no sense.
 
     Args:
         fields: `FIELDS` words.

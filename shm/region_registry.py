@@ -1,21 +1,22 @@
-"""Which regions of clients' memory are registered, for all frontends of an engine to see.
+"""Registry of clients' memory regions, for all frontends of an engine.
 
 A registration comes to one frontend, and the requests that use it may come to any. So the records
-stand in the segment. A frontend that has found one remembers its place and its stamp, and asks
-with one load whether it is still the same.
+stand in the segment. A frontend that has found one remembers its place and its stamp. One load then
+says if it is still the same.
 
 The stamp alone publishes and retires a record:
 
     register    the fields and the text, then a stamp that was never given before
     unregister  0 in the stamp's place
-    look        the stamp, fields and text, and the stamp again: they belong together where it
+    look        the stamp, fields and text, and the stamp again: they belong together if it
                 has not changed
 
-So whoever dies in between leaves a record that nobody sees, and the next one writes over it. The
-fields are written only while the stamp is 0, and in the order above, which x86-64 keeps. Readers
-take no lock. Registrars do, one for all frontends; it is a lock of the open file, which the kernel
-drops with its holder. Nobody waits for it here: a process that was stopped while it held the lock
-must not stop the others.
+So a writer that dies in between leaves a record that no reader sees, and the next one writes over
+it. The fields are written only while the stamp is 0, and in the order above, which x86-64 keeps.
+Readers take no lock. Registrars share one lock of the open file, which the kernel drops with its
+holder. No process waits for it here: a process that was stopped while it held the lock must not
+stop
+the others.
 """
 
 import threading
@@ -72,17 +73,17 @@ class Registry:
 
     @classmethod
     def attach(cls, segment: Segment) -> "Registry":
-        """The registry of a segment."""
+        """Return the registry of a segment."""
         first = segment.layout.registry
         return cls(segment.words, first, segment.lock_registry, segment.unlock_registry)
 
     def stamp(self, place: int) -> int:
-        """The stamp of a record now, in one load; 0 while there is no region in it."""
+        """Return the stamp of a record now, in one load; 0 while it is empty."""
         stamp: int = self._words[self._first + place * RegionWords.SIZE]
         return stamp
 
     def find(self, name: str) -> Entry | None:
-        """The region of that name, if there is one."""
+        """Return the region of that name, if there is one."""
         return next((entry for entry in self._entries() if entry.region.name == name), None)
 
     def entries(self) -> list[Entry]:

@@ -1,8 +1,8 @@
-"""How often processes ended that were started again, by what they were and why they ended; of
-workers the collector counts that, see `ringbatch.shm.counters.ModelCounter`.
+"""Restart counts by role and by reason of the end.
 
-Whoever starts them counts, each in a block of its own: the supervisor, and Gunicorn's arbiter,
-which is the parent of the frontends for HTTP.
+The collector counts workers' ends itself, see `ringbatch.shm.counters.ModelCounter`. Each process
+that starts others counts in a block of its own: the supervisor, and Gunicorn's arbiter, which is
+the parent of the frontends for HTTP.
 """
 
 from enum import IntEnum
@@ -13,7 +13,7 @@ from ringbatch.shm.segment import Segment
 
 
 class Role(IntEnum):
-    """What a process was."""
+    """Roles of restarted processes."""
 
     COLLECTOR = 0
     """Or the one that stood by to be it."""
@@ -74,7 +74,7 @@ class Restarts:
         return cls(segment, segment.layout.arbiter_counters())
 
     def add(self, role: Role, reason: EndReason) -> None:
-        """A process has ended, and another takes its place."""
+        """Count the end of a process that another replaces."""
         self._counters.add(_place(role, reason))
 
     def __getitem__(self, of: tuple[Role, EndReason]) -> int:

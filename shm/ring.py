@@ -40,13 +40,13 @@ class CorruptRingError(Exception):
 
 
 class _End:
-    """What both ends of a ring have.
+    """Base of both ends of a ring.
 
     Args:
         words: the segment as a memoryview of format ``Q``.
-        first: where the ring starts.
+        first: the first word of the ring.
         capacity: how many words it holds, a power of two.
-        own: which of the ring's words is this end's.
+        own: the number of this end's word in the ring.
     """
 
     __slots__ = (
@@ -171,7 +171,7 @@ class Consumer(_End):
 
     @property
     def waiting(self) -> bool:
-        """Whether `take` would return something."""
+        """True if `take` would return something."""
         return bool(self._load_acquire[self._tail] != self.position)
 
     def skip(self) -> None:
@@ -180,8 +180,7 @@ class Consumer(_End):
 
 
 class Inbox:
-    """The reading ends of several rings that lie at equal distances; to find all of them empty
-    costs one look.
+    """Reading ends of several rings at equal distances; one look finds all of them empty.
 
     Args:
         words: the segment as a memoryview of format ``Q``.
@@ -205,10 +204,10 @@ class Inbox:
         self._tails = slice(tail, tail + count * stride, stride)
 
     def take(self) -> list[tuple[int, list[int] | None]]:
-        """What each ring that is not empty gives, with its index, in order; as `Consumer.take`.
+        """Take the items of each ring that is not empty, with its index, in order.
 
-        None stands for a ring whose producer claims to have published more than fits; everything
-        in it is forgotten.
+        None stands for a ring whose producer claims to have published more than fits; its items are
+        dropped, as by `Consumer.take`.
         """
         tails, seen = self._load_acquire[self._tails], self._seen
         if tails == seen:
@@ -222,8 +221,7 @@ class Inbox:
         return found
 
     def _changed(self, first: int, end: int) -> list[int]:
-        """Return the rings from `first` up to `end` that are not empty, by a search that skips
-        halves without any."""
+        """Return the non-empty rings of a range, by a search that skips empty halves."""
         stride = self._stride
         tails = self._load_acquire[self._tail + first * stride : self._tail + end * stride : stride]
         seen = self._seen[first:end]
@@ -247,7 +245,7 @@ class Inbox:
 
     @property
     def waiting(self) -> bool:
-        """Whether `take` would return something."""
+        """True if `take` would return something."""
         return bool(self._load_acquire[self._tails] != self._seen)
 
     def waits_in(self, indices: Iterable[int]) -> bool:

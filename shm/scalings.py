@@ -1,5 +1,4 @@
-"""What the supervisor says of the number of a model's workers: how many the load wants, and counts
-of what has changed that and of restarts.
+"""Scaling words: wanted workers of a model, and counts of scalings and restarts, by the supervisor.
 
 A block has a tag that says whose it is, as the blocks of `ringbatch.shm.tallies` have.
 """
@@ -35,7 +34,7 @@ class Cause(IntEnum):
 
     @property
     def direction(self) -> str:
-        """Where the number goes: up, down, or held."""
+        """Direction of the change: up, down, or held."""
         if self in (Cause.LATE, Cause.REQUEST):
             return "up"
         return "down" if self in (Cause.IDLE, Cause.UNUSED) else "held"
@@ -95,7 +94,7 @@ class Scalings:
         self._words[self._first + ScalingWords.FAILED] = 0
 
     def count(self, cause: Cause) -> None:
-        """A decision was made."""
+        """Count a decision."""
         Counters(self._words, self._first + ScalingWords.COUNTS, len(Cause)).add(cause)
 
     def count_restart(self, case: RestartCase) -> None:
@@ -104,12 +103,12 @@ class Scalings:
 
     @property
     def wanted(self) -> int:
-        """How many are to run; 0 where nobody has said so."""
+        """Number of workers that are to run; 0 before the first decision."""
         return self._words[self._first + ScalingWords.WANTED] if self._is_own else 0
 
     @property
     def failed(self) -> bool:
-        """Whether the last that were to be started could not be."""
+        """True if the last start of workers failed."""
         return self._is_own and bool(self._words[self._first + ScalingWords.FAILED])
 
     @property

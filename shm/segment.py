@@ -119,7 +119,7 @@ class Segment:
 
     @classmethod
     def local(cls, layout: Layout, models: tuple[ModelSpec, ...]) -> "Segment":
-        """A twin that only this process sees, for tests: no name, no semaphores, no locks."""
+        """Make a segment for this process alone, for tests: no name, no semaphores, no locks."""
         segment = cls("", layout, mmap.mmap(-1, layout.size), -1)
         segment._fill(models)
         return segment
@@ -175,7 +175,7 @@ class Segment:
 
     @property
     def alive(self) -> bool:
-        """Whether the supervisor that made it still runs; its death is the end of the engine."""
+        """True while the supervisor that made it runs; its death is the end of the engine."""
         return (
             self._life >= 0
             or self._fd < 0
@@ -183,9 +183,9 @@ class Segment:
         )
 
     def watch_life(self) -> int:
-        """A new descriptor on which `poll` finds something soon after the supervisor has ended.
+        """Return a new descriptor that becomes readable soon after the supervisor has ended.
 
-        It is a hint, as all wake-ups: `alive` says whether it has.
+        It is a hint, as all wake-ups; `alive` says whether it has.
 
         Raises:
             SegmentGone: the engine has ended.
@@ -210,7 +210,7 @@ class Segment:
 
     @property
     def model_control(self) -> bool:
-        """Whether frontends may ask the supervisor to load and unload models."""
+        """True if frontends may ask the supervisor to load and unload models."""
         return bool(self.words[HeaderWords.MODEL_CONTROL])
 
     def allow_model_control(self) -> None:
@@ -228,7 +228,7 @@ class Segment:
 
     @property
     def stopping(self) -> bool:
-        """Whether a stop has begun: what comes is served, and asked to go elsewhere next."""
+        """True once a stop has begun: the engine serves, and asks clients to go elsewhere next."""
         return bool(self.words[HeaderWords.STOPPING])
 
     def say_stopping(self) -> None:
@@ -237,12 +237,12 @@ class Segment:
 
     @property
     def draining(self) -> bool:
-        """Whether the supervisor wants the engine to finish and stop."""
+        """True once the supervisor wants the engine to finish and stop."""
         return bool(self.words[_DRAINING])
 
     @property
     def superseded(self) -> bool:
-        """Whether it is to finish because another serves at its addresses, under its name."""
+        """True if it is to finish because another serves at its addresses, under its name."""
         return self.words[_DRAINING] == _SUPERSEDED
 
     def drain(self, *, superseded: bool = False) -> None:
@@ -254,8 +254,10 @@ class Segment:
         self.words[HeaderWords.DRAINING] = _SUPERSEDED if superseded else _STOPPING
 
     def say_worker_start(self, worker: int, errno: int, again_ns: int = 0) -> None:
-        """Say why no process can be started for a worker, or 0, and when the next one is started,
-        or 0 where one runs; by the supervisor alone."""
+        """Publish the errno of a worker's failed start, and when the next is due. Supervisor only.
+
+        Both are 0 if a process runs.
+        """
         first = self.layout.worker(worker)
         self.words[first + WorkerWords.AGAIN_NS] = again_ns
         self.words[first + WorkerWords.ERRNO] = errno
@@ -280,20 +282,19 @@ class Segment:
         self.words[HeaderWords.COLLECTOR_NS] = 0
 
     def lane_doorbell(self, lane: int) -> Bell:
-        """What wakes the frontend of a lane."""
+        """Return the doorbell of a lane's frontend."""
         return Bell.attach(_lane_bell(self.name, lane))
 
     def worker_doorbell(self, worker: int) -> Wakeup:
-        """What wakes a worker."""
+        """Return the doorbell of a worker."""
         return Wakeup.attach(f"{self.name}.w{worker}")
 
     def collector_doorbell(self) -> Wakeup:
-        """What wakes the collector."""
+        """Return the doorbell of the collector."""
         return Wakeup.attach(f"{self.name}.c")
 
     def lock_lane(self, lane: int) -> bool:
-        """Own the lane until this process ends or detaches; False where another does, be it another
-        attachment in this process.
+        """Own the lane until this process ends or detaches; False if another attachment owns it.
 
         The kernel drops the lock when its holder is gone, however it went: a lane whose lock can
         be taken has no living frontend.
@@ -341,8 +342,7 @@ class Segment:
         words[first + WorkerWords.FAILING] = 0
 
     def serving_lanes(self) -> int:
-        """How many of the frontends' lanes have an owner that accepts connections, other than this
-        attachment."""
+        """Return how many other frontends own a lane and accept connections."""
         layout, words = self.layout, self.words
         return sum(
             words[layout.lane(lane) + LaneWords.SERVING] and self.lane_is_held(lane)
@@ -350,7 +350,7 @@ class Segment:
         )
 
     def clients_wait(self) -> bool:
-        """Whether a client that has a lane has a request in it that is not answered."""
+        """Return whether a client that owns a lane waits for an answer."""
         layout, words = self.layout, self.words
         for lane in filter(self.lane_is_held, range(layout.frontend_lanes, layout.lanes)):
             for number in range(lane * layout.slots, (lane + 1) * layout.slots):
@@ -361,8 +361,7 @@ class Segment:
         return False
 
     def lane_is_held(self, lane: int) -> bool:
-        """Whether the lane has an owner other than this attachment; a process-local twin, which
-        has no locks, says that it has."""
+        """Return whether the lane has another owner; always True in a local twin."""
         return self._fd < 0 or self._lanes.has_another_owner(lane)
 
     def detach(self) -> None:
@@ -389,8 +388,7 @@ class Segment:
         self._fd = self._life = -1
 
     def lost_names(self) -> list[str]:
-        """The paths in /dev/shm that its maker gave it and its doorbells, and that name nothing any
-        more, or something else; for its maker alone."""
+        """Return its own and its doorbells' paths that are gone or replaced. Maker only."""
         return object_names.lost(self._made, object_names.identities(self._made))
 
     def unlink(self) -> None:

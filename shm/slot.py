@@ -1,9 +1,9 @@
-"""The states of a slot, who may move it, the two words that say so, and what stands beside an
-answer.
+"""States of a slot, the two words that encode them, who may move it, and the words of an answer.
 
 A slot is described by two words, each with one writer at a time. CONTROL is the frontend's: the
-generation of its latest request and whether that still wants an answer. DONE belongs to whoever
-holds the request: the generation it answered last, and how. Generations only grow, so the two
+generation of its latest request and whether that still wants an answer. DONE belongs to the holder
+of
+the request: the generation it answered last, and how. Generations only grow, so the two
 together are the state:
 
     CONTROL                DONE                  state
@@ -45,7 +45,7 @@ FLAG_MASK: Final = (1 << FLAG_BITS) - 1
 
 
 class State(Enum):
-    """What may happen to a slot next."""
+    """States of a slot."""
 
     FREE = "free"
     PUBLISHED = "published"
@@ -53,7 +53,7 @@ class State(Enum):
 
 
 class Actor(Enum):
-    """Who may move a slot."""
+    """Roles that may move a slot."""
 
     FRONTEND = "frontend"
     HOLDER = "holder"
@@ -83,9 +83,9 @@ ACTORS: Final[dict[Event, Actor]] = {
 
 
 class Status(IntEnum):
-    """How a request was answered; stands in DONE beside the generation.
+    """Outcomes of a request; DONE has one beside the generation.
 
-    Everything but `OK` may carry a text for the client in the result memory.
+    Every outcome but `OK` may come with a text for the client in the result memory.
     """
 
     OK = 0
@@ -134,10 +134,10 @@ class IllegalTransitionError(Exception):
 
 
 def advance(state: State, event: Event) -> State:
-    """The state after `event`.
+    """Return the state after `event`.
 
     Raises:
-        IllegalTransitionError: where the table has none; nothing has changed then.
+        IllegalTransitionError: the table has none; nothing has changed then.
     """
     try:
         return TRANSITIONS[state][event]
@@ -146,7 +146,7 @@ def advance(state: State, event: Event) -> State:
 
 
 def state_of(control: int, done: int) -> State:
-    """The state that the two words describe."""
+    """Return the state that the two words describe."""
     if control >> FLAG_BITS == done >> FLAG_BITS:
         return State.FREE
     return State.CANCELLED if control & FLAG_MASK == DROPPED else State.PUBLISHED
@@ -163,47 +163,47 @@ def done_word(ref: int, status: Status) -> int:
 
 
 def generation_in(word: int) -> int:
-    """The generation that CONTROL or DONE has."""
+    """Return the generation in CONTROL or DONE."""
     return word >> FLAG_BITS
 
 
 def reference(generation: int, slot: int) -> int:
-    """The word that names one request."""
+    """Return the word that names one request."""
     return generation << SLOT_BITS | slot
 
 
 def slot_of(ref: int) -> int:
-    """The number of the slot that a reference names."""
+    """Return the slot's number in a reference."""
     return ref & SLOT_MASK
 
 
 def is_latest(ref: int, control: int) -> bool:
-    """Whether a reference names the latest request of its slot, which has that CONTROL."""
+    """Return whether a reference names the latest request of its slot, by its CONTROL."""
     return control >> FLAG_BITS == ref >> SLOT_BITS
 
 
 def is_wanted(ref: int, control: int) -> bool:
-    """Whether that is so, and the request wants an answer."""
+    """Return whether `ref` is the slot's latest request and still wants an answer."""
     return control >> FLAG_BITS == ref >> SLOT_BITS and control & FLAG_MASK != DROPPED
 
 
 def is_open(ref: int, control: int, done: int) -> bool:
-    """Whether that is so, and the request has no answer."""
+    """Return whether `ref` is the slot's latest request, wants an answer and has none."""
     return control >> FLAG_BITS == ref >> SLOT_BITS != done >> FLAG_BITS
 
 
 def as_part(ref: int) -> int:
-    """The reference with PART."""
+    """Return the reference with PART."""
     return ref | PART
 
 
 def without_part(ref: int) -> int:
-    """The reference without PART, if it has that."""
+    """Return the reference without PART."""
     return ref & ~PART
 
 
 def is_part(ref: int) -> bool:
-    """Whether a reference has PART."""
+    """Return whether a reference has PART."""
     return ref >= PART
 
 
@@ -227,19 +227,19 @@ def done_words(references: Sequence[int], status: Status) -> list[int]:
 
 
 class Answer(NamedTuple):
-    """What the holder wrote beside its answer.
+    """Words of an answer, written by the request's holder.
 
     Attributes:
         status: how the request ended.
-        size: bytes of the result, or of the text where `status` is not OK; for
+        size: bytes of the result, or of the text if `status` is not OK; for
             RESULT_TOO_LARGE the bytes it would take.
         batch: the number of the batch, the same for all requests in it.
         batch_rows: instances in that batch.
         reason: the `Reason` it was closed for.
         dispatched_ns: when the collector gave the batch to a worker.
         began_ns: when the worker took it up.
-        gathered_ns: when the model was started with it first; 0 where it was not.
-        ran_ns: when the model returned last; 0 likewise.
+        gathered_ns: when the model first started with it; 0 if it did not.
+        ran_ns: when the model last returned; 0 likewise.
         attempts: how many times the batch was run, up to this answer.
         finished_ns: when the answer stood in the slot.
     """

@@ -19,14 +19,14 @@ def done_array(references: NDArray[np.uint64], status: Status) -> NDArray[np.uin
 def answered_array(
     controls: NDArray[np.uint64], dones: NDArray[np.uint64], status: Status
 ) -> NDArray[np.bool_]:
-    """Whether each slot's latest request was answered with that status."""
+    """Return a mask of slots whose latest request was answered with that status."""
     bits = np.uint64(FLAG_BITS)
     found: NDArray[np.bool_] = dones == (controls >> bits << bits | np.uint64(status))
     return found
 
 
 def open_array(controls: NDArray[np.uint64], dones: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Whether each slot's latest request has no answer."""
+    """Return a mask of slots whose latest request has no answer."""
     bits = np.uint64(FLAG_BITS)
     found: NDArray[np.bool_] = controls >> bits != dones >> bits
     return found

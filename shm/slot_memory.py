@@ -26,8 +26,11 @@ _SIZES_KEPT: Final = 64
 
 
 class SlotMemory:
-    """What a lane's owner hands out. `ringbatch.shm.lane.Lane` extends it by the protocol; a part
-    of its own would cost a call with every request.
+    """Allocator of a lane's slots and payload memory, for its owner.
+
+    `ringbatch.shm.lane.Lane` extends it by the protocol; as a separate object it would cost a call
+    with
+    every request.
 
     Args:
         layout: the segment's.
@@ -132,7 +135,7 @@ class SlotMemory:
 
     @property
     def has_slots(self) -> bool:
-        """Whether a slot is free that any model may take."""
+        """True if a slot is free that any model may take."""
         return bool(self._free) or any(self._kept.values())
 
     @property
@@ -141,7 +144,7 @@ class SlotMemory:
         return len(self._spare)
 
     def claim(self, request_bytes: int, result_bytes: int, model: int) -> int | None:
-        """A slot with memory for both; None where slots or memory are used up.
+        """Claim a slot with memory for both; None if slots or memory are used up.
 
         Args:
             request_bytes, result_bytes: of a request, and for its answer.
@@ -191,8 +194,7 @@ class SlotMemory:
         return slot
 
     def _lend(self, request_bytes: int, result_bytes: int, model: int) -> int | None:
-        """As `claim`, with what is set aside in the place of what is used up; None also if the
-        model has its own part already."""
+        """Claim from the part set aside; None also if the model has its part already."""
         size = aligned(aligned(request_bytes) + result_bytes) or ALIGNMENT
         account = self._accounts.get(model, model)
         slots, used = self._lent_to.get(account, (0, 0))
@@ -254,8 +256,7 @@ class SlotMemory:
         return own_bytes
 
     def could_hold(self, requests: Iterable[tuple[int, int]]) -> bool:
-        """Whether requests of so many bytes, with so many for their answers, have room together
-        where nothing else is in flight."""
+        """Return whether requests of these sizes, with their answers, fit into an empty lane."""
         return self._extents.could_hold(
             aligned(request_bytes) + result_bytes for request_bytes, result_bytes in requests
         )

@@ -20,15 +20,15 @@ _LONGEST: Final = 8
 
 
 def where_cpus_allow(limit_ns: int) -> int:
-    """The limit of a `Patience`; 0 where there is but one CPU, which who is waited for needs."""
+    """Return the limit of a `Patience`; 0 on a single CPU, as spinning would block the peer."""
     return limit_ns if usable_cpus() > 1 else 0
 
 
 class Patience:
-    """Whether watching pays: whether what is waited for usually comes within a limit.
+    """Estimate of whether spinning pays: whether events usually come within a limit.
 
     Args:
-        limit_ns: the longest that is watched at once; 0 where watching never pays.
+        limit_ns: the longest spin; 0 if spinning never pays.
     """
 
     def __init__(self, limit_ns: int) -> None:
@@ -37,7 +37,7 @@ class Patience:
 
     @property
     def pays(self) -> bool:
-        """Whether to watch."""
+        """True if spinning is expected to pay off."""
         return self._usual_ns < self.limit_ns
 
     def learn(self, waited_ns: int) -> None:

@@ -1,8 +1,8 @@
-"""The segment as numpy sees it where many payloads of one size are copied at once.
+"""Strided numpy view of the segment, to copy many payloads of one size at once.
 
 All payloads start on multiples of 64 bytes. So all runs of n bytes that could be a payload are
-one strided array of items of n bytes, and the payloads of many requests are a selection from it,
-whatever lanes they lie in.
+one strided array of items of n bytes. The payloads of many requests are a selection from it, in
+any lanes.
 """
 
 from typing import Any, Final

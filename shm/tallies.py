@@ -1,10 +1,11 @@
-"""How requests ended: counted by who answers them, for each model and each protocol.
+"""Outcomes of requests, counted by the answering process for each model and protocol.
 
-Every lane has a block for every place of the table's models, and one more for requests that are for
-no model that there is. Whoever holds the lane writes them, and whoever wants to know adds up those
-of all lanes. A block says whose counts it holds: those of an account, which a model of one name and
-version keeps through every reload. So the counts go on where a lane gets another holder or a model
-other files, and nobody inherits those of a model that is gone.
+Every lane has a block for every place of the table's models, and one more for requests without
+an existing model. The holder of the lane writes them, and readers add up those of all lanes. A
+block
+names its account, which a model of one name and version keeps through every reload. So the counts
+go
+on if a lane gets another holder or a model other files, and no model inherits those of another.
 
 A request that was answered with 200 is counted by how long it took alone, all others by their
 status. Times are from acceptance to the answer, which is about to be written.
@@ -25,7 +26,7 @@ from ringbatch.shm.time_buckets import BUCKETS, median_ns, time_bucket, time_cou
 
 
 class Protocol(IntEnum):
-    """How a request came."""
+    """Protocols that requests come by."""
 
     V1 = 0
     V2 = 1
@@ -177,7 +178,7 @@ class Tallies:
         """Of requests for no model that there is."""
 
     def of(self, account: int, name: str, version: str) -> tuple[Tally, ...]:
-        """The counts of an account, by protocol.
+        """Return the counts of an account, by protocol.
 
         Args:
             account: see `ModelSpec.account`.
@@ -205,16 +206,16 @@ class Tallies:
 
 
 class Ends:
-    """What was counted for one account, over all lanes.
+    """Outcomes of one account, over all lanes.
 
     Attributes:
         codes: by protocol, the requests that were answered with 200, and behind them the others, in
             the order of `CODE_LABELS`.
         times: of those answered with 200, by bucket of their time.
         answered: how many these are.
-        answered_ns: what they took, all together.
+        answered_ns: their time, all together.
         ended: how many others there are.
-        ended_ns: what they took.
+        ended_ns: their time.
         instances: in those answered with 200.
     """
 
@@ -232,7 +233,7 @@ class Ends:
 
 
 def ends_of(segment: Segment, accounts: Iterable[int]) -> dict[int, Ends]:
-    """What was counted for accounts; the number of models stands for requests to none."""
+    """Return the outcomes of accounts; the number of models stands for requests to none."""
     layout = segment.layout
     shape = (layout.lanes, layout.models + 1, TallyWords.SIZE)
     blocks = np.ndarray(shape, np.uint64, segment.memory, layout.tallies * WORD)

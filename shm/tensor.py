@@ -16,13 +16,13 @@ ANY: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Datatype:
-    """How one element is stored.
+    """Storage of one element.
 
     Attributes:
         name: the protocol's name, such as ``FP32``.
-        size: bytes an element takes; 0 where elements differ in size.
+        size: bytes an element takes; 0 if elements differ in size.
         numpy: the numpy dtype string, little-endian; ``V2`` for BF16, which numpy lacks.
-        code: the `struct` format character for a JSON number or boolean; empty where values
+        code: the `struct` format character for a JSON number or boolean; empty if values
             of this type do not travel as JSON numbers.
     """
 
@@ -33,7 +33,7 @@ class Datatype:
 
     @property
     def fixed(self) -> bool:
-        """Whether every element takes the same number of bytes."""
+        """True if every element takes the same number of bytes."""
         return self.size > 0
 
     @property
@@ -144,7 +144,7 @@ class Tensor:
 
     @property
     def static(self) -> bool:
-        """Whether every instance has the same shape."""
+        """True if every instance has the same shape."""
         return ANY not in self.shape
 
     @property
@@ -155,8 +155,7 @@ class Tensor:
         return None
 
     def to_json(self) -> dict[str, Any]:
-        """The V2 metadata form, without a batch dimension, and with labels, default and padding, if
-        there are."""
+        """Return the V2 metadata without a batch dimension; with labels, default and padding."""
         fields: dict[str, Any] = {
             "name": self.name,
             "datatype": self.datatype.name,

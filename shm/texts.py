@@ -21,14 +21,14 @@ QUERY: Final = Tensor("query", "BYTES", [])
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """How texts for one model become tokens.
+    """Tokenization of texts for one model.
 
     Attributes:
         path: of its tokenizer.json.
         digest: of that file's content, when the model was opened.
         limit: the most tokens of one text, or pair, those that the tokenizer adds among them.
-        truncate: whether what a longer one has beyond that is left out; else it is refused.
-        pairs: whether an instance is a query and a text.
+        truncate: True to cut a longer one, False to refuse it.
+        pairs: True if an instance is a query and a text.
         vocabulary: how many numbers of tokens there are.
     """
 
@@ -47,5 +47,5 @@ class Tokens:
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """What clients send."""
+        """Inputs that clients send."""
         return (QUERY, TEXT) if self.pairs else (TEXT,)

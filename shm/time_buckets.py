@@ -12,12 +12,12 @@ _LAST_BUCKET: Final = BUCKETS - 1
 
 
 def time_bucket(took_ns: int) -> int:
-    """The bucket of a time."""
+    """Return the bucket of a time."""
     return min((took_ns // FINEST_NS).bit_length(), _LAST_BUCKET)
 
 
 def time_counts(times_ns: Iterable[int]) -> list[tuple[int, int]]:
-    """How many times are in each bucket: the buckets with any, and their counts."""
+    """Return the buckets with any times, and how many each has."""
     times = sorted(times_ns)
     found, start, end = [], 0, len(times)
     while start < end:

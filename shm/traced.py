@@ -35,7 +35,7 @@ class TracedRequests:
         self._next = max(segment.words[first] // 2 for first in range(self._first, end, _SIZE))
 
     def put(self, request: RecentRequest) -> None:
-        """A request has ended that is traced."""
+        """Record a traced request that has ended."""
         first = self._first + self._next % self._count * _SIZE
         store(self._segment, first, request, 2 * self._next + 1)
         self._next += 1

@@ -29,7 +29,7 @@ _UNALIGNED: Final = np.uint64(ALIGNMENT - 1)
 
 
 class Sizes(NamedTuple):
-    """What the headers of requests that are alike have in common, checked."""
+    """Checked sizes that the headers of uniform requests have in common."""
 
     model: int
     rows: int
@@ -78,9 +78,9 @@ class UniformBatchReader:
         )
 
     def read(self, references: list[int]) -> UniformBatch | None:
-        """The requests that references name, where all are alike; else None.
+        """Return the requests that references name if all are alike; else None.
 
-        None says nothing of what is wrong: `EnginePort.read` tells, request by request.
+        None does not say what is wrong: `EnginePort.read` tells, request by request.
         """
         if len(references) > FEW:
             return self._read_many(references)
@@ -139,14 +139,13 @@ class UniformBatchReader:
         return UniformBatch(references, slots, sizes, starts, distance)
 
     def _span(self, sizes: Sizes, distance: int) -> int:
-        """How much memory such a request takes with its result behind it; more than there is where
-        the result is not behind it."""
+        """Return a request's bytes with the result behind it; too many if it lies elsewhere."""
         if distance < 0 or distance % ALIGNMENT:
             return self._lane_bytes + 1
         return max(sizes.request_bytes, distance + sizes.result_capacity)
 
     def _sizes_of(self, packed: bytes) -> Sizes | None:
-        """The sizes in a header, where they make sense."""
+        """Return the sizes in a header, if they make sense."""
         sizes = self._kinds.get(packed)
         if sizes is None:
             sizes = Sizes._make(REQUEST_SIZES.unpack(packed))

@@ -6,7 +6,9 @@ from ringbatch.shm.descriptors import PAIR
 
 
 class AskingWords:
-    """What a worker asks: the tag of the model server that has its batch, or 0, and since when.
+    """Current request of a worker to a model server.
+
+    SERVER is the tag of the server that has its batch, or 0.
 
     word  name               stored by   how often  loaded by   how often
     ----  -----------------  ----------  ---------  ----------  ---------
@@ -20,9 +22,10 @@ class AskingWords:
 
 
 class UpstreamWords:
-    """A model server as one worker knows it, see `ringbatch.shm.upstreams`. TAG is 0 while the
-    record is empty; NAME is text up to a zero. Until HELD_UNTIL_NS it wants no batch. TOOK_NS is
-    how long its answers take, 0 where nobody knows, LEARNED_NS when that was learned.
+    """Model server as one worker knows it, see `ringbatch.shm.upstreams`.
+
+    TAG is 0 while the record is empty; NAME is text up to a zero. Until HELD_UNTIL_NS it wants no
+    batch. TOOK_NS is how long its answers take, 0 if unknown, and LEARNED_NS when that was learned.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------

@@ -1,9 +1,10 @@
-"""What workers know of the model servers that they ask, as it stands in the segment.
+"""Workers' knowledge of the model servers that they ask, in the segment.
 
 Every worker of the runtime http has a record of each server, which it alone writes, and says which
-of them has its batch now. What holds for a server is concluded from all records together: so what
-one worker has met, no other needs to meet, and nothing is counted up and down by several. The
-records of a worker that does not serve are left out, and with them the batch that it died with.
+of them has its batch now. A server's state is concluded from all records together. So a failure
+that
+one worker has met spares the others, and no counter has two writers. The records of a worker that
+does not serve are left out, and with them the batch that it died with.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -64,13 +65,12 @@ class ServerState(NamedTuple):
 
     @property
     def down(self) -> bool:
-        """Whether nothing is to be sent to it."""
+        """True if no batch is to be sent to it."""
         return self.failed_in_a_row >= DOWN_AFTER
 
 
 class SentCounts(NamedTuple):
-    """What one worker has counted for a server; of `batches`, so many failed and so many were
-    refused."""
+    """Counts of one worker for a server; of `batches`, so many failed and so many were refused."""
 
     name: str
     batches: int
@@ -89,7 +89,7 @@ class ServerCounts(NamedTuple):
 
 
 def concluded(known: Collection[Known], since_ns: Collection[int], now_ns: int) -> ServerState:
-    """What holds for a server.
+    """Return the state of a server.
 
     Args:
         known: of it, by each worker.
@@ -130,12 +130,12 @@ class Upstreams:
     def states(
         self, tags: Iterable[int], now_ns: int, worker: int | None = None
     ) -> dict[int, ServerState]:
-        """What holds for servers, by their tags.
+        """Return the states of servers, by their tags.
 
         Args:
             tags: of the servers.
             now_ns: the time.
-            worker: one that counts whatever it says of itself.
+            worker: one that counts even if its own state says that it does not serve.
         """
         words, layout = self._words, self._layout
         known: dict[int, list[Known]] = {tag: [] for tag in tags}
@@ -160,8 +160,10 @@ class Upstreams:
         return {tag: concluded(known[tag], since[tag], now_ns) for tag in known}
 
     def counts(self, workers: Collection[int], now_ns: int) -> list[ServerCounts]:
-        """What the workers of one model have counted, for each server that one of them knows, in
-        the order of names."""
+        """Return the counts of a model's workers for each server that any of them knows.
+
+        They come in the order of names.
+        """
         names: dict[int, str] = {}
         totals: dict[int, list[int]] = {}
         for number in workers:
@@ -177,7 +179,7 @@ class Upstreams:
         return sorted(found, key=lambda server: server.name)
 
     def sent_by(self, worker: int) -> dict[int, SentCounts]:
-        """What a worker has counted, for each server that it knows, by tags."""
+        """Return the counts of a worker for each server that it knows, by tags."""
         words, found = self._words, dict[int, SentCounts]()
         for place in range(UPSTREAMS):
             record = self._layout.upstream(worker, place)
@@ -216,7 +218,7 @@ class OwnUpstreams(Upstreams):
 
     @classmethod
     def alone(cls) -> "OwnUpstreams":
-        """Records that no other process sees, for who has no segment yet."""
+        """Make records that no other process sees, for a process without a segment."""
         layout = Layout(
             lanes=1, slots=1, lane_bytes=1 << 12, workers=1, models=1, model_table_bytes=1
         )
@@ -272,7 +274,7 @@ class OwnUpstreams(Upstreams):
         self._words[self._worker + WorkerWords.SERVERS_DOWN] = servers
 
     def sent(self, tag: int, now_ns: int) -> None:
-        """A batch goes to a server."""
+        """Record that a batch goes to a server."""
         words = self._words
         words[self._asking + AskingWords.SINCE_NS] = now_ns
         words[self._asking + AskingWords.SERVER] = tag
@@ -283,28 +285,28 @@ class OwnUpstreams(Upstreams):
         self._words[self._asking + AskingWords.SERVER] = 0
 
     def answered(self, tag: int, now_ns: int) -> None:
-        """A server was heard of."""
+        """Record a sign of life of a server."""
         self._store(tag, UpstreamWords.ANSWERED_NS, now_ns)
         self._store(tag, UpstreamWords.FAILED_IN_A_ROW, 0)
 
     def learned(self, tag: int, took_ns: int, now_ns: int) -> None:
-        """How long a server's answers take by now."""
+        """Record how long a server's answers take."""
         self._store(tag, UpstreamWords.TOOK_NS, took_ns)
         self._store(tag, UpstreamWords.LEARNED_NS, now_ns)
 
     def pace_ns(self, tag: int) -> int:
-        """What this worker learned last; 0 for nothing."""
+        """Return the time of answers that this worker learned last; 0 if none."""
         record = self._places.get(tag)
         return 0 if record is None else self._words[record + UpstreamWords.TOOK_NS]
 
     def failed(self, tag: int, now_ns: int, failures: int, *, of_batch: bool) -> None:
-        """A server failed.
+        """Record a failure of a server.
 
         Args:
             tag: of the server.
             now_ns: the time.
             failures: for how many this counts.
-            of_batch: or it was only asked whether it is there.
+            of_batch: False for a probe.
         """
         self._add(tag, UpstreamWords.FAILED_IN_A_ROW, failures)
         self._store(tag, UpstreamWords.FAILED_NS, now_ns)
@@ -312,12 +314,12 @@ class OwnUpstreams(Upstreams):
             self._add(tag, UpstreamWords.FAILURES)
 
     def refused(self, tag: int, held_until_ns: int) -> None:
-        """A server wants no batch until then."""
+        """Record that a server wants no batch until then."""
         self._store(tag, UpstreamWords.HELD_UNTIL_NS, held_until_ns)
         self._add(tag, UpstreamWords.REFUSALS)
 
     def probed(self, tag: int, now_ns: int) -> None:
-        """A server is asked whether it is there, so that no other worker asks it now."""
+        """Record a probe of a server, so that no other worker probes it now."""
         self._store(tag, UpstreamWords.PROBED_NS, now_ns)
 
     def _store(self, tag: int, word: int, value: int) -> None:

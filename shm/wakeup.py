@@ -51,10 +51,10 @@ class Wakeup:
 
     @classmethod
     def create(cls, name: str) -> "Wakeup":
-        """A new semaphore of that name, mode 0600.
+        """Create a semaphore of that name, mode 0600.
 
         Raises:
-            StartupError: where the system allows no further one, or the name is taken.
+            StartupError: the system allows no further one, or the name is taken.
         """
         try:
             return cls(posix_ipc.Semaphore(name, posix_ipc.O_CREX, mode=0o600))
@@ -68,11 +68,11 @@ class Wakeup:
 
     @classmethod
     def attach(cls, name: str) -> "Wakeup":
-        """The existing semaphore of that name.
+        """Open the existing semaphore of that name.
 
         Raises:
-            SegmentGone: where there is none.
-            StartupError: where this process cannot have it.
+            SegmentGone: there is none.
+            StartupError: this process cannot open it.
         """
         try:
             return cls(posix_ipc.Semaphore(name))
@@ -83,7 +83,7 @@ class Wakeup:
 
     @property
     def rung(self) -> bool:
-        """Whether `wait` would return at once."""
+        """True if `wait` would return at once."""
         return bool(self._semaphore.value)
 
     def wait(self, timeout_s: float | None = None) -> bool:

@@ -1,8 +1,9 @@
-"""What a model that asks for it is told of its requests, and how that stands in their slots.
+"""Request context: facts of a request for a model that asks for them, and their form in slots.
 
-Behind the inputs of a typed model stands one more tensor, BYTES []: of each slot its first row has
-a JSON object, its others nothing. In the list of an untyped model's instances the object comes
-first, and is no instance. Of models that do not ask, slots hold nothing of it.
+A typed model has one more tensor behind its inputs, BYTES []. The first row of each slot has a JSON
+object, the others are empty. In the list of an untyped model's instances the object comes first,
+and
+is no instance. Slots of other models have none of it.
 
     {"id": "42", "parameters": {"top_k": 5}, "headers": {"x-tenant": "a"}}
 """
@@ -19,12 +20,12 @@ _LENGTH_BYTES: Final = 4
 
 
 def as_tensor(text: bytes, rows: int) -> bytes:
-    """The bytes of that tensor for the rows of one slot."""
+    """Return the bytes of that tensor for the rows of one slot."""
     return len(text).to_bytes(_LENGTH_BYTES, "little") + text + bytes(_LENGTH_BYTES * (rows - 1))
 
 
 def as_list(text: bytes, instances: bytes | memoryview) -> bytes:
-    """The JSON text of a list of instances with the object in front.
+    """Return the JSON text of a list of instances with the object in front.
 
     Args:
         text: of the object.

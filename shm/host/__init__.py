@@ -1,5 +1,4 @@
-"""What a process of any role asks of its host: processors, files with credentials, the socket to
-the supervisor, log and signals at the start.
+"""Host of a process: processors, credentials, the supervisor's socket, log and signals at start.
 
 Enters: paths, descriptors and settings as they were given to the process. Leaves: plain values, and
 errors of `ringbatch.shm.errors`. Every room of engine and frontend may import it; of ringbatch it

@@ -12,8 +12,11 @@ import threading
 
 
 def renew() -> None:
-    """Renew that state. A forked process calls this once, before any code of the user, so that a
-    model or an application that seeds a generator itself keeps its seed."""
+    """Renew state that a forked process must not share with its parent.
+
+    A forked process calls this once, before any code of the user. So a model or an application that
+    seeds a generator itself keeps its seed.
+    """
     # numpy seeds its global generator when it is imported. Without an argument, the new seed comes
     # from the kernel.
     if (numpy_random := sys.modules.get("numpy.random")) is not None:

@@ -1,12 +1,12 @@
-"""How an engine is told to change what it serves: a socket beside the segment, for its user alone.
+"""Control socket of an engine: orders to change its models, from its user alone.
 
-One request a connection, a line of JSON, and one line back once it is carried out:
+A connection carries one request, a line of JSON, and one line back once it is carried out:
 
     {"do": "reload" | "load" | "unload" | "handover", "model": "NAME" | null,
      "max_batch_size": N | null}
     {"end": "done" | "failed" | "unknown", "lines": ["...", ...]}
 
-Whoever asks for a handover keeps the connection, over which it says one thing more; see
+A handover keeps the connection and sends one thing more; see
 `ringbatch.engine.supervisor.succession`.
 
 The socket lies in /dev/shm under the segment's name, so it goes when the segment goes.
@@ -28,15 +28,16 @@ End = Literal["done", "failed", "unknown"]
 
 
 class Order(NamedTuple):
-    """What is to be done.
+    """Request to change an engine.
 
     Attributes:
-        action: ``reload`` makes the engine serve what its configuration says now, or has one model
-            loaded again; ``load`` and ``unload`` are for one model; ``handover`` has it give its
-            listening sockets to another engine, and stop when that serves.
-        model: its name; None where it is for all.
-        max_batch_size: with which a model is loaded, until it is loaded anew, in place of that of
-            its configuration; None for that.
+        action: ``reload`` makes the engine serve its configuration as it is now, or loads one model
+            again; ``load`` and ``unload`` are for one model; ``handover`` gives the listening
+            sockets
+            to another engine, and stops this one when that serves.
+        model: its name; None for all.
+        max_batch_size: of the loaded model, until its next load; None for that of the
+        configuration.
     """
 
     action: Action
@@ -45,11 +46,11 @@ class Order(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What came of it.
+    """Result of an order.
 
     Attributes:
-        end: ``unknown`` where there is no such model, ``failed`` where anything of it failed.
-        lines: what was done and why not, for people.
+        end: ``unknown`` if there is no such model, ``failed`` if any part failed.
+        lines: the changes made, and reasons for those that were not, for people.
     """
 
     end: End
@@ -62,18 +63,18 @@ class Report(NamedTuple):
 
 
 def socket_path(segment_name: str) -> str:
-    """Where the socket of a segment's engine is."""
+    """Return the path of an engine's control socket."""
     return f"{DIRECTORY}{segment_name}.control"
 
 
 def order_line(order: Order) -> bytes:
-    """A request as it crosses."""
+    """Return an order as the line that the socket carries."""
     fields = {"do": order.action, "model": order.model, "max_batch_size": order.max_batch_size}
     return json.dumps(fields).encode() + b"\n"
 
 
 def read_order(line: bytes) -> Order | None:
-    """The request in a line; None where it is none."""
+    """Return the order in a line; None if it is none."""
     fields = _fields(line)
     action, model = fields.get("do"), fields.get("model")
     named = isinstance(model, str)
@@ -86,7 +87,7 @@ def read_order(line: bytes) -> Order | None:
 
 
 def report_line(report: Report) -> bytes:
-    """An answer as it crosses, cut to the length there is."""
+    """Return a report as the line that the socket carries, cut to the longest allowed."""
     lines = list(report.lines)
     while len(line := json.dumps({"end": report.end, "lines": lines}).encode()) >= MAX_LINE_BYTES:
         lines = [text[: len(text) // 2] for text in lines[: max(len(lines) // 2, 1)]]
@@ -94,7 +95,7 @@ def report_line(report: Report) -> bytes:
 
 
 def read_report(line: bytes) -> Report | None:
-    """The answer in a line; None where it is none, because the engine ended before."""
+    """Return the report in a line; None if it is none, because the engine ended before."""
     fields = _fields(line)
     if fields.get("end") not in ("done", "failed", "unknown"):
         return None

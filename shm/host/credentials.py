@@ -28,7 +28,7 @@ _NO_CERTIFICATE: Final = "{}: holds no certificate in PEM"
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Where the files are; None where the server has none and asks for none.
+    """Paths of credential files; None for a feature that the server does not use.
 
     Attributes:
         tls_certificate: the certificate and those between it and the authority, PEM.
@@ -53,12 +53,12 @@ class Credentials:
 
 
 class Tls(NamedTuple):
-    """What a server shows and asks for in hand-shakes: read once, and known to belong together.
+    """TLS material of a server, read once and known to belong together.
 
     Attributes:
         certificate: and those between it and the authority, PEM.
         key: the certificate's, PEM.
-        authorities: of clients' certificates, PEM; None where they need none.
+        authorities: of clients' certificates, PEM; None if clients need none.
         context: all of that, for TLS 1.2 and 1.3.
     """
 
@@ -113,7 +113,7 @@ def _load(context: ssl.SSLContext, chain: str, secret: str) -> None:
 
 @contextmanager
 def _in_memory(text: str) -> Iterator[str]:
-    """The path of a file with that text that nobody else can open."""
+    """Yield the path of a memory file with that text, which no other process can open."""
     try:
         file = os.fdopen(os.memfd_create("ringbatch"), "w", encoding="utf-8")
     except OSError as error:
@@ -162,14 +162,14 @@ def objection(tls: Tls) -> str | None:
 
 
 def key_digests(path: Path) -> frozenset[bytes]:
-    """The SHA-256 digests of the API keys in a file.
+    """Return the SHA-256 digests of the API keys in a file.
 
     A line is a key of 16 to 512 printable ASCII characters without blanks, or ``sha256:`` and the
     64 hexadecimal digits of a key's digest. Empty lines and those that begin with ``#`` are
     comments.
 
     Raises:
-        StartupError: the file cannot be read, everybody can read it, it holds no key, or a line
+        StartupError: the file cannot be read, every user can read it, it holds no key, or a line
             is none; the text never quotes one.
     """
     text = _read(path, private=True)

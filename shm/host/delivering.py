@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class NotTakenError(Exception):
-    """What was delivered was refused, or cannot be sent, and it would be the same again."""
+    """Refusal of a delivery that would be refused again."""
 
 
 class Delivering(Generic[T]):

@@ -48,20 +48,20 @@ class Value(NamedTuple):
 
 
 def decoder_with(read_float: Callable[[str], float]) -> json.JSONDecoder:
-    """What decodes values.
+    """Return a decoder of values.
 
     Args:
-        read_float: makes a number of a text that is one, with a fraction or an exponent. Python's
-            own takes 1e400 for infinity; one that raises `json.JSONDecodeError` refuses it.
+        read_float: makes a number of a text with a fraction or an exponent. Python's own takes
+            1e400 for infinity; one that raises `json.JSONDecodeError` refuses it.
     """
     return json.JSONDecoder(parse_float=read_float, parse_constant=_refuse_constant)
 
 
 def members(text: str, decoder: json.JSONDecoder | None = None) -> dict[str, Value]:
-    """The members of the object that is the whole text.
+    """Return the members of the object that is the whole text.
 
     Args:
-        text: what is read.
+        text: the JSON text.
         decoder: of its values; without one, numbers too large to be decoded pass as they are.
 
     Raises:
@@ -97,7 +97,7 @@ def members(text: str, decoder: json.JSONDecoder | None = None) -> dict[str, Val
 
 
 def whole_list(text: str) -> list[Any]:
-    """The list that is the whole text, decoded.
+    """Return the list that is the whole text, decoded.
 
     Raises:
         UnsoundText: as `members`, for a list.
@@ -112,14 +112,15 @@ def whole_list(text: str) -> list[Any]:
 
 
 def lies_plainly(body: bytes | bytearray, name: bytes, start: int) -> bool:
-    """Whether, should a body be sound JSON, a list or an object in it may be passed on as it lies
-    there: it is the member of a name that no other has, however that is spelled, and nothing is
-    nested more than `MAX_NESTING` levels deep. A quick look, that is right where it says yes.
+    r"""Return whether a list or object in a body may be passed on as its bytes lie there.
+
+    If the body is sound JSON, the value is the member of a name that no other member has, in any
+    spelling. Its nesting is at most `MAX_NESTING` levels. It is a quick look: True is certain.
 
     Args:
-        body: that begins with an object and the name, before any other string.
-        name: in its quotes; of characters that only ``\\u`` spells in another way.
-        start: where the value begins.
+        body: begins with an object and the name, before any other string.
+        name: in its quotes; of characters that only ``\u`` spells in another way.
+        start: of the value.
     """
     if body.find(b'"', start) >= 0 and (body.count(name) > 1 or (b"\\" in body and b"\\u" in body)):
         return False
@@ -127,7 +128,7 @@ def lies_plainly(body: bytes | bytearray, name: bytes, start: int) -> bool:
 
 
 def _most_nesting(body: bytes | bytearray) -> int:
-    """A number of levels deeper than which sound JSON text is not nested."""
+    """Return an upper bound for the nesting of sound JSON text, in levels."""
     opened = body.count(b"[") + body.count(b"{")
     # Where one closes right before the next opens, that goes no deeper.
     return opened if opened <= MAX_NESTING else opened - sum(map(body.count, _NO_DEEPER))
@@ -181,13 +182,13 @@ def _commas(text: bytes) -> NDArray[np.int64]:
 
 
 def kind(opening: str) -> str:
-    """What a JSON value is, in words, from its first character."""
+    """Return the kind of a JSON value, in words, from its first character."""
     words = {"{": "an object", "[": "a list", '"': "a string", "t": "true", "f": "false"}
     return words.get(opening, "null" if opening == "n" else "a number")
 
 
 def why_unreadable(body: bytes | bytearray, error: JSONDecodeError) -> str:
-    """What is wrong with a body that orjson refused with `error`."""
+    """Return the fault of a body that orjson refused with `error`."""
     try:
         body.decode()
     except UnicodeDecodeError as undecodable:
@@ -202,7 +203,7 @@ def why_unreadable(body: bytes | bytearray, error: JSONDecodeError) -> str:
 
 
 def not_utf8(error: UnicodeDecodeError) -> str:
-    """That error in words."""
+    """Return a decoding error in words."""
     return f"byte {error.start} is not UTF-8"
 
 
@@ -226,7 +227,7 @@ def _value(text: str, decoder: json.JSONDecoder, at: int) -> Value:
 
 
 def _is_deeper(value: Any, limit: int) -> bool:
-    """Whether more than `limit` containers stand within one another."""
+    """Return whether containers are nested more than `limit` levels deep."""
     level = [value]
     for _ in range(limit):
         level = [inner for outer in level for inner in _in(outer) if type(inner) in _CONTAINERS]

@@ -27,11 +27,11 @@ Write = Callable[[bytes], None]
 
 
 class _Line(NamedTuple):
-    """What waits to be written.
+    """Entry of the queue of log lines.
 
     Attributes:
-        text: whole; empty where only `done` is wanted.
-        done: a lock that is held until then.
+        text: whole; empty if only `done` is wanted.
+        done: a lock that is held until the entry is written.
     """
 
     text: bytes
@@ -145,7 +145,7 @@ def _warning(message: str, *, exc_info: bool = False) -> logging.LogRecord:
 
 
 def writing_to(descriptor: int) -> Write:
-    """What writes to a descriptor, whether it is set to block or not."""
+    """Return a function that writes to a descriptor, blocking or not."""
 
     def write(line: bytes) -> None:
         left = memoryview(line)

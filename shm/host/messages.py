@@ -1,12 +1,12 @@
-"""How messages cross between the supervisor and its processes, and what all of these may say. Pure.
+"""Messages between the supervisor and its processes: their encoding, and those of frontends. Pure.
 
 A message is a frozen dataclass. It crosses as a line of JSON: the name of its class and its fields.
 
     {"type": "WorkerDied", "worker": 3, "killed": true}
 
-What frontends say stands here; what else there is, `ringbatch.engine.process.role_messages` says.
-A process is no authority, as what runs in it may be anybody's code. So every field is compared with
-its annotation, and each end names the messages that it takes.
+Messages of other roles are in `ringbatch.engine.process.role_messages`. A process is no authority,
+as it may run anybody's code. So every field is compared with its annotation, and each end names the
+messages that it takes.
 """
 
 import json
@@ -55,7 +55,7 @@ class Vocabulary(Generic[M_co]):
         self._types: Mapping[str, type[M_co]] = {kind.__name__: kind for kind in types}
 
     def decode(self, line: bytes) -> M_co:
-        """The message in a line without its end.
+        """Return the message in a line without its end.
 
         Raises:
             MalformedMessage: there is none, or none of these.
@@ -69,7 +69,7 @@ class Vocabulary(Generic[M_co]):
 
 
 def encode(message: object) -> bytes:
-    """The line that says a message, with its end.
+    """Return the line of a message, with its end.
 
     Args:
         message: an instance of one of the dataclasses of a `Vocabulary`.
@@ -82,7 +82,7 @@ def _items(message: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A field's value as JSON has it."""
+    """Return a field's value as JSON has it."""
     if isinstance(value, Tensor):
         return value.to_json()
     if is_dataclass(value):
@@ -91,7 +91,7 @@ def _plain(value: Any) -> Any:
 
 
 def _message(kind: Any, found: dict[str, Any]) -> Any:
-    """An instance of a dataclass.
+    """Return an instance of a dataclass.
 
     Raises:
         TypeError: a field is missing or one too many, or is not of its type.
@@ -104,7 +104,7 @@ def _message(kind: Any, found: dict[str, Any]) -> Any:
 
 
 def _value(kind: Any, found: Any) -> Any:
-    """What JSON has for a field, as its annotation wants it."""
+    """Return a field's JSON value as its annotation wants it."""
     if isinstance(kind, UnionType):
         (kind,) = (one for one in get_args(kind) if one is not type(None))
         return None if found is None else _value(kind, found)

@@ -1,5 +1,4 @@
-"""What ringbatch runs on: whether this processor orders stores as the protocol needs, and whether
-the hot path is compiled.
+"""Supported processors, and whether the hot path is compiled.
 
 Publishing is a plain store, so the processor must keep stores in program order, and loads too.
 x86-64 does (total store order). AArch64 and others do not, and no pure-Python construct gives a
@@ -29,5 +28,5 @@ def require_ordered_stores(machine: str | None = None) -> None:
 
 
 def is_compiled() -> bool:
-    """Whether the hot path was compiled when this was installed; see setup.py."""
+    """Return whether the hot path was compiled at installation; see setup.py."""
     return not ring.__file__.endswith(".py")

@@ -1,4 +1,4 @@
-"""What processes of every role do when they start."""
+"""Start of a process, common to every role."""
 
 import atexit
 import ctypes

@@ -1,4 +1,4 @@
-"""What a frontend tells the supervisor that started it, over the socket that it inherited."""
+"""Connection of a frontend to the supervisor that started it, over an inherited socket."""
 
 import asyncio
 import socket
@@ -9,7 +9,7 @@ from ringbatch.shm.host.messages import Beat, Failed, Ready, encode
 
 
 class SupervisorLine:
-    """This process's end.
+    """End of the connection in this process.
 
     Args:
         fd: its number.

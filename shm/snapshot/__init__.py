@@ -1,6 +1,6 @@
-"""What an attached segment says at one instant, as values; and what happened between two.
+"""Snapshots of an attached segment as values, and differences between two.
 
 Enters: the segment, and the time. Leaves: a `Sample`, an `EngineStatus`; rates, differences and
-percentiles. Imports `ringbatch.shm` alone; whoever shows an engine imports it. Read first:
+percentiles. It imports `ringbatch.shm` alone; rooms that show an engine import it. Read first:
 sample.py.
 """

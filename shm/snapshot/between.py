@@ -1,4 +1,4 @@
-"""What happened between two samples of one engine: differences, rates, percentiles. Pure."""
+"""Differences between two samples of one engine: deltas, rates, percentiles. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
@@ -11,19 +11,19 @@ _NS: Final = 1e-9
 
 
 def passed_s(before: Sample | None, now: Sample) -> float:
-    """The time between them; 0 where there is no earlier one."""
+    """Return the time between two samples; 0 if there is no earlier one."""
     return 0.0 if before is None else (now.at_ns - before.at_ns) * _NS
 
 
 def same_model(before: Sample | None, model: ModelSample) -> ModelSample | None:
-    """What an earlier sample says of a model, if anything."""
+    """Return an earlier sample of a model, if there is one."""
     if before is None:
         return None
     return next((earlier for earlier in before.models if earlier.title == model.title), None)
 
 
 def same_worker(before: Sample | None, worker: WorkerSample) -> WorkerSample | None:
-    """What an earlier sample says of a worker, if anything."""
+    """Return an earlier sample of a worker, if there is one."""
     if before is None:
         return None
     found = (w for w in before.workers if (w.number, w.model) == (worker.number, worker.model))
@@ -31,12 +31,12 @@ def same_worker(before: Sample | None, worker: WorkerSample) -> WorkerSample | N
 
 
 def rate(now: int, before: int | None, seconds: float) -> float | None:
-    """What was counted a second; None where it is not known."""
+    """Return the counts a second; None if that is not known."""
     return None if before is None or not seconds else max(now - before, 0) / seconds
 
 
 def since(now: Sequence[int], before: Sequence[int] | None) -> list[int]:
-    """What was counted since; all, where nothing is known of before."""
+    """Return the growth of counters since an earlier sample; all of them without one."""
     if not before:
         return list(now)
     return [max(count - was, 0) for count, was in zip(now, before, strict=True)]
@@ -54,14 +54,14 @@ def total(counts: Mapping[str, int]) -> int:
 
 
 def bucket_of(times: Sequence[int], share: float) -> int | None:
-    """The bucket of `ringbatch.shm.tallies` that so many of the requests do not exceed.
+    """Return the bucket of `ringbatch.shm.tallies` that a share of the requests does not exceed.
 
     Args:
         times: how many there were in each.
         share: of them.
 
     Returns:
-        Its number; None where there were none.
+        Its number; None if there were none.
     """
     count = sum(times)
     if not count:
@@ -70,7 +70,7 @@ def bucket_of(times: Sequence[int], share: float) -> int | None:
 
 
 def busy(before: WorkerSample | None, now: WorkerSample, seconds: float) -> float | None:
-    """The share of the time that a worker was inside the model; None where it is not known."""
+    """Return the share of the time that a worker was inside the model; None if it is not known."""
     if before is None or not seconds:
         return None
     return min(max(now.run_ns - before.run_ns, 0) * _NS / seconds, 1.0)
@@ -87,5 +87,5 @@ def mean_batch(before: Sample | None, workers: Iterable[WorkerSample]) -> float 
 
 
 def bound_s(bucket: int) -> float | None:
-    """The time below which a bucket's are; None for the last one."""
+    """Return a bucket's upper bound in seconds; None for the last one."""
     return BOUNDS_S[bucket] if bucket < len(BOUNDS_S) else None

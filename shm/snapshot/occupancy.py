@@ -1,6 +1,6 @@
-"""What is under way at one instant, by what the slots and the rings say.
+"""Requests and tasks under way at one instant, read from the slots and the rings.
 
-It takes no part in it: what changes meanwhile is seen as it was before or after.
+Reading changes nothing; a word that changes meanwhile is seen as it was before or after.
 """
 
 from collections.abc import Sequence
@@ -69,7 +69,7 @@ class Occupancy:
         """Taken by them and for their answers, by lane."""
 
     def of(self, spec: ModelSpec) -> OfModel:
-        """What is under way for a model."""
+        """Return the requests under way for a model."""
         own: NDArray[Any] = self._models == spec.reference
         waiting = own & self._waits
         count = int(np.count_nonzero(waiting))
@@ -78,7 +78,7 @@ class Occupancy:
 
 
 def _held(segment: Segment) -> NDArray[np.uint64]:
-    """References to the requests that workers have."""
+    """Return references to the requests that workers have."""
     held: list[int] = []
     for worker in range(segment.layout.workers):
         held += _references(_waiting_words(segment, worker))
@@ -86,7 +86,7 @@ def _held(segment: Segment) -> NDArray[np.uint64]:
 
 
 def _waiting_words(segment: Segment, worker: int) -> list[int]:
-    """What stands in the task ring of a worker."""
+    """Return the words in the task ring of a worker."""
     words, ring = segment.words, segment.layout.task_ring(worker)
     head, tail = words[ring + RingWords.HEAD], words[ring + RingWords.TAIL]
     if not 0 <= tail - head <= TASK_WORDS:

@@ -147,7 +147,7 @@ class Sample:
 
 
 def sample(segment: Segment, now_ns: int) -> Sample:
-    """What an attached segment says now."""
+    """Return a sample of an attached segment."""
     status = read(segment)
     specs = titled(segment.models)
     occupancy = Occupancy(segment, now_ns)

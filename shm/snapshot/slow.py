@@ -47,7 +47,7 @@ class SlowRequest(NamedTuple):
 
 
 def slow_requests(segment: Segment, now_ns: int) -> tuple[SlowRequest, ...]:
-    """The slowest first.
+    """Return the slow requests, the slowest first.
 
     Args:
         segment: attached, with its models read.

@@ -33,7 +33,7 @@ _DEATHS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
-    """What was counted for one model since the engine started.
+    """Counts of one model since the engine started.
 
     Attributes:
         workers: configured to run.
@@ -105,7 +105,7 @@ class EngineStatus:
 
 
 def read(segment: Segment) -> EngineStatus:
-    """The counters of an attached segment."""
+    """Return the counters of an attached segment."""
     layout, words = segment.layout, segment.words
     lanes = [Counters(words, layout.lane_counters(lane)) for lane in range(layout.lanes)]
     segment.read_models()

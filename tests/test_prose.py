@@ -1,0 +1,86 @@
+"""Plain English as a test: docstrings of the product, and documents, keep the rules of prose.
+
+`prose_rules.py` has the rules; ruff's D205, D400 and D401 go beside them (`pyproject.toml`).
+"""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from prose_rules import MOST_WORDS, docstring_faults, document_faults
+from sources import ROOT, modules
+
+DOCUMENTS = sorted(ROOT.glob("docs/**/*.md"))
+# Their docstrings are not in plain English yet.
+ROOMS_LEFT = frozenset(
+    module.room for module in modules() if module.package in ("bench", "engine", "frontend")
+)
+LONG = " ".join(["word"] * (MOST_WORDS + 1)) + "."
+
+
+@pytest.mark.parametrize("room", sorted({module.room for module in modules()} - ROOMS_LEFT))
+def test_docstrings_keep_the_rules(room: str) -> None:
+    faults = [
+        f"{module.name}:{line}: {fault}"
+        for module in modules()
+        if module.room == room
+        for line, fault in docstring_faults(module.tree)
+    ]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_documents_keep_the_rules(path: Path) -> None:
+    faults = [f"{path.name}:{line}: {fault}" for line, fault in document_faults(path.read_text())]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("What a lane has.", 'opens with "What"'),
+        ("A lane.\n\n" + LONG, "31 words"),
+        ("A lane. " + LONG, "31 words"),
+    ],
+)
+@pytest.mark.parametrize(
+    "form", ['"""{}"""', 'class Lane:\n    """{}"""', 'def f():\n    """{}"""']
+)
+def test_a_docstring_that_breaks_a_rule_is_reported(text: str, fault: str, form: str) -> None:
+    ((_, found),) = docstring_faults(ast.parse(form.format(text)))
+    assert fault in found
+
+
+def test_a_docstring_in_plain_words_is_fine() -> None:
+    items = "\n\n- " + "\n- ".join([LONG[: len(LONG) // 2]] * 4)
+    assert not [*docstring_faults(ast.parse(f'"""A lane: {LONG[:50]}.{items}"""'))]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "fault"),
+    [
+        ("Whoever asks waits.", 1, 'opens with "Whoever"'),
+        ("# Title\n\nIt holds. Which is good.", 3, 'opens with "Which"'),
+        ("```sh\nWhat\n```\n\n- That is so.\n- It is.", 5, 'opens with "That"'),
+        ("It is so.\n\n1. " + LONG, 3, "31 words"),
+        ("<!-- a\nmark -->\n**Where** it is.", 3, 'opens with "Where"'),
+    ],
+)
+def test_a_document_that_breaks_a_rule_is_reported(text: str, line: int, fault: str) -> None:
+    ((found_line, found),) = document_faults(text)
+    assert (found_line, fault in found) == (line, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What is it? It is a lane.",
+        "# What it is\n\nA lane.",
+        "| What | Who |\n|---|---|\n| Whatever | " + LONG + " |",
+        f"```\n{LONG}\n```",
+        "[a link](" + re.sub(" ", "/", LONG) + ") of few words.",
+    ],
+)
+def test_a_document_in_plain_words_is_fine(text: str) -> None:
+    assert not [*document_faults(text)]
