@@ -1,1 +1,1 @@
-"""What `ringbatch bench` is made of: it asks a server as its clients do, and says what it found."""
+"""Implementation of `ringbatch bench`: it sends requests as clients do, and reports the figures."""

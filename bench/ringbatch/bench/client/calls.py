@@ -130,7 +130,7 @@ class Calls:
     def _take(
         self, under_way: dict[int, tuple[int, int]], number: int, future: Future[Any]
     ) -> None:
-        """The end of one, in whichever thread found it."""
+        """Record the end of a call, in the thread that found it."""
         now = self._now_ns()
         error = future.exception()
         if error is None:
@@ -194,7 +194,7 @@ def status_of(error: RequestError) -> int:
 
 
 def is_right(found: Any, right: dict[str, NDArray[Any]]) -> bool:
-    """Whether an answer of a Client is this one; numbers may differ by a thousandth of their size.
+    """Return whether a Client's answer is right; numbers may differ by a thousandth of their size.
 
     Args:
         found: the only output, or all by name.

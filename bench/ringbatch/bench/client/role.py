@@ -51,7 +51,7 @@ def _run(order: Order) -> Outcome:
 
 
 def inputs_of(bodies: Sequence[bytes]) -> list[Arrays]:
-    """What a Client takes, from requests of V2 in JSON."""
+    """Return the inputs for a Client, from V2 requests in JSON."""
     found: list[Arrays] = []
     for body in bodies:
         arrays = {about["name"]: array for about, array in tensors_of(body)}

@@ -94,14 +94,14 @@ def judge(
 
 
 def trial_of(run: Run) -> Trial:
-    """What LoadGen's word means for the search."""
+    """Return LoadGen's verdict as a trial of the search."""
     if run.void:
         return Trial.VOID
     return Trial.HELD if run.valid else Trial.MISSED
 
 
 def words_of_run(run: Run) -> str:
-    """A run, for whoever waits for its end."""
+    """Return a run in words, for the progress log."""
     parts = [run.verdict, *run.why]
     if "p99 ms" in run.figures and run.scenario is Scenario.SERVER:
         parts.insert(1, f"p99 {run.figures['p99 ms']:.3g} ms")
@@ -112,13 +112,13 @@ def words_of_run(run: Run) -> str:
 
 
 def _rates(result: Result) -> list[float]:
-    """What was answered, in all runs that say something."""
+    """Return the answered rates of all runs that are not void."""
     points = [result.lone, result.closed, *result.points]
     return [point.figures["rate /s"] for point in points if not point.void]
 
 
 def _told(settings: Settings) -> dict[str, Any]:
-    """What every run had, by LoadGen's names where it has them."""
+    """Return the settings common to all runs, by LoadGen's names if it has them."""
     return {
         "min_duration_ms": round(settings.loadgen_s * 1e3),
         "max_duration_ms": round(settings.loadgen_s * 1e3) * LONGEST,
@@ -149,7 +149,7 @@ class _Court:
         self.runs: list[Run] = []
 
     def find_rate(self, first_per_s: float) -> Knee:
-        """The highest rate that is VALID in the scenario Server."""
+        """Return the highest rate that is VALID in the scenario Server."""
         rates = search(first_per_s, JUDGE_STEPS)
         rate = next(rates)
         while True:
@@ -228,5 +228,5 @@ class _Court:
 
 
 def notice() -> str:
-    """What stands beside LoadGen's logs, which are headed otherwise."""
+    """Return the note that is put beside LoadGen's logs, whose own heads claim more."""
     return f"{NOT_A_RESULT}\n"

@@ -1,4 +1,4 @@
-"""What `ringbatch bench` does with its settings: measures, writes, and says what it does."""
+"""Top level of `ringbatch bench`: measures, writes the results, and reports progress."""
 
 import signal
 import sys
@@ -84,7 +84,7 @@ def _measured(settings: Settings, logs: Path, warnings: Sequence[str]) -> Result
 
 @contextmanager
 def _logs_folder(settings: Settings) -> Iterator[Path]:
-    """A folder for LoadGen's logs that goes away, unless it is moved to where they belong."""
+    """Yield a folder for LoadGen's logs, which is removed unless it is moved to its place."""
     if not settings.loadgen:
         yield settings.output
         return
@@ -129,7 +129,7 @@ def compare(paths: Sequence[Path], threshold: float, *, even_if_unlike: bool) ->
 
 
 def differences(paths: Sequence[Path], threshold: float, *, even_if_unlike: bool) -> list[Compared]:
-    """How two results differ, the earlier one first, figure by figure.
+    """Return the differences of two results, the earlier one first, figure by figure.
 
     Raises:
         CannotMeasure: they cannot be compared.

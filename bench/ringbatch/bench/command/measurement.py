@@ -112,7 +112,7 @@ def _asked(
 
 
 def knee_words(knee: Knee, slo_ms: float) -> str:
-    """The knee, in words."""
+    """Return the knee, in words."""
     why = f" ({knee.why})" if knee.why else ""
     if not knee.rate_per_s:
         return f"no rate with a p99 within {slo_ms:g} ms{why}"
@@ -120,7 +120,7 @@ def knee_words(knee: Knee, slo_ms: float) -> str:
 
 
 def trial_of(point: Point, slo_ms: float) -> tuple[Trial, str]:
-    """Whether a rate held the limit, and in words."""
+    """Return whether a rate held the limit, and the same in words."""
     if point.void:
         return Trial.VOID, f"void: {point.void[0]}"
     held = point.holds(slo_ms)
@@ -154,7 +154,7 @@ def _runs(settings: Settings, knee: Knee | None, most_per_s: float) -> list[_Run
 
 
 def _told(subject: Subject, settings: Settings) -> dict[str, Any]:
-    """What of the settings a reader has to know."""
+    """Return the settings that a reader has to know."""
     return {
         "path": subject.path,
         "heads": "own" if subject.own_heads else "same",
@@ -214,7 +214,7 @@ class _Measurement:
             yield self.subject
 
     def warm_up(self, seconds: float) -> float:
-        """What the server answers at most, about."""
+        """Return about the most requests/s that the server answers."""
         settings = self._settings
         arrivals = Arrivals(Kind.CLOSED, seconds)
         outcome = self._fleet.run(arrivals, settings.connections, settings.grace_s)
@@ -229,7 +229,7 @@ class _Measurement:
         return point.figures["rate /s"]
 
     def find_knee(self, most_per_s: float) -> Knee:
-        """The highest rate with a p99 within the limit."""
+        """Return the highest rate with a p99 within the limit."""
         settings = self._settings
         rates = search(most_per_s * _KNEE_FIRST, KNEE_STEPS)
         rate = next(rates)

@@ -1,4 +1,4 @@
-"""What is to be measured, and how long that takes. Pure."""
+"""Settings of a measurement, and how long it takes. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from ringbatch.bench.loadgen.plan import LONGEST
 
 
 class Protocol(StrEnum):
-    """How a model is asked."""
+    """Protocols of requests."""
 
     V1 = "v1"
     V2 = "v2"
@@ -40,22 +40,22 @@ _SAMPLES: Final = 800
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command was asked for.
+    """Settings of the command.
 
     Attributes:
-        model: that is asked; None for the only one.
-        config: of the engine that is started; None where one runs.
+        model: that the requests are for; None for the only one.
+        config: of the engine that is started; None if one runs.
         url: of the one that runs.
         control_url: of its metrics.
         grpc_url: of its gRPC.
-        engine: of a Client, where one runs: its name, or the process id of its supervisor; None for
+        engine: of a Client, if one runs: its name, or the process id of its supervisor; None for
             the only one.
-        request: file of the request; None where requests are made up.
-        protocol: None for what the request is, else v1.
+        request: file of the request; None if requests are made up.
+        protocol: None for that of the request, else v1.
         headers: of each request.
-        own_heads: whether each request also has a ``traceparent`` of its own.
+        own_heads: True if each request also has a ``traceparent`` of its own.
         slo_ms: within which an answer is good.
-        rates: that are looked at; none for shares of the knee.
+        rates: to measure; none for shares of the knee.
         arrivals: how requests come.
         trace: instants of replayed arrivals, in nanoseconds.
         seconds: of one run.
@@ -63,13 +63,13 @@ class Settings:
         connections: of a closed loop.
         connections_max: of an open one.
         generators: processes that send.
-        one_engine: whether one engine that was started serves all rounds; else each has its own.
-        check: whether answers are compared with the first one.
+        one_engine: True if one started engine serves all rounds; else each has its own.
+        check: True to compare answers with the first one.
         lag_max_ms: above which a run is void; None for a quarter of slo_ms.
-        even_if_busy: whether a host is measured on that does other things.
-        output: folder of what is written.
+        even_if_busy: True to measure on a host that has other work.
+        output: folder of the written files.
         seed: of chance.
-        loadgen: whether LoadGen judges the server too.
+        loadgen: True if LoadGen judges the server too.
         loadgen_s: of one of its runs.
     """
 
@@ -108,41 +108,41 @@ class Settings:
 
     @property
     def engine_each_round(self) -> bool:
-        """Whether each round has an engine of its own."""
+        """True if each round has an engine of its own."""
         return self.config is not None and not self.one_engine
 
     @property
     def engines(self) -> str:
-        """What the rounds were asked of, in words."""
+        """The engines that serve the rounds, in words."""
         return "one for each round" if self.engine_each_round else "one for all rounds"
 
     @property
     def warm_up_s(self) -> float:
-        """How long the first engine is warmed up, and what it answers at most is looked for."""
+        """Seconds of the first engine's warm-up, which also finds its highest rate."""
         return max(WARM_UP_S, self.seconds)
 
     @property
     def round_warm_up_s(self) -> float:
-        """How long an engine is warmed up for the round that it was started for."""
+        """Seconds of warm-up of an engine that was started for one round."""
         return self.seconds
 
     @property
     def grace_s(self) -> float:
-        """How long answers are waited for when all is sent."""
+        """Seconds to wait for answers after the last request."""
         return max(2.0, self.slo_ms / 1e3 * 4)
 
     @property
     def replay_s(self) -> float:
-        """How long replayed arrivals take."""
+        """Seconds that replayed arrivals take."""
         return (max(self.trace) + 1) / 1e9 if self.trace else 0.0
 
     def run_s(self, rate_per_s: float, rounds: int) -> float:
-        """How long one of so many runs at a rate is: long enough for a p99, within reason."""
+        """Return the seconds of one of so many runs at a rate: enough for a p99, within reason."""
         wanted_s = _SAMPLES / max(rate_per_s, 1e-9) / rounds
         return min(max(self.seconds, wanted_s), self.seconds * _SLOW_FACTOR)
 
     def knee_s(self, rate_per_s: float) -> float:
-        """How long the search for the knee stays at a rate."""
+        """Return the seconds that the search for the knee stays at a rate."""
         return max(self.run_s(rate_per_s, 1), 2 * self.seconds)
 
     def duration_s(self, start_s: float = 0.0) -> tuple[float, float]:
@@ -182,12 +182,12 @@ class Settings:
 
 
 def rates_of(settings: Settings, knee_per_s: float, most_per_s: float) -> list[float]:
-    """The rates that are looked at.
+    """Return the rates to measure.
 
     Args:
-        settings: what was asked for.
-        knee_per_s: the highest rate within the limit; 0 where none was.
-        most_per_s: what the server answers at most.
+        settings: of the command.
+        knee_per_s: the highest rate within the limit; 0 if none was.
+        most_per_s: the most that the server answers.
     """
     if settings.rates:
         return sorted(settings.rates)

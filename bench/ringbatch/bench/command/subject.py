@@ -1,4 +1,4 @@
-"""What is measured: a model of a server, the requests for it, and its metrics."""
+"""Subject of a measurement: a model of a server, the requests for it, and its metrics."""
 
 import os
 import time
@@ -70,31 +70,31 @@ class Subject:
         return f"HTTP at {self.served.address}{self.path}"
 
     def fleet(self, generators: int, *, check: bool = False) -> Fleet:
-        """Processes that send the requests.
+        """Start processes that send the requests.
 
         Args:
             generators: how many.
-            check: whether answers are compared with those that are known.
+            check: True to compare answers with the known ones.
 
         Raises:
-            CannotMeasure: nothing answers where they go.
+            CannotMeasure: no server answers at the target.
         """
         target, messages, head = self._wired()
         return Fleet(generators, target, messages, self.answers if check else (), head)
 
     def judge(self) -> Judge:
-        """A process in which LoadGen has the requests sent.
+        """Start a process in which LoadGen has the requests sent.
 
         Raises:
-            CannotMeasure: nothing answers where they go.
+            CannotMeasure: no server answers at the target.
         """
         return Judge(*self._wired())
 
     def _wired(self) -> tuple[Target, Sequence[bytes], bytes]:
-        """Where requests go, what they are, and over gRPC the header block of each.
+        """Return the target of requests, the requests, and over gRPC the header block of each.
 
         Raises:
-            CannotMeasure: nothing answers there.
+            CannotMeasure: no server answers at the target.
         """
         served = self.served
         if self.protocol is Protocol.CLIENT:
@@ -129,13 +129,13 @@ class Subject:
             time.sleep(0.1)
 
     def cpu_times(self) -> CpuTimes:
-        """The host's CPU times now; those of a server that is not known here are nobody's."""
+        """Return the host's CPU times; those of an unknown server count for no process."""
         served = self.served
         pid = served.pid or supervisor_at(served.address)
         return cpu_times(None if pid is None else (pid, os.getpid()))
 
     def metrics(self) -> Metrics | None:
-        """What the engine says of itself now; None where it is not known where to ask."""
+        """Return the engine's metrics; None if their address is not known."""
         control = self.served.control
         if control is None:
             return None
@@ -185,7 +185,7 @@ def _expect_reachable(served: Served, protocol: Protocol) -> None:
 
 
 def _given(settings: Settings) -> tuple[Protocol, bytes]:
-    """The protocol of the request in the file, and the request."""
+    """Return the protocol of the request in the file, and the request."""
     assert settings.request is not None
     try:
         body = settings.request.read_bytes()

@@ -1,4 +1,4 @@
-"""What `ringbatch tune` does: starts the engine with one choice after the other, and asks it."""
+"""Top level of `ringbatch tune`: starts the engine with one choice after another, and measures."""
 
 import os
 import signal
@@ -41,7 +41,7 @@ _LOST_MAX: Final = 0.01
 
 @dataclass(frozen=True)
 class Wish:
-    """What is tuned, and for what.
+    """Goal of a search: the model, the limit and the budget.
 
     Attributes:
         config: the configuration as it is.
@@ -64,11 +64,11 @@ class Wish:
 
 @dataclass(frozen=True)
 class Throughput:
-    """What a server answers at most.
+    """Highest rate of a server.
 
     Attributes:
-        rate_per_s: 0 where it cannot be said, or no number of connections is within the limit.
-        connections: with which it did.
+        rate_per_s: 0 if it is unknown, or no number of connections is within the limit.
+        connections: that reached it.
         words: the same, or why there is none.
     """
 
@@ -102,7 +102,7 @@ def tune(wish: Wish) -> int:
 
 
 def told(search: Search, model: str, p99_ms: float | None) -> str:
-    """What was found, for people, with the configuration to paste."""
+    """Return the result for people, with the configuration to paste."""
     best, ratio = search.best()
     target = "" if p99_ms is None else f" with a p99 within {p99_ms:g} ms"
     rows = [_row(one) for one in search.estimates()]
@@ -139,7 +139,7 @@ def _row(one: Estimate) -> tuple[str, str, str]:
 def throughput(
     run: Callable[[int], Outcome], p99_ms: float | None, first: int = FIRST_LEVEL
 ) -> Throughput:
-    """The most requests/s of a closed loop within the limit, by the number of connections.
+    """Return the most requests/s of a closed loop within the limit, over numbers of connections.
 
     Args:
         run: a closed loop with so many connections.
@@ -252,7 +252,7 @@ def measured(
 
 
 def _usual_s(outcome: Outcome) -> float:
-    """The median of its times; 0 where there are none."""
+    """Return the median of a run's times; 0 if there are none."""
     times = outcome.times()
     return times.quantile_ns(0.5) / 1e9 if times.total else 0.0
 

@@ -14,17 +14,17 @@ _MARKS: Final = (b'"predictions":', b'"outputs":')
 
 
 class BadAnswer(ValueError):
-    """What came is no answer that can be read; the message says why."""
+    """Answer that cannot be read; the message says why."""
 
 
 class Head(NamedTuple):
-    """What matters of an answer's head.
+    """Head of an answer.
 
     Attributes:
         status: of HTTP.
         size: bytes of head and body.
         body: where the body begins.
-        closes: whether the connection takes no further request.
+        closes: True if the connection takes no further request.
     """
 
     status: int
@@ -34,7 +34,7 @@ class Head(NamedTuple):
 
 
 def read_head(data: bytes) -> Head | None:
-    """The head of what has come so far; None where it is not whole.
+    """Return the head in the data so far; None if it is not whole.
 
     Raises:
         BadAnswer: it is not HTTP/1.1, or does not say how long the body is.
@@ -58,10 +58,10 @@ def read_head(data: bytes) -> Head | None:
 
 
 def post(host: str, path: str, body: bytes, headers: Sequence[tuple[str, str]] = ()) -> bytes:
-    """A request, whole.
+    """Return a whole request.
 
     Args:
-        host: for which it is, where no header says another.
+        host: of the request, if no header gives another.
         path: of the request.
         body: of the request.
         headers: beside those that every request has.
@@ -80,7 +80,7 @@ def post(host: str, path: str, body: bytes, headers: Sequence[tuple[str, str]] =
 
 @dataclass(frozen=True)
 class Reference:
-    """What the right answer to one request is.
+    """Right answer to one request.
 
     Attributes:
         text: from the mark on, as it came once.
@@ -97,7 +97,7 @@ class Reference:
         return cls(text, values_of(body))
 
     def is_met_by(self, body: bytes) -> bool:
-        """Whether an answer says the same; numbers may differ by a thousandth of their size."""
+        """Return whether an answer is right; numbers may differ by a thousandth of their size."""
         if answer_part(body) == self.text:
             return True
         try:
@@ -106,8 +106,9 @@ class Reference:
             return False
 
     def outputs_are(self, outputs: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether these outputs, as in V2's JSON with flat data, say the same; the right answer is
-        one of V2.
+        """Return whether outputs, as in V2's JSON with flat data, are right.
+
+        The right answer must be one of V2.
         """
         keys = ("name", "datatype", "shape", "data")
         try:
@@ -118,7 +119,7 @@ class Reference:
 
 
 def answer_part(body: bytes) -> bytes:
-    """What is the same in each answer to a request."""
+    """Return the part of an answer that is the same each time."""
     for mark in _MARKS:
         at = body.find(mark)
         if at >= 0:
@@ -127,7 +128,7 @@ def answer_part(body: bytes) -> bytes:
 
 
 def values_of(body: bytes) -> Any:
-    """The answer, decoded, without what differs with every request; bytes where it is no JSON."""
+    """Return the decoded answer without its request's own parts; bytes if it is no JSON."""
     try:
         found = orjson.loads(body)
     except ValueError:
@@ -138,7 +139,7 @@ def values_of(body: bytes) -> Any:
 
 
 def alike(found: Any, expected: Any) -> bool:
-    """Whether two decoded answers are the same, numbers up to the tolerance."""
+    """Return whether two decoded answers are the same, numbers up to the tolerance."""
     if isinstance(found, dict) and isinstance(expected, dict):
         same = found.keys() == expected.keys()
         return same and all(alike(found[key], expected[key]) for key in found)

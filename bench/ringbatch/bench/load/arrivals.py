@@ -1,5 +1,6 @@
-"""When requests are due. Pure; chance comes from a seed, so every generator can make the whole plan
-and take its part of it.
+"""Arrival times of requests. Pure.
+
+Chance comes from a seed, so every generator can make the whole plan and take its part of it.
 """
 
 from dataclasses import asdict, dataclass
@@ -16,7 +17,7 @@ Times = NDArray[np.int64]
 
 
 class Kind(StrEnum):
-    """How requests come."""
+    """Kinds of arrivals."""
 
     POISSON = "poisson"
     """Independently of each other, as those of many users do."""
@@ -85,7 +86,7 @@ class Arrivals:
 
 
 def recorded(text: str) -> tuple[int, ...]:
-    """The instants in a file: seconds, a line each; the first becomes 0.
+    """Return the instants in a file: seconds, a line each; the first becomes 0.
 
     Raises:
         ValueError: with the line that is no time.

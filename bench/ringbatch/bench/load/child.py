@@ -47,10 +47,10 @@ class Child:
             raise GeneratorDied("a process that generates load has ended") from None
 
     def heard(self) -> list[bytes]:
-        """What it says next.
+        """Return the child's next message.
 
         Raises:
-            GeneratorDied: it has.
+            GeneratorDied: it has ended.
         """
         assert self._process.stdout is not None
         frames = read_frames(self._process.stdout)

@@ -24,7 +24,7 @@ Ended = Callable[[int, int, int, bytes], None]
 
 
 class Poll(Protocol):
-    """What tells that a connection can be read or written, as `select.epoll` does."""
+    """Interface of a poller for readable and writable connections, as `select.epoll` is."""
 
     def register(self, fd: int, eventmask: int) -> None: ...
     def modify(self, fd: int, eventmask: int) -> None: ...
@@ -230,7 +230,7 @@ class Connections:
         self._ended(number, BROKEN, self._clock_ns(), b"")
 
     def _start_waiting(self) -> None:
-        """The place of a connection is free again."""
+        """Give the place of an ended connection to a waiting request."""
         if self._waiting:
             number, which = self._waiting.popleft()
             if not self.start(number, which):

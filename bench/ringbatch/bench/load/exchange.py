@@ -1,4 +1,4 @@
-"""What a connection of a generator says and understands, whatever the protocol. Pure."""
+"""Exchange of requests and answers on a generator's connection, for any protocol. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from ringbatch.bench.load.answers import Reference
 
 @dataclass(frozen=True)
 class Requests:
-    """What is sent.
+    """Requests to send.
 
     Attributes:
         messages: whole requests, sent in turn; over gRPC messages with their lengths before them.
@@ -55,13 +55,13 @@ class Exchange(Protocol):
         """Of the answer that was whole last, the body; over gRPC the message."""
 
     def greeting(self) -> bytes:
-        """What comes before the first request."""
+        """Return the bytes before the first request."""
 
     def ask(self, which: int) -> bytes:
         """One of the requests, or as much of it as may be sent now."""
 
     def take(self, data: bytes) -> int | None:
-        """What has come; the status of the answer where it is whole now.
+        """Take received bytes; return the status once the answer is whole.
 
         Raises:
             BadAnswer: it cannot be read.

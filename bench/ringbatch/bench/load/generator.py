@@ -69,7 +69,7 @@ class Generator:
 
     @property
     def finished(self) -> bool:
-        """Whether everything was sent and has ended."""
+        """True if every request was sent and has ended."""
         return not self._pending and self._next == len(self._due_ns)
 
     def warm(self, connections: int) -> None:

@@ -52,7 +52,7 @@ def call_head(
 
 
 def prefixed(message: bytes) -> bytes:
-    """A message as a call has it: not compressed, its length before it."""
+    """Return a message as a call has it: not compressed, its length before it."""
     return _PREFIX.pack(0, len(message)) + message
 
 
@@ -100,11 +100,11 @@ class GrpcCall:
         return self._answer[_PREFIX.size :]
 
     def greeting(self) -> bytes:
-        """Settings."""
+        """Return the client's settings."""
         return http2.greeting()
 
     def ask(self, which: int) -> bytes:
-        """The call, or as much of it as the server has room for."""
+        """Return the call, or as much of it as the server has room for."""
         self._stream += 2
         self._which = which
         self._answer, self._status = b"", None
@@ -117,7 +117,7 @@ class GrpcCall:
         return http2.frame(Kind.HEADERS, http2.END_HEADERS, self._stream, head) + self._more()
 
     def take(self, data: bytes) -> int | None:
-        """What has come; the status where the answer is whole.
+        """Take received bytes; return the status once the answer is whole.
 
         Raises:
             BadAnswer: it cannot be read, or the call was reset.
@@ -135,7 +135,7 @@ class GrpcCall:
         return found
 
     def _more(self) -> bytes:
-        """What of the message may be sent now."""
+        """Return the part of the message that may be sent now."""
         size = min(len(self._rest), *self._windows)
         if size <= 0:
             return b""
@@ -167,7 +167,7 @@ class GrpcCall:
                 raise BadAnswer("the server closes the connection and takes no further call")
 
     def _take_of_call(self, found: Frame) -> bool:
-        """Whether the call has ended."""
+        """Take a frame of the call; return whether the call has ended."""
         if found.kind == Kind.DATA:
             self._answer += found.payload
             self._come += len(found.payload)

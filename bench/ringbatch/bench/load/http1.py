@@ -40,7 +40,7 @@ class Http1:
         return b""
 
     def ask(self, which: int) -> bytes:
-        """The request."""
+        """Return the request."""
         self._which = which
         message = self._messages[which]
         if self._traces is None:
@@ -49,10 +49,10 @@ class Http1:
         return b"%b\r\ntraceparent: %b\r\n%b" % (line, self._traces.make(), rest)
 
     def take(self, data: bytes) -> int | None:
-        """What has come; the status where the answer is whole.
+        """Take received bytes; return the status once the answer is whole.
 
         Raises:
-            BadAnswer: it cannot be read, or nobody asked.
+            BadAnswer: it cannot be read, or no request is under way.
         """
         if self._data or self._size:
             self._data += data

@@ -60,26 +60,28 @@ class Frame(NamedTuple):
 
 
 def frame(kind: Kind, flags: int, stream: int, payload: bytes) -> bytes:
-    """A frame, as bytes."""
+    """Return a frame, as bytes."""
     size = len(payload)
     return _HEAD.pack(size >> 16, size & 0xFFFF, kind, flags, stream) + payload
 
 
 def greeting() -> bytes:
-    """What a client begins with: no header table, as then each block says all by itself, and room
-    for answers of any size."""
+    """Return a client's first bytes: no header table, and room for answers of any size.
+
+    Without a table each header block is complete in itself.
+    """
     wishes = ((_HEADER_TABLE_SIZE, 0), (_ENABLE_PUSH, 0), (_INITIAL_WINDOW_SIZE, WINDOW_MAX))
     settings = b"".join(_SETTING.pack(*wish) for wish in wishes)
     return _PREFACE + frame(Kind.SETTINGS, 0, 0, settings) + more_room(WINDOW_MAX - WINDOW_FIRST)
 
 
 def more_room(count: int) -> bytes:
-    """A frame that lets the peer send so many further bytes."""
+    """Return a frame that lets the peer send so many further bytes."""
     return frame(Kind.WINDOW_UPDATE, 0, 0, _WORD.pack(count))
 
 
 def word(payload: bytes) -> int:
-    """The number that a frame consists of: an error's code, or by how much a window grows."""
+    """Return the number in a frame: an error's code, or the growth of a window."""
     if len(payload) < _WORD.size:
         raise BadAnswer("an HTTP/2 frame that is too short")
     number: int = _WORD.unpack_from(payload)[0]
@@ -87,7 +89,7 @@ def word(payload: bytes) -> int:
 
 
 def stream_window(payload: bytes) -> int | None:
-    """What SETTINGS say of how much may be sent on a new stream; None where they do not."""
+    """Return a new stream's window by SETTINGS; None if they do not set it."""
     found = None
     for at in range(0, len(payload) - _SETTING.size + 1, _SETTING.size):
         name, value = _SETTING.unpack_from(payload, at)
@@ -97,7 +99,7 @@ def stream_window(payload: bytes) -> int | None:
 
 
 def frames_of(data: bytearray) -> Iterator[Frame]:
-    """The frames that have come whole, which are taken out of the data.
+    """Take the whole frames out of received data.
 
     Raises:
         BadAnswer: it is no HTTP/2.
@@ -154,7 +156,7 @@ def _text(text: str) -> bytes:
 
 
 def _number(first: int, bits: int, number: int) -> bytes:
-    """An integer with a prefix of so many bits."""
+    """Return an integer with a prefix of so many bits."""
     most = (1 << bits) - 1
     if number < most:
         return bytes([first | number])

@@ -21,10 +21,10 @@ _OUTPUTS, _RAW = 5, 6
 
 
 def infer_request(model: str, body: bytes) -> bytes:
-    """A ModelInferRequest with raw contents, made of a request of V2 in JSON.
+    """Return a ModelInferRequest with raw contents, made of a request of V2 in JSON.
 
     Raises:
-        ValueError: it says something that is not sent over gRPC, or is no such request.
+        ValueError: it has a field that is not sent over gRPC, or is no such request.
     """
     parts = [_field(1, model.encode())]
     raw = []
@@ -37,12 +37,12 @@ def infer_request(model: str, body: bytes) -> bytes:
 
 
 def tensors_of(body: bytes) -> list[tuple[dict[str, Any], NDArray[Any]]]:
-    """The inputs of a request of V2 in JSON, each as it stands there and as an array of its shape.
+    """Return the inputs of a V2 request in JSON, each as it stands there and as an array.
 
     Arrays are as a Client takes them: BYTES are objects, and BF16 are uint16.
 
     Raises:
-        ValueError: it is no such request, or says more than inputs.
+        ValueError: it is no such request, or has more than inputs.
     """
     found = orjson.loads(body)
     if more := sorted(set(found) - {"inputs", "id"}):
@@ -58,7 +58,7 @@ def tensors_of(body: bytes) -> list[tuple[dict[str, Any], NDArray[Any]]]:
 
 
 def array_of(tensor: Mapping[str, Any]) -> NDArray[Any]:
-    """A tensor of V2's JSON as a Client takes and gives it, [shape]: BYTES are objects, BF16 bits.
+    """Return a tensor of V2's JSON as a Client has it, [shape]: BYTES are objects, BF16 bits.
 
     Raises:
         KeyError, TypeError, ValueError, OverflowError, AttributeError: it is none.
@@ -74,10 +74,10 @@ def array_of(tensor: Mapping[str, Any]) -> NDArray[Any]:
 
 
 def outputs_of(message: bytes) -> tuple[Callable[[], list[dict[str, Any]]], bytes]:
-    """What a ModelInferResponse answers: a function that decodes it, and the same as bytes.
+    """Return the answer in a ModelInferResponse: a function that decodes it, and its bytes.
 
-    The bytes lack what differs with every request, such as its id. Decoded it looks as in V2's
-    JSON, with flat data.
+    The bytes lack the parts that differ with every request, such as its id. Decoded it looks as in
+    V2's JSON, with flat data.
 
     Raises:
         ValueError: it is no such message.
@@ -160,7 +160,7 @@ def _flat(data: Any) -> Iterator[Any]:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int, Any]]:
-    """Number, wire type and value of each field; bytes, or a number.
+    """Yield number, wire type and value of each field; bytes, or a number.
 
     Raises:
         ValueError: it is no message.

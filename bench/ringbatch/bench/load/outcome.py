@@ -1,4 +1,4 @@
-"""What became of the requests of a run, from one generator or from several together. Pure."""
+"""Outcome of the requests of a run, from one generator or from several together. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _WORDS: Final = {
 
 
 def words_of(status: int) -> str:
-    """What a status is called."""
+    """Return the name of a status."""
     if status > GRPC:
         return f"status {status - GRPC} of gRPC"
     return _WORDS.get(status, f"status {status}")
@@ -35,18 +35,18 @@ def words_of(status: int) -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of each request, in the order in which they were due.
+    """Outcome of each request, in the order in which they were due.
 
     Attributes:
         due_ns: [count] int64, from the begin of the run.
-        took_ns: [count] int64, from the instant it was due to its end; where none came, to the end
+        took_ns: [count] int64, from the instant it was due to its end; if none came, to the end
             of the run.
         lag_ns: [count] int64, how late the generator itself came to it.
         statuses: [count] int16, of HTTP, of gRPC, or one of the constants above.
         seconds: how long requests were due; of a closed loop, how long it ran.
         held_back: requests that waited for a connection, because no more may be opened.
         connections: that were open at most.
-        problems: what went wrong with connections, in words, and how often.
+        problems: faults of connections, in words, and how often each came.
     """
 
     due_ns: NDArray[np.int64]
@@ -60,7 +60,7 @@ class Outcome:
 
     @property
     def count(self) -> int:
-        """How many requests were due."""
+        """Number of requests that were due."""
         return len(self.due_ns)
 
     @property
@@ -74,7 +74,7 @@ class Outcome:
         return Histogram.of(self.took_ns[self.answered | (self.statuses == UNANSWERED)])
 
     def counts(self) -> dict[int, int]:
-        """How many requests ended with each status."""
+        """Return how many requests ended with each status."""
         found, counts = np.unique(self.statuses, return_counts=True)
         return dict(zip(found.tolist(), counts.tolist(), strict=True))
 
@@ -84,17 +84,17 @@ class Outcome:
         return float((self.answered & (self.due_ns + self.took_ns <= end_ns)).sum()) / self.seconds
 
     def goodput_per_s(self, limit_ms: float) -> float:
-        """The same, of those that were answered within the limit."""
+        """Return the rate of requests that were answered within the limit."""
         end_ns = self.seconds * 1e9
         good = self.answered & (self.took_ns <= limit_ms * 1e6)
         return float((good & (self.due_ns + self.took_ns <= end_ns)).sum()) / self.seconds
 
     def lag_ms(self, share: float) -> float:
-        """A percentile of the generator's own lag; 0 where there was nothing to be late with."""
+        """Return a percentile of the generator's own lag; 0 if no request was due."""
         return float(np.quantile(self.lag_ns, share)) / 1e6 if len(self.lag_ns) else 0.0
 
     def windows(self, count: int) -> list[float]:
-        """The median time in each of so many equal parts of the run, in ms; without empty ones."""
+        """Return the median time in ms of each non-empty of `count` equal parts of the run."""
         parts = (self.due_ns * count // max(int(self.seconds * 1e9), 1)).clip(0, count - 1)
         told = self.answered | (self.statuses == UNANSWERED)
         found = [self.took_ns[told & (parts == part)] for part in range(count)]
@@ -120,7 +120,7 @@ class Outcome:
 
 
 def together(parts: Sequence[Outcome]) -> Outcome:
-    """What several generators saw, as if it were one."""
+    """Return the outcomes of several generators as those of one."""
     due = np.concatenate([part.due_ns for part in parts])
     order = np.argsort(due, kind="stable")
     problems: dict[str, int] = {}

@@ -57,17 +57,17 @@ def read_frames(file: IO[bytes]) -> list[bytes]:
 
 @dataclass(frozen=True)
 class Order:
-    """What one generator is to do.
+    """Order for one generator.
 
     Attributes:
-        target: where requests go.
-        requests: what is sent.
+        target: of the requests.
+        requests: to send.
         arrivals: of all generators together.
         part: the number of this generator.
         parts: how many there are.
         connections: of this generator; of a closed loop exactly so many, else at most.
         begin_ns: of the run, on the monotonic clock that all processes share.
-        grace_s: how long answers are waited for after the last request was due.
+        grace_s: how long to wait for answers after the last request was due.
     """
 
     target: Target
@@ -158,7 +158,7 @@ def _sleep(epoll: select.epoll, generator: Generator, limit_ns: int) -> None:
 
 
 def loads(run_order: Callable[[Order], Outcome]) -> Callable[[list[bytes]], list[bytes]]:
-    """What follows the orders of a `Fleet`.
+    """Return a function that follows the orders of a `Fleet`.
 
     Args:
         run_order: makes the load of one order.
@@ -173,7 +173,7 @@ def loads(run_order: Callable[[Order], Outcome]) -> Callable[[list[bytes]], list
 
 
 def connections_allowed() -> int:
-    """How many a process may open."""
+    """Return how many connections a process may open."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(most - _SPARE_DESCRIPTORS, 1)
 

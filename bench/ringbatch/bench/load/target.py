@@ -1,4 +1,4 @@
-"""Where requests go, and in which protocol. Pure."""
+"""Target of requests: address and protocol. Pure."""
 
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Wire(StrEnum):
-    """How requests reach the server."""
+    """Protocols on the wire."""
 
     HTTP1 = "http1"
     GRPC = "grpc"
@@ -16,16 +16,16 @@ class Wire(StrEnum):
 
 @dataclass(frozen=True)
 class Target:
-    """Where requests go.
+    """Target of requests.
 
     Attributes:
         host: an address and no name, which would be looked up for each connection; of a Unix socket
             its path.
         port: of TCP; 0 with a Unix socket.
-        wire: how they reach it.
+        wire: the protocol.
         engine: its name, or the process id of its supervisor, for a Client; None for the only one.
-        model: that a Client asks.
-        own_heads: whether each request has a ``traceparent`` of its own.
+        model: of a Client's requests.
+        own_heads: True if each request has a ``traceparent`` of its own.
     """
 
     host: str

@@ -41,7 +41,7 @@ def compared(
 
 
 def is_right(wire: Wire, reference: Reference, data: bytes) -> bool:
-    """Whether what was logged of one answer says what is right."""
+    """Return whether a logged answer is right."""
     if wire is Wire.HTTP1:
         return reference.is_met_by(data)
     try:
@@ -54,7 +54,7 @@ def is_right(wire: Wire, reference: Reference, data: bytes) -> bool:
 
 
 def text_of_arrays(found: Any) -> bytes:
-    """What a Client answered, as it is logged.
+    """Return a Client's answer as it is logged.
 
     Args:
         found: the only output, or all by name.

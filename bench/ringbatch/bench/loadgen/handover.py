@@ -70,14 +70,14 @@ class Handover:
         os.eventfd_write(self.fd, 1)
 
     def take(self) -> list[Issued]:
-        """What was issued since the last time."""
+        """Return the queries issued since the last call."""
         found = []
         while self._issued:
             found.append(self._issued.popleft())
         return found
 
     def may_sleep(self) -> bool:
-        """Whether there is nothing to take; then what is issued next makes `fd` readable."""
+        """Return whether no query is left to take; the next one then makes `fd` readable."""
         self._asleep = True
         if self._issued:
             self._asleep = False

@@ -22,7 +22,7 @@ _CLIENT_ROLE: Final = "ringbatch.bench.client.loadgen_role"
 
 
 def is_installed() -> bool:
-    """Whether LoadGen is here."""
+    """Return whether LoadGen is installed."""
     return find_spec(MODULE) is not None
 
 

@@ -1,4 +1,4 @@
-"""What a judge found, as values. Pure."""
+"""Verdicts of a judge, as values. Pure."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
@@ -12,11 +12,11 @@ _ANSWERED: Final = 200
 
 @dataclass(frozen=True)
 class Sent:
-    """What the process that sends LoadGen's queries saw of a run.
+    """Run as the process that sends LoadGen's queries saw it.
 
     Attributes:
         statuses: how many queries ended with each status, as in an `Outcome`.
-        problems: what went wrong with connections, in words, and how often.
+        problems: faults of connections, in words, and how often each came.
         lag_p99_ms: from LoadGen's call to the sending of the query, p99.
         took_mean_ms: from LoadGen's call to the answer, mean.
         held_back: queries that waited for a connection; that is no lag.
@@ -35,7 +35,7 @@ class Sent:
 
     @property
     def ends(self) -> dict[str, int]:
-        """How many queries ended in which way, in words."""
+        """Number of queries by their end, in words."""
         return {words_of(status): count for status, count in sorted(self.statuses.items())}
 
 
@@ -61,12 +61,12 @@ class Run:
 
     @property
     def valid(self) -> bool:
-        """Whether LoadGen called it so, and nothing speaks against that."""
+        """True if LoadGen called it VALID and no observation speaks against that."""
         return self.verdict == "VALID"
 
     @property
     def void(self) -> bool:
-        """Whether it says nothing."""
+        """True if it says nothing about the server."""
         return self.verdict == "void"
 
 
@@ -88,7 +88,7 @@ class Compared:
 
     @property
     def right(self) -> bool:
-        """Whether every sample has the right answer."""
+        """True if every sample has the right answer."""
         return self.answers > 0 and not self.wrong and not self.missing
 
 
@@ -117,7 +117,7 @@ class Judgement:
 
     @property
     def offline_per_s(self) -> float | None:
-        """What Offline came to; None where it was not VALID."""
+        """Rate of the scenario Offline; None if it was not VALID."""
         found = [run for run in self.runs if run.scenario is Scenario.OFFLINE and run.valid]
         return found[-1].figures["rate /s"] if found else None
 
@@ -150,13 +150,13 @@ class Judgement:
 
 
 def judged(scenario: Scenario, rate_per_s: float, said: Said, sent: Sent, lag_max_ms: float) -> Run:
-    """What one run comes to.
+    """Return the verdict on one run.
 
     Args:
         scenario: how queries came.
-        rate_per_s: that was asked for.
-        said: what LoadGen said.
-        sent: what the sender saw.
+        rate_per_s: the rate of queries.
+        said: the figures of LoadGen.
+        sent: the figures of the sender.
         lag_max_ms: of the sender's own lag, its p99, or the mean time by which LoadGen itself came
             late to a query. Above it an INVALID run is void, as it may be the sender's fault; a
             VALID one was good in spite of it, because LoadGen counts that time too.
@@ -184,8 +184,8 @@ def judged(scenario: Scenario, rate_per_s: float, said: Said, sent: Sent, lag_ma
 
 
 def _is_void(scenario: Scenario, sent: Sent) -> bool:
-    """Whether what was not answered makes a run say nothing.
+    """Return whether unanswered queries make a run void.
 
-    In the scenario Server it counts as late.
+    In the scenario Server they count as late.
     """
     return bool(sent.statuses.get(WRONG)) or (scenario is Scenario.OFFLINE and sent.lost > 0)

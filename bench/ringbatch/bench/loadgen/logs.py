@@ -1,4 +1,4 @@
-"""What LoadGen wrote of a run, as values. Pure."""
+"""Logs of LoadGen, as values. Pure."""
 
 import re
 from dataclasses import dataclass, field
@@ -18,18 +18,18 @@ _RATES: Final = ("result_completed_samples_per_sec", "result_samples_per_second"
 
 
 class BadLog(ValueError):
-    """What LoadGen wrote cannot be read; the message says why."""
+    """Log of LoadGen that cannot be read; the message says why."""
 
 
 @dataclass(frozen=True)
 class Said:
-    """What LoadGen said of a run.
+    """Figures of LoadGen for a run.
 
     Attributes:
-        version: of it.
-        valid: whether it calls the run VALID; None where it says nothing of that, as of a run in
-            which answers are compared.
-        why: what was missed, in words, and its errors.
+        version: of LoadGen.
+        valid: True if it calls the run VALID; None if it does not say, as of a run in which answers
+            are compared.
+        why: the missed conditions, in words, and its errors.
         figures: by name, whose last word is the unit; of times, p50 to p99.9 and the mean.
         queries: that it issued.
     """
@@ -55,7 +55,7 @@ class Logged:
 
 
 def said(detail: str) -> Said:
-    """What stands in mlperf_log_detail.txt.
+    """Return the figures in mlperf_log_detail.txt.
 
     Raises:
         BadLog: it is cut off, or nothing of the kind.
@@ -100,7 +100,7 @@ def _figures(values: dict[str, Any]) -> dict[str, float]:
 
 
 def logged(accuracy: bytes) -> list[Logged]:
-    """What stands in mlperf_log_accuracy.json.
+    """Return the answers in mlperf_log_accuracy.json.
 
     Raises:
         BadLog: it is cut off, or nothing of the kind.

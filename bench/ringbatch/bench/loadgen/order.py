@@ -1,4 +1,4 @@
-"""What the process that runs LoadGen is asked for, and what it says. Pure."""
+"""Orders for the process that runs LoadGen, and its reports. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -37,12 +37,12 @@ class Order:
 
     @property
     def keeps_answers(self) -> bool:
-        """Whether LoadGen logs the answers."""
+        """True if LoadGen logs the answers."""
         return self.plan.mode is Mode.ACCURACY
 
     @property
     def rest_s(self) -> float:
-        """How long LoadGen's thread rests after each call: a fiftieth of the limit at most."""
+        """Seconds that LoadGen's thread rests after each call: a fiftieth of the limit at most."""
         return min(_REST_S, self.plan.limit_ms / 50e3)
 
     @property
@@ -81,7 +81,7 @@ class Order:
 
 
 def packed(sent: Sent) -> list[bytes]:
-    """What the sender saw, as frames for another process."""
+    """Return the sender's figures as frames for another process."""
     return [orjson.dumps(asdict(sent), option=orjson.OPT_NON_STR_KEYS)]
 
 

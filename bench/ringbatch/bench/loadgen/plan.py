@@ -1,4 +1,4 @@
-"""What LoadGen is told of one run. Pure.
+"""Settings of LoadGen for one run. Pure.
 
 Durations and counts are far below those of MLPerf's rules, and no submission could have them.
 """
@@ -24,7 +24,7 @@ _HOPELESS: Final = 0.05
 
 
 class Scenario(StrEnum):
-    """How LoadGen asks."""
+    """Scenarios of LoadGen."""
 
     SERVER = "Server"
     """Each query for itself, when it is due; they come as Poisson's."""
@@ -33,7 +33,7 @@ class Scenario(StrEnum):
 
 
 class Mode(StrEnum):
-    """What LoadGen looks at."""
+    """Modes of LoadGen."""
 
     PERFORMANCE = "PerformanceOnly"
     ACCURACY = "AccuracyOnly"
@@ -103,12 +103,12 @@ def planned(
     requests: int,
     connections: int,
 ) -> Plan:
-    """A run that looks at times.
+    """Return the plan of a run that measures times.
 
     Args:
         scenario: how queries come.
-        rate_per_s: at which; of Offline, what is expected.
-        seconds: of the run, or longer where there are fewer than `MIN_QUERIES` else.
+        rate_per_s: the rate; of Offline, the expected one.
+        seconds: of the run, or longer if there are fewer than `MIN_QUERIES` else.
         limit_ms: within which 99 of 100 answers have to come.
         requests: that were prepared.
         connections: that may be open; so many queries may always wait.
@@ -133,7 +133,7 @@ def planned(
 
 
 def accuracy_of(plan: Plan) -> Plan:
-    """The same, as a run in which answers are compared: as many as fit into its duration."""
+    """Return the plan of a run that compares as many answers as fit into its duration."""
     fitting = plan.rate_per_s * plan.min_duration_ms / 1e3
     times = max(1, math.ceil(min(fitting, _ANSWERS_MAX) / plan.samples))
     found = asdict(plan)

@@ -1,4 +1,4 @@
-"""What became of the queries of one run, and what LoadGen is told of them. Pure.
+"""Queries of one run, their ends, and the completions for LoadGen. Pure.
 
 LoadGen knows only that a query is complete, and waits for every one of them. So those without an
 answer are completed last, when they are later than the limit: then LoadGen counts them as late.
@@ -40,7 +40,7 @@ class Queries:
         """Queries without end; they are the caller's."""
 
     def begin(self, query: int, issued_ns: int, now_ns: int) -> int:
-        """A query is sent now; its number.
+        """Record that a query is sent; return its number.
 
         Args:
             query: its id.
@@ -56,7 +56,7 @@ class Queries:
         return len(self._ids) - 1
 
     def end(self, number: int, status: int, now_ns: int, answer: bytes) -> None:
-        """A query has ended; what comes after its end is passed over, as LoadGen forgets it."""
+        """Record that a query has ended; ignore a second end, as LoadGen forgets the query."""
         if self._statuses[number] != _UNDER_WAY:
             return
         self._statuses[number] = status
@@ -92,10 +92,10 @@ class Queries:
             self._complete([(self._ids[number], b"") for number in failed])
 
     def sent(self, problems: dict[str, int], held_back: int) -> Sent:
-        """What became of all of them.
+        """Return the ends of all queries.
 
         Args:
-            problems: what went wrong with connections, in words, and how often.
+            problems: faults of connections, in words, and how often each came.
             held_back: queries that waited for a connection.
         """
         statuses, counts = np.unique(np.asarray(self._statuses, np.int64), return_counts=True)

@@ -1,5 +1,5 @@
-"""What was found, for programs, for terminals and for eyes: JSON, Markdown and one HTML page.
+"""Reports of a measurement, for programs, terminals and eyes: JSON, Markdown and one HTML page.
 
-Enters: outcomes and what the engine said of itself. Leaves: text, and verdicts between two results.
+Enters: outcomes and the engine's metrics. Leaves: text, and verdicts between two results.
 Imports statistics, load and served. Read first: result.py.
 """

@@ -72,7 +72,7 @@ def unlike(earlier: Result, later: Result) -> list[str]:
 
 
 def _unlike_judges(earlier: Judgement | None, later: Judgement | None) -> list[str]:
-    """What LoadGen found is no figure of this comparison, and nothing else's."""
+    """Return the differences in LoadGen's verdicts, which are no figures of the comparison."""
     if earlier is None and later is None:
         return []
     if earlier is None or later is None:
@@ -123,7 +123,7 @@ def compared(
 
 
 def _expect_both_or_none(earlier: Point, later: Point) -> None:
-    """A figure that has become void may be the worst of all, and is not passed over."""
+    """Refuse to compare if one figure has become void, as it may be the worst of all."""
     if bool(earlier.void) == bool(later.void):
         return
     which, point = ("earlier", earlier) if earlier.void else ("later", later)
@@ -131,7 +131,7 @@ def _expect_both_or_none(earlier: Point, later: Point) -> None:
 
 
 def shown(found: list[Compared], threshold: float) -> str:
-    """A table in Markdown, and a sentence."""
+    """Return a table in Markdown, and a sentence."""
     rows = [
         (
             one.name,
@@ -180,7 +180,7 @@ def _pairs(earlier: Result, later: Result) -> list[tuple[str, bool, list[float],
 
 
 def _highest_of_both(earlier: Result, later: Result) -> tuple[Point, Point] | None:
-    """The highest rate that both were asked for and answered within their limit."""
+    """Return the points at the highest rate that both answered within their limit."""
     others = {point.asked.rate_per_s: point for point in later.told}
     both = [
         (point, others[point.asked.rate_per_s])

@@ -5,7 +5,7 @@ from ringbatch.bench.report.result import Result
 
 
 def markdown(result: Result) -> str:
-    """The document."""
+    """Return the document."""
     lines = [f"# ringbatch bench: {result.model}", ""]
     lines += [f"**{warning}**\n" for warning in result.warnings]
     if sentence := words.headline(result):

@@ -61,7 +61,7 @@ class Figure:
 
 
 def page(result: Result) -> str:
-    """The page, as HTML."""
+    """Return the page, as HTML."""
     title = escape(f"ringbatch bench: {result.model}")
     alarms = "".join(f'<p class="alarm">{escape(text)}</p>' for text in result.warnings)
     charts = "".join(
@@ -95,7 +95,7 @@ def _table(result: Result) -> str:
 
 
 def figures(result: Result) -> list[Figure]:
-    """What the page shows; what has no figures is left out."""
+    """Return the figures of the page, without those that have no data."""
     told = result.told
     found = []
     if told:

@@ -26,7 +26,7 @@ _STYLE: Final = """svg text { font-size: 15px; } svg text.title { font-weight: 6
 
 
 def picture(figure: Figure) -> str:
-    """An SVG file: the title, the chart, and what its colours stand for."""
+    """Return an SVG file: the title, the chart, and the legend."""
     chart = figure.chart
     legend, rows = _legend(chart.names)
     height = _HEAD + svg.HEIGHT + rows * _ROW + _ROW // 2
@@ -42,7 +42,7 @@ def picture(figure: Figure) -> str:
 
 
 def _legend(names: Sequence[str]) -> tuple[str, int]:
-    """The elements, and how many rows they take."""
+    """Return the elements, and how many rows they take."""
     parts, x, row = [], float(_LEFT), 0
     for number, name in enumerate(names):
         width = _SWATCH + 6 + len(name) * _LETTER

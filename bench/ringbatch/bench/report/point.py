@@ -1,4 +1,4 @@
-"""What the rounds of one kind of run come to, and why they may say nothing. Pure."""
+"""Verdict on the rounds of one kind of run, and why they may be void. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -117,15 +117,15 @@ def judged(
     lag_max_ms: float,
     others: Sequence[float] = (),
 ) -> Point:
-    """What the rounds of one kind of run come to.
+    """Return the verdict on the rounds of one kind of run.
 
     Args:
-        asked: what was asked for.
+        asked: kind and rate of the run.
         rounds: the outcome of each.
-        observed: what the engine said of each.
+        observed: the engine's metrics in each.
         slo_ms: within which an answer is good.
         lag_max_ms: of the generator's own lag, its p99, above which a run is void.
-        others: the share of all CPUs that others took in each round, where that was looked at.
+        others: the share of all CPUs that other processes took in each round, if known.
     """
     statuses: dict[int, int] = {}
     for outcome in rounds:
@@ -162,7 +162,7 @@ def judged(
 
 
 def unsteady(rounds: Sequence[Outcome]) -> list[Steadiness]:
-    """What is said of each round that was not steady."""
+    """Return the steadiness of each round that was not steady."""
     found = [steadiness(outcome.windows(WINDOWS)) for outcome in rounds]
     return [one for one in found if one.steady is False]
 

@@ -70,15 +70,13 @@ class Result:
 
     @property
     def refuted_per_s(self) -> float | None:
-        """The lowest rate that missed the limit in the rounds, though not in the search for the
-        knee; None without any."""
+        """Lowest rate that missed the limit in the rounds, though not in the search; or None."""
         most = _AS_HIGH * self.knee.get("rate_per_s", 0.0)
         missed = (rate for rate, held in self._judged_rates() if not held and rate <= most)
         return min(missed, default=None)
 
     def _judged_rates(self) -> list[tuple[float, bool]]:
-        """Return the rates of the rounds that have a verdict, and whether they are within the
-        limit."""
+        """Return the rates of rounds with a verdict, and whether each is within the limit."""
         held = [(point.asked.rate_per_s, point.holds(self.slo_ms)) for point in self.points]
         return [(rate, holds) for rate, holds in held if rate is not None and holds is not None]
 

@@ -63,14 +63,14 @@ class Chart:
 
 @dataclass(frozen=True)
 class Axis:
-    """How values become places.
+    """Mapping of values to places.
 
     Attributes:
         title: with the unit.
         low: at the begin.
         high: at the end.
         place: of a value, from 0 to 1.
-        ticks: values and what stands at them.
+        ticks: values and their labels.
     """
 
     title: str
@@ -120,7 +120,7 @@ def by_rarity(title: str, shares: Sequence[float]) -> Axis:
 
 
 def short(value: float) -> str:
-    """A number in few letters."""
+    """Return a number in few letters."""
     if value >= 1e6:
         return f"{value / 1e6:.3g}M"
     return f"{value / 1e3:.3g}k" if value >= 1e4 else f"{value:.4g}"
@@ -134,7 +134,7 @@ def lines(
     at_x: tuple[float, str] | None = None,
     at_y: tuple[float, str] | None = None,
 ) -> Chart:
-    """A chart of lines; where asked, with a value marked on either axis."""
+    """Return a chart of lines, with a value marked on either axis on request."""
     parts = [_frame(x, y)]
     if at_y is not None and at_y[0] <= y.high:
         place = _y(y, at_y[0])
@@ -194,7 +194,7 @@ def bars(title: str, columns: Sequence[tuple[str, dict[str, float]]], x_title: s
 
 
 def colour(number: int) -> str:
-    """The class of a colour."""
+    """Return the class of a colour."""
     return f"c{number % COLOURS}"
 
 

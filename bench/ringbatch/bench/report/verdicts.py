@@ -1,4 +1,4 @@
-"""What LoadGen found, in words and rows, for both documents. Pure."""
+"""LoadGen's verdicts in words and rows, for both documents. Pure."""
 
 from html import escape
 from typing import Final
@@ -16,7 +16,7 @@ _SERVER: Final = ("rate /s", "p50 ms", "p99 ms", "lag p99 ms")
 
 
 def markdown(result: Result) -> list[str]:
-    """A section; nothing where LoadGen was not asked."""
+    """Return a section; nothing if LoadGen did not run."""
     if result.loadgen is None:
         return []
     told = [text for sentence in sentences(result) for text in (sentence, "")]
@@ -24,7 +24,7 @@ def markdown(result: Result) -> list[str]:
 
 
 def card(result: Result) -> str:
-    """The same, as HTML."""
+    """Return the same section, as HTML."""
     if result.loadgen is None:
         return ""
     head = "".join(f"<th>{escape(cell)}</th>" for cell in HEADING)
@@ -42,7 +42,7 @@ def card(result: Result) -> str:
 
 
 def sentences(result: Result) -> list[str]:
-    """What was found, beside what the generators of this command found, and how."""
+    """Return LoadGen's figures beside those of this command's generators, and the method."""
     judgement = result.loadgen
     assert judgement is not None
     return [
@@ -54,7 +54,7 @@ def sentences(result: Result) -> list[str]:
 
 
 def rows(judgement: Judgement) -> list[tuple[str, ...]]:
-    """A row for each run."""
+    """Return a row for each run."""
     return [_row(run) for run in judgement.runs]
 
 

@@ -1,4 +1,4 @@
-"""What a result says, in words and rows, for both documents. Pure."""
+"""Result in words and rows, for both documents. Pure."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ _FIGURES = ("rate /s", "goodput /s", "p50 ms", "p99 ms", "p99.9 ms", "batch size
 
 
 def rows(result: Result) -> list[tuple[str, ...]]:
-    """A row for each kind of run; of one that is void, that it is."""
+    """Return a row for each kind of run; it says if that is void."""
     return [_row(point) for point in (result.lone, result.closed, *result.points)]
 
 
@@ -31,15 +31,17 @@ def _row(point: Point) -> tuple[str, ...]:
 
 
 def number(value: float | None) -> str:
-    """A figure with three digits; nothing where there is none."""
+    """Return a figure with three digits; empty if there is none."""
     if value is None:
         return ""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def headline(result: Result) -> str:
-    """The knee in a sentence, and first that other work was measured too, if so; empty where no
-    knee was sought."""
+    """Return the knee in a sentence, after a warning if other work was measured too.
+
+    It is empty if no knee was sought.
+    """
     found = knee(result)
     if not found or result.others_share <= NOTICED_SHARE:
         return found
@@ -48,7 +50,7 @@ def headline(result: Result) -> str:
 
 
 def knee(result: Result) -> str:
-    """The knee in a sentence; empty where none was sought."""
+    """Return the knee in a sentence; empty if none was sought."""
     if not result.knee:
         return ""
     limit = f"a p99 within {result.slo_ms:g} ms"
@@ -72,7 +74,7 @@ def knee(result: Result) -> str:
 
 
 def host(result: Result) -> str:
-    """The machine and the versions, in a sentence."""
+    """Return the machine and the versions, in a sentence."""
     machine = result.machine
     compiled = "compiled" if machine["compiled"] else "not compiled"
     return (
@@ -83,7 +85,7 @@ def host(result: Result) -> str:
 
 
 def method(result: Result) -> str:
-    """How it was measured, in sentences."""
+    """Return the method of the measurement, in sentences."""
     told = result.settings
     compared = "compared with the first one" if told["answers_compared"] else "held to status 200"
     way = _WAYS.get(told["protocol"]) or f"to {told['path']}"
@@ -100,7 +102,7 @@ def method(result: Result) -> str:
 
 
 def remarks(result: Result) -> list[str]:
-    """What has to be known of single runs: why they are void, and notes."""
+    """Return remarks on single runs: why they are void, and notes."""
     found = []
     for point in (result.lone, result.closed, *result.points):
         found += [f"{point.asked.title}: void: {why}" for why in point.void]
@@ -114,7 +116,7 @@ def remarks(result: Result) -> list[str]:
 
 
 def table(heading: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
-    """A table in Markdown."""
+    """Return a table in Markdown."""
     rule = "|---" * len(heading) + "|"
     return [_line(heading), rule, *(_line(row) for row in body)]
 

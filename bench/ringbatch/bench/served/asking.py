@@ -14,7 +14,7 @@ _UNIX = "unix:"
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server is.
+    """Address of a server.
 
     Attributes:
         host: a name or an address; of a Unix socket its path.
@@ -53,7 +53,7 @@ class Address:
 
     @property
     def is_unix(self) -> bool:
-        """Whether it is that of a Unix socket."""
+        """True for the address of a Unix socket."""
         return self.host.startswith("/")
 
     def connection(self, patience_s: float) -> socket.socket:
@@ -74,10 +74,10 @@ class Address:
 
 
 def reached(address: Address) -> Address:
-    """The same without a name: where it answers, of all addresses that the name has.
+    """Return the numeric address that answers, of all addresses that the name has.
 
     Raises:
-        CannotMeasure: nothing answers there.
+        CannotMeasure: no server answers there.
     """
     try:
         with address.connection(_PATIENCE_S) as connection:

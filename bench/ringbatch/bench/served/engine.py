@@ -60,7 +60,7 @@ class Served:
 
 @contextmanager
 def started(config: Path, flags: Sequence[str] = ()) -> Iterator[Served]:
-    """An engine of that configuration, on free ports of this host alone; stopped at the end.
+    """Run an engine of that configuration, on free ports of this host alone; stop it at the end.
 
     Args:
         config: the configuration file.
@@ -114,7 +114,7 @@ def _signals_wait() -> Iterator[None]:
 
 
 def command_of(config: Path, folder: Path, flags: Sequence[str] = ()) -> list[str]:
-    """What starts it: whatever ports the file has are left to the engine that serves by it.
+    """Return the command that starts it, on other ports than those of the file.
 
     Args:
         config: the configuration file.
@@ -132,7 +132,7 @@ def command_of(config: Path, folder: Path, flags: Sequence[str] = ()) -> list[st
 
 
 def supervisor_at(address: Address) -> int | None:
-    """The supervisor of the engine of this user and host that serves there, if there is one."""
+    """Return the supervisor of this user's engine that serves at an address, if there is one."""
     if address.host not in _LOCAL:
         return None
     with suppress(StartupError), running(None) as found:
@@ -153,10 +153,10 @@ def _other_addresses(config: Path, folder: Path) -> list[str]:
 
 
 def served_at(text: str, pid: int) -> Served | None:
-    """Where an engine serves, by what it has said so far; None where it does not serve yet.
+    """Return the addresses of an engine by its output so far; None if it does not serve yet.
 
     Args:
-        text: what it has said.
+        text: its output.
         pid: of its supervisor.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What ends a measurement before it has a figure."""
+"""Failures that end a measurement before it has a figure."""
 
 from ringbatch.shm.errors import StartupError
 

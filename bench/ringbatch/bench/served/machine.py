@@ -19,7 +19,7 @@ _SHOWN: Final = 5
 
 
 def described() -> dict[str, Any]:
-    """What figures depend on."""
+    """Return the machine and the versions that figures depend on."""
     cpuinfo = Path("/proc/cpuinfo").read_text()
     model = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
     memory = re.search(r"^MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
@@ -40,10 +40,10 @@ def described() -> dict[str, Any]:
 
 
 def others(seconds: float = 1.0) -> tuple[float, list[str]]:
-    """What the host does while nothing is measured.
+    """Return the load of the host while no measurement runs.
 
     Returns:
-        The share of all CPUs that is taken, and which processes take most, in words.
+        The share of all CPUs that is taken, and the processes that take most, in words.
     """
     before, busy_before = _processes(), _busy_s()
     began = time.monotonic()
@@ -134,8 +134,10 @@ def _processes() -> dict[int, tuple[float, str]]:
 
 
 def _stats() -> Iterator[tuple[int, str, list[int]]]:
-    """Of each process its id, its name, and what /proc/PID/stat says behind the name; the first
-    field, its state, as 0."""
+    """Yield each process: its id, its name, and the fields of /proc/PID/stat behind the name.
+
+    The first field, its state, becomes 0.
+    """
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:

@@ -1,4 +1,4 @@
-"""What an engine's metrics say of the time between two looks at them. Pure."""
+"""Change of an engine's metrics between two looks. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ Metrics = Mapping[str, Mapping[Labels, float]]
 
 @dataclass(frozen=True)
 class Observed:
-    """What the engine did in a run.
+    """Work of the engine in a run.
 
     Attributes:
         batches: how many were run.
         instances: in them.
         reasons: how many were closed for each reason.
         cpu_us: CPU time of each process for an answered request, in microseconds.
-        stages_ms: where the mean time of a request went, in milliseconds.
+        stages_ms: mean time of a request in each stage, in milliseconds.
     """
 
     batches: int
@@ -52,7 +52,7 @@ def parse(text: str) -> Metrics:
 
 
 def between(earlier: Metrics, later: Metrics, model: str) -> Observed | None:
-    """What happened between two looks; None where no request for the model was answered."""
+    """Return the work between two looks; None if no request for the model was answered."""
 
     def grown(name: str, **labels: str) -> dict[Labels, float]:
         wanted = set(labels.items())

@@ -32,7 +32,7 @@ class Input:
 
 
 def inputs_of(metadata: Mapping[str, Any]) -> list[Input]:
-    """What the metadata of a V2 model says; none where it says nothing.
+    """Return the inputs in the metadata of a V2 model; none if it has none.
 
     Raises:
         ValueError: it is no such metadata.
@@ -50,14 +50,14 @@ def inputs_of(metadata: Mapping[str, Any]) -> list[Input]:
 
 
 def v1_body(inputs: Sequence[Input], random: np.random.Generator) -> bytes:
-    """A V1 request of one instance."""
+    """Return a V1 request of one instance."""
     values = {one.name: _nested(_values(one, random), one.shape) for one in inputs}
     instance = values if len(inputs) > 1 else next(iter(values.values()))
     return orjson.dumps({"instances": [instance]})
 
 
 def v2_body(inputs: Sequence[Input], random: np.random.Generator) -> bytes:
-    """A V2 request of one instance, in JSON."""
+    """Return a V2 request of one instance, in JSON."""
     tensors = [
         {
             "name": one.name,
@@ -71,7 +71,7 @@ def v2_body(inputs: Sequence[Input], random: np.random.Generator) -> bytes:
 
 
 def protocol_of(body: bytes) -> str:
-    """Whether a request is one of V1 or V2.
+    """Return the protocol of a request: V1 or V2.
 
     Raises:
         ValueError: it is neither.

@@ -1,4 +1,7 @@
-"""Whether two sets of rounds differ, and by how much. Pure; chance is passed in."""
+"""Difference between two sets of rounds: whether there is one, and its size. Pure.
+
+Chance is passed in.
+"""
 
 import math
 from collections.abc import Sequence
@@ -15,15 +18,15 @@ _EXACT_MAX: Final = 20
 
 @dataclass(frozen=True)
 class Difference:
-    """What two sets of rounds say of each other.
+    """Difference between two sets of rounds.
 
     Attributes:
         ratio: the median of the later one by that of the earlier one.
         low: of the interval around it.
         high: of the same.
-        doubt: how probable so clear an order of the rounds is where nothing differs.
-        differs: whether both say that there is a difference: the interval excludes 1, and the doubt
-            is small enough.
+        doubt: the probability of so clear an order of the rounds if nothing differs.
+        differs: True if both show a difference: the interval excludes 1, and the doubt is small
+            enough.
     """
 
     ratio: float
@@ -56,7 +59,7 @@ def difference(
 
 
 def rounds_needed(doubt: float) -> int:
-    """The fewest rounds on each side by which a difference can be proven at all."""
+    """Return the fewest rounds on each side that can prove a difference at all."""
     rounds = 2
     while 2 / math.comb(2 * rounds, rounds) > doubt:
         rounds += 1
@@ -64,7 +67,7 @@ def rounds_needed(doubt: float) -> int:
 
 
 def order_doubt(earlier: Sequence[float], later: Sequence[float]) -> float:
-    """How probable so clear an order is where nothing differs (Mann-Whitney, both sides)."""
+    """Return the probability of so clear an order if nothing differs (Mann-Whitney, both sides)."""
     m, n = len(earlier), len(later)
     twice = sum(2 * (a < b) + (a == b) for a in earlier for b in later)
     distance = abs(twice - m * n)
@@ -90,7 +93,7 @@ def _resampled(values: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 @cache
 def _orders(m: int, n: int) -> tuple[int, ...]:
-    """How many orders of m and n distinct values have each number of pairs in one direction."""
+    """Count the orders of m and n distinct values by their pairs in one direction."""
     if m == 0 or n == 0:
         return (1,)
     with_last_b, with_last_a = _orders(m, n - 1), _orders(m - 1, n)

@@ -19,7 +19,7 @@ Counts = NDArray[np.int64]
 
 
 def bins_of(times_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The bin of each time; what is below 0 counts as 0, what is longer than 39 hours as that."""
+    """Return the bin of each time, clamped to 0 and 39 hours."""
     times = np.clip(times_ns, 0, _MAX_NS)
     # Of floats the exponent is exact: 2^47 is far below the 53 bits of their mantissa.
     exponents = np.maximum(np.frexp(times.astype(np.float64))[1] - 1, _BITS) - _BITS
@@ -28,18 +28,18 @@ def bins_of(times_ns: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def lower_edge_ns(number: int) -> int:
-    """The shortest time in a bin."""
+    """Return the shortest time in a bin."""
     exponent = max(number // _STEPS - 1, 0)
     return (number - exponent * _STEPS) << exponent
 
 
 def upper_edge_ns(number: int) -> int:
-    """The longest time in a bin."""
+    """Return the longest time in a bin."""
     return lower_edge_ns(number + 1) - 1
 
 
 class Histogram:
-    """How often times of each length came.
+    """Histogram of times.
 
     Attributes:
         counts: [BINS].
@@ -59,7 +59,7 @@ class Histogram:
         return Histogram(self.counts + other.counts)
 
     def quantile_ns(self, share: float) -> int:
-        """The time that this share of all times does not exceed, by less than 1 % too long.
+        """Return the time that a share of all times does not exceed, at most 1 % too long.
 
         Raises:
             ValueError: there are no times.

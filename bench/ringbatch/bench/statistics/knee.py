@@ -10,7 +10,7 @@ _CLOSE_ENOUGH: Final = 0.05
 
 
 class Trial(Enum):
-    """What one rate came to."""
+    """Trial of one rate."""
 
     HELD = "held"
     MISSED = "missed"
@@ -20,12 +20,12 @@ class Trial(Enum):
 
 @dataclass(frozen=True)
 class Knee:
-    """Where the limit is reached.
+    """Rate at which the limit is reached.
 
     Attributes:
-        rate_per_s: the highest rate that held; 0 where none did.
-        missed_per_s: the lowest above it that did not; None where none was found.
-        why: what has to be known of it, in words; empty where it is bounded on both sides.
+        rate_per_s: the highest rate that held; 0 if none did.
+        missed_per_s: the lowest above it that did not; None if none was found.
+        why: remarks, in words; empty if it is bounded on both sides.
     """
 
     rate_per_s: float

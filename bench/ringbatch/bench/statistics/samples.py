@@ -1,4 +1,4 @@
-"""Which percentiles so many samples allow to be told. Pure."""
+"""Percentiles that a number of samples supports. Pure."""
 
 import math
 from typing import Final
@@ -11,7 +11,7 @@ _DOUBT: Final = 0.01
 
 
 def samples_needed(share: float) -> int:
-    """The fewest samples that allow a percentile to be told: 662 for 0.99.
+    """Return the fewest samples that support a percentile: 662 for 0.99.
 
     So many that two or more lie above it in 99 of 100 runs: with fewer, one stray request is the
     percentile.
@@ -26,7 +26,7 @@ def samples_needed(share: float) -> int:
 
 
 def percentile_ms(times: Histogram, share: float) -> float | None:
-    """A percentile in milliseconds; None where there are too few samples to tell it."""
+    """Return a percentile in milliseconds; None if there are too few samples."""
     if times.total < samples_needed(share):
         return None
     return times.quantile_ns(share) / 1e6
@@ -39,14 +39,14 @@ def percentiles_ms(times: Histogram) -> dict[str, float]:
 
 
 def name_of(share: float) -> str:
-    """What a percentile is called: 0.999 is ``p99.9``."""
+    """Return the name of a percentile: ``p99.9`` for 0.999."""
     return f"p{share * 100:.10g}"
 
 
 def curve(times: Histogram, points: int = 60) -> list[tuple[float, float]]:
-    """The distribution for a plot: shares, evenly spread by 1 / (1 - share), and milliseconds.
+    """Return a plot's points: shares, evenly spread by 1 / (1 - share), and milliseconds.
 
-    It ends where there are too few samples to go on.
+    It ends when there are too few samples to go on.
     """
     found = []
     last = 1.0

@@ -1,4 +1,4 @@
-"""Whether a run had a steady state: little variation, and no trend. Pure.
+"""Steadiness of a run: little variation, and no trend. Pure.
 
 Either alone is fooled: a slow drift varies little from one window to the next, and a trend test
 finds nothing in wild swings.
@@ -23,13 +23,13 @@ _WINDOWS_MIN: Final = 6
 
 @dataclass(frozen=True)
 class Steadiness:
-    """What the windows of a run say.
+    """Steadiness of a run, by its windows.
 
     Attributes:
-        steady: whether there was a steady state; None where the run has too few windows to tell.
+        steady: True if there was a steady state; None if the run has too few windows to tell.
         variation: spread of the windows, as a share of the middle one.
         drift: from the first to the last window by a straight line, as the same share.
-        why: what was wrong, in words; empty where nothing was.
+        why: the fault, in words; empty if there is none.
     """
 
     steady: bool | None
@@ -39,7 +39,7 @@ class Steadiness:
 
 
 def steadiness(windows: Sequence[float]) -> Steadiness:
-    """What a figure of one window after the other says."""
+    """Return the steadiness of a figure over consecutive windows."""
     if len(windows) < _WINDOWS_MIN:
         return Steadiness(None, 0.0, 0.0, f"too short to tell: {len(windows)} windows with answers")
     values = np.asarray(windows, np.float64)
@@ -59,7 +59,7 @@ def steadiness(windows: Sequence[float]) -> Steadiness:
 
 
 def theil_slope(values: Sequence[float]) -> float:
-    """The median slope of all pairs, a step."""
+    """Return the median slope of all pairs, a step."""
     slopes = [
         (values[later] - values[early]) / (later - early)
         for early in range(len(values))
@@ -69,7 +69,7 @@ def theil_slope(values: Sequence[float]) -> float:
 
 
 def trend_doubt(values: Sequence[float]) -> float:
-    """How probable so clear an order is without any trend (Mann-Kendall, both sides)."""
+    """Return the probability of so clear an order without a trend (Mann-Kendall, both sides)."""
     count = len(values)
     score = sum(
         int(np.sign(values[later] - values[early]))

@@ -1,5 +1,5 @@
-"""Which settings serve a model best on a host, found with few measurements. Pure.
+"""Search for the settings that serve a model best on a host, with few measurements. Pure.
 
-Enters: choices for each setting, and what each trial came to. Leaves: the next trial, and the best
-settings with what each value comes to beside them. Imports nothing. Read first: search.py.
+Enters: choices for each setting, and the result of each trial. Leaves: the next trial, and the best
+settings with an estimate of each value beside them. Imports nothing. Read first: search.py.
 """

@@ -1,4 +1,4 @@
-"""What can be chosen. Pure."""
+"""Candidates of the search. Pure."""
 
 from collections.abc import Mapping
 

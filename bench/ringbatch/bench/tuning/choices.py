@@ -16,7 +16,7 @@ _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def choices_for(cpus: int, keep: Sequence[str] = ()) -> dict[str, list[Values]]:
-    """What is tried for each factor: settings that are chosen together, as they share the CPUs.
+    """Return the choices of each factor: settings that are chosen together, as they share the CPUs.
 
     Args:
         cpus: of the host.
@@ -49,7 +49,7 @@ def settings_of(chosen: Mapping[str, Values]) -> dict[str, int | float | str]:
 
 
 def flags_of(chosen: Mapping[str, Values]) -> list[str]:
-    """The same as flags of ``ringbatch serve``."""
+    """Return the choices as flags of ``ringbatch serve``."""
     return [
         word
         for key, value in settings_of(chosen).items()
@@ -58,7 +58,7 @@ def flags_of(chosen: Mapping[str, Values]) -> list[str]:
 
 
 def toml_of(chosen: Mapping[str, Values], model: str) -> str:
-    """The same as sections of a configuration file."""
+    """Return the choices as sections of a configuration file."""
     settings = settings_of(chosen)
     server = [f"frontends = {settings.pop('frontends')}"] if "frontends" in settings else []
     own = [
@@ -74,7 +74,7 @@ def toml_of(chosen: Mapping[str, Values], model: str) -> str:
 
 
 def _key(name: str) -> str:
-    """A name as a key of TOML: a dot would else begin a section within."""
+    """Return a name as a key of TOML, in which a dot would begin an inner section."""
     return name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 

@@ -96,7 +96,7 @@ class Search:
         self.cost_max = min(max(grid, _LEAST), _MOST)
 
     def next(self) -> Trial | None:
-        """What is to be measured now; None where all is done."""
+        """Return the next trial; None if all is done."""
         if self._proof is None and len(self._trials) < len(self._first):
             return Trial(self._candidate(self._first[len(self._trials)]), _SHORT)
         if self._proof is None:
@@ -154,7 +154,7 @@ class Search:
         return (self._candidate(choice), math.exp(gain)) if gain >= WORTH else ({}, 1.0)
 
     def estimates(self) -> list[Estimate]:
-        """What each value comes to beside the best settings so far."""
+        """Return an estimate of each value beside the best settings so far."""
         if not self._trials:
             return []
         means, choice = self._fit().means, self._point(self.best()[0])
@@ -183,8 +183,10 @@ class Search:
         return weighted / sum(one.effort for one in own)
 
     def _promising(self) -> Trial | None:
-        """What the most is expected of; None where that is little, or time is left for the last
-        trials alone."""
+        """Return the trial with the highest expectation.
+
+        It is None if that is low, or if time is left for the last trials alone.
+        """
         room = self.cost_max - self.cost - 2 * (START + _LONGER)
         if len(self._surface.points) == 1 or room < START + _SHORT:
             return None
@@ -196,7 +198,7 @@ class Search:
         return Trial(self._candidate(self._surface.points[most]), _SHORT)
 
     def _choice(self) -> Point:
-        """The best of what was tried and has always had a score; of its like the nearest."""
+        """Return the best tried point that always had a score; among equals the nearest."""
         means = self._fit().means
         failed = {one.point for one in self._trials if not one.score}
         tried = {one.point for one in self._trials} - failed
@@ -208,7 +210,7 @@ class Search:
         )
 
     def _simplest(self) -> Point:
-        """The choice without changes that seem to be of no use, be that tried or not."""
+        """Return the choice without changes that seem to be of no use, tried or not."""
         means, point = self._fit().means, self._choice()
         enough = means[self._surface.number(point)] - _SAME
         while any(point):
@@ -243,7 +245,7 @@ class Search:
 
 
 def _present_first(choices: Sequence[Values], present: Values) -> list[Values]:
-    """A factor's value as it is, empty where it is not wholly known, and all others to try."""
+    """Return a factor's present value, empty if it is not wholly known, and all others to try."""
     for keys in dict.fromkeys(tuple(values) for values in choices):
         now = {key: present[key] for key in keys if key in present}
         if len(now) == len(keys) == len(present.keys() & {k for v in choices for k in v}):

@@ -55,7 +55,7 @@ class Measured:
 
 
 class Fit(NamedTuple):
-    """What is believed of every point, in the order of `Surface.points`.
+    """Belief about every point, in the order of `Surface.points`.
 
     Attributes:
         means: logarithms of the score.
@@ -110,7 +110,7 @@ class Surface:
         return self._numbers[point]
 
     def fit(self, trials: Sequence[Measured]) -> Fit:
-        """What trials say, of which one at least has a score."""
+        """Fit the surface to trials, of which at least one has a score."""
         efforts = dict[int, float]()
         sums = dict[int, float]()
         top = math.log(max(trial.score for trial in trials))
@@ -141,7 +141,7 @@ def _covariance(alike: Floats, span: float) -> Floats:
 def _likelihood(
     alike: Floats, weights: Floats, heights: Floats, span: float, scatter: float
 ) -> tuple[float, float, float, Floats]:
-    """The logarithm of it, but for a constant; of what; and a root of the heights' covariance."""
+    """Return the log likelihood but for a constant, its arguments, and a root of the covariance."""
     root = np.linalg.cholesky(_covariance(alike, span) + np.diag(scatter**2 / weights))
     white = np.linalg.solve(root, heights)
     return float(-(white @ white) / 2 - np.log(np.diag(root)).sum()), span, scatter, root
