@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -158,12 +159,18 @@ def versions() -> dict[str, Any]:
 
 
 def git_state() -> dict[str, Any]:
-    """Return the commit and whether the tree differs from it; None where there is no commit."""
+    """Return the commit and whether the tree differs from it.
+
+    The commit is None where there is none, no repository, or no git to ask.
+    """
     commit = _git("rev-parse", "--verify", "--quiet", "HEAD")
     return {"commit": commit or None, "dirty": bool(_git("status", "--porcelain"))}
 
 
 def _git(*arguments: str) -> str:
+    """Return an answer of git's; empty where it has none, or is not installed."""
+    if shutil.which("git") is None:
+        return ""
     return subprocess.run(
         ["git", "-C", str(BENCH), *arguments], capture_output=True, text=True
     ).stdout.strip()

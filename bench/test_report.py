@@ -7,11 +7,12 @@ from typing import Any
 import all as every
 import pytest
 import readme_tables
+import report
 from entries import run_entries
 from harness import ServerDied
 from peers import BENCH, Environment, install
 from readme_tables import BEGIN, END, NoMarkers, with_tables
-from report import Report
+from report import Report, git_state
 from report_text import as_json, markdown
 from scenarios import SCENARIOS, Scenario, Shape
 from summary import FAILED, MEASURED, MISSED, NOT_RUN, Outcome, summarize, table
@@ -57,6 +58,16 @@ OUTCOME = Outcome(0, 60.0, 0.0, 0.01, "")
 
 def report_of(**summaries: Any) -> dict[str, Any]:
     return {"command": "c", "peers": {}, "scenarios": summaries}
+
+
+def test_a_report_needs_neither_git_nor_a_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(report, "BENCH", tmp_path)
+        assert git_state() == {"commit": None, "dirty": False}
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert git_state() == {"commit": None, "dirty": False}
 
 
 def test_rounds_of_one_row_become_median_and_spread() -> None:

@@ -283,7 +283,7 @@ def test_a_model_asked_with_half_a_body_is_caught(caught: Caught) -> None:
 @pytest.mark.parametrize(
     ("owner", "name", "value", "words"),
     [
-        (upstream_choice, "_IMPOSSIBLE", (TypeError, ValueError), "OverflowError"),
+        (upstream_choice, "_IMPOSSIBLE", (ArithmeticError, LookupError, TypeError), "ValueError"),
         (upstream, "_LANES", 1 << 20, "Overrun"),
         (http, "_LENGTH", re.compile("[0-9]*"), "ValueError"),
         (upstream, "_RETRY_AFTER", re.compile(".*"), "AssertionError"),

@@ -106,13 +106,19 @@ class Server:
 
     @property
     def stdout(self) -> str:
-        """What it said so far."""
-        return self._out.read_text()
+        """The lines that it said so far."""
+        return self._lines_of(self._out)
 
     @property
     def stderr(self) -> str:
-        """What it logged so far."""
-        return self._err.read_text()
+        """The lines that it logged so far."""
+        return self._lines_of(self._err)
+
+    def _lines_of(self, path: Path) -> str:
+        """Return a file without a last line that is still being written."""
+        ended = self.process.poll() is not None
+        text = path.read_bytes()
+        return text[: None if ended else text.rfind(b"\n") + 1].decode()
 
     @property
     def control_port(self) -> int:
