@@ -1,4 +1,4 @@
-"""Where the elements of a BYTES tensor stand: each has a 4-byte little-endian length before it."""
+"""Elements of a BYTES tensor: each has a 4-byte little-endian length before it."""
 
 import struct
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ class Overlong(Unsound):
 
 
 def joined(texts: Iterable[bytes]) -> bytes:
-    """The tensor of these elements."""
+    """Return the tensor of these elements."""
     pieces: list[bytes] = []
     for text in texts:
         pieces += (len(text).to_bytes(LENGTH_BYTES, "little"), text)

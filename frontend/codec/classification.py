@@ -46,11 +46,11 @@ class Classes:
     def of(
         self, rows: int, results: Sequence[Result], count: int
     ) -> tuple[tuple[int, ...], list[bytes]]:
-        """The shape of the tensor of classes, and its elements.
+        """Return the shape of the tensor of classes, and its elements.
 
         Args:
             rows: in all results.
-            results: what the parts of a request came to, and where the outputs lie in it.
+            results: of the parts of a request, with the places of their outputs.
             count: how many are wanted of an instance, at least 1.
 
         Raises:
@@ -67,7 +67,7 @@ class Classes:
 
 
 def classes_of(values: NDArray[Any], count: int, labels: Sequence[str] = ()) -> list[bytes]:
-    """The elements of the tensor, instance after instance.
+    """Return the elements of the tensor, instance after instance.
 
     Args:
         values: of shape [instances, elements of each], and none of the datatypes above.

@@ -1,4 +1,4 @@
-"""What stands for an input that a request leaves out."""
+"""Default values of inputs that a request leaves out."""
 
 from typing import Any, Final
 
@@ -36,7 +36,7 @@ class Default:
         self.row = _bytes(tensor)
 
     def tensor(self, rows: int) -> bytes:
-        """The bytes of so many instances.
+        """Return the bytes of so many instances.
 
         Raises:
             InvalidRequest: they are too many.

@@ -108,7 +108,7 @@ class TensorReader:
         return Opened(tuple(dimensions), level, width)
 
     def pack_flat(self, values: list[Any], *, booleans: bool) -> bytes:
-        """The tensor's bytes from values without any lists around them.
+        """Return the tensor's bytes from values without any lists around them.
 
         Args:
             values: all of the tensor's, in row-major order.
@@ -122,13 +122,13 @@ class TensorReader:
         return self.pack(values, 0)
 
     def flat_fault(self, values: list[Any], where: str) -> str:
-        """What is wrong with values that `pack_flat` refused; `where` names them all."""
+        """Return the fault of values that `pack_flat` refused; `where` names them all."""
         unfit = _first_unfit(values, self._reads_values)
         found = _shown_item(values[unfit])
         return f"{where}[{unfit}] is {found}, but {self._owner} takes {self._values()}"
 
     def fault(self, instances: list[Any], place: Callable[[int], str]) -> str:
-        """What is wrong with instances that could not be read.
+        """Return the fault of instances that could not be read.
 
         Args:
             instances: all of the request.
@@ -179,9 +179,9 @@ class TensorReader:
 
 
 def _packer(datatype: Datatype) -> Callable[[Sequence[Any], int], bytes]:
-    """The pack function of a datatype.
+    """Return the pack function of a datatype.
 
-    That of numbers takes whole ones for floating-point ones, never the reverse, and raises where
+    That of numbers takes whole ones for floating-point ones, never the reverse, and raises if
     one is beyond the datatype; it cannot tell booleans from numbers.
     """
     if datatype.name == "BOOL":
@@ -201,7 +201,7 @@ def _packer(datatype: Datatype) -> Callable[[Sequence[Any], int], bytes]:
 def _packer_of_nulls(
     packed: Callable[[Sequence[Any], int], bytes], numbers: bool
 ) -> Callable[[Sequence[Any], int], bytes]:
-    """The same pack function for values of which some are missing."""
+    """Return the same pack function for values of which some are missing."""
     missing: Any = math.nan if numbers else ""
 
     def pack(items: Sequence[Any], width: int) -> bytes:
@@ -220,7 +220,7 @@ def _or(value: Any, missing: Any) -> Any:
 
 
 def number_code(datatype: Datatype) -> str:
-    """The `struct` character that packs a JSON number; FP16 has one here, though V2 has none."""
+    """Return the `struct` character that packs a JSON number; FP16 has one here, not in V2."""
     code = "e" if datatype.name == "FP16" else datatype.code
     assert code, f"{datatype.name} does not travel as JSON numbers"
     return code
@@ -251,15 +251,18 @@ def _from_b64(value: Any) -> bytes:
 
 
 def may_hold_booleans(body: bytes | bytearray) -> bool:
-    """False only where no true or false is in the text: one letter is found fast, a word is not."""
+    """Return False only if the text has no true or false.
+
+    It looks for one letter, which is found faster than a word.
+    """
     return (b"r" in body and b"true" in body) or (b"f" in body and b"false" in body)
 
 
 def flattened(values: list[Any]) -> list[Any]:
-    """The values in nested lists, in order, however deep and long the lists are.
+    """Return the values in nested lists, in order, however deep and long the lists are.
 
     Raises:
-        Misfit: lists and single values stand side by side.
+        Misfit: a list has lists and single values side by side.
     """
     while list in (kinds := set(map(type, values))):
         if kinds != _LISTS:
@@ -279,7 +282,7 @@ def _has_booleans(lists: list[list[Any]]) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A value of the client's, in JSON or words, short enough for the text of an error."""
+    """Return a client's value in JSON or words, short enough for the text of an error."""
     if isinstance(value, list):
         return "a list"
     if isinstance(value, dict):
@@ -290,7 +293,7 @@ def shown(value: Any) -> str:
 
 
 def _first_unfit(items: list[T], fits: Callable[[list[T]], bool]) -> int:
-    """The index of the first item that does not fit, where one does not; else of the last."""
+    """Return the index of the first item that does not fit, else of the last."""
     start, end = 0, len(items)
     while end - start > 1:
         middle = (start + end) // 2
@@ -302,10 +305,10 @@ def _first_unfit(items: list[T], fits: Callable[[list[T]], bool]) -> int:
 
 
 def _unnest(value: Any) -> tuple[tuple[int, ...], list[Any]]:
-    """The shape of nested lists, up to the first size of 0, and their leaves.
+    """Return the shape of nested lists, up to the first size of 0, and their leaves.
 
     Raises:
-        Misfit: they have no shape; the text says what stands side by side in them.
+        Misfit: they have no shape; the text names the kinds that stand side by side.
     """
     shape: list[int] = []
     level = [value]
@@ -321,7 +324,7 @@ def _unnest(value: Any) -> tuple[tuple[int, ...], list[Any]]:
 
 
 def _has_shape(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Whether lists of that shape are such a tensor; nothing is known of sizes behind a 0."""
+    """Return whether lists of that shape are such a tensor; sizes behind a 0 are unknown."""
     whole = len(shape) == len(wanted) or (len(shape) < len(wanted) and shape[-1:] == (0,))
     return whole and all(want in (ANY, size) for size, want in zip(shape, wanted, strict=False))
 

@@ -1,6 +1,6 @@
-"""What is said where a request meets a limit: which setting it is, its value, and what was found.
+"""Messages for requests that meet a limit: the setting, its value, and the value found.
 
-The values of these settings are no secret of the host's: whoever is refused may ask for another.
+These settings are no secret of the host's: a refused client may ask for another value.
 """
 
 from typing import Final

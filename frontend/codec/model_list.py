@@ -1,4 +1,4 @@
-"""What V1 says of models, in one document for KServe's clients and OpenAI's. Pure."""
+"""V1's list of models, in one document for KServe's clients and OpenAI's. Pure."""
 
 from collections.abc import Iterable
 from typing import Any, Final

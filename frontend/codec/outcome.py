@@ -1,9 +1,9 @@
-"""How the end of a request is told to its client: one table, and the forms of its bodies.
+"""Statuses and bodies of errors, by protocol: one table.
 
 An error is an object with one member, ``{"error": "..."}``. A model with `kserve_errors` answers
-as KServe's own batcher does instead: after three checks of the body, which are refused in plain
-text, its status is 200 whatever happens, with the reason under ``message``. Those forms were
-written after the behaviour of KServe's agent, pkg/batcher/handler.go.
+as KServe's own batcher does instead. After three checks of the body, which are refused in plain
+text, its status is always 200, with the reason under ``message``. Those forms were written after
+the behaviour of KServe's agent, pkg/batcher/handler.go.
 """
 
 from typing import Final, NamedTuple
@@ -71,7 +71,7 @@ class NotSupported(RequestError):
 
 
 class Rule(NamedTuple):
-    """What one kind of error gets: a status, the headers, and the text where there is none."""
+    """Rule for one kind of error: a status, the headers, and the text if the error has none."""
 
     status: int
     headers: Headers
@@ -137,7 +137,7 @@ class Outcome(NamedTuple):
 
 
 def error_of(status: Status, text: str) -> RequestError:
-    """The error that an answer other than OK stands for; `text` is what came with it, if any."""
+    """Return the error for an answer other than OK; `text` is what came with it, if any."""
     if status is Status.SERVER_ANSWERED:
         refusal = read_refusal(text)
         return ModelServerAnswered(refusal.body, refusal.status, refusal.retry_after)
@@ -145,12 +145,12 @@ def error_of(status: Status, text: str) -> RequestError:
 
 
 def outcome(error: RequestError, *, kserve_errors: bool = False, batch_id: str = "") -> Outcome:
-    """The answer to a request that failed.
+    """Return the answer to a request that failed.
 
     Args:
         error: why.
         kserve_errors: the model's setting.
-        batch_id: of the batch the request was in; empty where it was in none.
+        batch_id: of the batch the request was in; empty if it was in none.
     """
     rule = _rule(error)
     text = text_of(error)
@@ -167,7 +167,7 @@ def outcome(error: RequestError, *, kserve_errors: bool = False, batch_id: str =
 
 
 def _as_answered(error: ModelServerAnswered, headers: Headers, batch_id: str) -> Outcome:
-    """A model server's own status and, where it is a JSON object, its own body."""
+    """Return a model server's own status and, if it is a JSON object, its own body."""
     if error.retry_after:
         headers = (*headers, ("retry-after", error.retry_after))
     if batch_id:
@@ -181,18 +181,17 @@ def _as_answered(error: ModelServerAnswered, headers: Headers, batch_id: str) ->
 
 
 def status_of(error: RequestError) -> int:
-    """The status of an error, also where its protocol or its model's `kserve_errors` has it told in
-    another way."""
+    """Return the status of an error, even if the protocol or `kserve_errors` hides it."""
     return error.status if isinstance(error, ModelServerAnswered) else _rule(error).status
 
 
 def text_of(error: RequestError) -> str:
-    """What the client reads of an error."""
+    """Return the text of an error for the client."""
     return str(error) or _rule(error).text
 
 
 def error_body(text: str) -> bytes:
-    """The JSON body of an error."""
+    """Return the JSON body of an error."""
     return orjson.dumps({"error": text.encode(errors="replace").decode()})
 
 

@@ -48,7 +48,7 @@ class LazyBytes:
 
 
 class Part(NamedTuple):
-    """What goes into one slot.
+    """Content of one slot.
 
     Attributes:
         rows: instances in it.
@@ -66,7 +66,7 @@ RawPart = tuple[int, bytes | memoryview, int]
 
 
 class LazyPart(NamedTuple):
-    """What goes into one slot, as `Part` has it, from where it still is."""
+    """Content of one slot, as `Part` has it, still at its source."""
 
     rows: int
     payload: LazyBytes

@@ -1,5 +1,8 @@
-"""Answers of models whose rows differ in length, see `ringbatch.shm.ragged`: with the lengths they
-have where JSON can say that, and otherwise as one array for all parts of a request."""
+"""Answers of models whose rows differ in length, see `ringbatch.shm.ragged`.
+
+Rows have their own lengths if JSON can say that; else they are one array for all parts of a
+request.
+"""
 
 from collections.abc import Callable, Sequence
 from math import prod
@@ -21,9 +24,11 @@ Part = tuple[int, memoryview]
 
 
 def in_one(spec: ModelSpec) -> Callable[[Sequence[Part]], Sequence[Part]]:
-    """What makes of the parts of a request, of which each is padded to its own longest row, one
-    that is padded to the longest of all; gives the parts as they are, where no output declares a
-    padding. Raises `Unwritable` or `FrameError`, where a result does not fit the outputs."""
+    """Return a function that pads the parts of a request to the longest row of all.
+
+    Each part is padded to its own longest row before. The function returns the parts as they are if
+    no output declares a padding. It raises `Unwritable` or `FrameError` if a result does not fit.
+    """
     if spec.answered == spec.outputs:
         return lambda parts: parts
     tensors, frame = spec.answered, Frame(spec.answered)
@@ -55,12 +60,12 @@ class OwnLengths:
         self._own = own_lengths(outputs, index)
 
     def cut(self, rows: Any, memory: memoryview, lengths: PlacedTensor) -> list[Any]:
-        """The rows of the output without what they are padded with.
+        """Return the rows of the output without their padding.
 
         Args:
             rows: an array, or lists within a list.
             memory: of the result.
-            lengths: where in it those of rows are.
+            lengths: the place of the rows' lengths in it.
         """
         found: Array = np.ndarray(lengths.shape, "<u8", memory, lengths.offset)
         return [
@@ -82,7 +87,7 @@ def _cut_lists(value: Any, sizes: Sequence[int]) -> Any:
 
 
 def _stored(tensor: Tensor, memory: memoryview, part: PlacedTensor) -> Array:
-    """A tensor as it is stored; elements of BYTES as objects."""
+    """Return a tensor as it is stored; elements of BYTES as objects."""
     if tensor.datatype.fixed:
         dtype = "<u2" if tensor.datatype.name == "BF16" else tensor.datatype.numpy
         return np.ndarray(part.shape, dtype, memory, part.offset)
@@ -98,7 +103,7 @@ def _together(tensor: Tensor, arrays: Sequence[Array]) -> Array:
 
 
 def _framed(frame: Frame, rows: int, arrays: Sequence[Array]) -> memoryview:
-    """A result that holds these."""
+    """Return a result that holds these arrays."""
     data = [joined(a.reshape(-1)) if a.dtype == object else a.tobytes() for a in arrays]
     lengths = tuple(len(d) for d, a in zip(data, arrays, strict=True) if a.dtype == object)
     dimensions = tuple(

@@ -1,4 +1,4 @@
-"""How requests are answered: what the way of a request asks of each protocol at its end."""
+"""Rendering of answers: the operations that the pipeline needs from each protocol at its end."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
@@ -20,26 +20,28 @@ A_co = TypeVar("A_co", covariant=True)
 
 
 class Rendering(Protocol[A_co]):
-    """How one request is answered: with what it asked for, in its protocol. A value: it holds
-    nothing of the request's way, and requests that differ in nothing share one.
+    """Rendering of one request's answer, in its protocol and with its options.
 
-    Those of texts inherit from it. Tuples cannot, and what is compiled would be slower for it."""
+    It is a value: it holds nothing of the request's way, and equal requests share one. Those of
+    texts
+    inherit from it. Tuples cannot, and what is compiled would be slower for it.
+    """
 
     def render(self, results: Results, batch_id: str) -> A_co:
-        """The answer.
+        """Return the answer.
 
         Args:
-            results: of each part; none where there were no instances.
-            batch_id: of the batch that it was in; empty where it was in none.
+            results: of each part; none if there were no instances.
+            batch_id: of its batch; empty if it was in none.
 
         Raises:
-            RequestError: there is none to be made of these results.
+            RequestError: these results make no answer.
         """
 
     def render_in_place(
         self, memory: memoryview, rows: int, start: int, size: int, batch_id: str
     ) -> A_co:
-        """The same of one part.
+        """Return the answer of a single part.
 
         Args:
             memory: the segment.
@@ -65,4 +67,4 @@ class Rendering(Protocol[A_co]):
         raise NotImplementedError
 
     def render_error(self, error: RequestError, batch_id: str) -> A_co:
-        """The answer that says why there is none; arguments as in `render`."""
+        """Return the answer for an error; arguments as in `render`."""

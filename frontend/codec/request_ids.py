@@ -1,5 +1,7 @@
-"""The headers that are about a request as such: its id, which its client has chosen or gets, the
-trace that it belongs to, and where its time went."""
+"""Headers about a request itself: its id, its trace, and the phases of its time.
+
+The client may choose the id; else the server makes one.
+"""
 
 import re
 from typing import Final
@@ -24,17 +26,16 @@ _USUAL_TRACE: Final = re.compile(rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{1
 
 
 def taken(found: bytes) -> bytes:
-    """A client's id, as it is echoed, logged and passed on.
+    """Return a client's id, as it is echoed, logged and passed on.
 
     Returns:
-        Empty where it is none: not 1 to `MAX_ID` visible characters of ASCII. One is made then.
+        Empty if it is none: not 1 to `MAX_ID` visible characters of ASCII. One is made then.
     """
     return found if _ID.fullmatch(found) else b""
 
 
 def sound_trace(found: bytes) -> bytes:
-    """A ``traceparent`` as it came; empty where it is none, because to W3C such a one was not
-    sent."""
+    """Return a ``traceparent`` as it came; empty if it is malformed, which W3C counts as absent."""
     if _USUAL_TRACE.fullmatch(found):
         return found
     match = _TRACE.fullmatch(found)
@@ -44,8 +45,7 @@ def sound_trace(found: bytes) -> bytes:
 
 
 def trace_id(trace: bytes) -> bytes:
-    """Of a sound ``traceparent``: the trace that it belongs to, 32 hexadecimal digits; empty where
-    it is."""
+    """Return the trace id of a sound ``traceparent``, 32 hexadecimal digits; empty for none."""
     return trace[3:35]
 
 

@@ -1,7 +1,7 @@
-"""How long a client waits for its answer, as its header X-Request-Timeout says.
+"""Timeout of a client in its header X-Request-Timeout.
 
-A number of seconds above 0, such as ``2`` or ``0.25``, in any form in which programs print what is
-left of their own time: ``0.30000000000000004``, ``5e-05``. It can only shorten the model's own
+A number of seconds above 0, such as ``2`` or ``0.25``, in any form in which programs print the rest
+of their own time: ``0.30000000000000004``, ``5e-05``. It can only shorten the model's own
 `timeout_s`.
 """
 
@@ -18,7 +18,7 @@ _LONGEST_S: Final = 1e9
 
 
 def timeout_ns_of(header: str | None) -> int:
-    """The time in nanoseconds; 0 where the client does not say.
+    """Return the time in nanoseconds; 0 without a header.
 
     Raises:
         InvalidRequest: it is no such number.
@@ -34,10 +34,10 @@ def timeout_ns_of(header: str | None) -> int:
 
 
 def shortest_ns(limit_ns: int, first_ns: int, second_ns: int = 0) -> int:
-    """The shortest of a model's limit and what a request says, where 0 is nothing.
+    """Return the shortest of a model's limit and a request's, where 0 is none.
 
     Raises:
-        DeadlineExceeded: it says less than nothing.
+        DeadlineExceeded: a request's is below 0.
     """
     for asked_ns in (first_ns, second_ns):
         if asked_ns < 0:

@@ -1,10 +1,10 @@
-"""How much result memory a request claims for its answer.
+"""Result memory that a request claims for its answer.
 
-Where the signature does not say how large an answer is, experience does: what the answers took to
+If the signature does not fix an answer's size, experience decides: the sizes of recent answers to
 requests of about the same size. A claim covers nearly all of them and not the largest of all, so
-that one rare large answer takes no memory from thousands of others; it finds too little memory,
-says how much it needs, and its request is sent once more. Where memory is short, a claim covers
-half.
+that one rare large answer takes no memory from thousands of others. Such an answer finds too little
+memory and says how much it needs, and its request is sent once more. If memory is short, a claim
+covers half.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ _KIB_BITS: Final = 10
 
 
 class SizeHistory:
-    """How large answers were lately.
+    """Sizes of recent answers.
 
     Attributes:
         likely: bytes that nearly all of them took at most; of few, all but the largest.
@@ -71,7 +71,7 @@ class SizeHistory:
         self._due = min(total, _REVIEW)
 
     def _exceeded_by(self, most: int) -> int:
-        """The least size that no more than so many answers exceed."""
+        """Return the least size that no more than so many answers exceed."""
         larger = 0
         for size in sorted(self._counts, reverse=True):
             larger += self._counts[size]
@@ -81,15 +81,15 @@ class SizeHistory:
 
 
 class ResultSizes:
-    """How much result memory to claim for answers of one model.
+    """Result memory to claim for answers of one model.
 
     Attributes:
-        sized: whether the signature says how large an answer is.
-        chained: whether something stands before the answer, see `Lane.answer_start`.
+        sized: True if the signature fixes an answer's size.
+        chained: True if kept tensors precede the answer, see `Lane.answer_start`.
 
     Args:
-        exact: the bytes of an answer of so many rows; None where the model decides that.
-        chain: the model's steps, where it is a chain; what these keep stands before the answer.
+        exact: the bytes of an answer of so many rows; None if the model decides that.
+        chain: the model's steps, if it is a chain; their kept tensors precede the answer.
     """
 
     def __init__(self, exact: Callable[[int], int | None], chain: Chain | None = None) -> None:
@@ -102,7 +102,7 @@ class ResultSizes:
         """By the binary digits of a request's size in KiB."""
 
     def result_bytes(self, rows: int, request_bytes: int) -> int:
-        """The bytes to claim for an answer: exact where the signature says, else by experience."""
+        """Return the bytes to claim for an answer: exact by the signature, else by experience."""
         size = self._exact_bytes.get(rows)
         if size is not None:
             return size
@@ -119,14 +119,14 @@ class ResultSizes:
         return size
 
     def usual_bytes(self, rows: int, request_bytes: int) -> int:
-        """The same where memory is short: what every other answer needs more than."""
+        """Return the bytes to claim if memory is short: half of the answers need more."""
         seen = None if self.sized else self._seen.get((request_bytes >> _KIB_BITS).bit_length())
         if seen is None:
             return self.result_bytes(rows, request_bytes)
         return max(FIRST_RESULT_BYTES, seen.usual)
 
     def least_bytes(self, rows: int, request_bytes: int) -> int:
-        """The same for a request that hardly finds memory itself."""
+        """Return the bytes to claim for a request that hardly finds memory itself."""
         return self.result_bytes(rows, request_bytes) if self.sized else FIRST_RESULT_BYTES
 
     def learn(self, request_bytes: int, size: int) -> None:
@@ -139,6 +139,8 @@ class ResultSizes:
 
 
 def again(result_bytes: int) -> int:
-    """What to claim for a request that is sent again, because its answer took that much: a little
-    more, as a model that is run again may answer a little more."""
+    """Return the bytes to claim for a request that is sent again because its answer took so many.
+
+    It is a little more, as a model that runs again may answer a little more.
+    """
     return result_bytes + (result_bytes >> 4)

@@ -1,4 +1,4 @@
-"""What a client is told of where the time of its request went: the header ``Server-Timing``; pure.
+"""Header ``Server-Timing`` with the phases of a request's time. Pure.
 
 The form is W3C's Server Timing, section 3.
 """
@@ -15,11 +15,11 @@ BEFORE_ID: Final = b', batch;desc="'
 
 
 def header(found: Breakdown, batch_id: str) -> str:
-    """The value of ``Server-Timing``, in milliseconds: what is known when the head is written.
+    """Return the value of ``Server-Timing``, in milliseconds, as known when the head is written.
 
     Args:
         found: of the request.
-        batch_id: what its client calls the batch; empty where it was in none.
+        batch_id: of the batch, as its client sees it; empty if it was in none.
     """
     phases = zip(PHASES, found.phases, strict=True)
     entries = [f"{name};dur={ns / 1e6:.3f}, " for name, ns in phases if ns]
@@ -29,8 +29,10 @@ def header(found: Breakdown, batch_id: str) -> str:
 
 
 def in_worker(gather_us: int, run_us: int, scatter_us: int) -> bytes:
-    """What stands between the times of `queue` and of `write`, from the comma on. A phase is left
-    out that took less than a microsecond."""
+    """Return the text between the times of `queue` and of `write`, from the comma on.
+
+    A phase below a microsecond is left out.
+    """
     return b"".join(
         (
             b", gather;dur=" if gather_us else b"",
@@ -45,7 +47,7 @@ def in_worker(gather_us: int, run_us: int, scatter_us: int) -> bytes:
 
 
 def behind_id(rows: int, reason: int, attempts: int) -> bytes:
-    """What stands between the id of the batch and the time of `total`.
+    """Return the text between the id of the batch and the time of `total`.
 
     Args:
         rows: instances in the batch.
@@ -61,6 +63,6 @@ def milliseconds(us: int) -> bytes:
 
 
 def _about(rows: int, reason: str, attempts: int) -> str:
-    """What stands behind the id of a batch."""
+    """Return the text behind the id of a batch."""
     times = f", {attempts} attempts" if attempts > 1 else ""
     return f", {rows} instances, closed for {reason}{times}"

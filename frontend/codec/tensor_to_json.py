@@ -68,7 +68,7 @@ class TensorWriter:
 
 
 def placed(frame: Frame, rows: int, memory: memoryview) -> Placement:
-    """Where the outputs lie in a result.
+    """Return the places of the outputs in a result.
 
     Args:
         frame: of the model's outputs.
@@ -92,7 +92,7 @@ def placed(frame: Frame, rows: int, memory: memoryview) -> Placement:
 def whole_shape(
     tensor: Tensor, index: int, rows: int, results: Sequence[Result]
 ) -> tuple[int, ...]:
-    """The shape of an output of all parts of a request.
+    """Return the shape of an output over all parts of a request.
 
     Args:
         tensor: the output.
@@ -112,14 +112,14 @@ def whole_shape(
 
 
 def bytes_of(index: int, result: Result) -> memoryview:
-    """The bytes of an output in a result."""
+    """Return the bytes of an output in a result."""
     memory, placement = result
     part = placement.parts[index]
     return memory[part.offset : part.offset + part.size]
 
 
 def strings(memory: memoryview, offset: int, size: int, count: int) -> list[bytes]:
-    """The elements of a BYTES tensor; raises `Unwritable` where its lengths make no sense."""
+    """Return the elements of a BYTES tensor; raises `Unwritable` if its lengths make no sense."""
     try:
         spans = elements(memory, offset, size, count)
     except Overlong:

@@ -1,4 +1,4 @@
-"""What a model that asks is told of a request: its id, its parameters, and chosen headers."""
+"""Request context for a model that asks for it: id, parameters, and chosen headers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -15,7 +15,7 @@ _ID: Final = b"x-request-id"
 
 
 class Words:
-    """What one model is told.
+    """Builder of the request context for one model.
 
     Args:
         spec: the model.
@@ -25,12 +25,12 @@ class Words:
         self._headers = {name.encode(): name for name in spec.words or ()}
 
     def text(self, heard: Heard, identity: Any, parameters: Any) -> bytes:
-        """The JSON object.
+        """Return the context as a JSON object.
 
         Args:
-            heard: the headers; empty where there are none.
-            identity: of the request, where its body has one.
-            parameters: an object; None where there are none.
+            heard: the headers; empty if there are none.
+            identity: of the request, if its body has one.
+            parameters: an object; None if there are none.
 
         Raises:
             InvalidRequest: the parameters are no object, or cannot be passed on.

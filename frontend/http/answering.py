@@ -137,8 +137,11 @@ class _Answer:
             await self._pause()
 
     async def _pause(self) -> None:
-        """Give other tasks a turn between two pieces, and end a stream that nobody takes. By then,
-        an application that listens for the client's end knows of it, and may stop in order."""
+        """Give other tasks a turn between two pieces, and end a stream that no client takes.
+
+        By then, an application that listens for the client's end knows of it, and may stop in
+        order.
+        """
         gone = self.is_gone()
         await asyncio.sleep(0)
         if gone:

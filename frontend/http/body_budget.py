@@ -1,4 +1,4 @@
-"""How much memory the bodies may take that one process gathers at a time.
+"""Memory budget for the bodies that one process gathers at a time.
 
 Each body has a longest size, but senders may be many, and slow. Without a bound on all of them
 together, a thousand connections that each keep back their last byte would hold a thousand of the
@@ -55,10 +55,10 @@ class BodyBudget:
 
 
 class Holding:
-    """What one body takes, or one after the other.
+    """Share of the budget that one body takes, or one after the other.
 
     Attributes:
-        size: so much of the budget.
+        size: bytes of the budget.
     """
 
     __slots__ = ("_budget", "size")
@@ -68,11 +68,11 @@ class Holding:
         self.size = 0
 
     def grow(self, size: int) -> None:
-        """The body has that size now; raises `Overloaded`."""
+        """Grow to the body's new size; raises `Overloaded`."""
         self._budget.take(size - self.size)
         self.size = size
 
     def end(self) -> None:
-        """The body is in use no more; another may follow."""
+        """Give the memory back; another body may follow."""
         self._budget.give(self.size)
         self.size = 0

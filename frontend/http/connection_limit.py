@@ -33,7 +33,7 @@ class TurnedAway(asyncio.Protocol):
         self._over: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The transport's call: the connection is open."""
+        """Refuse an opened connection; called by the transport."""
         stream: asyncio.Transport = transport  # type: ignore[assignment]
         if len(self._others) >= MOST:
             stream.abort()
@@ -47,10 +47,10 @@ class TurnedAway(asyncio.Protocol):
             stream.close()
 
     def data_received(self, data: bytes) -> None:
-        """The transport's call: nobody wants it."""
+        """Ignore received bytes; called by the transport."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport's call: the connection is closed, by whomever."""
+        """Forget a closed connection; called by the transport."""
         self._others.discard(self)
         if self._over is not None:
             self._over.cancel()
@@ -62,10 +62,10 @@ def at_most(
     state: ServerState,
     make_room: Callable[[], bool] = lambda: False,
 ) -> Callable[..., asyncio.BaseProtocol]:
-    """What makes the protocol of every connection.
+    """Return the factory of the protocol of every connection.
 
     Args:
-        connections: that are served at once.
+        connections: the most that are served at once.
         served: makes the protocol of one of these, as uvicorn does; it puts itself among the
             connections of `state`.
         state: the server's.

@@ -45,11 +45,11 @@ class CodingNotSupported(ValueError):
 
 
 class Acceptance(NamedTuple):
-    """What a client accepts.
+    """Codings that a client accepts.
 
     Attributes:
-        coding: what to encode an answer with; None where it is to be plain.
-        plain: whether a plain answer would do.
+        coding: to encode an answer with; None for a plain one.
+        plain: True if a plain answer would do.
     """
 
     coding: str | None
@@ -61,7 +61,7 @@ PLAIN: Final = Acceptance(None, plain=True)
 
 
 def coding_of(header: str) -> str | None:
-    """The coding that a Content-Encoding header names; None for a plain body.
+    """Return the coding that a Content-Encoding header names; None for a plain body.
 
     Raises:
         CodingNotSupported: it is another, or there are several.
@@ -79,7 +79,7 @@ def coding_of(header: str) -> str | None:
 
 
 def acceptance(header: str) -> Acceptance:
-    """What an Accept-Encoding header says; elements that make no sense are passed over."""
+    """Return the codings in an Accept-Encoding header, without elements that make no sense."""
     weights: dict[str, float] = {}
     for element in header.split(","):
         name, *parameters = (piece.strip(" \t").lower() for piece in element.split(";"))
@@ -97,12 +97,12 @@ def acceptance(header: str) -> Acceptance:
 
 
 def encoded(body: bytes, coding: str) -> bytes:
-    """A body in one of `CODINGS`."""
+    """Return a body in one of `CODINGS`."""
     return zlib.compress(body, _LEVEL, _WINDOWS[coding])
 
 
 def coding_headers(coding: str) -> tuple[tuple[str, str], ...]:
-    """What an encoded answer has beside the headers of a plain one."""
+    """Return the headers that an encoded answer has beside those of a plain one."""
     return (("content-encoding", coding), ("vary", "Accept-Encoding"))
 
 
@@ -127,8 +127,9 @@ class Expander:
         return len(self._body)
 
     def steps(self, data: bytes) -> Iterator[None]:
-        """Expand one more piece, a part at each step, as a small piece may become many millions of
-        bytes, and a large one few.
+        """Expand one more piece, a part at each step.
+
+        A small piece may become many millions of bytes, and a large one few.
 
         Raises:
             InvalidRequest: the piece does not follow the coding.
@@ -159,7 +160,7 @@ class Expander:
         return self._stream.unconsumed_tail or self._stream.unused_data
 
     def finish(self) -> bytearray:
-        """The whole body.
+        """Return the whole body.
 
         Raises:
             InvalidRequest: its end is missing.

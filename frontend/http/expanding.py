@@ -7,8 +7,9 @@ from ringbatch.frontend.http.content_coding import Expander
 
 
 async def expand(expander: Expander, data: bytes, holding: Holding) -> None:
-    """Expand one more piece of a body. Others have their turn between its steps, and what is
-    expanded counts in the budget of the process.
+    """Expand one more piece of a body, with turns for others between its steps.
+
+    The expanded bytes count in the budget of the process.
 
     Raises:
         InvalidRequest, RequestTooLarge: as `Expander.steps`.

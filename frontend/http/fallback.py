@@ -1,9 +1,8 @@
-"""Whole HTTP/1.1, for everything that is not for the fast lane: uvicorn's protocol, and what it
-lacks at the edge of a network.
+"""Fallback protocol: whole HTTP/1.1 for all but the fast lane, by uvicorn, hardened for a network.
 
-Its errors are JSON here, as all others are; a head has a longest size and a longest time, and a
-body a longest time; what stands behind a body is no part of its head; and whoever serves a request
-can learn that its client has gone.
+Its errors are JSON, as all others are. A head has a longest size and a longest time, and a
+body a longest time. Bytes behind a body are no part of its head. The code that serves a request can
+learn that its client has gone.
 """
 
 import asyncio
@@ -58,7 +57,7 @@ class Exchange(Protocol):
     """A request that is being served."""
 
     def gone(self) -> None:
-        """The client has closed the connection."""
+        """Note that the client has closed the connection."""
 
 
 class Exchanges(set[Exchange]):
@@ -78,7 +77,7 @@ class Exchanges(set[Exchange]):
 
 
 class _Answering:
-    """What uvicorn writes an answer to: a connection's transport, but for the way to end it.
+    """Transport that uvicorn writes an answer to: the connection's, with its own way to end it.
 
     Args:
         transport: of the connection.
@@ -125,12 +124,12 @@ class FallbackProtocol(HttpToolsProtocol):
         self._parting = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """The transport's call: the connection is open."""
+        """Begin a connection; called by the transport."""
         super().connection_made(transport)
         self._answering: Any = _Answering(transport, self._part)
 
     def data_received(self, data: bytes) -> None:
-        """The transport's call: bytes have come."""
+        """Take received bytes; called by the transport."""
         if self._parting:
             return
         data = self._held + data
@@ -178,14 +177,14 @@ class FallbackProtocol(HttpToolsProtocol):
         return b"\r\n".join([*lines, b"", b""])
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport's call: the connection is closed, by whomever."""
+        """End a closed connection; called by the transport."""
         super().connection_lost(exc)
         # The last cycle has it, and this connection that: the collector alone would free them.
         self._answering.close = self.transport.close
         self._exchanges.end()
 
     def tick(self) -> None:
-        """The server's call: another second has passed."""
+        """Count a second; called by the server."""
         phase = self.phase()
         taking = phase is Phase.TAKING
         moved_bytes = -self.transport.get_write_buffer_size() if taking else self._body_bytes
@@ -201,7 +200,7 @@ class FallbackProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def phase(self) -> Phase:
-        """What the connection is about."""
+        """Return the phase of the connection."""
         if self.flow.write_paused or self._is_parting():
             return Phase.TAKING
         if self._unanswered and (self.flow.read_paused or not (self._in_head or self._in_body)):
@@ -213,7 +212,7 @@ class FallbackProtocol(HttpToolsProtocol):
         return Phase.IDLE
 
     def on_message_begin(self) -> None:
-        """The parser's call: a request begins."""
+        """Begin a request; called by the parser."""
         super().on_message_begin()
         self.scope[EXCHANGES] = self._exchanges  # type: ignore[typeddict-unknown-key]
         self.scope[BEGAN] = time.monotonic_ns()  # type: ignore[typeddict-unknown-key]
@@ -222,7 +221,7 @@ class FallbackProtocol(HttpToolsProtocol):
         self._line_bytes = self._clock.age_s = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """The parser's call: a line of the head, or of the trailers behind a body in chunks."""
+        """Take a line of the head, or of trailers behind a chunked body; called by the parser."""
         # Nothing here knows a trailer, and to take one for a header would let it say who asks
         # (RFC 9110, section 6.5.1).
         if self._in_body:
@@ -233,7 +232,7 @@ class FallbackProtocol(HttpToolsProtocol):
         super().on_header(name, value.strip(b" \t"))
 
     def on_headers_complete(self) -> None:
-        """The parser's call: its head is there."""
+        """Take the whole head; called by the parser."""
         if self._head_bytes() > MAX_HEAD_BYTES:
             self._stop(431, HEAD_TOO_LONG)
         version = self.parser.get_http_version()
@@ -273,7 +272,7 @@ class FallbackProtocol(HttpToolsProtocol):
         return len(b"%b %b HTTP/1.1\r\n\r\n" % (self.parser.get_method(), self.url)) + lines
 
     def _read_target(self) -> None:
-        """A target that is more than a path, or less (RFC 9112, section 3.2)."""
+        """Read a target that is more than a path, or less (RFC 9112, section 3.2)."""
         if self.url.startswith(b"*"):
             if self.url != b"*" or self.parser.get_method() != b"OPTIONS":
                 self._stop(400, "this is not an HTTP/1.1 request: only OPTIONS has a target *")
@@ -281,8 +280,10 @@ class FallbackProtocol(HttpToolsProtocol):
             self.url = b"/?" + parsed.query if parsed.query else b"/"
 
     def _look_for_two_opinions(self, version: str) -> None:
-        """Refuse what somebody before this server may read otherwise (RFC 9112, sections 3.2 and
-        6.1): for which host it is, and where its body ends."""
+        """Refuse heads that a proxy may read otherwise (RFC 9112, sections 3.2 and 6.1).
+
+        The two may differ in the host of a request and in the end of its body.
+        """
         names = [name for name, _ in self.headers]
         hosts = names.count(b"host")
         if hosts > 1 or (not hosts and version != _OLD_VERSION):
@@ -294,13 +295,13 @@ class FallbackProtocol(HttpToolsProtocol):
             self._stop(501, "Transfer-Encoding can be chunked here, and nothing else")
 
     def on_body(self, body: bytes) -> None:
-        """The parser's call: more of the body is there."""
+        """Take a piece of the body; called by the parser."""
         self._line_bytes = 0
         self._body_bytes += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The parser's call: all of it is there."""
+        """Take the end of a request; called by the parser."""
         if self.parser.should_upgrade():
             return
         self.scope[WHOLE] = True  # type: ignore[typeddict-unknown-key]
@@ -311,7 +312,7 @@ class FallbackProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """The cycle's call: the request is answered."""
+        """Go on after an answer; called by the cycle."""
         self._unanswered -= 1
         if self._parting:
             return
@@ -330,7 +331,7 @@ class FallbackProtocol(HttpToolsProtocol):
             self.data_received(b"")
 
     def shutdown(self) -> None:
-        """The server's call: finish what has begun, and close."""
+        """Finish the requests that have begun, and close; called by the server."""
         grace_s = self._close_grace_s()
         if grace_s and (self.cycle is None or self.cycle.response_complete):
             self._leaving = True
@@ -343,10 +344,10 @@ class FallbackProtocol(HttpToolsProtocol):
             super().shutdown()
 
     def forget(self) -> None:
-        """The server's call: the keys are others now; here every request is looked at anyway."""
+        """Ignore changed keys, as every request is checked here; called by the server."""
 
     def leave(self) -> None:
-        """The server's call: with the next answer, if there is one, the connection ends."""
+        """End the connection with the next answer, if there is one; called by the server."""
         self._leaving = True
         # An answer that has begun has told its client already that the connection stays.
         if self._unanswered and not self.cycle.response_started:
@@ -411,8 +412,10 @@ class FallbackProtocol(HttpToolsProtocol):
 
 
 def _behind_head(cycle: Any) -> Receive:
-    """Return a `receive` for a cycle that asks the client for the body only at the second call. The
-    application may decide by the head, so the first call returns nothing of the body."""
+    """Return a `receive` that asks the client for the body only at the second call.
+
+    The application may decide by the head, so the first call returns nothing of the body.
+    """
     receive, heard = cycle.receive, False
 
     async def received() -> Mapping[str, Any]:

@@ -1,9 +1,9 @@
-"""The fast lane: prediction requests from the socket to the ring with nothing in between.
+"""Fast lane: prediction requests from the socket straight to the ring.
 
 One object for each connection. It takes the requests that `ringbatch.frontend.http.head`
-recognises, answers them in the order they came, one at a time, and hands the connection with every
-byte not yet answered to `FallbackProtocol` at the first request that is not of its kind; from there
-on Falcon serves that connection. So everything else about HTTP is written once, elsewhere.
+recognises, and answers them one at a time, in the order they came. At the first request of another
+kind it hands the connection, with every byte not yet answered, to `FallbackProtocol`; from there on
+Falcon serves that connection. So everything else about HTTP is written once, elsewhere.
 
 There are no timers here. `tick` is called once a second by the server for every connection.
 """
@@ -138,7 +138,7 @@ class FastLane(asyncio.Protocol):
         self._holding = Holding(settings.budget)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The transport's call: the connection is open."""
+        """Begin a connection; called by the transport."""
         self._transport = transport  # type: ignore[assignment]
         self._write = self._transport.write
         self._watch = Watch(self._settings.recorder, self._transport, self._loop)
@@ -149,7 +149,7 @@ class FastLane(asyncio.Protocol):
             self.leave()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport's call: the connection is closed, by whomever."""
+        """End a closed connection; called by the transport."""
         self._server_state.connections.discard(self)
         if self._state is _BODY or self._state is _RECEIVING:
             self._count(CLIENT_GONE)
@@ -161,7 +161,7 @@ class FastLane(asyncio.Protocol):
         self._watch.taken()
 
     def data_received(self, data: bytes) -> None:
-        """The transport's call: bytes have come."""
+        """Take received bytes; called by the transport."""
         # The usual case: one whole request whose head is that of the one before.
         head = self._head
         if (
@@ -182,19 +182,19 @@ class FastLane(asyncio.Protocol):
             self._regulate()
 
     def pause_writing(self) -> None:
-        """The transport's call: the client does not read its answers."""
+        """Pause, as the client does not read its answers; called by the transport."""
         self._writable = False
         self._regulate()
 
     def resume_writing(self) -> None:
-        """The transport's call: the client reads again."""
+        """Go on, as the client reads again; called by the transport."""
         self._writable = True
         self._watch.taken()
         self._advance()
         self._regulate()
 
     def tick(self) -> None:
-        """The server's call: another second has passed."""
+        """Count a second; called by the server."""
         phase = self.phase()
         self._watch.look()
         if not self._clock.is_over(phase, self._moved_bytes(phase)):
@@ -209,7 +209,7 @@ class FastLane(asyncio.Protocol):
             self._transport.abort()
 
     def phase(self) -> Phase:
-        """What the connection is about."""
+        """Return the phase of the connection."""
         if not self._writable:
             return Phase.TAKING
         if self._state is _HEAD and not self._buffer:
@@ -224,16 +224,16 @@ class FastLane(asyncio.Protocol):
         return len(self._buffer)
 
     def forget(self) -> None:
-        """The server's call: what was said of the head that came last may not hold any more."""
+        """Forget the last head, whose meaning may have changed; called by the server."""
         self._head = self._head._replace(request_bytes=_NONE_HAS_AS_MANY)
 
     def leave(self) -> None:
-        """The server's call: with the next answer, if there is one, the connection ends."""
+        """End the connection with the next answer, if there is one; called by the server."""
         self._leaving = True
         self._keep_alive = False
 
     def shutdown(self) -> None:
-        """The server's call: finish what has begun, and close."""
+        """Finish the request that has begun, and close; called by the server."""
         self._stopping = True
         self.leave()
         # A request may be on its way already; closing at once would answer it with a reset.
@@ -293,7 +293,7 @@ class FastLane(asyncio.Protocol):
         self._holding.end()
 
     def arrived(self) -> None:
-        """The receiver's call: the body is where it belongs."""
+        """Take a body that is complete in its slot; called by the receiver."""
         upload = self._upload
         assert upload is not None, "the receiver was told where the body goes"
         self._upload = None
@@ -384,7 +384,7 @@ class FastLane(asyncio.Protocol):
             self._loop.call_soon(self._go_on)
 
     def _identify(self, head: RequestHead, size: int, *, drawn: int | None = None) -> None:
-        """A request has ended, with so many bytes in its answer."""
+        """Record the end of a request, with so many bytes in its answer."""
         request_id = head.request_id or self._make_id()
         self._identity = self._watch.ended(head, request_id, size, drawn=drawn)
 
@@ -431,7 +431,7 @@ class FastLane(asyncio.Protocol):
         self._answer_unusually(status, body, JSON)
 
     def _count(self, status: int, size: int = 0) -> None:
-        """The request that is coming has ended before it was complete."""
+        """Count a request that has ended before it was complete."""
         if self._state is _HEAD:
             self._predictions.ended_outside(Protocol.HTTP, status)
             self._identify(_NO_HEAD, size)

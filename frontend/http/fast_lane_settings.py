@@ -1,4 +1,4 @@
-"""What all connections of the fast lane in a process share."""
+"""Settings that all connections of the fast lane in a process share."""
 
 import asyncio
 from collections.abc import Callable
@@ -33,11 +33,12 @@ class Heir(Protocol):
         app_state: dict[str, Any],
         loop: asyncio.AbstractEventLoop,
     ) -> tuple[Any, bytes] | None:
-        """Whoever goes on, which is used as `FallbackProtocol` is, and with which bytes; None where
-        the connection is HTTP/1's.
+        """Return the successor of a connection, used as `FallbackProtocol` is, and its first bytes.
+
+        It is None if the connection is HTTP/1's.
 
         Args:
-            data: the first bytes of the connection that nobody has read.
+            data: the first unread bytes of the connection.
             transport: of the connection.
             config, server_state, app_state, loop: as uvicorn gives them to its protocols.
         """
@@ -45,20 +46,20 @@ class Heir(Protocol):
 
 @dataclass(slots=True)
 class FastLaneSettings:
-    """What all connections of a process share.
+    """Settings that all connections of a process share.
 
     Attributes:
-        predictions: what takes requests.
+        predictions: the service that takes requests.
         heads: reads the heads of requests.
         response_heads: writes those of answers.
         idle_timeout_s: how long a connection without a request is kept.
         count_hand_over: counts a connection that goes to Falcon.
-        stopping: whether the server is; connections may still come that were accepted before.
-        leaving: whether clients are to go elsewhere, because the server is to stop.
+        stopping: True while the server stops; connections may still come that were accepted before.
+        leaving: True if clients are to go elsewhere, because the server is to stop.
         close_grace_s: how long a graceful stop waits for a request on an idle connection.
         budget: for the bodies that are gathered.
-        recorder: sees to what is said of requests beside their answers.
-        heir: who takes connections of HTTP/2; None where nobody does.
+        recorder: keeps ids, times and log lines of requests.
+        heir: takes connections of HTTP/2; None without HTTP/2.
     """
 
     predictions: Predictions
@@ -80,11 +81,11 @@ class FastLaneSettings:
         given: tuple[Config, ServerState, dict[str, Any], asyncio.AbstractEventLoop],
         refused: Callable[[int], bytes],
     ) -> tuple[Any, bytes]:
-        """Who goes on with a connection that is none of the fast lane's, and with which bytes.
+        """Return the protocol that goes on with a connection of another kind, and its first bytes.
 
         Args:
             data, transport: as for an `Heir`.
-            given: the rest of what that is called with.
+            given: its other arguments.
             refused: as of `FallbackProtocol`.
         """
         found = None if self.heir is None else self.heir(data, transport, *given)

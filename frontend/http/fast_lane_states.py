@@ -1,4 +1,4 @@
-"""What a connection of the fast lane can do next: its states, and what leads from one to another.
+"""States of a connection of the fast lane, and the transitions between them.
 
 The clocks' phases (`ringbatch.frontend.http.phases`) are those of both kinds of connection. Here
 each state has its phase; besides, a connection in HEAD of which no byte has come is IDLE, and one
@@ -12,7 +12,7 @@ from ringbatch.frontend.http.phases import Phase
 
 
 class State(Enum):
-    """Where in a request a connection is."""
+    """States of a connection within a request."""
 
     HEAD = "a head is awaited or coming"
     BODY = "a head was read, and its body is gathered"

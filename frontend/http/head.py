@@ -1,10 +1,9 @@
-"""What the fast lane reads from the head of a request, and when it lets go of it.
+"""Heads of requests that the fast lane takes, and those that it leaves to others.
 
 The fast lane takes one kind of request: a POST to a model's ``:predict`` path of V1, or to its
 ``/infer`` path of V2, over HTTP/1.1 with a plain Content-Length. Every head is read by httptools'
-parser, the one that uvicorn uses, and anything that is not exactly of that kind is none of the fast
-lane's business. So the two can differ in speed alone: there is no second opinion on where a request
-ends.
+parser, the one that uvicorn uses. Any other kind of request goes to the fallback protocol. So the
+two can differ in speed alone: there is no second opinion on where a request ends.
 
 `ringbatch.frontend.http.head_reader` remembers the results of the parser for repeated lines.
 """
@@ -137,14 +136,14 @@ class RequestHead(NamedTuple):
 
 
 def head_size(begun: bytearray, seen_bytes: int) -> int | None:
-    """How long a head is that has begun to come.
+    """Return the size of a head that has begun to come.
 
     Args:
-        begun: what has come, of it and of what stands behind it.
-        seen_bytes: of that, what was there at the last look.
+        begun: the bytes so far, of it and behind it.
+        seen_bytes: how many of these were there at the last look.
 
     Returns:
-        0 while it has no end; None where it can be none of the fast lane's any more, so that
+        0 while it has no end; None if it cannot be one of the fast lane's any more, so that
         httptools may say at once what is wrong.
     """
     # What was seen has no end in it, but may have the beginning of one.
@@ -318,13 +317,13 @@ def head_with(
 
 
 def only(headers: Headers, name: bytes) -> bytes:
-    """The value of a header; empty where it is not there, or not once."""
+    """Return the value of a header; empty if it is not there, or not once."""
     values = headers.get(name, ())
     return values[0] if len(values) == 1 else b""
 
 
 def _allowed(headers: dict[bytes, list[bytes]], keys: ApiKeys) -> bool:
-    """Whether a key came with it; the refusal is Falcon's."""
+    """Return whether a valid key came with a head; the refusal is Falcon's."""
     found = [headers.get(name, [b""]) for name in _KEY_NAMES]
     if any(len(values) != 1 for values in found):
         return False
@@ -333,7 +332,7 @@ def _allowed(headers: dict[bytes, list[bytes]], keys: ApiKeys) -> bool:
 
 
 def _has_plain_lines(text: bytes) -> bool:
-    """Whether lines end with CRLF and nothing else, none is folded, and there is one empty line."""
+    """Return whether all lines end with CRLF, none is folded, and one empty line ends them."""
     lines = text.count(b"\r\n")
     return (
         text.endswith(END)

@@ -45,7 +45,7 @@ class KeptLane(FastLane):
         self._kept: Kept | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport's call: the connection is closed, by whomever."""
+        """End a closed connection; called by the transport."""
         kept, self._kept = self._kept if self._call is not None else None, None
         super().connection_lost(exc)
         if kept is not None:

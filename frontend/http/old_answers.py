@@ -8,8 +8,7 @@ _WITHOUT_BODY: Final = (204, 304)
 
 
 def without_chunks(cycle: Any, usual_headers: list[tuple[bytes, bytes]]) -> Send:
-    """What stands before a cycle's own `send`: a body of unknown length goes out as it is, and ends
-    with the connection.
+    """Return a wrapper of a cycle's `send` for HTTP/1.0: a body without chunks ends the connection.
 
     Args:
         cycle: uvicorn's, of one request.

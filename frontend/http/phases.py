@@ -1,11 +1,11 @@
-"""What an HTTP connection can be about, and how long it may be: one table, without exceptions.
+"""Phases of an HTTP connection and their time limits: one table, without exceptions.
 
 Both kinds of connection, the fast lane's and Falcon's, say once a second in which phase they are,
-and end where its time is over. So there is none without an end, whatever a client sends or keeps
-back. Two phases end while things move, and only where they move too slowly.
+and end when its time is over. So every connection ends, whatever a client sends or keeps
+back. Two phases end while things move, and only if they move too slowly.
 
 Before these, a hand-shake of TLS has `HEAD_TIMEOUT_S` (`ringbatch.frontend.http.server`), and
-after an answer that ends it in the middle of what comes, `LINGER_S`
+after an answer that ends it in the middle of a request, `LINGER_S`
 (`ringbatch.frontend.http.lingering`).
 """
 
@@ -28,7 +28,7 @@ BODY_TOO_SLOW: Final = (
 
 
 class Phase(Enum):
-    """What a connection is about."""
+    """Phases of a connection."""
 
     IDLE = "nothing has begun: no byte of a request has come, or empty lines alone"
     HEAD = "a head is coming"
@@ -62,14 +62,14 @@ LIMITS: Final = {
 
 
 class Clock:
-    """How long one connection has been about the same.
+    """Clock of one connection's phase.
 
     Args:
         idle_timeout_s: the limit of `Phase.IDLE`.
 
     Attributes:
-        age_s: whole seconds in this phase. Who begins another request sets it to 0; that the phase
-            has become another is seen here.
+        age_s: whole seconds in this phase. The code that begins another request sets it to 0; a
+            change of the phase is seen here.
     """
 
     __slots__ = ("_idle", "_moved_bytes", "_phase", "age_s")

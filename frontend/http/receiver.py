@@ -9,22 +9,22 @@ the body behind them, because that is copied once more."""
 
 
 class Owner(Protocol):
-    """Whose connection it is."""
+    """Interface of the connection that a body comes over."""
 
     def data_received(self, data: bytes) -> None:
         """Bytes came of which the place was not known."""
 
     def arrived(self) -> None:
-        """The whole body has come."""
+        """Take the whole body."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is closed."""
+        """End the closed connection."""
 
     def pause_writing(self) -> None:
-        """The client does not read."""
+        """Pause: the client does not read."""
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Go on: the client reads again."""
 
 
 class Receiver(asyncio.BufferedProtocol):
@@ -57,16 +57,16 @@ class Receiver(asyncio.BufferedProtocol):
         self._memory = memory
 
     def forget(self) -> None:
-        """What comes next belongs to no body: the memory is somebody else's."""
+        """Drop the next bytes: the memory belongs to another request."""
         self._memory = None
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The transport's call: where the next bytes go."""
+        """Return the memory for the next bytes; called by the transport."""
         memory = self._memory
         return self._head if memory is None else memory[self.received_bytes :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """The transport's call: bytes have come."""
+        """Count received bytes; called by the transport."""
         memory = self._memory
         if memory is None:
             self._owner.data_received(bytes(self._head[:nbytes]))
@@ -77,16 +77,16 @@ class Receiver(asyncio.BufferedProtocol):
             self._owner.arrived()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport's call: the connection is closed, by whomever."""
+        """End a closed connection; called by the transport."""
         self._memory = None
         self._owner.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The transport's call: the client does not read its answers."""
+        """Pass a pause of the client on; called by the transport."""
         self._owner.pause_writing()
 
     def resume_writing(self) -> None:
-        """The transport's call: the client reads again."""
+        """Pass the end of a pause on; called by the transport."""
         self._owner.resume_writing()
 
 

@@ -83,5 +83,5 @@ def write_whole(
 
 
 def front(head: bytes, request_id: bytes, size: int) -> bytes:
-    """What stands before the body of an answer, with what `ResponseHeads` says of it."""
+    """Return the bytes before the body of an answer, from the head of `ResponseHeads`."""
     return b"%b%b\r\ncontent-length: %d\r\n\r\n" % (head, request_id, size)

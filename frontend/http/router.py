@@ -1,8 +1,8 @@
-"""Falcon's router, with one list of allowed methods for each path. The answers to OPTIONS and the
-refusals of other methods both show it.
+"""Falcon router with one list of allowed methods for each path.
 
-Falcon itself has two lists. It leaves OPTIONS out of one. In the other it shows methods that a
-resource takes only to refuse them in better words.
+The answers to OPTIONS and the refusals of other methods both show it. Falcon itself has two lists.
+It leaves OPTIONS out of one. In the other it shows methods that a resource takes only to refuse
+them in better words.
 """
 
 from typing import Any, Final, NoReturn
@@ -16,8 +16,10 @@ _UNSHOWN: Final = ("WEBSOCKET",)
 
 
 class Router(CompiledRouter):
-    """A Falcon router with one list of allowed methods for each path. A resource names in `refuses`
-    the methods that it takes only to refuse them."""
+    """Router with one list of allowed methods for each path.
+
+    A resource names in `refuses` the methods that it takes only to refuse them.
+    """
 
     def map_http_methods(self, resource: object, **kwargs: Any) -> Any:
         """Return a resource's responders by method, with those that it lacks; Falcon's call."""

@@ -85,8 +85,11 @@ class TickingServer(Server):
             connection.shutdown()
 
     async def shutdown(self, sockets: list[Any] | None = None) -> None:
-        """Finish what clients take for accepted, which is more than was accepted: closing a
-        listening socket resets the connections in its queue."""
+        """Finish all connections that clients take for accepted, then close.
+
+        That is more than was accepted: closing a listening socket resets the connections in its
+        queue.
+        """
         queued = [connection for sock in sockets or () for connection in _accept_all(sock)]
         for listener in (*self.servers, *(sockets or ())):
             listener.close()
@@ -118,8 +121,7 @@ class TickingServer(Server):
         return {"ssl": context, "ssl_handshake_timeout": HEAD_TIMEOUT_S}
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal's handler. Other than the base class's, it does not have the signal raised
-        again afterwards: a stop that was asked for is no failure."""
+        """Handle a signal without raising it again: a requested stop is no failure."""
         self.should_exit = True
         self._loop.call_soon_threadsafe(self._exit.set)
 

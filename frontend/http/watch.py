@@ -1,5 +1,7 @@
-"""What is seen of the requests of one connection of the fast lane, for their ids, times and lines
-in the log; see `ringbatch.frontend.access.recorder`."""
+"""Ids, times and log lines of the requests of one fast-lane connection.
+
+See `ringbatch.frontend.access.recorder`.
+"""
 
 import asyncio
 from typing import Final
@@ -52,23 +54,23 @@ class Watch:
         self._untaken: tuple[Ending, Exchanged, int] | None = None
 
     def begin(self) -> None:
-        """The first byte of a request came, and not all of it."""
+        """Note that the first byte of a request came, and not all of it."""
         self.began_ns = self._recorder.clock()
 
     def ended(
         self, head: RequestHead, request_id: bytes, bytes_out: int, *, drawn: int | None
     ) -> bytes:
-        """A request has ended, and its answer is about to be written.
+        """Record the end of a request, whose answer is about to be written.
 
         Args:
             head: of it.
-            request_id: its own, or that it was given.
-            bytes_out: of the body of its answer, before it is encoded; where that can be, `sent`
+            request_id: its own, or the one it was given.
+            bytes_out: of the body of its answer, before it is encoded; if that can be, `sent`
                 follows.
-            drawn: of which samples it is; None where nobody has drawn.
+            drawn: the samples that it is in; None if it was not drawn.
 
         Returns:
-            What the head of the answer has from the id on, but for the length.
+            The head of the answer from the id on, without the length.
         """
         recorder = self._recorder
         if drawn is None:
@@ -110,18 +112,18 @@ class Watch:
             self._recorder.record(ending, exchanged, drawn=drawn)
 
     def sent(self, bytes_out: int) -> None:
-        """The body of the last answer, as it is sent, has so many bytes."""
+        """Record the bytes of the last answer's body, as it is sent."""
         if self._unsent is not None:
             (ending, exchanged, drawn), self._unsent = self._unsent, None
             self._put(ending, exchanged._replace(bytes_out=bytes_out), drawn=drawn)
 
     def look(self) -> None:
-        """Whether the client has taken the last answer; to be called from time to time."""
+        """Look if the client has taken the last answer; to be called from time to time."""
         if self._untaken is not None and not self._transport.get_write_buffer_size():
             self.taken(at_once=True)
 
     def taken(self, *, at_once: bool = False) -> None:
-        """The client has taken the last answer, or goes without it."""
+        """Record that the client has taken the last answer, or goes without it."""
         self.sent(0)
         if self._untaken is None:
             return
@@ -131,6 +133,6 @@ class Watch:
 
 
 def client_of(transport: asyncio.BaseTransport) -> str:
-    """The address of a connection's other end; empty where it has none."""
+    """Return the address of a connection's other end; empty if it has none."""
     found = transport.get_extra_info("peername")
     return f"{found[0]}:{found[1]}" if isinstance(found, tuple) else ""

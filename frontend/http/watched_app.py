@@ -1,5 +1,7 @@
-"""The ASGI application, with what is said of every request beside its answer: its id, where its
-time went, and its line in the log; see `ringbatch.frontend.access.recorder`."""
+"""ASGI application that gives every request its id, its times and its line in the log.
+
+See `ringbatch.frontend.access.recorder`.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -36,13 +38,15 @@ _LOAD: Final = LOAD_HEADER.encode()
 
 
 class WatchedApp:
-    """See the module. Whoever serves a request finds its id among its headers, and a
-    ``traceparent`` only where it is one.
+    """Wrapper of the application, see the module.
+
+    The served code finds a request's id among its headers, and a ``traceparent`` only if it is
+    sound.
 
     Args:
         app: serves the requests.
         recorder: of the process.
-        nobody: counts requests whose end nobody else has seen, because they were passed on.
+        nobody: counts requests that were passed on, whose end no other code has seen.
         payloads: takes drawn requests; None if there is no payload log.
     """
 
@@ -104,7 +108,7 @@ class _Watched:
         scope["headers"] = headers
 
     async def receive(self) -> Mapping[str, Any]:
-        """The application's call."""
+        """Return the next event; called by the application."""
         message = await self._receive()
         self._bytes_in += len(message.get("body", b""))
         if self.kept is not None:
@@ -112,7 +116,7 @@ class _Watched:
         return message
 
     async def send(self, message: dict[str, Any]) -> None:
-        """The application's call."""
+        """Send an event; called by the application."""
         if message["type"] == "http.response.start":
             # The client does not get the application's answer to a request that was cut off.
             self._status = CLIENT_GONE if self._exchanges.gone else message["status"]
@@ -140,7 +144,7 @@ class _Watched:
             self._taken_ns = self._recorder.clock()
 
     def ended(self) -> None:
-        """The application has returned, which it does once the client takes the answer."""
+        """Record that the application has returned, as it does once the client takes the answer."""
         if self._scope.get(REFUSED):
             # The connection itself has refused it, and said so.
             return

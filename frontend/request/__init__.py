@@ -1,5 +1,4 @@
-"""The way of a request through the lane, the same for HTTP and gRPC: admission, claim of a slot,
-submission, wake-up, answer, rejection.
+"""Pipeline of requests, for HTTP and gRPC alike: admission, slot, submission, answer, rejection.
 
 Enters: the body or the parts of a request, its deadline, who waits for it. Leaves: the bytes of the
 answer, or an error. Imports v1, v2 and codec; http, falcon, grpc, proxy and metrics import it. Read

@@ -38,7 +38,7 @@ class Upload(Protocol):
 
 
 class Predictions(Protocol):
-    """What takes requests. Nothing is awaited, and no error leaves it as an exception."""
+    """Interface of a service that takes requests. It awaits nothing and raises no error."""
 
     def predict(
         self, name: str, body: Body, reply: Reply, timeout_ns: int = 0, origin: Heard | None = None
@@ -97,11 +97,11 @@ class Predictions(Protocol):
     def ended_outside(
         self, protocol: RequestProtocol, code: int, name: str = "", accepted_ns: int = 0
     ) -> None:
-        """A request has ended that did not come to any of the above, or was given up before.
+        """Record the end of a request that came to none of the above, or was given up before.
 
         Args:
-            protocol: how it came.
-            code: the status it was answered with; `CLIENT_GONE` where it was given up.
-            name: the model's, or its `address`; empty where that is not known.
-            accepted_ns: when it came, on the monotonic clock; 0 where nobody took note of that.
+            protocol: of the request.
+            code: the status of its answer; `CLIENT_GONE` if it was given up.
+            name: the model's, or its `address`; empty if unknown.
+            accepted_ns: when it came, on the monotonic clock; 0 if unknown.
         """

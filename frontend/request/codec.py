@@ -63,15 +63,16 @@ class Codec(Protocol[B_contra, F_contra, A_co]):
         """
 
     def meant(self, name: str, body: B_contra, framing: F_contra) -> ServedModel | None:
-        """The model that a request is for which `read` has seen; None where there is no such."""
+        """Return the model of a request that `read` has seen; None if there is no such model."""
 
     def refusal(self, name: str, error: RequestError) -> A_co:
-        """The answer to a request that cannot be read."""
+        """Return the answer to a request that cannot be read."""
 
 
 class V1Codec:
-    """V1; the framing is the origin of a request to a model that another server runs, and of others
-    the head.
+    """Codec of V1.
+
+    The framing is the origin of a request if another server runs the model, else its head.
 
     Args:
         models: of this process.

@@ -1,9 +1,9 @@
-"""Where the end of every request of a process is seen, whatever its protocol and however it ends.
+"""Outcome of every request of a process, in any protocol: it is counted here once.
 
-It is seen once, before its answer is written. What was refused before it came to the pipeline, be
-it for its head, its size or its key, is told by whoever refused it. It is counted at once, or,
-where it was answered with 200 out of a slot, with all that were answered in the same turn. Whoever
-writes its answer is told whether more is to be said of it, than that it was answered.
+That happens before its answer is written. A refusal before the pipeline (for its head, its size or
+its key) is reported by the code that refuses. A request is counted at once, or, if it was answered
+with 200 out of a slot, with all that were answered in the same turn. The writer of its answer
+learns from here if the request needs more than a count.
 """
 
 from collections.abc import Callable
@@ -20,18 +20,18 @@ _NEVER: Final = 1 << 62
 
 
 class Ending(NamedTuple):
-    """How a request ended.
+    """End of a request.
 
     Attributes:
-        tally: under which it is counted. It has the name and version of the model, empty where
-            there is none, and the protocol.
-        code: the status, or what it would be over HTTP; `CLIENT_GONE` where nobody waited.
-        accepted_ns: when it was accepted, on the monotonic clock; when it ended where it was
+        tally: that counts it. It has the name and version of the model, empty if there is
+            none, and the protocol.
+        code: the status, or its equal over HTTP; `CLIENT_GONE` if no client waited.
+        accepted_ns: when it was accepted, on the monotonic clock; when it ended if it was
             refused before.
         ended_ns: when its answer was there.
-        instances: in it; 0 where it was not answered with 200.
-        stamps: what its slot says, of its last part where it has several; None where no answer came
-            out of a slot.
+        instances: in it; 0 if it was not answered with 200.
+        stamps: of its slot, of its last part if it has several; None if no answer came out of a
+        slot.
     """
 
     tally: Tally
@@ -102,21 +102,21 @@ class Endings:
         """Who took no longer is not notable for that."""
 
     def log_slower_than(self, took_ns: int) -> None:
-        """A request that takes longer is notable from now on."""
+        """Make requests that take longer notable from now on."""
         self._logged_ns = took_ns
         self._quick_ns = min(self._quick_ns, took_ns)
 
     def answered(
         self, tally: Tally, accepted_ns: int, instances: int, batch_id: str, slot: int
     ) -> None:
-        """A request has its answer, with status 200; `settle` must follow.
+        """Record an answer with status 200; `settle` must follow.
 
         Args:
             tally: its own.
             accepted_ns: when it was accepted.
             instances: in it.
-            batch_id: of the batch it was in.
-            slot: out of which the answer came; this and the batch are the last of several.
+            batch_id: of its batch.
+            slot: that the answer came out of; this and the batch are the last of several.
         """
         self.ended_ns = ended_ns = self._clock()
         self.took_ns = took_ns = ended_ns - accepted_ns
@@ -139,8 +139,10 @@ class Endings:
             self._quick_ns = min(self._slowest.floor_ns, self._logged_ns)
 
     def ended(self, tally: Tally, code: int, accepted_ns: int, slot: int = NO_SLOT) -> None:
-        """A request has ended in another way; arguments as for `answered` and of `Ending`.
-        `NO_SLOT` is the slot of one that was in none."""
+        """Record another end of a request; arguments as for `answered` and of `Ending`.
+
+        `NO_SLOT` is the slot of a request that had none.
+        """
         self.ended_ns = ended_ns = self._clock()
         self.took_ns = took_ns = ended_ns - accepted_ns
         tally.ended(code, took_ns)
@@ -149,19 +151,23 @@ class Endings:
         self.slot = slot
 
     def may_be_slowest(self, took_ns: int, now_ns: int) -> bool:
-        """Whether a request that took so long and has ended now is to be given to `keep`."""
+        """Return whether a request of this duration that ends now is to be given to `keep`."""
         if now_ns > self._slowest.look_ns:
             self._slowest.look(now_ns)
         return took_ns > self._slowest.floor_ns
 
     def keep(self, request: RecentRequest) -> None:
-        """A request has ended that may be one of the slowest."""
+        """Record an ended request that may be one of the slowest."""
         self._slowest.put(request)
         self._quick_ns = min(self._slowest.floor_ns, self._logged_ns)
 
     def last(self) -> Ending:
-        """How the request ended that ended last. It is the one whose `reply` is called, while that
-        call lasts, and its slot's words stand until another request is sent."""
+        """Return the end of the request that ended last.
+
+        It is the one whose `reply` is called, while that call lasts. Its slot's words stand until
+        another
+        request is sent.
+        """
         tally = self._tally
         assert tally is not None, "a request has ended"
         ended_ns, slot = self.ended_ns, self.slot

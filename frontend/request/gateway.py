@@ -1,5 +1,4 @@
-"""Between the event loop of a frontend process and its lane: when what is published there is
-submitted, and who is told of the answers.
+"""Gateway between a frontend's event loop and its lane: submission, answers, deadlines.
 
 The gateway submits to the collector everything that was published or cancelled in one turn of the
 event loop: in one store and one wake-up. At the same time it looks for answers, if any can have
@@ -8,8 +7,8 @@ its doorbell. The event loop watches the doorbell among the connections. The gat
 turn if half of the requests in flight wait to be submitted. Otherwise all requests would move in
 one bunch, and all processes but the one that has it would wait.
 
-While answers are under way that usually come soon, the loop does not sleep: it looks for them at
-every turn, so that no core has to be woken for them; see `ringbatch.shm.spinning`.
+While answers are expected soon, the loop does not sleep: it looks for them at every turn, so that
+they need no wake-up of a core; see `ringbatch.shm.spinning`.
 
 There is one timer for all requests. It is armed for the earliest deadline and, while anything is
 in flight, fires at least once a second. At a deadline the gateway gives up the requests whose time
@@ -47,7 +46,7 @@ _TIMER_GRAIN_S: Final = 0.001
 
 
 class Waiter(Protocol):
-    """Who waits for the answer in a slot.
+    """Interface of an object that waits for the answer in a slot.
 
     Attributes:
         deadline_ns: when it gives up.
@@ -56,10 +55,10 @@ class Waiter(Protocol):
     deadline_ns: int
 
     def answered(self, slot: int) -> None:
-        """The answer stands in the slot; the waiter reads it and releases the slot."""
+        """Read the answer in the slot, and release the slot."""
 
     def expired(self, slot: int) -> None:
-        """The deadline passed; the slot is no longer the waiter's."""
+        """Give up: the deadline has passed, and the slot is no longer the waiter's."""
 
 
 class Gateway:
@@ -188,7 +187,7 @@ class Gateway:
             self._waited_from_ns = self._clock()
 
     def _stays_awake(self) -> bool:
-        """Whether to look for answers at the next turn of the loop, instead of sleeping."""
+        """Return whether to look for answers at the next turn of the loop, instead of sleeping."""
         patience = self._patience
         if not (patience.pays and self.lane.unanswered):
             return False

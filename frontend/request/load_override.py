@@ -1,9 +1,9 @@
-"""What a request to load a model may say of its configuration, in Triton's form. Pure.
+r"""Overrides in a request to load a model, in Triton's form. Pure.
 
-    {"parameters": {"config": "{\\"max_batch_size\\": 16}"}}
+    {"parameters": {"config": "{\"max_batch_size\": 16}"}}
 
-A configuration of Triton's tells more than ringbatch takes from a client. So its largest batch
-counts, whatever else says what holds already is passed over, and the rest is refused.
+A configuration of Triton's has more than ringbatch takes from a client. So its largest batch
+counts, a field that repeats the present value is ignored, and the rest is refused.
 """
 
 from collections.abc import Mapping
@@ -20,15 +20,16 @@ _SIZE: Final = "max_batch_size"
 
 
 def largest_batch(name: str, parameters: Mapping[str, Any], held: Mapping[str, Any]) -> int | None:
-    """The `max_batch_size` with which a model is to be loaded; None where that is not said.
+    """Return the `max_batch_size` to load a model with; None if the request has none.
 
     Args:
         name: the model's.
         parameters: of the request.
-        held: what holds of the model now, in Triton's form; its name alone where it does not serve.
+        held: the model's present configuration, in Triton's form; its name alone if it does not
+        serve.
 
     Raises:
-        InvalidRequest: they ask for what a client cannot have, or are not in that form.
+        InvalidRequest: they ask for more than a client may have, or are not in that form.
     """
     for parameter in parameters:
         if parameter.startswith(_FILE):

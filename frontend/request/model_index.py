@@ -9,7 +9,7 @@ from ringbatch.shm.model_spec import SERVING
 
 
 def index_of(service: Service) -> list[dict[str, Any]]:
-    """The lines of the index, as JSON objects or the fields of messages."""
+    """Return the lines of the index, as JSON objects or the fields of messages."""
     entries = []
     for spec in service.entries:
         unready = ""

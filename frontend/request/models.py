@@ -112,7 +112,7 @@ class Models:
         )
 
     def serves(self, model: ServedModel) -> bool:
-        """Whether a model that was found before is what requests for it go to now."""
+        """Return whether a model that was found before still gets the requests for it."""
         self.keep_up()
         return self._known.get(model.reference) is model
 
@@ -121,7 +121,7 @@ class Models:
         return refusal(self._words, self._segment.layout, spec, now_ns)
 
     def model(self, name: str, version: str = "") -> ServedModel:
-        """The model of that name and version; without a version the server's choice.
+        """Return the model of that name and version; without a version the server's choice.
 
         Raises:
             ModelNotFound
@@ -150,7 +150,7 @@ class Models:
 
     @property
     def specs(self) -> tuple[ModelSpec, ...]:
-        """What the table says of the models that serve, each version for itself."""
+        """Entries of the models that serve, one for each version."""
         self.keep_up()
         return tuple(model.spec for model in self._known.values())
 
@@ -169,7 +169,7 @@ class Models:
         return sorted((spec.version for spec in self.specs_of(name)), key=version_order)
 
     def not_found(self, wanted: str) -> ModelNotFound:
-        """What says that there is no model of that address, and which there are."""
+        """Return the error that there is no model of that address, with the known names."""
         name, _, version = wanted.partition(OF_VERSION)
         if name in self._defaults:
             have = " and ".join(f'"{known}"' for known in self.versions(name))

@@ -216,8 +216,7 @@ class Pipeline:
         return task
 
     def _expect_time(self, task: Task[A], now_ns: int) -> None:
-        """Return where the answer can be expected in time, by what the collector has said and by
-        what it has yet to take.
+        """Return if the answer can be in time, by the collector's backlog and by its input.
 
         Raises:
             Overloaded: saying when to try again.
@@ -247,10 +246,10 @@ class Pipeline:
         return call
 
     def _result_sizes(self, model: ServedModel, parts: Parts) -> list[int]:
-        """What to claim for the answer to each part, so that all of them can fit together.
+        """Return the result memory to claim for each part, so that all of them can fit together.
 
         Raises:
-            RequestTooLarge: they would not even if nothing else were there.
+            RequestTooLarge: they do not fit even into an empty lane.
         """
         lane = self.engine.lane
         if len(parts) > lane.most_of_one:

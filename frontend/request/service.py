@@ -1,8 +1,7 @@
-"""The models of a segment, for the servers of this process: what takes their requests, and whether
-they are ready.
+"""Service of a frontend process: the models of its segment, their readiness, and their requests.
 
 All ways into the process end in one `ringbatch.frontend.request.pipeline.Pipeline`, so that they
-cannot differ in what they answer.
+cannot differ in their answers.
 """
 
 import logging
@@ -140,7 +139,7 @@ class Service(Models):
         return self.engine.endings.last()
 
     def check(self, name: str, version: str = "") -> ModelSpec:
-        """The model, which can predict now.
+        """Return the model if it can predict now.
 
         Raises:
             ModelNotFound, ModelNotReady: the text says why it cannot.
@@ -184,17 +183,17 @@ class Service(Models):
         ]
 
     def serves_texts_at(self, path: str) -> bool | None:
-        """Whether a path about texts is served now; None where it is no such path."""
+        """Return whether a path about texts is served now; None if it is no such path."""
         return is_served(path, (model.spec for model in self.models.values()))
 
     def settings(self, trace_share: float) -> ServerSettings:
-        """What is traced, of requests whose clients do not say that share, and what is logged."""
+        """Return the settings of logs and traces, given the share of traced requests."""
         traced = self.engine.endings.traced is not None
         return ServerSettings(traced, trace_share, log.getEffectiveLevel())
 
     @property
     def model_control(self) -> bool:
-        """Whether clients may load and unload models."""
+        """True if clients may load and unload models."""
         return self._segment.model_control
 
     @property
@@ -210,5 +209,5 @@ class Service(Models):
 
     @property
     def stopping(self) -> bool:
-        """Whether the engine is being stopped."""
+        """True while the engine stops."""
         return self._segment.stopping

@@ -17,8 +17,11 @@ from ringbatch.shm.tallies import CLIENT_GONE
 
 
 class Split(Generic[A]):
-    """A request of more instances than one batch may hold: its parts run as they can, and their
-    answers are put together again. The first part that fails fails the request."""
+    """Request of more instances than one batch may hold, split into parts.
+
+    The parts run as they can, and their answers are put together again. The first part that fails
+    fails the request.
+    """
 
     def __init__(self, engine: Engine, task: Task[A]) -> None:
         self._engine = engine
@@ -49,7 +52,7 @@ class Split(Generic[A]):
         return len(self._pieces), sum(sum(piece.extent) for piece in self._pieces)
 
     def extents(self, grown: "Piece[A]", result_bytes: int) -> list[tuple[int, int]]:
-        """The bytes of its parts, and for the answers to them, where one gets so many for its."""
+        """Return the bytes of its parts and of their answers, if one part grows to a size."""
         return [
             piece.extent if piece is not grown else (piece.extent[0], result_bytes)
             for piece in self._pieces
@@ -74,8 +77,7 @@ class Split(Generic[A]):
             piece.abandon()
 
     def join(self, batch: int, slot: int) -> A | None:
-        """The answer, of which the last part stands in that slot; None while a piece has no result
-        yet."""
+        """Return the answer once the last part stands in that slot; None while one is missing."""
         results = [(p.rows, p.result) for p in self._pieces if p.result is not None]
         if len(results) < len(self._pieces):
             return None
@@ -100,7 +102,7 @@ class Split(Generic[A]):
         return answer
 
     def failed(self, error: RequestError, batch: int, slot: int) -> None:
-        """A piece's call: it has failed; arguments as of `_failed`."""
+        """Fail the request, as a piece has failed; arguments as of `_failed`."""
         if not self._over:
             self._let_go()
             self._task.fail(self._engine, error, batch, slot)

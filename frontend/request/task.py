@@ -49,7 +49,7 @@ _OK: Final = Status.OK
 
 @dataclass(slots=True)
 class Engine:
-    """What every call needs of the process it is in."""
+    """Parts of its process that every call needs."""
 
     gateway: Gateway
     lane: Lane
@@ -133,7 +133,7 @@ class SlotRequest(ABC, Generic[A]):
         engine.gateway.wait_for(self, slot)
 
     def answered(self, slot: int) -> None:
-        """The gateway's call: the answer stands in the slot."""
+        """Take the answer in the slot; called by the gateway."""
         lane = self._engine.lane
         if slot != self._slot:
             # Abandoned after the slot had been collected.
@@ -165,7 +165,7 @@ class SlotRequest(ABC, Generic[A]):
         self._failed(error, batch, slot)
 
     def expired(self, slot: int) -> None:
-        """The gateway's call: the deadline passed."""
+        """End the request at its deadline; called by the gateway."""
         self._slot = -1
         waited_ns = self.deadline_ns - self.accepted_ns
         self._failed(no_answer(waited_ns, self.model.spec.timeout_ns), 0, NO_SLOT)
@@ -206,8 +206,7 @@ class SlotRequest(ABC, Generic[A]):
         raise answer_too_large(needed_bytes, lane.lane_bytes)
 
     def _extents(self, result_bytes: int) -> list[tuple[int, int]]:
-        """The bytes of all that the request has in slots, and for their answers, given this part
-        gets so many."""
+        """Return the bytes of the request and its answers in slots, if this part gets a size."""
         _, payload, _ = self._part
         return [(len(payload), result_bytes)]
 
@@ -222,7 +221,7 @@ class SlotRequest(ABC, Generic[A]):
 
     @abstractmethod
     def _take(self, slot: int, size: int, batch: int) -> A | None:
-        """What to reply with, now that there is a result; None where others are to come."""
+        """Return the answer, now that there is a result; None if others are to come."""
 
     @abstractmethod
     def _failed(self, error: RequestError, batch: int, slot: int) -> None:
@@ -398,7 +397,7 @@ class Task(SlotRequest[A]):
 
 
 def _claim(lane: Lane, payload: LazyBytes, result_bytes: int, model: int) -> int | None:
-    """A slot in which the payload stands; as `Lane.claim`."""
+    """Claim a slot and write the payload into it; as `Lane.claim`."""
     slot = payload.slot
     if slot is not None:
         return slot

@@ -91,8 +91,7 @@ class Tokenizing(Elsewhere[Tokenized], Generic[A]):
 
 
 class Reordered(Rendering[A]):
-    """See `ringbatch.frontend.codec.rendering.Rendering`: an answer whose rows came in another
-    order than the request's.
+    """Rendering of an answer whose rows came in another order than the request's.
 
     Args:
         rendering: of the request.
