@@ -19,7 +19,7 @@ from rounds import table
 from steps import REPETITIONS, SIZES, Engine
 from told import BODY, Connections, Transport, recorder_of
 
-from ringbatch.frontend.access.choice import AccessSettings
+from ringbatch.frontend.access.sampling import AccessSettings
 from ringbatch.frontend.grpc.call_head import CallHeads
 from ringbatch.frontend.grpc.calls import Method
 from ringbatch.frontend.grpc.connection import GrpcConnection, GrpcSettings

@@ -20,7 +20,7 @@ from ringbatch.engine.runtimes.model import Model
 from ringbatch.engine.runtimes.python import import_model
 from ringbatch.engine.supervisor.listener import listen
 from ringbatch.frontend.codec.outcome import JSON, NotSupported, outcome
-from ringbatch.frontend.codec.words import Heard
+from ringbatch.frontend.codec.request_context import Heard
 from ringbatch.frontend.http.fast_lane_settings import FastLaneSettings
 from ringbatch.frontend.request.calls import Body, Predictions, Reply
 from ringbatch.frontend.server import gunicorn_worker

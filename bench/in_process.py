@@ -27,7 +27,7 @@ from report import Report
 from rounds import number, ratios, run_rounds, spread, table
 from steps import SPEC
 
-from ringbatch.shm.bell import Bell
+from ringbatch.shm.doorbell import Bell
 from ringbatch.shm.engine_port import BatchMark, EnginePort
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, Layout, ring_size

@@ -21,9 +21,9 @@ from steps import MAX_RATIO, REPETITIONS, SIZES, Engine
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from ringbatch.frontend.access.choice import AccessSettings
+from ringbatch.frontend.access.line_writer import Writer
 from ringbatch.frontend.access.recorder import Recorder
-from ringbatch.frontend.access.writer import Writer
+from ringbatch.frontend.access.sampling import AccessSettings
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fast_lane import FastLane
 from ringbatch.frontend.http.fast_lane_settings import FastLaneSettings

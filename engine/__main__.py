@@ -3,7 +3,7 @@
 import sys
 
 from ringbatch.engine.command import cli
-from ringbatch.engine.command.reader import until_reader_leaves
+from ringbatch.engine.command.broken_pipe import until_reader_leaves
 
 __all__ = ["main"]
 

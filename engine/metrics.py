@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from ringbatch.engine.runtimes import model_metrics
 from ringbatch.engine.runtimes.model_metrics import Counter, Gauge, Histogram
-from ringbatch.shm.own_metrics import Metric
+from ringbatch.shm.model_metrics import Metric
 
 __all__ = ["Counter", "Gauge", "Histogram", "counter", "gauge", "histogram"]
 

@@ -3,9 +3,9 @@
 A program on the same host imports from here what it needs to use the engine.
 """
 
+from ringbatch.frontend.client.bulk import Many
 from ringbatch.frontend.client.client import Client
 from ringbatch.frontend.client.errors import ClientClosed, EngineGone, Interrupted
-from ringbatch.frontend.client.many import Many
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.codec.outcome import outcome as http_answer
 from ringbatch.frontend.routes.endpoints import endpoints

@@ -308,12 +308,11 @@ class TallyWords:
 
 
 class RecentWords:
-    """Record of an ended request: a slow one (`ringbatch.shm.recent`) or a traced one.
+    """Record of an ended request: a slow one (`ringbatch.shm.slow_requests`) or a traced one.
 
     SEQUENCE is odd while the others are stored, and 0 if there are none. PHASES are those of
-    `ringbatch.shm.breakdown`, in nanoseconds. TRACE is a number of 128 bits; PARENT and SPAN are
-    the ids of
-    the client's span and its own, 0 if there are none. ID is text of ID_BYTES.
+    `ringbatch.shm.latency_breakdown`, in nanoseconds. TRACE is a number of 128 bits; PARENT and
+    SPAN are the ids of the client's span and its own, 0 if there are none. ID is text of ID_BYTES.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------

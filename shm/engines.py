@@ -16,7 +16,8 @@ from ringbatch.shm.descriptors import MAGIC_VALUE, HeaderWords
 from ringbatch.shm.engine_name import UNNAMED
 from ringbatch.shm.errors import SegmentGone, StartupError
 from ringbatch.shm.layout import WORD
-from ringbatch.shm.object_names import (
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.shm_objects import (
     DIRECTORY,
     FLAGS,
     LIFE_LOCK,
@@ -25,7 +26,6 @@ from ringbatch.shm.object_names import (
     names,
     reserved,
 )
-from ringbatch.shm.segment import Segment
 
 
 class Named(Protocol):

@@ -59,7 +59,7 @@ from ringbatch.shm.descriptors import (
     TallyWords,
     WorkerWords,
 )
-from ringbatch.shm.own_metric_words import OwnMetricWords
+from ringbatch.shm.model_metric_words import OwnMetricWords
 from ringbatch.shm.upstream_words import AskingWords, UpstreamWords
 
 WORD: Final = 8

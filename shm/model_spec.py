@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
 from ringbatch.shm.chain import Chain, chain_of
+from ringbatch.shm.request_context import WORDS
 from ringbatch.shm.tensor import Tensor
 from ringbatch.shm.texts import IDS, Tokens
-from ringbatch.shm.words import WORDS
 
 REFERENCE_BITS: Final = 16
 """Of a reference, so many low bits are the index."""
@@ -83,12 +83,12 @@ class ModelSpec:
             the batch.
         refuse_nan: a request fails whose answer holds NaN or infinity.
         forward: how requests reach the server that runs the model; None where values do not travel
-            as `ringbatch.shm.forward` has them.
+            as `ringbatch.shm.forward_envelope` has them.
         nulls: its inputs are a table's columns, read as pandas reads a table. A null in JSON is a
             missing value: NaN among floating-point numbers, an empty text among BYTES. Among
             floating-point numbers, true and false are 1 and 0.
         words: headers of which it is told beside what else its requests say, see
-            `ringbatch.shm.words`; None where it asks for none of that.
+            `ringbatch.shm.request_context`; None where it asks for none of that.
         version: of the model.
         default: whether requests that name no version are for this one.
         generation: of its place.

@@ -11,8 +11,7 @@ from typing import Final
 
 import posix_ipc
 
-from ringbatch.shm import object_names
-from ringbatch.shm.bell import Bell
+from ringbatch.shm import shm_objects
 from ringbatch.shm.descriptors import (
     LAYOUT_VERSION,
     MAGIC_VALUE,
@@ -22,6 +21,7 @@ from ringbatch.shm.descriptors import (
     WorkerState,
     WorkerWords,
 )
+from ringbatch.shm.doorbell import Bell
 from ringbatch.shm.engine_name import UNNAMED
 from ringbatch.shm.errors import (
     NO_PLACE_YET,
@@ -43,7 +43,7 @@ _SUPERSEDED: Final = 2
 """The values of that word; 0 while the engine serves."""
 _REGISTRY_LOCK: Final = MAX_LANES
 """The byte that the registrar locks."""
-_COLLECTOR_LOCK: Final = object_names.LIFE_LOCK + 1
+_COLLECTOR_LOCK: Final = shm_objects.LIFE_LOCK + 1
 _ANOTHER_USERS: Final = "the engine's shared memory belongs to another user"
 
 
@@ -68,7 +68,7 @@ class Segment:
         self._fd = fd
         self._life = life
         self._lanes = LaneLocks(partial(_lane_bell, name))
-        self._made: dict[str, object_names.Identity | None] = {}
+        self._made: dict[str, shm_objects.Identity | None] = {}
         self.memory = memoryview(mapping)
         self.words = self.memory.cast("Q")
         self.model_table = ModelTable(self.words, self.memory, layout)
@@ -93,10 +93,10 @@ class Segment:
                 files; nothing is left behind then.
         """
         try:
-            with object_names.modes_as_asked(), ExitStack() as undo:
-                name, fd, locks = object_names.made_and_locked(engine)
+            with shm_objects.modes_as_asked(), ExitStack() as undo:
+                name, fd, locks = shm_objects.made_and_locked(engine)
                 undo.callback(os.close, locks)
-                undo.callback(object_names.unlink, name)
+                undo.callback(shm_objects.unlink, name)
                 try:
                     os.posix_fallocate(fd, 0, layout.size)
                     mapping = mmap.mmap(fd, layout.size)
@@ -106,12 +106,12 @@ class Segment:
                     Wakeup.create(name + suffix).close()
                 for pipe in _pipes(name, layout):
                     Bell.create(pipe)
-                life = os.open(_life_pipe(name), os.O_RDWR | object_names.FLAGS)
+                life = os.open(_life_pipe(name), os.O_RDWR | shm_objects.FLAGS)
                 undo.callback(os.close, life)
                 segment = cls(name, layout, mapping, locks, life)
                 segment.words[HeaderWords.PORT] = port
                 segment._fill(models)
-                segment._made = object_names.identities(_paths(name, layout))
+                segment._made = shm_objects.identities(_paths(name, layout))
                 undo.pop_all()
         except (OSError, posix_ipc.Error) as error:
             raise StartupError(_not_made(layout.size, error)) from None
@@ -149,7 +149,7 @@ class Segment:
                 raise StartupError(_ANOTHER_USERS)
             layout = _read_header(fd, found.st_size)
             mapping = mmap.mmap(fd, layout.size)
-            segment = cls(name, layout, mapping, object_names.opened_anew(fd))
+            segment = cls(name, layout, mapping, shm_objects.opened_anew(fd))
         except OSError as error:
             raise StartupError(
                 f"cannot map {found.st_size >> 20} MiB of shared memory: {error.strerror}"
@@ -166,12 +166,12 @@ class Segment:
     @property
     def engine(self) -> str:
         """The name of the engine."""
-        return object_names.engine_and_pid(self.name)[0]
+        return shm_objects.engine_and_pid(self.name)[0]
 
     @property
     def pid(self) -> int:
         """Of the supervisor that made it, where that runs; for people."""
-        return object_names.engine_and_pid(self.name)[1]
+        return shm_objects.engine_and_pid(self.name)[1]
 
     @property
     def alive(self) -> bool:
@@ -179,7 +179,7 @@ class Segment:
         return (
             self._life >= 0
             or self._fd < 0
-            or object_names.is_locked(self._fd, object_names.LIFE_LOCK)
+            or shm_objects.is_locked(self._fd, shm_objects.LIFE_LOCK)
         )
 
     def watch_life(self) -> int:
@@ -192,7 +192,7 @@ class Segment:
             StartupError: this process cannot have it.
         """
         try:
-            return os.open(_life_pipe(self.name), os.O_RDONLY | object_names.FLAGS)
+            return os.open(_life_pipe(self.name), os.O_RDONLY | shm_objects.FLAGS)
         except FileNotFoundError:
             raise SegmentGone("the engine's shared memory is gone") from None
         except OSError as error:
@@ -310,12 +310,12 @@ class Segment:
 
         The kernel drops the lock where its holder dies.
         """
-        return self._fd < 0 or object_names.lock(self._fd, _REGISTRY_LOCK)
+        return self._fd < 0 or shm_objects.lock(self._fd, _REGISTRY_LOCK)
 
     def unlock_registry(self) -> None:
         """Be the registrar no longer."""
         if self._fd >= 0:
-            object_names.unlock(self._fd, _REGISTRY_LOCK)
+            shm_objects.unlock(self._fd, _REGISTRY_LOCK)
 
     def lock_collector(self) -> None:
         """Wait until no process is the collector, and be it until this process ends.
@@ -323,7 +323,7 @@ class Segment:
         The kernel drops the lock when its holder is gone, after its last store. So no two processes
         are the collector, and whoever waits for it needs nobody to tell of a death.
         """
-        object_names.await_lock(self._fd, _COLLECTOR_LOCK)
+        shm_objects.await_lock(self._fd, _COLLECTOR_LOCK)
 
     def worker_ended(self, worker: int, *, by_chance: bool = False) -> None:
         """Say that no process is this worker; by the supervisor alone, which has seen it end.
@@ -372,7 +372,7 @@ class Segment:
             self._mapping.close()
         if self._fd >= 0:
             # A forked child, or a mapping that stays alive, may have it too, and with it the locks.
-            object_names.unlock_all(self._fd)
+            shm_objects.unlock_all(self._fd)
             self.disown()
 
     def disown(self) -> None:
@@ -389,11 +389,11 @@ class Segment:
 
     def lost_names(self) -> list[str]:
         """Return its own and its doorbells' paths that are gone or replaced. Maker only."""
-        return object_names.lost(self._made, object_names.identities(self._made))
+        return shm_objects.lost(self._made, shm_objects.identities(self._made))
 
     def unlink(self) -> None:
         """Remove its name and those of its doorbells."""
-        object_names.unlink(self.name)
+        shm_objects.unlink(self.name)
 
     def _fill(self, models: tuple[ModelSpec, ...]) -> None:
         self.models = models
@@ -411,11 +411,11 @@ def _semaphore_suffixes(layout: Layout) -> list[str]:
 
 
 def _lane_bell(name: str, lane: int) -> str:
-    return f"{object_names.DIRECTORY}{name}.l{lane}"
+    return f"{shm_objects.DIRECTORY}{name}.l{lane}"
 
 
 def _life_pipe(name: str) -> str:
-    return f"{object_names.DIRECTORY}{name}.life"
+    return f"{shm_objects.DIRECTORY}{name}.life"
 
 
 def _pipes(name: str, layout: Layout) -> list[str]:
@@ -425,7 +425,7 @@ def _pipes(name: str, layout: Layout) -> list[str]:
 def _paths(name: str, layout: Layout) -> list[str]:
     base = name.removeprefix("/")
     semaphores = [f"sem.{base}{suffix}" for suffix in _semaphore_suffixes(layout)]
-    files = [f"{object_names.DIRECTORY}/{each}" for each in (base, *semaphores)]
+    files = [f"{shm_objects.DIRECTORY}/{each}" for each in (base, *semaphores)]
     return [*files, *_pipes(name, layout)]
 
 
@@ -481,8 +481,8 @@ def _read_header(fd: int, size: int) -> Layout:
 def _not_made(size: int, error: OSError | posix_ipc.Error) -> str:
     reason = error.strerror if isinstance(error, OSError) else error
     if not isinstance(error, OSError) or error.errno == errno.EROFS:
-        return f"cannot make shared memory in /dev/shm: {reason}; {object_names.WANTED}"
-    free = object_names.free_bytes() or 0
+        return f"cannot make shared memory in /dev/shm: {reason}; {shm_objects.WANTED}"
+    free = shm_objects.free_bytes() or 0
     return (
         f"cannot allocate {size >> 20} MiB of shared memory: {reason}; /dev/shm has "
         f"{free >> 20} MiB free. Make /dev/shm larger, or lower [server] max_request_bytes, "

@@ -26,7 +26,7 @@ from tiers import MARKER, OPTION
 from walking import Walk
 
 import ringbatch.engine
-from ringbatch.shm import object_names
+from ringbatch.shm import shm_objects
 
 T = TypeVar("T")
 
@@ -181,11 +181,11 @@ def _is_dead(name: str) -> bool:
     if segment is None:
         return True
     try:
-        fd = os.open(DEV_SHM / segment[1], os.O_RDWR | object_names.FLAGS)
+        fd = os.open(DEV_SHM / segment[1], os.O_RDWR | shm_objects.FLAGS)
     except FileNotFoundError:
         return (DEV_SHM / name).exists()
     try:
-        return not object_names.is_locked(fd, object_names.LIFE_LOCK)
+        return not shm_objects.is_locked(fd, shm_objects.LIFE_LOCK)
     finally:
         os.close(fd)
 

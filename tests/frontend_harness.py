@@ -9,13 +9,13 @@ from typing import Any
 import orjson
 from segment_fixture import ALWAYS
 
-from ringbatch.frontend.apart.messages import Bytes, Job
-from ringbatch.frontend.apart.process import Broken, error_of
-from ringbatch.frontend.apart.role import outcome
 from ringbatch.frontend.codec.outcome import Answer
+from ringbatch.frontend.offload.messages import Bytes, Job
+from ringbatch.frontend.offload.process import Broken, error_of
+from ringbatch.frontend.offload.role import outcome
 from ringbatch.frontend.request.calls import Call, Reply
 from ringbatch.frontend.request.gateway import Gateway
-from ringbatch.frontend.request.other_process import OtherProcess
+from ringbatch.frontend.request.offload_process import OtherProcess
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import HeaderWords, ModelWords

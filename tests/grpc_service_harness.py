@@ -10,8 +10,8 @@ from grpc_harness import INFER, Call, Client
 from http2_harness import frame
 from segment_fixture import local_segment, spec
 
-from ringbatch.frontend.access.choice import AccessSettings
 from ringbatch.frontend.access.recorder import recording
+from ringbatch.frontend.access.sampling import AccessSettings
 from ringbatch.frontend.grpc.call_head import CallHeads
 from ringbatch.frontend.grpc.calls import Method
 from ringbatch.frontend.grpc.connection import GrpcConnection, GrpcSettings

@@ -12,8 +12,8 @@ from uvicorn.server import ServerState
 
 from ringbatch.frontend.access.recorder import Recorder
 from ringbatch.frontend.codec.outcome import JSON
+from ringbatch.frontend.codec.request_context import Heard
 from ringbatch.frontend.codec.request_ids import RequestIds
-from ringbatch.frontend.codec.words import Heard
 from ringbatch.frontend.http.answering import answered
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fast_lane import FastLane

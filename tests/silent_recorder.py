@@ -3,10 +3,10 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from ringbatch.frontend.access.choice import AccessSettings
+from ringbatch.frontend.access.line_writer import Writer
 from ringbatch.frontend.access.recorder import Recorder
-from ringbatch.frontend.access.writer import Writer
-from ringbatch.frontend.request.endings import Ending
+from ringbatch.frontend.access.sampling import AccessSettings
+from ringbatch.frontend.request.outcomes import Ending
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.host.log_lines import LineFormatter
 from ringbatch.shm.tallies import Protocol, Tally

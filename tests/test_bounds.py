@@ -22,7 +22,7 @@ OF_THE_PROTOCOL: Final = {
     "frontend/http2/header_decoder.py:MOST_RESIZES",
 }
 """What RFC 7541 and 9113 bound, in frames and blocks that HTTP/1.1 does not have."""
-PRICES: Final = {"frontend/http2/patience.py:MOST_PACKED"}
+PRICES: Final = {"frontend/http2/flood_budget.py:MOST_PACKED"}
 """What a row's price depends on."""
 
 

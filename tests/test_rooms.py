@@ -45,12 +45,12 @@ ARROWS = {
     "bench.client": "frontend bench.load bench.loadgen",
     "frontend.codec": "shm",
     "frontend.security": "shm shm.host",
-    "frontend.apart": "shm shm.host",
+    "frontend.offload": "shm shm.host",
     "frontend.texts": "shm frontend.codec",
     "frontend.v1": "shm shm.host frontend.codec",
     "frontend.v2": "shm shm.host frontend.codec",
     "frontend.request": (
-        "shm shm.host frontend.codec frontend.apart frontend.texts frontend.v1 frontend.v2"
+        "shm shm.host frontend.codec frontend.offload frontend.texts frontend.v1 frontend.v2"
     ),
     "frontend.client": "shm shm.host frontend.codec frontend.texts frontend.v1 frontend.v2",
     "frontend.load": "shm",
@@ -63,7 +63,7 @@ ARROWS = {
     "frontend.http2": "frontend.codec",
     "frontend.streams": ("shm frontend.codec frontend.http frontend.http2"),
     "frontend.grpc": (
-        "shm shm.host frontend.codec frontend.apart frontend.texts frontend.v2 frontend.request "
+        "shm shm.host frontend.codec frontend.offload frontend.texts frontend.v2 frontend.request "
         "frontend.load frontend.security frontend.access frontend.payloads frontend.http "
         "frontend.http2 "
         "frontend.streams"

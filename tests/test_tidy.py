@@ -354,5 +354,5 @@ def test_a_thread_by_background_is_not_reported() -> None:
     ],
 )
 def test_a_timer_that_is_armed_late_is_reported(source: str, late: bool) -> None:
-    name = "ringbatch.frontend.load.agent"
+    name = "ringbatch.frontend.load.agent_check"
     assert breaks(arms_timers_before_anything_fails, name, source) is late

@@ -11,8 +11,8 @@ from segment_fixture import Array, local_segment, pack, spec, unpack
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from ringbatch.frontend.access.choice import AccessSettings
 from ringbatch.frontend.access.recorder import recording
+from ringbatch.frontend.access.sampling import AccessSettings
 from ringbatch.frontend.falcon.app import create_app
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fast_lane import FastLane

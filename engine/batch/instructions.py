@@ -6,9 +6,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from ringbatch.engine.config.limit_words import batch_timeout, warm_up_limit
+from ringbatch.engine.config.limit_messages import batch_timeout, warm_up_limit
 from ringbatch.engine.config.settings import Config, ModelConfig
-from ringbatch.engine.process.plan import CpuSet, Host, Misplaced, Plan, Wish, described, plan
+from ringbatch.engine.process.cpu_plan import CpuSet, Host, Misplaced, Plan, Wish, described, plan
 from ringbatch.engine.process.role_messages import (
     Actor,
     BatchShape,

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from ringbatch.engine.batch.messages import ReportKind, reports
 from ringbatch.engine.collector import takeover
+from ringbatch.engine.collector.batch_time_average import FAR, SHARE
 from ringbatch.engine.collector.changeover import Changeover
 from ringbatch.engine.collector.dead_batches import DeadBatches
 from ringbatch.engine.collector.dispatcher import NO_BATCH, UNLOADED, Dispatcher
-from ringbatch.engine.collector.following import FAR, SHARE
 from ringbatch.engine.collector.lingering import COSTLY_NS
 from ringbatch.engine.collector.model_pool import ModelPool
 from ringbatch.engine.collector.models import Batch, Worker

@@ -14,9 +14,9 @@ from ringbatch.engine.collector.agenda import Agenda
 from ringbatch.engine.collector.backlog import Backlog, estimate
 from ringbatch.engine.collector.batching import Pending, Wait, decide, taking
 from ringbatch.engine.collector.instants import Instants
+from ringbatch.engine.collector.local_or_remote import Sides, kept_until
 from ringbatch.engine.collector.models import Batch, ChainModel, Known, Model, Worker
 from ringbatch.engine.collector.queues import Queue
-from ringbatch.engine.collector.sides import Sides, kept_until
 from ringbatch.shm.chain import step_in
 from ringbatch.shm.counters import ModelCounter
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request, columns

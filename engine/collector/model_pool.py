@@ -14,6 +14,7 @@ from ringbatch.engine.collector.agenda import Agenda
 from ringbatch.engine.collector.batching import Policy
 from ringbatch.engine.collector.grouping import Grouping
 from ringbatch.engine.collector.health import ModelHealth
+from ringbatch.engine.collector.local_or_remote import Sides
 from ringbatch.engine.collector.models import (
     ChainModel,
     Known,
@@ -24,7 +25,6 @@ from ringbatch.engine.collector.models import (
     serving,
 )
 from ringbatch.engine.collector.queues import Queues
-from ringbatch.engine.collector.sides import Sides
 from ringbatch.shm.chain import reference_in
 from ringbatch.shm.descriptors import BEAT_S, TASK_WORDS, HeaderWords, LaneWords, ModelWords
 from ringbatch.shm.model_counters import Accounts, ModelCounters

@@ -8,16 +8,16 @@ from typing import Final, NamedTuple
 
 from ringbatch.engine.collector.agenda import Agenda
 from ringbatch.engine.collector.backlog import NOTHING, Backlog
+from ringbatch.engine.collector.batch_time_average import Departures
 from ringbatch.engine.collector.batching import Policy
-from ringbatch.engine.collector.costs import costs_ns, full_batch_ns
-from ringbatch.engine.collector.following import Departures
+from ringbatch.engine.collector.chain_step import at_step
+from ringbatch.engine.collector.cost_estimate import costs_ns, full_batch_ns
 from ringbatch.engine.collector.grouping import Grouping
 from ringbatch.engine.collector.health import ModelHealth
 from ringbatch.engine.collector.lingering import Lingering
-from ringbatch.engine.collector.passing import at_step
+from ringbatch.engine.collector.local_or_remote import Sides
 from ringbatch.engine.collector.queues import Key, Queues
 from ringbatch.engine.collector.retries import RetryQueue
-from ringbatch.engine.collector.sides import Sides
 from ringbatch.shm.chain import asked, step_in
 from ringbatch.shm.cost_profile import Trial
 from ringbatch.shm.engine_port import BatchMark, Request

@@ -132,9 +132,9 @@ def main(
 def _loaded(config: Config, parity: str | None, tolerance: float) -> list[str]:
     """Load every model; why some would not be served, or answer otherwise in company."""
     from ringbatch.engine.report.models import time_lines
-    from ringbatch.engine.supervisor.application import expect_importable
+    from ringbatch.engine.supervisor.application_check import expect_importable
     from ringbatch.engine.supervisor.frontends import LEAN
-    from ringbatch.engine.supervisor.rehearsal import rehearse, unfit_chain
+    from ringbatch.engine.supervisor.load_check import rehearse, unfit_chain
     from ringbatch.shm.host.process import log_to_stderr
 
     log_to_stderr("check", config.server.log_level)

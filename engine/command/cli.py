@@ -16,11 +16,11 @@ from ringbatch.engine.command import (
     bench,
     check,
     completion,
-    doors,
     engine_arguments,
     examples,
     handover,
     manual,
+    setting_spelling,
     sidecar,
     tune,
     units,
@@ -56,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _parser().parse_args(argv, arguments)
         status: int = arguments.command(arguments)
     except StartupError as error:
-        print(doors.printed(doors.words_for(arguments)(str(error))), file=sys.stderr)
+        words = setting_spelling.words_for(arguments)
+        print(setting_spelling.printed(words(str(error))), file=sys.stderr)
         return STARTUP_ERROR
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -101,7 +102,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
     sections = (ServerConfig, ModelConfig)
     said = arguments.model or arguments.config or arguments.name
     asked = bool(said) or any(given(section, arguments) for section in sections)
-    words = doors.words_for(arguments)
+    words = setting_spelling.words_for(arguments)
     return run(lambda: configure(arguments), words, asked=asked, as_objects=arguments.json)
 
 
@@ -127,9 +128,9 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _notify(config: Config, arguments: argparse.Namespace) -> None:
-    words = doors.words_for(arguments)
+    words = setting_spelling.words_for(arguments)
     for line in config.notices:
-        print(doors.printed(words(line)), file=sys.stderr)
+        print(setting_spelling.printed(words(line)), file=sys.stderr)
 
 
 def _reload(arguments: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ringbatch.engine.command import engine_arguments
-from ringbatch.engine.command.doors import ALL_FLAGS, attribute_of, flag_of, in_flags
+from ringbatch.engine.command.setting_spelling import ALL_FLAGS, attribute_of, flag_of, in_flags
 from ringbatch.engine.config.addresses import lacks_scheme
 from ringbatch.engine.config.definitions import Setting, settings
 from ringbatch.engine.config.document import (

@@ -55,8 +55,8 @@ def main(arguments: argparse.Namespace, config: Config, reread: Callable[[], Con
     Raises:
         StartupError: the engine that ran serves on; the text says why.
     """
+    from ringbatch.engine.supervisor.handover import Predecessor
     from ringbatch.engine.supervisor.run import run
-    from ringbatch.engine.supervisor.succession import Predecessor
 
     engine = arguments.engine or config.server.name
     print(

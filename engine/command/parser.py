@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ringbatch.engine.command import foreign_words
+from ringbatch.engine.command import unknown_commands
 from ringbatch.engine.config import unknown_keys
 
 
@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         known = tuple(map(str, action.choices))
-        if "serve" in known and (elsewhere := foreign_words.command_for(str(value))):
+        if "serve" in known and (elsewhere := unknown_commands.command_for(str(value))):
             hint = elsewhere
         elif candidate := unknown_keys.closest(str(value), known):
             hint = f"did you mean {candidate}?"

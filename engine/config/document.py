@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from ringbatch.engine.config import (
     chains,
-    places,
     runtime_rules,
     server_rules,
     shape_rules,
     text_rules,
     unknown_keys,
     upstream_rules,
+    worker_places,
 )
 from ringbatch.engine.config.addresses import lacks_scheme, unix_path
 from ringbatch.engine.config.definitions import Setting, settings
@@ -162,8 +162,8 @@ def conclude(
     models = [m for n in plain for m in _versions(n, sections, base, is_file, report)]
     chained = chains.read_all(sections, models, report)
     total = sum(
-        places.most(model.get("workers", 0))
-        + places.most(model.get("ray_workers") or 0)
+        worker_places.most(model.get("workers", 0))
+        + worker_places.most(model.get("ray_workers") or 0)
         + model.get("spares", 0)
         for model in models
     )

@@ -23,7 +23,7 @@ from ringbatch.engine.config.addresses import (
     origin,
     stored,
 )
-from ringbatch.engine.config.declared import is_declaration
+from ringbatch.engine.config.declared_tensors import is_declaration
 from ringbatch.shm import engine_name
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from ringbatch.engine.config import places
+from ringbatch.engine.config import worker_places
 from ringbatch.engine.config.addresses import is_address, origin, unix_path
 from ringbatch.engine.config.batched import BatchedConfig
 from ringbatch.engine.config.chained import ChainConfig
@@ -376,8 +376,8 @@ class ModelConfig(BatchedConfig):
     def in_ray(self) -> tuple[bool, ...]:
         """For each of its workers, in order, whether it drives an actor in a Ray cluster."""
         if self.platform == "ray":
-            return (True,) * places.most(self.workers)
-        return places.in_ray(self.workers, self.ray_workers or 0)
+            return (True,) * worker_places.most(self.workers)
+        return worker_places.in_ray(self.workers, self.ray_workers or 0)
 
     def is_in_ray(self, index: int) -> bool:
         """Whether one of its workers does; a spare is as the first one.
@@ -399,12 +399,12 @@ class ModelConfig(BatchedConfig):
     @property
     def fewest_workers(self) -> int:
         """That run where there is no load."""
-        return places.fewest(self.workers) + places.fewest(self.ray_workers or 0)
+        return worker_places.fewest(self.workers) + worker_places.fewest(self.ray_workers or 0)
 
     @property
     def most_workers(self) -> int:
         """That run where there is much of it."""
-        return places.most(self.workers) + places.most(self.ray_workers or 0)
+        return worker_places.most(self.workers) + worker_places.most(self.ray_workers or 0)
 
     @property
     def follows_load(self) -> bool:

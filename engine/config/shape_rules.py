@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ringbatch.engine.config import places
+from ringbatch.engine.config import worker_places
 
 _OF_PADDING: Final = ("length_buckets", "padding_values", "lengths_input")
 _OF_BATCHES: Final = (
@@ -40,7 +40,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key in _OF_PADDING:
         if values.get(key) and values.get("pad_variable_length") is False:
             yield key, "is for pad_variable_length, which is false"
-    workers = places.most(values.get("workers", 0))
+    workers = worker_places.most(values.get("workers", 0))
     if isinstance(values.get("workers"), tuple):
         fewest, _ = found = values["workers"]
         if fewest > workers:

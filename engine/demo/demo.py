@@ -27,7 +27,7 @@ from ringbatch.engine.demo.report import Ink
 from ringbatch.engine.demo.server import DemoFailed, left_behind, served
 from ringbatch.engine.report import status
 from ringbatch.shm.errors import RingbatchError
-from ringbatch.shm.object_names import DIRECTORY
+from ringbatch.shm.shm_objects import DIRECTORY
 
 MODEL: Final = "digits"
 START_LIMIT_S: Final = 60.0

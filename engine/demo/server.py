@@ -17,7 +17,7 @@ from typing import IO, Final
 
 from ringbatch.engine.config.settings import ServerConfig
 from ringbatch.shm.host.background import repeating_thread
-from ringbatch.shm.object_names import DIRECTORY, PREFIX
+from ringbatch.shm.shm_objects import DIRECTORY, PREFIX
 
 NAME: Final = f"demo-{os.getpid()}"
 """Of the engine, beside those that run for other purposes and other demos."""

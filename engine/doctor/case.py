@@ -7,7 +7,7 @@ from typing import Final
 from ringbatch.engine.config.settings import Config
 from ringbatch.engine.doctor.facts import Facts
 from ringbatch.engine.doctor.findings import Finding, Level
-from ringbatch.engine.process.plan import Plan
+from ringbatch.engine.process.cpu_plan import Plan
 
 PROCESS_BYTES: Final = 80 << 20
 """Of memory that one process has for itself, a worker's model not counted. bench/idle.py holds

@@ -5,7 +5,7 @@ from typing import Final
 
 from ringbatch.engine.doctor.case import Case, Topic
 from ringbatch.engine.doctor.findings import Finding, counted
-from ringbatch.engine.process.plan import CpuSet, listed
+from ringbatch.engine.process.cpu_plan import CpuSet, listed
 
 _CPUS: Final = Topic(
     "cpus",

@@ -4,14 +4,14 @@ import os
 from contextlib import suppress
 
 from ringbatch.engine.doctor.facts import Engines, RunningEngine
-from ringbatch.shm import object_names
+from ringbatch.shm import shm_objects
 from ringbatch.shm.engines import running
 from ringbatch.shm.errors import StartupError
 
 
 def engines() -> Engines:
     """All of them, as far as this user may know."""
-    dead = object_names.left_behind()
+    dead = shm_objects.left_behind()
     left = [entry for _, entries in dead for entry in entries]
     left_bytes = 0
     for entry in left:
@@ -19,11 +19,11 @@ def engines() -> Engines:
             left_bytes += entry.stat().st_blocks * 512
     found = _running()
     readable = {engine.name for engine in found} | {f"/{base}" for base, _ in dead}
-    own = [name for name in object_names.names() if _is_own(name)]
+    own = [name for name in shm_objects.names() if _is_own(name)]
     return Engines(
         running=found,
         of_other_versions=tuple(name for name in own if name not in readable),
-        of_others=tuple(name for name in object_names.names() if not _is_own(name)),
+        of_others=tuple(name for name in shm_objects.names() if not _is_own(name)),
         left=tuple(entry.name for entry in left),
         left_bytes=left_bytes,
     )
@@ -48,6 +48,6 @@ def _running() -> tuple[RunningEngine, ...]:
 
 def _is_own(name: str) -> bool:
     try:
-        return os.stat(f"{object_names.DIRECTORY}{name}").st_uid == os.geteuid()
+        return os.stat(f"{shm_objects.DIRECTORY}{name}").st_uid == os.geteuid()
     except OSError:  # gone meanwhile
         return True

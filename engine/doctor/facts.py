@@ -6,7 +6,7 @@ Sizes are bytes, limits are None where there is none. Nothing here says what is 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ringbatch.engine.process import plan
+from ringbatch.engine.process import cpu_plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class Processors:
         virtual: whether this is a virtual machine.
     """
 
-    host: plan.Host
+    host: cpu_plan.Host
     online: int
     cores: int
     governors: Mapping[str, int]

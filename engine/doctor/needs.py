@@ -7,8 +7,8 @@ from ringbatch.engine.batch.instructions import placed
 from ringbatch.engine.config.dimensions import fitted, layout_of, request_limit_bytes
 from ringbatch.engine.config.settings import Config
 from ringbatch.engine.doctor.case import PROCESS_BYTES, Needs, Worker
+from ringbatch.engine.process.cpu_plan import Host, Plan
 from ringbatch.engine.process.placement import THREAD_VARIABLES, thread_environment
-from ringbatch.engine.process.plan import Host, Plan
 from ringbatch.engine.process.role_messages import Signature
 from ringbatch.engine.supervisor.listener import BACKLOG
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries

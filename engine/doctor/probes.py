@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Final
 
 from ringbatch.engine.config.credentials import control_credentials_of, credentials_of
-from ringbatch.engine.config.exposures import exposures
+from ringbatch.engine.config.exposure_warnings import exposures
 from ringbatch.engine.config.settings import ServerConfig
 from ringbatch.engine.doctor.facts import Door, Features
 from ringbatch.engine.doctor.host_files import HostFiles
 from ringbatch.engine.process.placement import wake_without_preempting
 from ringbatch.engine.supervisor.listener import close_to_newcomers
 from ringbatch.engine.supervisor.unix_listener import holder
-from ringbatch.shm import object_names, wakeup
-from ringbatch.shm.bell import Bell
+from ringbatch.shm import shm_objects, wakeup
+from ringbatch.shm.doorbell import Bell
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.credentials import key_digests, server_tls
 from ringbatch.shm.wakeup import Wakeup
@@ -88,7 +88,7 @@ def pipe() -> Iterator[Bell]:
     Raises:
         OSError: none can be made.
     """
-    path = Path(f"{object_names.DIRECTORY}{_name()}")
+    path = Path(f"{shm_objects.DIRECTORY}{_name()}")
     try:
         Bell.create(str(path))
         made = Bell.attach(str(path))
@@ -100,7 +100,7 @@ def pipe() -> Iterator[Bell]:
 
 def _name() -> str:
     """What the next start of an engine would remove, should this process be killed right here."""
-    return f"/{object_names.PREFIX}.doctor.{os.getpid()}.{secrets.token_hex(8)}.doctor"
+    return f"/{shm_objects.PREFIX}.doctor.{os.getpid()}.{secrets.token_hex(8)}.doctor"
 
 
 def _make_semaphore() -> None:
@@ -124,8 +124,8 @@ def _signal_by_pidfd() -> None:
 def _lock_open_file() -> None:
     fd = os.memfd_create("ringbatch", os.MFD_CLOEXEC)
     try:
-        again = object_names.opened_anew(fd)
-        object_names.lock(again, 0)
+        again = shm_objects.opened_anew(fd)
+        shm_objects.lock(again, 0)
         os.close(again)
     finally:
         os.close(fd)

@@ -13,7 +13,7 @@ from typing import Final
 from ringbatch.engine.doctor.facts import WakeUps
 from ringbatch.engine.doctor.host_files import HostFiles
 from ringbatch.engine.doctor.probes import pipe, semaphore
-from ringbatch.shm.bell import Bell
+from ringbatch.shm.doorbell import Bell
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.process import die_with_parent
 from ringbatch.shm.layout import PAGE, WORD, aligned, ring_size

@@ -35,7 +35,7 @@ from typing import Final, NoReturn
 
 from setproctitle import setproctitle
 
-from ringbatch.engine.process.late_environment import follow
+from ringbatch.engine.process.environment_after_fork import follow
 from ringbatch.engine.process.placement import THREAD_VARIABLES
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.after_fork import renew

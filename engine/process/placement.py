@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from ringbatch.engine.process.plan import Host, listed, parsed
+from ringbatch.engine.process.cpu_plan import Host, listed, parsed
 from ringbatch.shm.cpus import text_of, usable_cpus
 
 logger = logging.getLogger("ringbatch.supervisor")

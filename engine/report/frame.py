@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Final
 
-from ringbatch.shm.snapshot.between import (
+from ringbatch.shm.snapshot.deltas import (
     bound_s,
     bucket_of,
     busy,

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ringbatch.engine.runtimes import own_file
+from ringbatch.engine.runtimes import python_file_hint
 from ringbatch.engine.runtimes.extras import required
 from ringbatch.engine.runtimes.model import Model, Options, refusing
 from ringbatch.engine.runtimes.trees import Column, Trees, served
@@ -50,7 +50,7 @@ def open_catboost(path: Path, options: Options) -> Model:
         model.load_model(blob=content)
     if model.get_text_feature_indices() or model.get_embedding_feature_indices():
         why = "takes texts to be cut into words, or embeddings, which this runtime cannot give it"
-        raise StartupError(own_file.refusal(path, why, own_file.CATBOOST))
+        raise StartupError(python_file_hint.refusal(path, why, python_file_hint.CATBOOST))
     categorical = list(model.get_cat_feature_indices())
     if categorical and options.columns == "matrix":
         raise StartupError(

@@ -33,7 +33,7 @@ from ringbatch.engine.runtimes.upstream_pool import Manner, Pool
 from ringbatch.engine.runtimes.upstream_tls import tls_context
 from ringbatch.engine.runtimes.v2_messages import LENGTH_HEADER, UnsoundAnswer, answered, request
 from ringbatch.shm.errors import StartupError
-from ringbatch.shm.forward import Forwarded, Refusal, refusal_text
+from ringbatch.shm.forward_envelope import Forwarded, Refusal, refusal_text
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import ANY, DATATYPES, Tensor
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Protocol
 
 from ringbatch.engine.runtimes.ray_terms import RayPlace
 from ringbatch.shm.errors import StartupError
-from ringbatch.shm.forward import Forwarded
+from ringbatch.shm.forward_envelope import Forwarded
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import Tensor
 from ringbatch.shm.texts import Tokens
@@ -63,7 +63,7 @@ class Model:
             has one, and returns the outputs as `ringbatch.engine.worker.tensors.Scatterer` takes
             them; of an untyped model, takes and returns a list of JSON values.
         remote: what asks the server that runs the model, where requests stand in slots as
-            `ringbatch.shm.forward` has them; they are for it, and not for `predict`.
+            `ringbatch.shm.forward_envelope` has them; they are for it, and not for `predict`.
         release: to be called at the end, and told whether nobody will want the model again: what is
             held elsewhere may stay for the next worker.
         asks: whether `predict` takes one argument more, the last: a `Request` for each row.

@@ -17,8 +17,8 @@ from math import inf
 from typing import Final, Self, TypeVar
 
 from ringbatch.shm.layout import WORD
-from ringbatch.shm.own_metric_words import OwnMetricWords
-from ringbatch.shm.own_metrics import MOST_TEXT, MOST_VALUES, Metric, OwnMetrics, Series
+from ringbatch.shm.model_metric_words import OwnMetricWords
+from ringbatch.shm.model_metrics import MOST_TEXT, MOST_VALUES, Metric, OwnMetrics, Series
 
 logger = logging.getLogger("ringbatch.worker")
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from ringbatch.shm.forward import Forwarded
+from ringbatch.shm.forward_envelope import Forwarded
 from ringbatch.shm.host.json_text import UnsoundText, elements, lies_plainly, members, not_utf8
 
 _KEYS: Final = ("predictions", "outputs")

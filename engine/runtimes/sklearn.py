@@ -18,11 +18,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringbatch.engine.runtimes import own_file
+from ringbatch.engine.runtimes import python_file_hint
+from ringbatch.engine.runtimes.argmax_labels import is_ranked, labels
+from ringbatch.engine.runtimes.dataframes import Table, answering, looks_by_name
 from ringbatch.engine.runtimes.extras import required
 from ringbatch.engine.runtimes.model import InvalidInput, Model, Options, failure, refusing
-from ringbatch.engine.runtimes.ranked import is_ranked, labels
-from ringbatch.engine.runtimes.tables import Table, answering, looks_by_name
 from ringbatch.engine.runtimes.texts import decoded
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor
@@ -57,7 +57,7 @@ def open_sklearn(path: Path, options: Options) -> Model:
     # At the end, so that nothing beside the model file stands in for an installed package.
     sys.path.append(str(path.parent))
     estimator = _read_skops(path, options) if is_skops else _unpickle(path, content)
-    reading = own_file.skops(options.trusted_types) if is_skops else own_file.JOBLIB
+    reading = python_file_hint.skops(options.trusted_types) if is_skops else python_file_hint.JOBLIB
     if not callable(getattr(estimator, "predict", None)):
         raise StartupError(
             f"{path}: holds a {type(estimator).__name__}, but it must hold a model with a method "
@@ -108,7 +108,7 @@ class _Found(NamedTuple):
 
     path: Path
     estimator: Any
-    reading: own_file.Reading
+    reading: python_file_hint.Reading
     untold: Mapping[str, str]
 
     def refused(self, why: str, dates: Sequence[str] = ()) -> StartupError:
@@ -116,7 +116,7 @@ class _Found(NamedTuple):
         table = hasattr(self.estimator, "feature_names_in_")
         perhaps = [name for name in self.untold if name not in dates]
         return StartupError(
-            own_file.refusal(
+            python_file_hint.refusal(
                 self.path, why, self.reading, table=table, dates=dates, perhaps=perhaps
             )
         )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ringbatch.engine.config.declared import declared
+from ringbatch.engine.config.declared_tensors import declared
 from ringbatch.engine.runtimes.model import Options, refusing
 from ringbatch.engine.runtimes.torch_program import Program
 from ringbatch.shm.errors import StartupError

@@ -36,7 +36,7 @@ from ringbatch.engine.runtimes.upstream_choice import (
     probe_due,
 )
 from ringbatch.engine.runtimes.upstream_names import Endpoint, Names
-from ringbatch.shm.forward import Refusal, refusal_text
+from ringbatch.shm.forward_envelope import Refusal, refusal_text
 from ringbatch.shm.host.background import repeating_thread
 from ringbatch.shm.slot import Status
 from ringbatch.shm.upstreams import DOWN_AFTER, OwnUpstreams

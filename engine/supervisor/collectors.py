@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterable
 
 from ringbatch.engine.process.role_messages import TableChanged, ToCollector, WorkerDied
-from ringbatch.engine.supervisor.child import Child
+from ringbatch.engine.supervisor.child_process import Child
 from ringbatch.engine.supervisor.process_slot import RESTART_LIMIT_S, Limit, ProcessSlot
 
 

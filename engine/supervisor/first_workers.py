@@ -7,9 +7,9 @@ from ringbatch.engine.config.settings import Config
 from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.chains import Unfit, first_chains
 from ringbatch.engine.supervisor.cpu_sets import CpuSets
+from ringbatch.engine.supervisor.handover import Predecessor
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
-from ringbatch.engine.supervisor.succession import Predecessor
 from ringbatch.shm.engines import alone_of_name
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.segment import Segment

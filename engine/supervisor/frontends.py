@@ -10,19 +10,19 @@ from functools import partial
 
 from ringbatch.engine.config.credentials import control_credentials_of, credentials_of
 from ringbatch.engine.config.dimensions import request_limit_bytes
-from ringbatch.engine.config.exposures import exposures
+from ringbatch.engine.config.exposure_warnings import exposures
 from ringbatch.engine.config.settings import ServerConfig
 from ringbatch.engine.process.memory_limits import FRONTEND_HEAP, heap_environment
-from ringbatch.engine.supervisor.application import expect_importable, warn_if_unguarded
-from ringbatch.engine.supervisor.child import Child
+from ringbatch.engine.supervisor.application_check import expect_importable, warn_if_unguarded
+from ringbatch.engine.supervisor.child_process import Child
+from ringbatch.engine.supervisor.handover import Passed, Predecessor
+from ringbatch.engine.supervisor.health_probe import Probe, answers_ready, ask
 from ringbatch.engine.supervisor.launching import Launch, execute
 from ringbatch.engine.supervisor.listener import BACKLOG, address
 from ringbatch.engine.supervisor.listening_sockets import ListeningSockets, url
-from ringbatch.engine.supervisor.packages import expect_installed
+from ringbatch.engine.supervisor.package_check import expect_installed
 from ringbatch.engine.supervisor.payload_passage import PayloadPassage
-from ringbatch.engine.supervisor.probe import Probe, answers_ready, ask
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
-from ringbatch.engine.supervisor.succession import Passed, Predecessor
 from ringbatch.shm.host.credentials import Credentials, key_digests, objection, server_tls
 from ringbatch.shm.restarts import Role
 from ringbatch.shm.segment import Segment

@@ -11,6 +11,7 @@ import socket
 from contextlib import ExitStack
 
 from ringbatch.engine.config.settings import ServerConfig
+from ringbatch.engine.supervisor.handover import Passed, Predecessor
 from ringbatch.engine.supervisor.listener import (
     address,
     close_to_newcomers,
@@ -21,7 +22,6 @@ from ringbatch.engine.supervisor.listener import (
     listen_for_agent,
     listen_for_control,
 )
-from ringbatch.engine.supervisor.succession import Passed, Predecessor
 from ringbatch.engine.supervisor.unix_listener import is_at_path, listen_at
 from ringbatch.engine.systemd.sockets import expect, passed
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
-from ringbatch.engine.config import places, shape_rules
+from ringbatch.engine.config import shape_rules, worker_places
 from ringbatch.engine.config.chained import ChainConfig
 from ringbatch.engine.config.definitions import settings
 from ringbatch.engine.config.settings import ModelConfig, ServerConfig
@@ -215,7 +215,7 @@ def must_load(old: ModelConfig, new: ModelConfig) -> bool:
     """Whether workers that hold the old one are no good for the new one."""
     told_at_load = _TOLD_AT_LOAD.get("ray" if any(new.in_ray) else new.platform, frozenset())
     live = LIVE - told_at_load
-    if not places.agree(old.in_ray, new.in_ray):
+    if not worker_places.agree(old.in_ray, new.in_ray):
         return True
     if differing(old, new) - live or bool(old.max_batch_size) != bool(new.max_batch_size):
         return True

@@ -15,7 +15,7 @@ from ringbatch.engine.process.respawn import (
     case_of,
 )
 from ringbatch.engine.process.role_messages import Signature
-from ringbatch.engine.supervisor.child import Child
+from ringbatch.engine.supervisor.child_process import Child
 from ringbatch.shm.counters import Counters, RestartCase, WorkerCounter
 from ringbatch.shm.restarts import Restarts, Role, end_reason
 from ringbatch.shm.segment import Segment

@@ -11,15 +11,15 @@ from setproctitle import setproctitle
 from ringbatch.engine.config.dimensions import fitted
 from ringbatch.engine.config.settings import Config
 from ringbatch.engine.process import placement
+from ringbatch.engine.supervisor.handover import Predecessor
 from ringbatch.engine.supervisor.launching import ForkServer
-from ringbatch.engine.supervisor.succession import Predecessor
 from ringbatch.engine.supervisor.supervisor import Supervisor
 from ringbatch.shm.engines import expect_free
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.log_lines import FORM_VARIABLE
 from ringbatch.shm.host.platform import require_ordered_stores
 from ringbatch.shm.host.process import log_to_stderr
-from ringbatch.shm.object_names import free_bytes, sweep
+from ringbatch.shm.shm_objects import free_bytes, sweep
 
 logger = logging.getLogger("ringbatch.supervisor")
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from ringbatch.engine.config.chained import ChainConfig
-from ringbatch.engine.config.limit_words import batch_timeout
+from ringbatch.engine.config.limit_messages import batch_timeout
 from ringbatch.engine.config.settings import ModelConfig
 from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.chains import Unfit, broken, with_limits

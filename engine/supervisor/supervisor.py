@@ -35,28 +35,28 @@ from ringbatch.engine.process.role_messages import (
 )
 from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.autoscaler import Autoscaler
-from ringbatch.engine.supervisor.awaited import Awaited
+from ringbatch.engine.supervisor.change_orders import Orders
 from ringbatch.engine.supervisor.change_runner import Introduce, ShowTable, Start
-from ringbatch.engine.supervisor.child import CannotStart, Death
+from ringbatch.engine.supervisor.child_process import CannotStart, Death
 from ringbatch.engine.supervisor.collectors import Collectors
 from ringbatch.engine.supervisor.control import ControlServer, log_report
 from ringbatch.engine.supervisor.cpu_sets import CpuSets
+from ringbatch.engine.supervisor.early_restarts import Awaited
 from ringbatch.engine.supervisor.failing_workers import FailingWorkers
-from ringbatch.engine.supervisor.file_watch import FileWatch
 from ringbatch.engine.supervisor.first_workers import FirstWorkers
 from ringbatch.engine.supervisor.frontends import Frontends
+from ringbatch.engine.supervisor.handover import UNDER_SYSTEMD, Predecessor, Quiet, Succession
 from ringbatch.engine.supervisor.host_gauge import HostGauge
-from ringbatch.engine.supervisor.keeper import Keeper
 from ringbatch.engine.supervisor.launching import Launch, execute
 from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.model_changes import ModelChanges
+from ringbatch.engine.supervisor.model_file_watch import FileWatch
 from ringbatch.engine.supervisor.model_versions import Forwarding
-from ringbatch.engine.supervisor.names_watch import NamesLost, NamesWatch
-from ringbatch.engine.supervisor.orders import Orders
+from ringbatch.engine.supervisor.process_manager import Keeper
 from ringbatch.engine.supervisor.process_slot import Limit, ProcessSlot
 from ringbatch.engine.supervisor.served_models import ServedModels, overrun
+from ringbatch.engine.supervisor.shm_names_check import NamesLost, NamesWatch
 from ringbatch.engine.supervisor.signals import Signals
-from ringbatch.engine.supervisor.succession import UNDER_SYSTEMD, Predecessor, Quiet, Succession
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.engine.systemd.service import Service, loading_status, serving_status
 from ringbatch.shm.counters import RestartCase

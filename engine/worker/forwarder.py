@@ -1,6 +1,6 @@
 """Running one batch whose model another server runs: the clients' own text out, its text back.
 
-As `runner`, for requests that stand in slots as `ringbatch.shm.forward` has them.
+As `runner`, for requests that stand in slots as `ringbatch.shm.forward_envelope` has them.
 """
 
 import logging
@@ -10,9 +10,9 @@ from typing import Final
 from ringbatch.engine.process.memory_limits import memory_words
 from ringbatch.engine.runtimes.model import Remote, ServerFailed
 from ringbatch.engine.worker.retry import Retry
-from ringbatch.engine.worker.runs import Runs
+from ringbatch.engine.worker.run_times import Runs
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
-from ringbatch.shm.forward import Forwarded, UnsoundForward, list_start, opened
+from ringbatch.shm.forward_envelope import Forwarded, UnsoundForward, list_start, opened
 from ringbatch.shm.slot import Status
 
 logger = logging.getLogger("ringbatch.worker")

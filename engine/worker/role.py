@@ -41,19 +41,19 @@ from ringbatch.engine.runtimes.model import Model, Options, RestartWorker, failu
 from ringbatch.engine.runtimes.model_file import Kept
 from ringbatch.engine.runtimes.opening import open_model
 from ringbatch.engine.runtimes.ray_terms import RayPlace
-from ringbatch.engine.worker.asking import AskingCodec
+from ringbatch.engine.worker.chain_steps import Steps
 from ringbatch.engine.worker.codec import Codec
-from ringbatch.engine.worker.comparing import compare
-from ringbatch.engine.worker.costly import CostlyCodec
-from ringbatch.engine.worker.counting import count_in, expect_no_clash, warm_up_unseen
-from ringbatch.engine.worker.failing import Failing
-from ringbatch.engine.worker.finite import FiniteCodec
+from ringbatch.engine.worker.cost_splitting import CostlyCodec
+from ringbatch.engine.worker.failure_detection import Failing
+from ringbatch.engine.worker.finite_outputs import FiniteCodec
+from ringbatch.engine.worker.fork_guard import OwnProcess
 from ringbatch.engine.worker.forwarder import Forwarder
 from ringbatch.engine.worker.json_codec import JsonCodec
-from ringbatch.engine.worker.own_process import OwnProcess
+from ringbatch.engine.worker.metrics_block import count_in, expect_no_clash, warm_up_unseen
 from ringbatch.engine.worker.padding import PaddedCodec, Padding, padding
+from ringbatch.engine.worker.parity_run import compare
+from ringbatch.engine.worker.request_context import AskingCodec
 from ringbatch.engine.worker.runner import Runner, TensorCodec
-from ringbatch.engine.worker.steps import Steps
 from ringbatch.engine.worker.warmup import Wanted, warmed_up
 from ringbatch.engine.worker.worker import RETRY_S, Worker
 from ringbatch.shm import cost_profile
@@ -63,9 +63,9 @@ from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.messages import Failed, Ready, Vocabulary
 from ringbatch.shm.host.process import STDERR, die_with_parent, settle
 from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.request_context import WORDS
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.upstreams import OwnUpstreams
-from ringbatch.shm.words import WORDS
 
 logger = logging.getLogger("ringbatch.worker")
 

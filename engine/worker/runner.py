@@ -16,14 +16,14 @@ import numpy as np
 from ringbatch.engine.batch.shaping import padded_rows
 from ringbatch.engine.runtimes.model import InvalidInput, Model, RestartWorker, ServerFailed, said
 from ringbatch.engine.worker.codec import Codec, Place
-from ringbatch.engine.worker.costly import Plan
-from ringbatch.engine.worker.failing import Failing
+from ringbatch.engine.worker.cost_splitting import Plan
+from ringbatch.engine.worker.failure_detection import Failing
+from ringbatch.engine.worker.fork_guard import OwnProcess
 from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.memory_cap import ran_out_of_memory
 from ringbatch.engine.worker.outputs import Checker, Fault, Outputs, WrongCount, WrongResult
-from ringbatch.engine.worker.own_process import OwnProcess
 from ringbatch.engine.worker.retry import Retry
-from ringbatch.engine.worker.runs import Runs
+from ringbatch.engine.worker.run_times import Runs
 from ringbatch.engine.worker.tensors import Gatherer, Scatterer, Unlike, joined
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.frame import FrameError

@@ -2,7 +2,7 @@
 
 import argparse
 
-from ringbatch.frontend.access.choice import AccessSettings
+from ringbatch.frontend.access.sampling import AccessSettings
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,10 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from ringbatch.frontend.access.choice import (
+from ringbatch.frontend.access.line_writer import Writer
+from ringbatch.frontend.access.log_entry import Entry
+from ringbatch.frontend.access.response_metadata import Told
+from ringbatch.frontend.access.sampling import (
     LOGGED,
     TRACED,
     AccessSettings,
@@ -19,19 +22,16 @@ from ringbatch.frontend.access.choice import (
     Draw,
     Samples,
 )
-from ringbatch.frontend.access.entry import Entry
-from ringbatch.frontend.access.told import Told
-from ringbatch.frontend.access.writer import Writer
 from ringbatch.frontend.codec.request_ids import RequestIds, parent_id, trace_id
-from ringbatch.frontend.load.reports import LoadReports
-from ringbatch.frontend.request.endings import Ending, Endings
+from ringbatch.frontend.load.load_reports import LoadReports
+from ringbatch.frontend.request.outcomes import Ending, Endings
 from ringbatch.frontend.request.task import Engine
 from ringbatch.shm.batch_ids import BatchIds
-from ringbatch.shm.breakdown import Breakdown, breakdown
 from ringbatch.shm.host.log_handler import writing_to
 from ringbatch.shm.host.log_lines import formatter
 from ringbatch.shm.host.process import STDERR
-from ringbatch.shm.recent import RecentRequest
+from ringbatch.shm.latency_breakdown import Breakdown, breakdown
+from ringbatch.shm.slow_requests import RecentRequest
 from ringbatch.shm.tallies import Protocol
 
 PROTOCOL_NAMES: Final = tuple(protocol.name.lower() for protocol in Protocol)

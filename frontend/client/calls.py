@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from ringbatch.frontend.client.channel import Channel
 from ringbatch.frontend.client.errors import Interrupted, counted_as
 from ringbatch.frontend.client.waiter import Waiter
-from ringbatch.frontend.codec.limit_words import (
+from ringbatch.frontend.codec.limit_messages import (
     answer_too_large,
     no_answer,
     no_room_ever,

@@ -23,14 +23,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from ringbatch.frontend.client.delivery import Delivery
+from ringbatch.frontend.client.callbacks import Delivery
 from ringbatch.frontend.client.errors import ClientClosed, EngineGone, Interrupted
 from ringbatch.frontend.client.slots import Slots
 from ringbatch.frontend.client.waiter import Last, Waiter, again
 from ringbatch.frontend.codec.outcome import RULES
-from ringbatch.shm.bell import Bell
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import HeaderWords
+from ringbatch.shm.doorbell import Bell
 from ringbatch.shm.errors import Draining, RequestError
 from ringbatch.shm.host.background import short_thread
 from ringbatch.shm.spinning import Patience

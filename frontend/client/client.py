@@ -23,11 +23,11 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from ringbatch.frontend.client.arrays import Array, ArrayCodec, RowCodec
+from ringbatch.frontend.client.bulk import Bulk, Many
 from ringbatch.frontend.client.calls import Call, Codec, DeferredCall, Divider, Model, NotSent
 from ringbatch.frontend.client.channel import Channel
 from ringbatch.frontend.client.engines import attach
 from ringbatch.frontend.client.errors import ClientClosed, EngineGone
-from ringbatch.frontend.client.many import Bulk, Many
 from ringbatch.frontend.client.slots import Slots
 from ringbatch.frontend.client.texts import TextCodec
 from ringbatch.frontend.client.waiter import Waiter
@@ -40,10 +40,10 @@ from ringbatch.shm.engines import attached, eligible, running
 from ringbatch.shm.errors import Draining, RequestError, StartupError
 from ringbatch.shm.host.platform import require_ordered_stores
 from ringbatch.shm.lane import Lane
+from ringbatch.shm.model_readiness import refusal
 from ringbatch.shm.model_spec import ModelSpec, defaults
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.spinning import where_cpus_allow
-from ringbatch.shm.standing import refusal
 
 P = TypeVar("P")
 T = TypeVar("T")

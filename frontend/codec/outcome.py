@@ -30,7 +30,7 @@ from ringbatch.shm.errors import (
     Unauthenticated,
     WorkerDied,
 )
-from ringbatch.shm.forward import read_refusal
+from ringbatch.shm.forward_envelope import read_refusal
 from ringbatch.shm.slot import Status
 
 UNREADABLE: Final = "can't unmarshal body: "

@@ -1,6 +1,6 @@
 """Refusals of requests for which a lane has no room: counted and worded in one place."""
 
-from ringbatch.frontend.codec.limit_words import no_room_now
+from ringbatch.frontend.codec.limit_messages import no_room_now
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import Overloaded
 from ringbatch.shm.lane import Lane

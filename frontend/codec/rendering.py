@@ -8,7 +8,7 @@ from ringbatch.shm.errors import RequestError
 Results = Sequence[tuple[int, memoryview]]
 """The rows and the result of each part of a request, in order."""
 Apart = tuple[Callable[[Any, Sequence[memoryview]], Any], Any]
-"""A job of `ringbatch.frontend.apart.messages` and its value; the results are its bytes."""
+"""A job of `ringbatch.frontend.offload.messages` and its value; the results are its bytes."""
 LARGE_RESULT_BYTES: Final = 1 << 19
 """Another process writes larger numeric results as JSON: each byte takes up to 10 ns."""
 LONG_RESULT_BYTES: Final = 1 << 16

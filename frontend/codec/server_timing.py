@@ -5,7 +5,7 @@ The form is W3C's Server Timing, section 3.
 
 from typing import Final
 
-from ringbatch.shm.breakdown import PHASES, Breakdown, reason_name
+from ringbatch.shm.latency_breakdown import PHASES, Breakdown, reason_name
 
 MILLISECONDS: Final = tuple(b"%.3f" % (us / 1000) for us in range(10_000))
 """As they are written, by microseconds: to look them up takes a twentieth of writing them."""

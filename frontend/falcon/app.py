@@ -14,9 +14,9 @@ from falcon.asgi import Request, Response
 from ringbatch.frontend.codec.model_address import address
 from ringbatch.frontend.codec.model_list import as_openai, model_list
 from ringbatch.frontend.codec.outcome import InternalError
+from ringbatch.frontend.codec.request_context import Heard
 from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
-from ringbatch.frontend.codec.words import Heard
 from ringbatch.frontend.falcon import (
     docs_resources,
     memory_resources,
@@ -25,10 +25,10 @@ from ringbatch.frontend.falcon import (
     v2_resources,
 )
 from ringbatch.frontend.falcon.authentication import Authentication, OwnPagesOnly
-from ringbatch.frontend.falcon.counting import Counting
 from ringbatch.frontend.falcon.cross_origin import CrossOrigin
-from ringbatch.frontend.falcon.elsewhere import elsewhere, posted_elsewhere
 from ringbatch.frontend.falcon.exchange import Bodies, exchange
+from ringbatch.frontend.falcon.outcome_counts import Counting
+from ringbatch.frontend.falcon.path_hints import elsewhere, posted_elsewhere
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.router import Router
 from ringbatch.frontend.request.service import Service

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 from falcon.asgi import Request
 
-from ringbatch.frontend.codec.limit_words import MAX_CONTROL_BYTES
+from ringbatch.frontend.codec.limit_messages import MAX_CONTROL_BYTES
 from ringbatch.frontend.falcon.exchange import expect_whole
 from ringbatch.shm.errors import InvalidRequest, RequestTooLarge
 

@@ -8,7 +8,7 @@ from functools import partial
 import falcon
 from falcon.asgi import Request, Response
 
-from ringbatch.frontend.codec.limit_words import body_too_large
+from ringbatch.frontend.codec.limit_messages import body_too_large
 from ringbatch.frontend.codec.outcome import Answer, Headers, outcome
 from ringbatch.frontend.http.body_budget import BodyBudget, Holding
 from ringbatch.frontend.http.content_coding import (
@@ -25,7 +25,7 @@ from ringbatch.frontend.http.content_coding import (
 from ringbatch.frontend.http.expanding import expand
 from ringbatch.frontend.http.fallback import ENDING, EXCHANGES, WHOLE
 from ringbatch.frontend.request.calls import Body, Call, Reply
-from ringbatch.frontend.request.endings import Ending
+from ringbatch.frontend.request.outcomes import Ending
 from ringbatch.shm.errors import InvalidRequest, RequestTooLarge
 from ringbatch.shm.host.background import in_thread
 

@@ -13,14 +13,14 @@ from ringbatch.frontend.codec.outcome import Answer
 from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
 from ringbatch.frontend.falcon.exchange import Bodies, exchange
-from ringbatch.frontend.request.apart import LARGE_TEXTS_BYTES, ReadApart
 from ringbatch.frontend.request.calls import Body
 from ringbatch.frontend.request.codec import Read
 from ringbatch.frontend.request.models import Models
+from ringbatch.frontend.request.offload import LARGE_TEXTS_BYTES, ReadApart
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.texts import classifying, cohere, openai, reranking, tei
-from ringbatch.frontend.texts.made import FORMS, TextsRendering, asked_told, read_texts
+from ringbatch.frontend.texts.offloaded_texts import FORMS, TextsRendering, asked_told, read_texts
 from ringbatch.frontend.texts.openai import only
 from ringbatch.frontend.texts.paths import EMBEDDING, ErrorForm, errors_at
 from ringbatch.frontend.texts.vectors import expect_dimensions

@@ -27,8 +27,8 @@ from ringbatch.frontend.grpc.status import (
 from ringbatch.frontend.http2.connection import LIST_BYTES
 from ringbatch.frontend.http2.header_memory import Varying
 from ringbatch.frontend.http2.header_rules import Request, expect_sound_value
-from ringbatch.frontend.load.report import ASK_HEADER as LOAD_HEADER
-from ringbatch.frontend.load.report import Form, form_of
+from ringbatch.frontend.load.orca_report import ASK_HEADER as LOAD_HEADER
+from ringbatch.frontend.load.orca_report import Form, form_of
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.errors import Unauthenticated
 from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER

@@ -22,16 +22,16 @@ from ringbatch.frontend.grpc.answer_blocks import (
     usual_trailers,
 )
 from ringbatch.frontend.grpc.call_head import CallHead, CallHeads
+from ringbatch.frontend.grpc.call_tracking import WatchedCall
 from ringbatch.frontend.grpc.calls import Method, ServedCall
 from ringbatch.frontend.grpc.inference import Framing, GrpcAnswer, Inference
 from ringbatch.frontend.grpc.large_messages import ArrivingMessage, tensor_span
 from ringbatch.frontend.grpc.message_reader import PREFIX, PREFIX_BYTES
 from ringbatch.frontend.grpc.reading_in_place import ReadingInPlace
 from ringbatch.frontend.grpc.status import grpc_status
-from ringbatch.frontend.grpc.watch import WatchedCall
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.receiver import read_with
-from ringbatch.frontend.http.watch import client_of
+from ringbatch.frontend.http.request_tracking import client_of
 from ringbatch.frontend.http2.connection import Connection
 from ringbatch.frontend.http2.stream import Stream
 from ringbatch.frontend.request.calls import Call

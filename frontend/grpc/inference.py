@@ -13,20 +13,26 @@ from typing import Any, Final, NamedTuple
 from ringbatch.frontend.codec.outcome import BATCH_HEADER, Headers, status_of
 from ringbatch.frontend.codec.payload import LazyPart, Part
 from ringbatch.frontend.codec.rendering import Apart, Results
-from ringbatch.frontend.codec.words import Heard
+from ringbatch.frontend.codec.request_context import Heard
 from ringbatch.frontend.grpc.answer import GrpcAnswers, batch_field, id_field
-from ringbatch.frontend.grpc.apart import parsed, read_grpc, requested_told, weighed, write_grpc
+from ringbatch.frontend.grpc.offloaded_messages import (
+    parsed,
+    read_grpc,
+    requested_told,
+    weighed,
+    write_grpc,
+)
 from ringbatch.frontend.grpc.remembered_heads import Heads
 from ringbatch.frontend.grpc.request import GrpcRequestedOutputs, requests_of
 from ringbatch.frontend.payloads.recorder import Kept
-from ringbatch.frontend.request.apart import LARGE_BODY_BYTES, ReadApart, told_heard
 from ringbatch.frontend.request.arrival import LARGE_BYTES, Arrival, Arrivals
 from ringbatch.frontend.request.calls import Call
 from ringbatch.frontend.request.codec import Parts, Read
-from ringbatch.frontend.request.endings import Ending
+from ringbatch.frontend.request.offload import LARGE_BODY_BYTES, ReadApart, told_heard
+from ringbatch.frontend.request.outcomes import Ending
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.service import Service
-from ringbatch.frontend.texts.made import parts_told
+from ringbatch.frontend.texts.offloaded_texts import parts_told
 from ringbatch.shm.errors import ModelNotFound, RequestError
 from ringbatch.shm.model_spec import dumps
 from ringbatch.shm.tallies import Protocol

@@ -7,8 +7,8 @@ values once the first bytes are there.
 
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from ringbatch.frontend.grpc.apart import MAX_FIELDS
 from ringbatch.frontend.grpc.inference import GrpcAnswer
+from ringbatch.frontend.grpc.offloaded_messages import MAX_FIELDS
 from ringbatch.frontend.grpc.varints import varint
 from ringbatch.frontend.request.arrival import LARGE_BYTES, Arrival
 

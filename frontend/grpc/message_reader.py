@@ -7,7 +7,7 @@ clients that stop in the middle can take more memory than that.
 from struct import Struct
 from typing import Final, NamedTuple
 
-from ringbatch.frontend.codec.limit_words import body_too_large
+from ringbatch.frontend.codec.limit_messages import body_too_large
 from ringbatch.frontend.codec.outcome import NotSupported
 from ringbatch.frontend.grpc.call_head import IDENTITY
 from ringbatch.frontend.http.body_budget import BodyBudget

@@ -16,7 +16,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from ringbatch.frontend.codec.remembered import MOST_BYTES, Remembered
+from ringbatch.frontend.codec.parse_cache import MOST_BYTES, Remembered
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.shm.tuples import new_tuple
 

@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol
 from ringbatch.frontend.codec.bytes_tensor import joined
 from ringbatch.frontend.codec.defaults import Default
 from ringbatch.frontend.codec.json_to_tensor import shown
-from ringbatch.frontend.codec.limit_words import ANY_NUMBER, expect_batches
+from ringbatch.frontend.codec.limit_messages import ANY_NUMBER, expect_batches
+from ringbatch.frontend.codec.parse_cache import Remembered
 from ringbatch.frontend.codec.payload import Bytes, LazyBytes, LazyPart, Part
-from ringbatch.frontend.codec.remembered import Remembered
-from ringbatch.frontend.codec.words import Heard, Words
+from ringbatch.frontend.codec.request_context import Heard, Words
 from ringbatch.frontend.grpc.messages import Message
 from ringbatch.frontend.v2.input import Input, Shape
 from ringbatch.frontend.v2.requested_outputs import (

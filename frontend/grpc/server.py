@@ -19,18 +19,18 @@ import uvloop
 from setproctitle import setproctitle
 
 from ringbatch.frontend.access import flags as access_flags
-from ringbatch.frontend.access.choice import AccessSettings
 from ringbatch.frontend.access.recorder import recording
+from ringbatch.frontend.access.sampling import AccessSettings
 from ringbatch.frontend.grpc.call_head import CallHeads
 from ringbatch.frontend.grpc.calls import Method
 from ringbatch.frontend.grpc.connection import GrpcSettings
 from ringbatch.frontend.grpc.connections import BACKLOG, Connections
+from ringbatch.frontend.grpc.handover import leave
 from ringbatch.frontend.grpc.inference import Inference
-from ringbatch.frontend.grpc.leaving import leave
 from ringbatch.frontend.grpc.reading_in_place import IN_PLACE_BYTES
 from ringbatch.frontend.grpc.service import methods_of
 from ringbatch.frontend.http.body_budget import BodyBudget
-from ringbatch.frontend.load.reports import LoadReports
+from ringbatch.frontend.load.load_reports import LoadReports
 from ringbatch.frontend.payloads.flags import add_keeping_flags, given_keeping
 from ringbatch.frontend.payloads.recorder import payload_recorder
 from ringbatch.frontend.payloads.settings import Keeping

@@ -14,10 +14,11 @@ from google.protobuf.message import DecodeError
 
 from ringbatch.frontend.access.recorder import Recorder
 from ringbatch.frontend.codec.json_to_tensor import shown
-from ringbatch.frontend.codec.limit_words import MAX_CONTROL_BYTES
+from ringbatch.frontend.codec.limit_messages import MAX_CONTROL_BYTES
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.grpc.call_head import OPEN_METHODS
 from ringbatch.frontend.grpc.calls import CallEnded, Context, Method
+from ringbatch.frontend.grpc.health_watches import Watches
 from ringbatch.frontend.grpc.inference import Inference
 from ringbatch.frontend.grpc.messages import (
     HEALTH_SERVICE,
@@ -30,7 +31,6 @@ from ringbatch.frontend.grpc.reflection import REFLECTION_SERVICES, reflected
 from ringbatch.frontend.grpc.shared_memory import Fields, MemoryControl
 from ringbatch.frontend.grpc.status import INVALID_ARGUMENT, NOT_FOUND, GrpcStatus, grpc_status
 from ringbatch.frontend.grpc.streams import Keys, Streams, still_allowed
-from ringbatch.frontend.grpc.watches import Watches
 from ringbatch.frontend.payloads.recorder import PayloadRecorder
 from ringbatch.frontend.request.model_control import control_model
 from ringbatch.frontend.request.model_index import index_of

@@ -8,12 +8,12 @@ from typing import Final, Protocol
 from ringbatch.frontend.access.recorder import Recorder
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.grpc.answer import infer_response_field
+from ringbatch.frontend.grpc.call_tracking import WatchedCall
 from ringbatch.frontend.grpc.calls import CallEnded, Context
 from ringbatch.frontend.grpc.inference import Inference, Pending
 from ringbatch.frontend.grpc.kept_messages import answered, kept_call
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.grpc.status import grpc_status
-from ringbatch.frontend.grpc.watch import WatchedCall
 from ringbatch.frontend.payloads.recorder import PayloadRecorder
 from ringbatch.shm.errors import Draining, Unauthenticated
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from ringbatch.frontend.codec.limit_words import too_many_bodies
+from ringbatch.frontend.codec.limit_messages import too_many_bodies
 
 _BODIES: Final = 8
 _LEAST_BYTES: Final = 1 << 26

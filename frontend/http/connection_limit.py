@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from uvicorn.server import ServerState
 
-from ringbatch.frontend.codec.limit_words import too_many_connections
+from ringbatch.frontend.codec.limit_messages import too_many_connections
 from ringbatch.frontend.codec.outcome import outcome
-from ringbatch.frontend.http.lingering import LINGER_S
+from ringbatch.frontend.http.lingering_close import LINGER_S
 from ringbatch.frontend.http.response_heads import ResponseHeads, front
 
 MOST: Final = 1024

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from ringbatch.frontend.codec.limit_words import body_too_large
+from ringbatch.frontend.codec.limit_messages import body_too_large
 from ringbatch.shm.errors import InvalidRequest
 
 CODINGS: Final = ("gzip", "deflate")

@@ -27,11 +27,11 @@ from ringbatch.frontend.http.content_coding import (
 from ringbatch.frontend.http.fast_lane_settings import FastLaneSettings
 from ringbatch.frontend.http.fast_lane_states import PHASE_OF, State
 from ringbatch.frontend.http.head import END, HEAD_TOO_LONG, MAX_HEAD_BYTES, RequestHead, head_size
-from ringbatch.frontend.http.lingering import linger
+from ringbatch.frontend.http.lingering_close import linger
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW, Clock, Phase
 from ringbatch.frontend.http.receiver import Receiver, read_with
+from ringbatch.frontend.http.request_tracking import LARGE_ANSWER_BYTES, Watch
 from ringbatch.frontend.http.response_heads import LENGTHS, write_whole
-from ringbatch.frontend.http.watch import LARGE_ANSWER_BYTES, Watch
 from ringbatch.frontend.request.arrival import LARGE_BYTES
 from ringbatch.frontend.request.calls import Body, Call, Upload
 from ringbatch.shm.errors import Overloaded

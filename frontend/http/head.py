@@ -25,8 +25,8 @@ from ringbatch.frontend.codec.request_ids import (
 from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
 from ringbatch.frontend.http.content_coding import PLAIN, acceptance
-from ringbatch.frontend.load.report import ASK_HEADER as LOAD_HEADER
-from ringbatch.frontend.load.report import Form, form_of
+from ringbatch.frontend.load.orca_report import ASK_HEADER as LOAD_HEADER
+from ringbatch.frontend.load.orca_report import Form, form_of
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.security.cors import ORIGIN, SharedWith
 from ringbatch.frontend.v1.forwarded import Origins

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from ringbatch.frontend.codec.remembered import Remembered
+from ringbatch.frontend.codec.parse_cache import Remembered
 from ringbatch.frontend.http.head import (
     MAX_HEADERS,
     SERVING,

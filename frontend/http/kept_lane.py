@@ -12,7 +12,7 @@ from ringbatch.frontend.http.fast_lane_settings import FastLaneSettings
 from ringbatch.frontend.http.head import RequestHead
 from ringbatch.frontend.payloads.recorder import Answered, Kept, PayloadRecorder
 from ringbatch.frontend.request.calls import Body
-from ringbatch.frontend.request.endings import Ending
+from ringbatch.frontend.request.outcomes import Ending
 
 JSON_LENGTH = "inference-header-content-length"
 _TYPE = "content-type"

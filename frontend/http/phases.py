@@ -6,7 +6,7 @@ back. Two phases end while things move, and only if they move too slowly.
 
 Before these, a hand-shake of TLS has `HEAD_TIMEOUT_S` (`ringbatch.frontend.http.server`), and
 after an answer that ends it in the middle of a request, `LINGER_S`
-(`ringbatch.frontend.http.lingering`).
+(`ringbatch.frontend.http.lingering_close`).
 """
 
 from enum import Enum

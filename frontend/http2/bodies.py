@@ -7,6 +7,7 @@ has a sink its payload lands there as it comes, so that of large bodies nothing 
 from typing import Final, TypeVar
 
 from ringbatch.frontend.http2.control_frames import ControlFrames
+from ringbatch.frontend.http2.flood_budget import FRAME
 from ringbatch.frontend.http2.frames import (
     DATA,
     END_STREAM,
@@ -24,7 +25,6 @@ from ringbatch.frontend.http2.frames import (
     window_frame,
 )
 from ringbatch.frontend.http2.header_rules import UNKNOWN
-from ringbatch.frontend.http2.patience import FRAME
 from ringbatch.frontend.http2.stream import Stream
 
 H = TypeVar("H")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from ringbatch.frontend.http2.bodies import CONNECTION_ROOM, STREAM_ROOM, Bodies, unpadded
+from ringbatch.frontend.http2.flood_budget import EACH_SECOND, FRAME, STREAM
 from ringbatch.frontend.http2.frames import (
     CONTINUATION,
     DATA,
@@ -43,7 +44,6 @@ from ringbatch.frontend.http2.frames import (
 from ringbatch.frontend.http2.header_memory import HeaderMemory, Varying
 from ringbatch.frontend.http2.header_rules import Request, expect_trailers
 from ringbatch.frontend.http2.outgoing import MOST_STREAMS
-from ringbatch.frontend.http2.patience import EACH_SECOND, FRAME, STREAM
 from ringbatch.frontend.http2.stream import Stream
 
 log = logging.getLogger("ringbatch.frontend")

@@ -6,6 +6,7 @@ Each costs patience, because it costs its sender little.
 from struct import iter_unpack
 from typing import Final, TypeVar
 
+from ringbatch.frontend.http2.flood_budget import FRAME, STREAM
 from ringbatch.frontend.http2.frames import (
     ACK,
     ENHANCE_YOUR_CALM,
@@ -27,7 +28,6 @@ from ringbatch.frontend.http2.frames import (
     frame,
 )
 from ringbatch.frontend.http2.outgoing import Outgoing
-from ringbatch.frontend.http2.patience import FRAME, STREAM
 from ringbatch.frontend.http2.stream import Stream
 
 H = TypeVar("H")

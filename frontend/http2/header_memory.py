@@ -15,7 +15,15 @@ The last two need a server that knows which fields its requests repeat (`Varying
 from collections.abc import Callable, Mapping
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from ringbatch.frontend.codec.remembered import Remembered
+from ringbatch.frontend.codec.parse_cache import Remembered
+from ringbatch.frontend.http2.flood_budget import (
+    FIELD,
+    FREE_FIELDS,
+    FREE_LIST_BYTES,
+    LIST_BYTES,
+    MOST_PACKED,
+    Patience,
+)
 from ringbatch.frontend.http2.header_decoder import HeaderDecoder
 from ringbatch.frontend.http2.header_rules import (
     Fields,
@@ -23,14 +31,6 @@ from ringbatch.frontend.http2.header_rules import (
     expect_sound,
     request_of,
     size_of,
-)
-from ringbatch.frontend.http2.patience import (
-    FIELD,
-    FREE_FIELDS,
-    FREE_LIST_BYTES,
-    LIST_BYTES,
-    MOST_PACKED,
-    Patience,
 )
 
 H = TypeVar("H")

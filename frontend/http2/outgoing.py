@@ -7,6 +7,7 @@ of them until some of it was taken.
 
 from typing import Final, Generic, TypeVar
 
+from ringbatch.frontend.http2.flood_budget import ANSWER, SENT, STREAMS, Patience
 from ringbatch.frontend.http2.frames import (
     CANCEL,
     CONTINUATION,
@@ -25,7 +26,6 @@ from ringbatch.frontend.http2.frames import (
     reset_frame,
 )
 from ringbatch.frontend.http2.header_text import NO_TABLE
-from ringbatch.frontend.http2.patience import ANSWER, SENT, STREAMS, Patience
 from ringbatch.frontend.http2.stream import Bytes, Stream
 
 H = TypeVar("H")

@@ -22,9 +22,9 @@ from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.security.handshakes import FailedHandshakes
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.host.background import in_thread
+from ringbatch.shm.model_readiness import obstacle_of
 from ringbatch.shm.model_spec import FIRST_VERSION, SERVING, ModelSpec
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.standing import obstacle_of
 
 
 def create_control_app(

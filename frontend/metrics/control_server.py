@@ -22,8 +22,8 @@ from uvicorn.config import Config
 
 from ringbatch.frontend.http.connection_limit import at_most
 from ringbatch.frontend.http.server import TickingServer
-from ringbatch.frontend.load.agent import Agent
-from ringbatch.frontend.load.reading import LoadReader
+from ringbatch.frontend.load.agent_check import Agent
+from ringbatch.frontend.load.load_reader import LoadReader
 from ringbatch.frontend.metrics.control_app import create_control_app
 from ringbatch.frontend.metrics.control_connections import (
     MAX_CONNECTIONS,

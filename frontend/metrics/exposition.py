@@ -13,7 +13,7 @@ from typing import Final
 from ringbatch.frontend.metrics.deliveries import DeliveryCounts, payload_metrics, trace_metrics
 from ringbatch.frontend.metrics.families import Family, gauge
 from ringbatch.frontend.metrics.histograms import OF_MODEL, model_metrics, request_metrics
-from ringbatch.frontend.metrics.own import own_metrics
+from ringbatch.frontend.metrics.model_metrics import own_metrics
 from ringbatch.frontend.metrics.processes import Usage
 from ringbatch.frontend.metrics.upstreams import upstream_metrics
 from ringbatch.frontend.security.handshakes import FailedHandshakes
@@ -26,12 +26,12 @@ from ringbatch.shm.counters import (
 )
 from ringbatch.shm.descriptors import ModelWords, RingWords, WorkerState, WorkerWords
 from ringbatch.shm.model_counters import Counted
+from ringbatch.shm.model_readiness import obstacle_of
 from ringbatch.shm.model_spec import SERVING, ModelSpec
 from ringbatch.shm.restarts import restarts_of
 from ringbatch.shm.scalings import Scalings
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.snapshot.occupancy import Occupancy
-from ringbatch.shm.standing import obstacle_of
 
 _NS: Final = 1e-9
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import orjson
 
 from ringbatch.shm.counters import ROWS_BUCKETS, bucket_label
-from ringbatch.shm.snapshot.between import (
+from ringbatch.shm.snapshot.deltas import (
     busy,
     grown,
     passed_s,

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from ringbatch.frontend.page.feed import TERMS, event, second, slowest, state
 from ringbatch.frontend.page.watchers import Watchers
+from ringbatch.shm.model_readiness import obstacle_of
 from ringbatch.shm.model_spec import SERVING, titled
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.snapshot.sample import Sample, sample
-from ringbatch.shm.standing import obstacle_of
 
 log = logging.getLogger("ringbatch.frontend")
 

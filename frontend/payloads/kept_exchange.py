@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ringbatch.frontend.payloads.recorder import Answered, Kept, PayloadRecorder
-from ringbatch.frontend.request.endings import Ending
+from ringbatch.frontend.request.outcomes import Ending
 from ringbatch.shm.tallies import Protocol
 
 _JSON_LENGTH: Final = b"inference-header-content-length"

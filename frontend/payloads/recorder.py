@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from ringbatch.frontend.access.choice import Draw
 from ringbatch.frontend.access.recorder import PROTOCOL_NAMES, Recorder
+from ringbatch.frontend.access.sampling import Draw
 from ringbatch.frontend.payloads.exchange import Exchange, packed
 from ringbatch.frontend.payloads.passage import send
 from ringbatch.frontend.payloads.settings import Keeping, Send
-from ringbatch.frontend.request.endings import Ending
+from ringbatch.frontend.request.outcomes import Ending
 from ringbatch.shm.tallies import Protocol
 
 EVENT_ID: Final = b"ce-id"

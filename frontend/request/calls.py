@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ringbatch.frontend.codec.outcome import Answer
-from ringbatch.frontend.codec.words import Heard
+from ringbatch.frontend.codec.request_context import Heard
 from ringbatch.shm.tallies import Protocol as RequestProtocol
 
 Body = bytes | bytearray

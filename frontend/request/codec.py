@@ -10,19 +10,19 @@ from typing import Any, Protocol, TypeVar
 from ringbatch.frontend.codec.outcome import Answer, outcome
 from ringbatch.frontend.codec.payload import SlotPart
 from ringbatch.frontend.codec.rendering import Rendering
-from ringbatch.frontend.codec.words import Heard
-from ringbatch.frontend.request.apart import (
+from ringbatch.frontend.codec.request_context import Heard
+from ringbatch.frontend.request.calls import Body
+from ringbatch.frontend.request.models import Models
+from ringbatch.frontend.request.offload import (
     LARGE_BODY_BYTES,
     ReadApart,
     read_v1,
     read_v2,
     told_heard,
 )
-from ringbatch.frontend.request.calls import Body
-from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.served_model import ServedModel
-from ringbatch.frontend.texts.made import parts_told
-from ringbatch.frontend.v2.apart import requested_told
+from ringbatch.frontend.texts.offloaded_texts import parts_told
+from ringbatch.frontend.v2.offloaded_answers import requested_told
 from ringbatch.frontend.v2.rendering import V2Rendering
 from ringbatch.shm.errors import RequestError
 from ringbatch.shm.model_spec import dumps

@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
-from ringbatch.shm.bell import Bell
 from ringbatch.shm.counters import LaneCounter
+from ringbatch.shm.doorbell import Bell
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.slot import Status
 from ringbatch.shm.spinning import Patience

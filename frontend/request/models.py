@@ -11,10 +11,10 @@ from ringbatch.frontend.v2.regions import NOTHING_SHARED, Regions, SharedMemory
 from ringbatch.shm.descriptors import HeaderWords, LaneWords, ModelWords
 from ringbatch.shm.errors import ModelNotFound, ModelNotReady
 from ringbatch.shm.lane import Lane
+from ringbatch.shm.model_readiness import refusal
 from ringbatch.shm.model_spec import SERVING, ModelSpec, defaults, version_order
 from ringbatch.shm.region_registry import Registry
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.standing import refusal
 from ringbatch.shm.strided_view import StridedView
 from ringbatch.shm.tallies import Tallies
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
-from ringbatch.frontend.codec.limit_words import (
+from ringbatch.frontend.codec.limit_messages import (
     no_answer,
     no_room_ever,
     too_long_a_wait,
@@ -20,12 +20,12 @@ from ringbatch.frontend.codec.limit_words import (
 from ringbatch.frontend.codec.outcome import InternalError, status_of
 from ringbatch.frontend.codec.rendering import Rendering
 from ringbatch.frontend.codec.request_timeout import shortest_ns
-from ringbatch.frontend.request.apart import ReadApart
 from ringbatch.frontend.request.calls import Call
 from ringbatch.frontend.request.codec import Codec, Parts, Read
 from ringbatch.frontend.request.models import Models
+from ringbatch.frontend.request.offload import ReadApart
+from ringbatch.frontend.request.offloaded_reading import Already, Reading
 from ringbatch.frontend.request.queue import Queue
-from ringbatch.frontend.request.reading import Already, Reading
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.split import Split
 from ringbatch.frontend.request.task import Engine, Task

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TypeVar
 
-from ringbatch.frontend.codec.limit_words import no_thread_now
+from ringbatch.frontend.codec.limit_messages import no_thread_now
 
 T = TypeVar("T")
 

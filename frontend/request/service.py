@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ringbatch.frontend.codec.outcome import Answer, outcome
-from ringbatch.frontend.codec.words import Heard
-from ringbatch.frontend.request.apart import LARGE_BODY_BYTES
+from ringbatch.frontend.codec.request_context import Heard
 from ringbatch.frontend.request.arrival import LARGE_BYTES, Arrival, Arrivals
 from ringbatch.frontend.request.calls import Body, Call, Reply
 from ringbatch.frontend.request.codec import V1Codec, V2Codec
-from ringbatch.frontend.request.endings import Ending, Endings
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.models import Models
-from ringbatch.frontend.request.other_process import OtherProcess
+from ringbatch.frontend.request.offload import LARGE_BODY_BYTES
+from ringbatch.frontend.request.offload_process import OtherProcess
+from ringbatch.frontend.request.outcomes import Ending, Endings
 from ringbatch.frontend.request.pipeline import Pipeline
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.task import Engine
@@ -31,12 +31,12 @@ from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.descriptors import HeaderWords
 from ringbatch.shm.errors import Draining
 from ringbatch.shm.model_counters import Counted
+from ringbatch.shm.model_readiness import not_ready, obstacle_of
 from ringbatch.shm.model_spec import ModelSpec
-from ringbatch.shm.recent import Slowest
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.standing import not_ready, obstacle_of
+from ringbatch.shm.slow_requests import Slowest
 from ringbatch.shm.tallies import Protocol, ends_of
-from ringbatch.shm.traced import TracedRequests
+from ringbatch.shm.traced_requests import TracedRequests
 
 log = logging.getLogger("ringbatch.frontend")
 

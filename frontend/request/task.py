@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Generic, TypeVar
 
-from ringbatch.frontend.apart.messages import Received
-from ringbatch.frontend.apart.process import Broken
-from ringbatch.frontend.codec.limit_words import (
+from ringbatch.frontend.codec.limit_messages import (
     answer_too_large,
     no_answer,
     too_many_large,
@@ -24,9 +22,11 @@ from ringbatch.frontend.codec.payload import LazyBytes, SlotPart
 from ringbatch.frontend.codec.refusal import no_room_in
 from ringbatch.frontend.codec.rendering import Apart, Rendering
 from ringbatch.frontend.codec.result_sizes import again
-from ringbatch.frontend.request.endings import NO_SLOT, Endings
+from ringbatch.frontend.offload.messages import Received
+from ringbatch.frontend.offload.process import Broken
 from ringbatch.frontend.request.gateway import Gateway
-from ringbatch.frontend.request.other_process import OtherProcess
+from ringbatch.frontend.request.offload_process import OtherProcess
+from ringbatch.frontend.request.outcomes import NO_SLOT, Endings
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.counters import LaneCounter

@@ -5,15 +5,15 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
-from ringbatch.frontend.codec.limit_words import no_answer, too_many_texts
+from ringbatch.frontend.codec.limit_messages import no_answer, too_many_texts
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.codec.rendering import Apart, Rendering, Results
-from ringbatch.frontend.request.apart import write_reordered
 from ringbatch.frontend.request.calls import Call
-from ringbatch.frontend.request.elsewhere import Elsewhere
-from ringbatch.frontend.request.endings import NO_SLOT
+from ringbatch.frontend.request.offload import write_reordered
+from ringbatch.frontend.request.outcomes import NO_SLOT
 from ringbatch.frontend.request.queue import Queue
 from ringbatch.frontend.request.task import A, Engine, Task
+from ringbatch.frontend.request.waiting_call import Elsewhere
 from ringbatch.frontend.texts.rows import reordered
 from ringbatch.frontend.texts.tokenizing import Tokenized
 from ringbatch.shm.counters import LaneCounter

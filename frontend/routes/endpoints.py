@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ringbatch.frontend.http.asgi import App
 from ringbatch.frontend.http.fallback import ENDING
-from ringbatch.frontend.request.endings import Ending
+from ringbatch.frontend.request.outcomes import Ending
 from ringbatch.shm.errors import StartupError
 
 Message = MutableMapping[str, Any]

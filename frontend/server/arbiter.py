@@ -19,9 +19,9 @@ from ringbatch.frontend.http.server import STOP_SIGNALS
 from ringbatch.frontend.server.gunicorn_worker import ROLE, FrontendOptions, FrontendWorker
 from ringbatch.shm.host.after_fork import renew
 from ringbatch.shm.host.process import die_with_parent, log_to_stderr
-from ringbatch.shm.object_names import DIRECTORY
 from ringbatch.shm.restarts import Restarts, Role, end_reason
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.shm_objects import DIRECTORY
 
 PASSED_OVER: Final = (
     "that signal does nothing here: the supervisor takes SIGHUP, which reads the configuration"

@@ -17,8 +17,8 @@ from uvicorn.config import Config
 from uvicorn.server import Server
 from uvicorn_worker import UvicornWorker
 
-from ringbatch.frontend.access.choice import AccessSettings
 from ringbatch.frontend.access.recorder import Recorder, recording
+from ringbatch.frontend.access.sampling import AccessSettings
 from ringbatch.frontend.falcon.app import create_app
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.connection_limit import at_most
@@ -33,8 +33,8 @@ from ringbatch.frontend.http.kept_lane import KeptLane
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.http.router import Router
 from ringbatch.frontend.http.server import TickingServer
-from ringbatch.frontend.http.watched_app import WatchedApp
-from ringbatch.frontend.load.reports import LoadReports
+from ringbatch.frontend.http.tracked_app import WatchedApp
+from ringbatch.frontend.load.load_reports import LoadReports
 from ringbatch.frontend.payloads.recorder import PayloadRecorder, payload_recorder
 from ringbatch.frontend.payloads.settings import Keeping
 from ringbatch.frontend.request.attachment import Attachment
@@ -157,7 +157,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         passing = None
         if options.pass_through is not None:
             # Only here, because it needs a package that others do without.
-            from ringbatch.frontend.proxy.passing import with_pass_through
+            from ringbatch.frontend.proxy.pass_through_app import with_pass_through
 
             config.app = passing = with_pass_through(
                 app, router, frontend.service, options.pass_through, security.keys

@@ -122,7 +122,7 @@ def _text(value: Any, place: int) -> str:
 
 
 class ClassifyingRendering:
-    """Rendering of a classification; `ringbatch.frontend.texts.made.TextsRendering` holds it.
+    """Rendering of a classification, for `ringbatch.frontend.texts.offloaded_texts.TextsRendering`.
 
     Args:
         asked: the request.

@@ -101,7 +101,7 @@ read_v2: Final = partial(_read, ("float",))
 
 
 class EmbeddingRendering:
-    """Rendering of embeddings; `ringbatch.frontend.texts.made.TextsRendering` holds it.
+    """Rendering of embeddings; `ringbatch.frontend.texts.offloaded_texts.TextsRendering` holds it.
 
     Args:
         asked: the request.

@@ -96,7 +96,7 @@ def _is_token(value: object) -> bool:
 
 
 class EmbeddingsRendering:
-    """Rendering of embeddings; `ringbatch.frontend.texts.made.TextsRendering` holds it.
+    """Rendering of embeddings; `ringbatch.frontend.texts.offloaded_texts.TextsRendering` holds it.
 
     Args:
         asked: the request.

@@ -132,7 +132,7 @@ def _joined(document: dict[str, Any], fields: Sequence[str]) -> object:
 
 
 class RerankingRendering:
-    """Rendering of a reranking; `ringbatch.frontend.texts.made.TextsRendering` holds it.
+    """Rendering of a reranking; `ringbatch.frontend.texts.offloaded_texts.TextsRendering` holds it.
 
     Args:
         asked: the request.

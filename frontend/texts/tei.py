@@ -76,7 +76,7 @@ def read(body: bytes | bytearray) -> Embedding:
 
 
 class EmbeddingRendering:
-    """Rendering of embeddings; `ringbatch.frontend.texts.made.TextsRendering` holds it.
+    """Rendering of embeddings; `ringbatch.frontend.texts.offloaded_texts.TextsRendering` holds it.
 
     Args:
         asked: the request.

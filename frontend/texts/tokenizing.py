@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ringbatch.frontend.codec.limit_words import ANY_NUMBER, expect_batches, too_many_parts
+from ringbatch.frontend.codec.limit_messages import ANY_NUMBER, expect_batches, too_many_parts
 from ringbatch.frontend.codec.payload import Part, SlotPart
 from ringbatch.frontend.texts.rows import Given, Ids, Made, Shape, Text, given
 from ringbatch.shm.errors import InvalidRequest, ModelNotReady, how_to_install

@@ -7,7 +7,7 @@ answer slowly, is missing among the links of its batch; its own span has one to 
 from collections import OrderedDict
 from typing import Final
 
-from ringbatch.shm.recent import RecentRequest
+from ringbatch.shm.slow_requests import RecentRequest
 
 HOLD_NS: Final = 1_000_000_000
 """How long a batch is held from its first request on."""

@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ringbatch.shm.batch_ids import BatchIds
-from ringbatch.shm.breakdown import PHASES
-from ringbatch.shm.recent import RecentRequest
+from ringbatch.shm.latency_breakdown import PHASES
+from ringbatch.shm.slow_requests import RecentRequest
 from ringbatch.shm.tallies import Protocol
 
 Value = str | int

@@ -20,7 +20,7 @@ from ringbatch.frontend.tracing.spans import ModelName, Span, batch_span, reques
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.host.delivering import Delivering
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.traced import TracedReader
+from ringbatch.shm.traced_requests import TracedReader
 
 logger = logging.getLogger("ringbatch.control")
 

@@ -5,7 +5,7 @@ the answers to them.
 
 The list travels as it was written, and so do all other members of the body, with the path, the
 query and the headers that are passed on. What is not the list stands in front of it, sealed
-(ringbatch.shm.forward), and decides which requests share a batch.
+(ringbatch.shm.forward_envelope), and decides which requests share a batch.
 """
 
 import json
@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from ringbatch.frontend.codec.limit_words import ANY_NUMBER
+from ringbatch.frontend.codec.limit_messages import ANY_NUMBER
 from ringbatch.frontend.codec.model_address import address
+from ringbatch.frontend.codec.parse_cache import Remembered
 from ringbatch.frontend.codec.payload import Part
-from ringbatch.frontend.codec.remembered import Remembered
 from ringbatch.frontend.v1.answer import RowStarts
 from ringbatch.frontend.v1.request import Parsed, UntypedRequests
-from ringbatch.shm.forward import KEY_BYTES, sealed
+from ringbatch.shm.forward_envelope import KEY_BYTES, sealed
 from ringbatch.shm.host.json_text import Value, lies_plainly, members
 from ringbatch.shm.model_spec import Forward, ModelSpec
 from ringbatch.shm.tuples import new_tuple

@@ -13,9 +13,9 @@ from ringbatch.frontend.codec.payload import Part
 from ringbatch.frontend.v1.forwarded import origin
 from ringbatch.frontend.v1.request import FINITE
 from ringbatch.shm.errors import InvalidRequest, ModelFailed
-from ringbatch.shm.forward import KEY_BYTES, sealed
+from ringbatch.shm.forward_envelope import KEY_BYTES, sealed
 from ringbatch.shm.model_spec import ModelSpec
-from ringbatch.shm.words import NOTHING, as_list
+from ringbatch.shm.request_context import NOTHING, as_list
 
 
 class ValueCodec:

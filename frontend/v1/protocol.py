@@ -2,13 +2,13 @@
 
 from typing import Any, Protocol
 
-from ringbatch.frontend.codec.limit_words import ANY_NUMBER
+from ringbatch.frontend.codec.limit_messages import ANY_NUMBER
 from ringbatch.frontend.v1.answer import NumberAnswers, answers_of
-from ringbatch.frontend.v1.asked import AskedRequests
 from ringbatch.frontend.v1.forwarded import ForwardedRequests
 from ringbatch.frontend.v1.placed_answers import PlacedAnswers
 from ringbatch.frontend.v1.rendering import PlacedRendering, V1Rendering
 from ringbatch.frontend.v1.request import Parsed, Requests, requests_of
+from ringbatch.frontend.v1.request_context import AskedRequests
 from ringbatch.shm.frame import Frame
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.strided_view import StridedView

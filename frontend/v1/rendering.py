@@ -6,7 +6,7 @@ from typing import Any
 from ringbatch.frontend.codec.outcome import AGENT_TEXT, JSON, Answer, outcome
 from ringbatch.frontend.codec.rendering import Apart, Results
 from ringbatch.frontend.v1.answer import Answers
-from ringbatch.frontend.v1.apart import write_v1
+from ringbatch.frontend.v1.offloaded_answers import write_v1
 from ringbatch.frontend.v1.placed_answers import PlacedAnswers
 from ringbatch.shm.errors import RequestError
 from ringbatch.shm.model_spec import ModelSpec, dumps

@@ -24,7 +24,7 @@ from ringbatch.frontend.codec.json_to_tensor import (
     number_code,
     shown,
 )
-from ringbatch.frontend.codec.limit_words import ANY_NUMBER, expect_batches
+from ringbatch.frontend.codec.limit_messages import ANY_NUMBER, expect_batches
 from ringbatch.frontend.codec.outcome import NO_INSTANCES, UNREADABLE
 from ringbatch.frontend.codec.payload import Part, RawPart, framed
 from ringbatch.shm.errors import InvalidRequest
@@ -39,7 +39,7 @@ from ringbatch.shm.host.json_text import (
     why_unreadable,
 )
 from ringbatch.shm.model_spec import ModelSpec
-from ringbatch.shm.words import as_tensor
+from ringbatch.shm.request_context import as_tensor
 
 T = TypeVar("T")
 

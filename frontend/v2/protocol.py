@@ -1,9 +1,9 @@
 """The Open Inference Protocol V2 for one model: request bodies to slots, results to answers."""
 
-from ringbatch.frontend.codec.limit_words import ANY_NUMBER
+from ringbatch.frontend.codec.limit_messages import ANY_NUMBER
 from ringbatch.frontend.v2.answer import InferResponse, answers_of
-from ringbatch.frontend.v2.asked import asked_of
 from ringbatch.frontend.v2.request import Request, requests_of
+from ringbatch.frontend.v2.request_context import asked_of
 from ringbatch.frontend.v2.requested_outputs import RequestedOutputs
 from ringbatch.frontend.v2.shared_memory import OFF, ClientMemory
 from ringbatch.shm.model_spec import ModelSpec

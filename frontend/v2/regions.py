@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ringbatch.frontend.codec.limit_words import body_too_large
+from ringbatch.frontend.codec.limit_messages import body_too_large
 from ringbatch.frontend.codec.payload import Bytes, LazyBytes
 from ringbatch.frontend.v2.shared_memory import (
     NoMemory,
@@ -34,9 +34,9 @@ from ringbatch.frontend.v2.shared_memory import (
     start_of,
 )
 from ringbatch.shm.errors import InvalidRequest, MemoryNotFound, Overloaded
-from ringbatch.shm.object_names import DIRECTORY
 from ringbatch.shm.region import Region
 from ringbatch.shm.region_registry import Entry, Registry, RegistryBusy
+from ringbatch.shm.shm_objects import DIRECTORY
 
 _FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _SHORT_OF: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)

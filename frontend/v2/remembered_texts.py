@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from orjson import JSONDecodeError, loads
 
-from ringbatch.frontend.codec.remembered import MOST_BYTES, Remembered
+from ringbatch.frontend.codec.parse_cache import MOST_BYTES, Remembered
 from ringbatch.frontend.v2.requested_outputs import ID_MEMBER
 
 T = TypeVar("T")

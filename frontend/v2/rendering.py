@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from ringbatch.frontend.codec.outcome import Answer, outcome
 from ringbatch.frontend.codec.rendering import Apart, Results
 from ringbatch.frontend.v2.answer import InferAnswers
-from ringbatch.frontend.v2.apart import write_v2
+from ringbatch.frontend.v2.offloaded_answers import write_v2
 from ringbatch.frontend.v2.requested_outputs import RequestedOutputs
 from ringbatch.shm.errors import RequestError
 from ringbatch.shm.model_spec import dumps

@@ -21,7 +21,7 @@ from orjson import JSONDecodeError, loads
 
 from ringbatch.frontend.codec.bytes_tensor import LENGTH_BYTES
 from ringbatch.frontend.codec.json_to_tensor import may_hold_booleans, number_code, shown
-from ringbatch.frontend.codec.limit_words import ANY_NUMBER
+from ringbatch.frontend.codec.limit_messages import ANY_NUMBER
 from ringbatch.frontend.codec.payload import Bytes, LazyPart, Part
 from ringbatch.frontend.v2.input import IN_CLIENT_MEMORY, IN_JSON, LEFT_OUT, Input, Shape
 from ringbatch.frontend.v2.remembered_texts import Texts, around_values

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from ringbatch.frontend.codec.defaults import Default
 from ringbatch.frontend.codec.json_to_tensor import shown
-from ringbatch.frontend.codec.limit_words import ANY_NUMBER, expect_batches
+from ringbatch.frontend.codec.limit_messages import ANY_NUMBER, expect_batches
 from ringbatch.frontend.codec.payload import (
     Assembly,
     Bytes,
@@ -26,8 +26,8 @@ from ringbatch.frontend.v2.requested_outputs import quoted
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.frame import Frame, FrameError
 from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.request_context import NOTHING, as_tensor
 from ringbatch.shm.tensor import Tensor
-from ringbatch.shm.words import NOTHING, as_tensor
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ A connection carries one request, a line of JSON, and one line back once it is c
     {"end": "done" | "failed" | "unknown", "lines": ["...", ...]}
 
 A handover keeps the connection and sends one thing more; see
-`ringbatch.engine.supervisor.succession`.
+`ringbatch.engine.supervisor.handover`.
 
 The socket lies in /dev/shm under the segment's name, so it goes when the segment goes.
 """
@@ -15,7 +15,7 @@ The socket lies in /dev/shm under the segment's name, so it goes when the segmen
 import json
 from typing import Any, Final, Literal, NamedTuple
 
-from ringbatch.shm.object_names import DIRECTORY
+from ringbatch.shm.shm_objects import DIRECTORY
 
 MAX_LINE_BYTES: Final = 1 << 16
 """Of a request or an answer."""

@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 from ringbatch.shm.batch_ids import BatchIds
-from ringbatch.shm.breakdown import PHASES
 from ringbatch.shm.descriptors import HeaderWords
+from ringbatch.shm.latency_breakdown import PHASES
 from ringbatch.shm.model_spec import SERVING, titled
-from ringbatch.shm.recent import slowest
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.slow_requests import slowest
 
 
 class SlowRequest(NamedTuple):

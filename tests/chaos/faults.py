@@ -13,7 +13,7 @@ from typing import Final
 
 from serve.server import COMMAND
 
-from ringbatch.shm.object_names import DIRECTORY
+from ringbatch.shm.shm_objects import DIRECTORY
 
 _DAY_NS: Final = 24 * 60 * 60 * 1_000_000_000
 _ROOM_BYTES: Final = 1 << 20

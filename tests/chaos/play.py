@@ -20,8 +20,8 @@ from model.looks import Looks
 from serve.server import Server, configured
 
 from ringbatch.shm.engine_port import EnginePort
-from ringbatch.shm.object_names import names
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.shm_objects import names
 from ringbatch.shm.slot import State
 
 LOOK_EVERY_S = 5.0

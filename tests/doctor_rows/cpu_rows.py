@@ -6,7 +6,7 @@ from typing import Final
 from doctor_rows.hosts import ERROR, FOUR, NOTE, OK, TRIPS, TWO_NODES, WARNING, config, row
 from ringbatch.engine.doctor import cpu_checks
 from ringbatch.engine.doctor.facts import Clock, ControlGroup
-from ringbatch.engine.process.plan import Host
+from ringbatch.engine.process.cpu_plan import Host
 
 CPU_ROWS: Final = (
     row(cpu_checks.cpus, NOTE, "cannot be known", "another user", processors=None),

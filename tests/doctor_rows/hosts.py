@@ -29,7 +29,7 @@ from ringbatch.engine.doctor.facts import (
 )
 from ringbatch.engine.doctor.findings import Finding, Level
 from ringbatch.engine.doctor.needs import needs
-from ringbatch.engine.process.plan import Host
+from ringbatch.engine.process.cpu_plan import Host
 
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30

@@ -25,7 +25,7 @@ from tiers import exhaustive
 from ringbatch.engine.config.definitions import settings
 from ringbatch.engine.config.document import ALIASES
 from ringbatch.engine.config.settings import ModelConfig, ServerConfig
-from ringbatch.engine.process.plan import Host, Wish, plan
+from ringbatch.engine.process.cpu_plan import Host, Wish, plan
 from ringbatch.engine.runtimes import model_metrics
 from ringbatch.engine.runtimes.model_metrics import Book
 from ringbatch.frontend import Client
@@ -34,9 +34,9 @@ from ringbatch.frontend.http.head_reader import HeadReader
 from ringbatch.frontend.metrics.exposition import LANE_NAMES
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.counters import LaneCounter
-from ringbatch.shm.object_names import sweep
-from ringbatch.shm.own_metric_words import OwnMetricWords
-from ringbatch.shm.own_metrics import OwnMetrics
+from ringbatch.shm.model_metric_words import OwnMetricWords
+from ringbatch.shm.model_metrics import OwnMetrics
+from ringbatch.shm.shm_objects import sweep
 
 ANSWER_ROUNDED_TO: Final = 0.05
 

@@ -39,7 +39,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from ringbatch.frontend.codec.outcome import JSON
-from ringbatch.frontend.codec.words import Heard
+from ringbatch.frontend.codec.request_context import Heard
 from ringbatch.frontend.falcon.app import create_app
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fallback import FallbackProtocol

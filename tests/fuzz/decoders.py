@@ -22,16 +22,14 @@ from segment_fixture import spec
 from ringbatch.engine.runtimes.model import Model
 from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.runner import TensorCodec
-from ringbatch.frontend.apart.messages import Job
-from ringbatch.frontend.apart.role import outcome
 from ringbatch.frontend.codec import bytes_tensor
 from ringbatch.frontend.codec.classification import classes_of
-from ringbatch.frontend.codec.limit_words import ANY_NUMBER
+from ringbatch.frontend.codec.limit_messages import ANY_NUMBER
 from ringbatch.frontend.codec.payload import LazyBytes
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
-from ringbatch.frontend.grpc.apart import read_grpc, weighed
-from ringbatch.frontend.grpc.apart import requested_told as grpc_requested_told
 from ringbatch.frontend.grpc.messages import inference
+from ringbatch.frontend.grpc.offloaded_messages import read_grpc, weighed
+from ringbatch.frontend.grpc.offloaded_messages import requested_told as grpc_requested_told
 from ringbatch.frontend.grpc.request import requests_of
 from ringbatch.frontend.http.content_coding import (
     CODINGS,
@@ -40,14 +38,16 @@ from ringbatch.frontend.http.content_coding import (
     acceptance,
     coding_of,
 )
+from ringbatch.frontend.http2.flood_budget import Patience
 from ringbatch.frontend.http2.frames import ConnectionFault, StreamFault
 from ringbatch.frontend.http2.header_memory import HeaderMemory
-from ringbatch.frontend.http2.patience import Patience
-from ringbatch.frontend.request.apart import read_v1, read_v2
-from ringbatch.frontend.texts.made import FORMS, parts_told, text_model, told_parts
+from ringbatch.frontend.offload.messages import Job
+from ringbatch.frontend.offload.role import outcome
+from ringbatch.frontend.request.offload import read_v1, read_v2
+from ringbatch.frontend.texts.offloaded_texts import FORMS, parts_told, text_model, told_parts
 from ringbatch.frontend.texts.rows import Made
 from ringbatch.frontend.v1.protocol import V1Model
-from ringbatch.frontend.v2.apart import requested_told
+from ringbatch.frontend.v2.offloaded_answers import requested_told
 from ringbatch.frontend.v2.protocol import V2Model
 from ringbatch.frontend.v2.shared_memory import RegionSpan, object_name, registration, span_of
 from ringbatch.shm.engine_port import Request
@@ -128,7 +128,7 @@ def _readable(model: ModelSpec) -> Callable[[Any], None]:
     """Checks that the worker can read what a frontend made of a request."""
     loaded = Model(model.inputs, model.outputs, lambda: None, lambda *_: None)
     batched = model.batched
-    # What stands before their lists is read by others (ringbatch.shm.forward, ringbatch.shm.words).
+    # Others read the head before their lists: `ringbatch.shm.forward_envelope`, `request_context`.
     sealed = not model.inputs and (model.forward is not None or model.words is not None)
     codec: TensorCodec | JsonCodec = (
         TensorCodec(_MEMORY, loaded, batched) if model.inputs else JsonCodec(_MEMORY, batched)

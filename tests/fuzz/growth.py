@@ -20,8 +20,8 @@ from fuzz.turns import MOST_S, Turns
 
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.grpc.request import requests_of
-from ringbatch.frontend.request.apart import LARGE_BODY_BYTES, LARGE_TEXTS_BYTES
-from ringbatch.frontend.texts.made import FORMS
+from ringbatch.frontend.request.offload import LARGE_BODY_BYTES, LARGE_TEXTS_BYTES
+from ringbatch.frontend.texts.offloaded_texts import FORMS
 from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.frontend.v2.protocol import V2Model
 from ringbatch.frontend.v2.shared_memory import OFF

@@ -10,7 +10,7 @@ from fuzz.bodies import CONNECTIONS
 from fuzz.decoders import TARGETS
 from sources import ROOT
 
-from ringbatch.frontend.texts.made import FORMS
+from ringbatch.frontend.texts.offloaded_texts import FORMS
 
 PARSES: Final = {
     "FromString",
@@ -39,7 +39,7 @@ READ_BY: Final = {
     "codec/json_to_tensor.py": ("v1 all", "v2 all"),
     "falcon/control_bodies.py": ("registration", "http/1.1 chunks"),
     "falcon/exchange.py": ("http/1.1 chunks", "http/1.1 gzip", "http/2 data"),
-    "grpc/apart.py": ("grpc fixed", "grpc all"),
+    "grpc/offloaded_messages.py": ("grpc fixed", "grpc all"),
     "grpc/connection.py": ("grpc calls", "grpc data"),
     "grpc/message_reader.py": ("grpc messages", "grpc gzip"),
     "grpc/reading_in_place.py": ("grpc data",),
@@ -57,7 +57,7 @@ READ_BY: Final = {
     "streams/served_connection.py": ("http/2 data", "grpc calls"),
     "streams/upgrade.py": ("http/1.1 upgrade",),
     "texts/bodies.py": tuple(f"texts {form}" for form in FORMS),
-    "v1/asked.py": ("v1 asking",),
+    "v1/request_context.py": ("v1 asking",),
     "v1/forwarded.py": ("v1 forwarded",),
     "v1/request.py": ("v1 fixed", "v1 untyped", "v1 asking untyped"),
     "v2/converted_input.py": ("v2 all",),
@@ -68,7 +68,7 @@ READ_BY: Final = {
 }
 """By module, targets that lead there."""
 OTHERS: Final = {
-    "apart/messages.py": "the process for large bodies, which is this frontend's own",
+    "offload/messages.py": "the process for large bodies, which is this frontend's own",
     "client/arrays.py": "the engine's results, in a program on its host",
     "codec/outcome.py": "what a model server answered, of a bounded length",
     "grpc/answer.py": "a model's results",
@@ -78,19 +78,19 @@ OTHERS: Final = {
     "payloads/events.py": "a body in the sender of the payload log, whether it is JSON or not",
     "payloads/exchange.py": "what a frontend has written for the sender of the payload log",
     "proxy/agent_probe.py": "a variable of the operator's environment",
-    "request/apart.py": "the model table",
+    "request/offload.py": "the model table",
     "request/load_override.py": "a parameter of a control request, of 64 KiB at most",
     "texts/classifying.py": "a model's results",
-    "texts/made.py": "the model table",
+    "texts/offloaded_texts.py": "the model table",
     "texts/reranking.py": "a model's results",
     "texts/rows.py": "a model's results",
     "texts/vectors.py": "a model's results",
     "tracing/messages.py": "what the operator's collector of spans answered",
     "tracing/sending.py": "the operator's environment",
     "v1/answer.py": "a model's results",
-    "v1/apart.py": "the model table",
+    "v1/offloaded_answers.py": "the model table",
     "v2/answer.py": "a model's results",
-    "v2/apart.py": "the model table",
+    "v2/offloaded_answers.py": "the model table",
 }
 """By module, whose bytes it parses instead."""
 

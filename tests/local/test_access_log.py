@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from ringbatch.frontend.access.choice import (
+from ringbatch.frontend.access.line_writer import MOST_WAITING, Writer
+from ringbatch.frontend.access.log_entry import Entry, fields, line
+from ringbatch.frontend.access.sampling import (
     BURST,
     FAILURES_PER_S,
     AccessSettings,
     Choice,
     Draw,
 )
-from ringbatch.frontend.access.entry import Entry, fields, line
-from ringbatch.frontend.access.writer import MOST_WAITING, Writer
-from ringbatch.shm.breakdown import Breakdown
 from ringbatch.shm.host import background
 from ringbatch.shm.host.log_handler import writing_to
 from ringbatch.shm.host.log_lines import LineFormatter
+from ringbatch.shm.latency_breakdown import Breakdown
 
 S = 1_000_000_000
 ENTRY = Entry(

@@ -15,9 +15,9 @@ from segment_fixture import local_segment, spec
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from ringbatch.frontend.access.choice import AccessSettings
-from ringbatch.frontend.access.entry import Entry
+from ringbatch.frontend.access.log_entry import Entry
 from ringbatch.frontend.access.recorder import Recorder
+from ringbatch.frontend.access.sampling import AccessSettings
 from ringbatch.frontend.falcon.app import create_app
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fast_lane import FastLane

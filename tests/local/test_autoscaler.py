@@ -13,7 +13,7 @@ from ringbatch.engine.process.role_messages import Signature
 from ringbatch.engine.process.usage import Usage
 from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.autoscaler import LEAST_PLACES, LOOK_NS, PAUSE_NS, Autoscaler
-from ringbatch.engine.supervisor.child import Child
+from ringbatch.engine.supervisor.child_process import Child
 from ringbatch.engine.supervisor.host_gauge import HostGauge
 from ringbatch.engine.supervisor.model_changes import ModelChanges, Reply
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries

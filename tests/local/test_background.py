@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ringbatch.frontend.codec.limit_words import no_thread_now
+from ringbatch.frontend.codec.limit_messages import no_thread_now
 from ringbatch.frontend.request.queue import Queue
 from ringbatch.shm.errors import Overloaded, StartupError
 from ringbatch.shm.host import background

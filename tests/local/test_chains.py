@@ -11,7 +11,7 @@ from chain_harness import Death, House, Part, chain, step
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.engine.collector.passing import at_step
+from ringbatch.engine.collector.chain_step import at_step
 from ringbatch.engine.runtimes.model import InvalidInput
 from ringbatch.shm.counters import ModelCounter
 from ringbatch.shm.descriptors import ModelWords

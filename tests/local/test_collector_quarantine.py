@@ -5,8 +5,8 @@ from collector_harness import CollectorHarness, eager
 from segment_fixture import FAR_NS, Reply
 
 from ringbatch.engine.collector.quarantine import REMEMBERED_NS, REPLACED_NS
+from ringbatch.shm.model_readiness import standing
 from ringbatch.shm.slot import Status
-from ringbatch.shm.standing import standing
 
 SLOW_NS = 1_000_000_000
 HUNG = 1_000

@@ -6,7 +6,7 @@ from typing import Final, cast
 import pytest
 
 from ringbatch.engine.process.role_messages import TableChanged, ToCollector, WorkerDied
-from ringbatch.engine.supervisor.child import Child
+from ringbatch.engine.supervisor.child_process import Child
 from ringbatch.engine.supervisor.collectors import Collectors
 from ringbatch.engine.supervisor.process_slot import RESTART_LIMIT_S, ProcessSlot
 

@@ -23,8 +23,8 @@ from ringbatch.engine.batch.messages import ReportKind, report_words, tasks
 from ringbatch.engine.collector import collector as collector_module
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.loop import Loop
+from ringbatch.engine.worker.run_times import Runs
 from ringbatch.engine.worker.runner import Runner
-from ringbatch.engine.worker.runs import Runs
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.shm import lane as lane_module
 from ringbatch.shm.counters import Counters, LaneCounter

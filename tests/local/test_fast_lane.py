@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from silent_recorder import recorder_to
 
-from ringbatch.frontend.access.choice import AccessSettings
-from ringbatch.frontend.access.writer import Writer
+from ringbatch.frontend.access.line_writer import Writer
+from ringbatch.frontend.access.sampling import AccessSettings
 from ringbatch.frontend.codec.outcome import JSON
 from ringbatch.frontend.http.content_coding import MIN_ENCODED_BYTES, SLOW_BYTES
 from ringbatch.frontend.http.fast_lane import MAX_WAITING_BYTES
-from ringbatch.frontend.http.watch import Watch
+from ringbatch.frontend.http.request_tracking import Watch
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.host.log_lines import LineFormatter
 

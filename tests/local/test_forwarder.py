@@ -11,7 +11,7 @@ from ringbatch.engine.worker.bisect import PROBES
 from ringbatch.engine.worker.forwarder import Forwarder
 from ringbatch.frontend.v1.forwarded import ForwardedRequests
 from ringbatch.shm.engine_port import BatchMark, EnginePort
-from ringbatch.shm.forward import KEY_BYTES, Forwarded
+from ringbatch.shm.forward_envelope import KEY_BYTES, Forwarded
 from ringbatch.shm.model_spec import Forward
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment

@@ -13,8 +13,8 @@ from ringbatch.frontend.codec.outcome import Answer
 from ringbatch.frontend.request.gateway import BUNCH, RESWEEP_NS, SWEEP_NS, Gateway
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.batch_ids import BatchIds
-from ringbatch.shm.bell import Bell
 from ringbatch.shm.counters import LaneCounter
+from ringbatch.shm.doorbell import Bell
 from ringbatch.shm.engine_port import BatchMark
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.slot import Reason, Status

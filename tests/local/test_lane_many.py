@@ -3,12 +3,12 @@
 import pytest
 from segment_fixture import FAR_NS, local_segment, spec
 
-from ringbatch.shm.answers import Answers
 from ringbatch.shm.engine_port import BatchMark, EnginePort
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason, Status
+from ringbatch.shm.slot_answers import Answers
 
 SLOTS = 8
 REQUEST_BYTES, RESULT_BYTES = 64, 512

@@ -19,7 +19,7 @@ import uvloop
 from http_harness import ESCAPED, UNREAD, WAITS, Connection, request
 from serve.secure import Authority
 
-from ringbatch.frontend.http import lingering
+from ringbatch.frontend.http import lingering_close
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.http.head import MAX_HEAD_BYTES
@@ -222,7 +222,7 @@ async def let_its_time_pass(process: Connection, phase: Phase) -> None:
 
 @pytest.mark.parametrize("case", ["fast-long-head", "falcon-no-host"])
 def test_who_never_hangs_up_is_not_waited_for(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lingering, "LINGER_S", 0.05)
+    monkeypatch.setattr(lingering_close, "LINGER_S", 0.05)
 
     async def test() -> None:
         process = connection_of(case)

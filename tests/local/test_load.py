@@ -10,11 +10,11 @@ from typing import Final
 import pytest
 from segment_fixture import local_segment, spec
 
-from ringbatch.frontend.load import agent
-from ringbatch.frontend.load.agent import Agent
-from ringbatch.frontend.load.pace import UNNOTICED_NS, Pace
-from ringbatch.frontend.load.reading import LoadReader
-from ringbatch.frontend.load.reports import (
+from ringbatch.frontend.load import agent_check
+from ringbatch.frontend.load.agent_check import Agent
+from ringbatch.frontend.load.haproxy_weight import EngineLoad, ModelLoad, word
+from ringbatch.frontend.load.load_reader import LoadReader
+from ringbatch.frontend.load.load_reports import (
     LOOK_NS,
     WINDOW_NS,
     Counts,
@@ -22,7 +22,7 @@ from ringbatch.frontend.load.reports import (
     Rates,
     rates,
 )
-from ringbatch.frontend.load.word import EngineLoad, ModelLoad, word
+from ringbatch.frontend.load.slowdown import UNNOTICED_NS, Pace
 from ringbatch.shm import cost_profile
 from ringbatch.shm.cost_profile import Trial
 from ringbatch.shm.descriptors import ModelWords
@@ -199,7 +199,7 @@ def test_a_thousand_who_say_nothing_and_stay_keep_nobody_out() -> None:
 
 
 def test_who_stays_is_parted_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent, "LINGER_S", 0.01)
+    monkeypatch.setattr(agent_check, "LINGER_S", 0.01)
 
     async def act(port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -23,7 +23,7 @@ from ringbatch.frontend.grpc.inference import Framing, Inference
 from ringbatch.frontend.grpc.message_reader import framed
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.http2.frames import END_STREAM
-from ringbatch.frontend.request.other_process import OtherProcess
+from ringbatch.frontend.request.offload_process import OtherProcess
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.engine_port import BatchMark, Request
 from ringbatch.shm.model_spec import ModelSpec

@@ -27,7 +27,7 @@ from ringbatch.shm.counters import (
 from ringbatch.shm.descriptors import WorkerState, WorkerWords
 from ringbatch.shm.engine_port import EnginePort
 from ringbatch.shm.model_counters import Accounts
-from ringbatch.shm.own_metrics import Metric, OwnMetrics, Series
+from ringbatch.shm.model_metrics import Metric, OwnMetrics, Series
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Status
 

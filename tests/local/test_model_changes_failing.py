@@ -10,7 +10,7 @@ from changing_engine import TENSORS, Engine, model
 from ringbatch.engine.process.role_messages import Signature
 from ringbatch.engine.supervisor.change_plan import ChangeFailed
 from ringbatch.engine.supervisor.change_runner import ChangeRunner, ShowTable
-from ringbatch.engine.supervisor.child import Child
+from ringbatch.engine.supervisor.child_process import Child
 from ringbatch.shm.errors import shortage
 from ringbatch.shm.host.control_socket import Order, Report
 from ringbatch.shm.model_spec import RETIRING, SERVING

@@ -10,7 +10,7 @@ import pytest
 from ringbatch.engine.runtimes import model_file
 from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.runtimes.python import import_model
-from ringbatch.engine.supervisor.file_watch import FileWatch
+from ringbatch.engine.supervisor.model_file_watch import FileWatch
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host import background
 

@@ -13,11 +13,11 @@ from ringbatch.frontend.metrics.control_app import create_control_app
 from ringbatch.frontend.page.history import History
 from ringbatch.frontend.page.live import PERIOD_S, Live
 from ringbatch.frontend.page.watchers import Watchers
-from ringbatch.shm.breakdown import Breakdown
 from ringbatch.shm.descriptors import WorkerState, WorkerWords
+from ringbatch.shm.latency_breakdown import Breakdown
 from ringbatch.shm.model_spec import LOADING
-from ringbatch.shm.recent import RecentRequest, Slowest
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.slow_requests import RecentRequest, Slowest
 from ringbatch.shm.tallies import Protocol
 
 S = 1_000_000_000

@@ -11,7 +11,7 @@ from segment_fixture import Client, local_segment, pack, spec
 
 from ringbatch.engine.runtimes.model import Model
 from ringbatch.engine.worker.codec import Codec
-from ringbatch.engine.worker.finite import FiniteCodec
+from ringbatch.engine.worker.finite_outputs import FiniteCodec
 from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.engine.worker.padding import PaddedCodec, padding
 from ringbatch.engine.worker.runner import TensorCodec

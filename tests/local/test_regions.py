@@ -29,9 +29,9 @@ from ringbatch.shm.errors import (
     RequestTooLarge,
 )
 from ringbatch.shm.layout import MAX_REGIONS
-from ringbatch.shm.object_names import DIRECTORY
 from ringbatch.shm.region import Region, encode
 from ringbatch.shm.region_registry import Registry, RegistryBusy
+from ringbatch.shm.shm_objects import DIRECTORY
 
 DATA = bytes(range(64))
 ALLOWED = SharedMemory(("/app_",), 4096)

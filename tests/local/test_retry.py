@@ -10,7 +10,7 @@ from segment_fixture import Client, Reply, local_segment, pack, spec, unpack
 
 from ringbatch.engine.runtimes.model import InvalidInput, Model
 from ringbatch.engine.worker.bisect import PROBES
-from ringbatch.engine.worker.finite import FiniteCodec
+from ringbatch.engine.worker.finite_outputs import FiniteCodec
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.shm.engine_port import BatchMark, EnginePort
 from ringbatch.shm.ring import Consumer

@@ -7,7 +7,7 @@ import pytest
 from runner_harness import MARK, Harness, X, Y
 
 from ringbatch.engine.runtimes.model import InvalidInput, RestartWorker, ServerFailed
-from ringbatch.engine.worker.failing import AGAIN_NS, ENOUGH, ENOUGH_NS, Failing
+from ringbatch.engine.worker.failure_detection import AGAIN_NS, ENOUGH, ENOUGH_NS, Failing
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import Tensor
 

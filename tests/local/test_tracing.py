@@ -20,20 +20,20 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from segment_fixture import local_segment, spec
 
-from ringbatch.frontend.access.choice import LOGGED, TRACED, AccessSettings, Draw, Samples
 from ringbatch.frontend.access.recorder import Exchanged, Recorder, recording
+from ringbatch.frontend.access.sampling import LOGGED, TRACED, AccessSettings, Draw, Samples
 from ringbatch.frontend.tracing.messages import Encoder, refusal
 from ringbatch.frontend.tracing.sending import Sender, pairs
 from ringbatch.frontend.tracing.spans import Context, Kind, Span
 from ringbatch.frontend.tracing.tracing import MOST_AT_ONCE, MOST_WAITING, Trace, Tracing
-from ringbatch.shm.breakdown import Breakdown
 from ringbatch.shm.host import background
 from ringbatch.shm.host import delivering as delivering_module
 from ringbatch.shm.host.delivering import Delivering, NotTakenError
-from ringbatch.shm.recent import RecentRequest, slowest
+from ringbatch.shm.latency_breakdown import Breakdown
+from ringbatch.shm.slow_requests import RecentRequest, slowest
 from ringbatch.shm.tallies import Protocol
 from ringbatch.shm.texts import Tokens
-from ringbatch.shm.traced import TracedReader, TracedRequests
+from ringbatch.shm.traced_requests import TracedReader, TracedRequests
 
 TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-%b"
 SAMPLED, UNSAMPLED = TRACE % b"01", TRACE % b"00"

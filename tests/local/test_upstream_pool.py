@@ -19,7 +19,7 @@ from ringbatch.engine.runtimes.upstream_pool import Manner, Pool
 from ringbatch.engine.runtimes.upstream_tls import tls_context
 from ringbatch.shm.descriptors import WorkerState, WorkerWords
 from ringbatch.shm.errors import StartupError
-from ringbatch.shm.forward import read_refusal
+from ringbatch.shm.forward_envelope import read_refusal
 from ringbatch.shm.host import background
 from ringbatch.shm.layout import Layout
 from ringbatch.shm.segment import Segment

@@ -16,9 +16,9 @@ from ringbatch.shm.descriptors import (
     WorkerWords,
 )
 from ringbatch.shm.layout import Layout
+from ringbatch.shm.model_readiness import standing
 from ringbatch.shm.readiness import ModelState
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.standing import standing
 from ringbatch.shm.upstreams import DOWN_AFTER, OwnUpstreams, Upstreams
 
 NOW = 10_000_000_000

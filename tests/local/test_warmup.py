@@ -15,7 +15,7 @@ from segment_fixture import local_segment, spec
 
 from ringbatch.engine.runtimes.model import InvalidInput, Model
 from ringbatch.engine.worker.codec import Codec
-from ringbatch.engine.worker.finite import FiniteCodec
+from ringbatch.engine.worker.finite_outputs import FiniteCodec
 from ringbatch.engine.worker.padding import PaddedCodec, padding
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.samples import MadeUp, Samples, made_up, spread

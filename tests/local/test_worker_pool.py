@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from ringbatch.engine.supervisor.child import Child
+from ringbatch.engine.supervisor.child_process import Child
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 

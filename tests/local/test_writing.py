@@ -13,7 +13,6 @@ import pytest
 from frontend_harness import AtOnce, FrontendHarness, Held, typed, untyped
 from text_models import VOCABULARY, write_directory
 
-from ringbatch.frontend.apart.messages import Bytes, Job
 from ringbatch.frontend.codec.bytes_tensor import joined
 from ringbatch.frontend.codec.outcome import Answer, outcome
 from ringbatch.frontend.codec.rendering import LARGE_RESULT_BYTES, LONG_RESULT_BYTES, LONG_ROWS
@@ -25,9 +24,10 @@ from ringbatch.frontend.falcon.text_resources import (
 )
 from ringbatch.frontend.grpc.inference import Framing, GrpcAnswer, Inference
 from ringbatch.frontend.grpc.messages import inference
+from ringbatch.frontend.offload.messages import Bytes, Job
 from ringbatch.frontend.request import split, task
-from ringbatch.frontend.request.apart import LARGE_BODY_BYTES
 from ringbatch.frontend.request.calls import Call
+from ringbatch.frontend.request.offload import LARGE_BODY_BYTES
 from ringbatch.shm.engine_port import BatchMark, Request
 from ringbatch.shm.frame import Frame
 from ringbatch.shm.model_spec import ModelSpec
@@ -319,9 +319,9 @@ def test_a_process_that_breaks_is_an_internal_error(
     def defect(*_: Any) -> Any:
         raise ZeroDivisionError("a detail")
 
-    from ringbatch.frontend.v1 import apart
+    from ringbatch.frontend.v1 import offloaded_answers
 
-    monkeypatch.setattr(apart, "_answers", defect)
+    monkeypatch.setattr(offloaded_answers, "_answers", defect)
     case = Case(LARGE, numbers(LARGE))
     assert case.v1(rows) is not None
     assert case.finish()[:2] == (500, b'{"error":"internal error"}')

@@ -110,7 +110,7 @@ proctype worker(byte number) {
 end:
     do
 
-    /* engine/supervisor/keeper.py: Keeper.fill; engine/worker/role.py: _say() */
+    /* engine/supervisor/process_manager.py: Keeper.fill; engine/worker/role.py: _say() */
     :: d_step {
             worker_at[number] == ABSENT && may_start[number] ->
             may_start[number] = 0;
@@ -230,7 +230,7 @@ end:
         }
     :: d_step { worker_at[number] == RINGING -> lane_bell = 1; worker_at[number] = ASLEEP }
 
-    /* Its death. engine/supervisor/child.py: Child.kill */
+    /* Its death. engine/supervisor/child_process.py: Child.kill */
     :: d_step {
             worker_at[number] != ABSENT && (worker_deaths_left || must_end[number]) ->
             worker_deaths_left = worker_deaths_left - !must_end[number];

@@ -14,7 +14,7 @@ import pytest
 from text_models import write_directory
 from tiers import exhaustive, only
 
-from ringbatch.shm.object_names import DIRECTORY, sweep
+from ringbatch.shm.shm_objects import DIRECTORY, sweep
 
 COMMAND: Final = (sys.executable, "-m", "ringbatch.engine")
 APART: Final = f"ringbatch-check-{os.getpid()}"

@@ -13,7 +13,7 @@ import pytest
 from ringbatch.engine.demo import client as demo_client
 from ringbatch.engine.demo import server as demo_server
 from ringbatch.engine.demo.server import DemoFailed, left_behind, served
-from ringbatch.shm.object_names import DIRECTORY
+from ringbatch.shm.shm_objects import DIRECTORY
 
 READY = "print('ringbatch: serving digits on http://127.0.0.1:4711', flush=True)"
 

@@ -23,7 +23,7 @@ from ringbatch.engine.doctor.examination import CHECKS, gather, judge
 from ringbatch.engine.doctor.facts import WakeUps
 from ringbatch.engine.doctor.host_files import HostFiles
 from ringbatch.engine.doctor.probes import features
-from ringbatch.shm.object_names import DIRECTORY, left_behind
+from ringbatch.shm.shm_objects import DIRECTORY, left_behind
 
 APART: Final = f"ringbatch-doctor-{os.getpid()}"
 PROGRAM: Final = f"""
@@ -382,13 +382,13 @@ def test_an_ordinary_user_is_told_what_there_is(anybodys_model: Path) -> None:
 
 
 def test_left_behind_is_what_a_sweep_would_remove(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ringbatch.shm import object_names
+    from ringbatch.shm import shm_objects
 
-    monkeypatch.setattr(object_names, "PREFIX", APART)
+    monkeypatch.setattr(shm_objects, "PREFIX", APART)
     with supervisor() as (process, _):
         assert left_behind() == []
         process.kill()
         process.wait()
         ((_, entries),) = left_behind()
-        assert {entry.name for entry in entries} == set(object_names.sweep())
+        assert {entry.name for entry in entries} == set(shm_objects.sweep())
         assert left_behind() == []

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from segment_harness import LAYOUT, MODELS, OWN, SHM
 
-from ringbatch.shm import object_names
+from ringbatch.shm import shm_objects
 from ringbatch.shm.descriptors import LAYOUT_VERSION, HeaderWords
 from ringbatch.shm.engine_name import UNNAMED
 from ringbatch.shm.engines import alone_of_name, attached, expect_free, of_any_version, only
 from ringbatch.shm.errors import LayoutMismatch, SegmentGone, StartupError
-from ringbatch.shm.object_names import made_and_locked
-from ringbatch.shm.object_names import unlink as unlink_object
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.shm_objects import made_and_locked
+from ringbatch.shm.shm_objects import unlink as unlink_object
 
 NAME = f"engines-{os.getpid()}"
 
@@ -61,7 +61,7 @@ def held(name: str) -> str:
 
 @pytest.fixture(autouse=True)
 def _own_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_names, "PREFIX", OWN)
+    monkeypatch.setattr(shm_objects, "PREFIX", OWN)
 
 
 @pytest.fixture
@@ -295,13 +295,13 @@ def test_of_processes_that_take_a_name_in_one_instant_one_has_it() -> None:
         for process in starting:
             process.communicate()
         assert sorted(said) == ["refused\n"] * 3 + ["runs\n"]
-        assert not list(object_names.DIRECTORY.glob(f"{OWN}.{name}*"))
+        assert not list(shm_objects.DIRECTORY.glob(f"{OWN}.{name}*"))
 
 
 def test_a_name_lock_that_was_removed_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for it may get the one that the process before has removed."""
-    path = object_names.DIRECTORY / f"{OWN}.{NAME}.{os.geteuid()}.name"
-    waits, tried = object_names.await_lock, list[int]()
+    path = shm_objects.DIRECTORY / f"{OWN}.{NAME}.{os.geteuid()}.name"
+    waits, tried = shm_objects.await_lock, list[int]()
 
     def removed_first(fd: int, byte: int) -> None:
         if not tried:
@@ -309,8 +309,8 @@ def test_a_name_lock_that_was_removed_is_made_anew(monkeypatch: pytest.MonkeyPat
         tried.append(fd)
         waits(fd, byte)
 
-    monkeypatch.setattr(object_names, "await_lock", removed_first)
-    with object_names.reserved(NAME):
+    monkeypatch.setattr(shm_objects, "await_lock", removed_first)
+    with shm_objects.reserved(NAME):
         assert path.exists()
     assert len(tried) == 2
     assert not path.exists()

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from ringbatch.engine.process.environment_after_fork import threads
 from ringbatch.engine.process.fork_server import _renumber
-from ringbatch.engine.process.late_environment import threads
 
 Drive = Callable[..., list[Any]]
 
@@ -130,7 +130,7 @@ def test_who_is_forked_finds_all_as_if_it_were_executed(drive: Drive, python: tu
 
 OURS = """
 import fcntl, pty, termios
-from ringbatch.engine.process.session import kill_session
+from ringbatch.engine.process.descendants import kill_session
 os.setsid()
 ours, theirs = pty.openpty()
 fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)

@@ -7,7 +7,7 @@ import pytest
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
 from ringbatch.engine.process import placement
 from ringbatch.engine.supervisor import run as run_module
-from ringbatch.engine.supervisor.succession import Predecessor
+from ringbatch.engine.supervisor.handover import Predecessor
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.log_lines import FORM_VARIABLE
 

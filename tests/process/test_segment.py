@@ -10,7 +10,7 @@ import posix_ipc
 import pytest
 from segment_harness import LAYOUT, MODELS, OWN, SHM, objects_of
 
-from ringbatch.shm import object_names
+from ringbatch.shm import shm_objects
 from ringbatch.shm.descriptors import LAYOUT_VERSION, HeaderWords
 from ringbatch.shm.engines import running
 from ringbatch.shm.errors import LayoutMismatch, SegmentNotReady, StartupError
@@ -20,7 +20,7 @@ from ringbatch.shm.segment import Segment
 
 @pytest.fixture(autouse=True)
 def _own_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_names, "PREFIX", OWN)
+    monkeypatch.setattr(shm_objects, "PREFIX", OWN)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from segment_harness import LAYOUT, MODELS, OWN, child, line, lives
 
-from ringbatch.shm import object_names
+from ringbatch.shm import shm_objects
 from ringbatch.shm.errors import NoFreeLane
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.segment import Segment
@@ -18,7 +18,7 @@ from ringbatch.shm.segment import Segment
 
 @pytest.fixture(autouse=True)
 def _own_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_names, "PREFIX", OWN)
+    monkeypatch.setattr(shm_objects, "PREFIX", OWN)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_no_program_that_the_maker_started_keeps_its_engine_alive() -> None:
             process.wait()
             assert not other.alive
             other.detach()
-            assert name[1:] in object_names.sweep()
+            assert name[1:] in shm_objects.sweep()
         finally:
             os.killpg(process.pid, signal.SIGKILL)
 

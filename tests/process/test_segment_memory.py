@@ -13,7 +13,7 @@ import posix_ipc
 import pytest
 from segment_harness import LAYOUT, MODELS, OWN, PRELUDE, SHM, child, line
 
-from ringbatch.shm import object_names
+from ringbatch.shm import shm_objects
 from ringbatch.shm.engines import only
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.layout import PAGE, Layout
@@ -22,7 +22,7 @@ from ringbatch.shm.segment import Segment
 
 @pytest.fixture(autouse=True)
 def _own_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_names, "PREFIX", OWN)
+    monkeypatch.setattr(shm_objects, "PREFIX", OWN)
 
 
 @pytest.fixture
@@ -143,9 +143,9 @@ def test_where_nothing_can_be_looked_up_the_reason_is_told(
     directory = tmp_path / "shm"
     if there:
         directory.touch()
-    monkeypatch.setattr(object_names, "DIRECTORY", directory)
+    monkeypatch.setattr(shm_objects, "DIRECTORY", directory)
     reason = "Not a directory" if there else "No such file or directory"
-    for look in (object_names.sweep, lambda: only("prod"), lambda: only(None)):
+    for look in (shm_objects.sweep, lambda: only("prod"), lambda: only(None)):
         with pytest.raises(StartupError) as refused:
             look()
         assert str(refused.value) == (

@@ -21,7 +21,7 @@ from tiers import exhaustive, only
 
 from ringbatch.engine.report.status import snapshot
 from ringbatch.engine.supervisor.listener import listen
-from ringbatch.shm.object_names import DIRECTORY, names, sweep
+from ringbatch.shm.shm_objects import DIRECTORY, names, sweep
 
 WaitUntil = Callable[..., Any]
 WriteModel = Callable[..., Path]

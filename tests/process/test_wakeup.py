@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from ringbatch.shm import wakeup
-from ringbatch.shm.bell import Bell
+from ringbatch.shm.doorbell import Bell
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.wakeup import Wakeup
 
 WAIT = """
 import signal, sys
-from ringbatch.shm.bell import Bell
+from ringbatch.shm.doorbell import Bell
 from ringbatch.shm.wakeup import Wakeup
 signal.signal(signal.SIGUSR1, lambda *_: None)
 bell = {"Bell": Bell, "Wakeup": Wakeup}[sys.argv[1]].attach(sys.argv[2])
@@ -252,7 +252,7 @@ def test_a_ring_that_comes_when_the_time_is_up_is_for_the_next_wait(
             bell.wake()
             return []
 
-    monkeypatch.setattr("ringbatch.shm.bell.select.poll", Late)
+    monkeypatch.setattr("ringbatch.shm.doorbell.select.poll", Late)
     assert not bell.wait(0)
     monkeypatch.undo()
     assert bell.wait(0)

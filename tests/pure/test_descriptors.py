@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ringbatch.shm import descriptors, own_metric_words, upstream_words
+from ringbatch.shm import descriptors, model_metric_words, upstream_words
 from ringbatch.shm.descriptors import (
     ANSWER_DETAILS,
     LAYOUT_VERSION,
@@ -37,7 +37,7 @@ HOT = OFTEN[OFTEN.index("batch") :]
 NO_WORDS = {"SIZE", "TRIAL_SIZE", "MAX_TRIALS", "COPY_SIZE"}
 RECORDS = {
     name: found
-    for module in (descriptors, own_metric_words, upstream_words)
+    for module in (descriptors, model_metric_words, upstream_words)
     for name, found in vars(module).items()
     if isinstance(found, type)
     and name.endswith("Words")

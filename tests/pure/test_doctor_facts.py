@@ -14,7 +14,7 @@ from ringbatch.engine.doctor.host_files import HostFiles
 from ringbatch.engine.doctor.logins import login
 from ringbatch.engine.doctor.needs import needs
 from ringbatch.engine.doctor.software import packages
-from ringbatch.engine.process.plan import Host
+from ringbatch.engine.process.cpu_plan import Host
 
 HUGE: Final = str((1 << 63) - 4096)
 """What cgroup v1 has for no limit."""

@@ -14,7 +14,7 @@ from ringbatch.frontend.v1.forwarded import ForwardedRequests, Origins, origin
 from ringbatch.frontend.v1.json_values import ValueCodec
 from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.shm.errors import InvalidRequest
-from ringbatch.shm.forward import KEY_BYTES, Forwarded, list_start, opened
+from ringbatch.shm.forward_envelope import KEY_BYTES, Forwarded, list_start, opened
 from ringbatch.shm.model_spec import Forward, dumps, loads
 
 FORWARD = Forward("/v1/models/m:predict", ("authorization", "x-tenant"), any_path=False)

@@ -11,8 +11,8 @@ from ringbatch.engine.collector.health import LOOP, PATIENCE_NS, ModelHealth
 from ringbatch.engine.process.respawn import STEADY_NS
 from ringbatch.shm.descriptors import BEAT_S, HeaderWords, ModelWords, WorkerWords
 from ringbatch.shm.layout import WORD
+from ringbatch.shm.model_readiness import standing
 from ringbatch.shm.readiness import ModelState
-from ringbatch.shm.standing import standing
 
 MODEL = HeaderWords.SIZE
 WORKER = MODEL + ModelWords.SIZE

@@ -19,6 +19,7 @@ from http2_harness import (
 
 from ringbatch.frontend.http2.bodies import STREAM_ROOM
 from ringbatch.frontend.http2.connection import Connection
+from ringbatch.frontend.http2.flood_budget import STREAM
 from ringbatch.frontend.http2.frames import (
     ACK,
     CANCEL,
@@ -49,7 +50,6 @@ from ringbatch.frontend.http2.header_memory import HeaderMemory
 from ringbatch.frontend.http2.header_rules import Request, request_of
 from ringbatch.frontend.http2.header_text import STATUS_200, field
 from ringbatch.frontend.http2.outgoing import MOST_STREAMS
-from ringbatch.frontend.http2.patience import STREAM
 from ringbatch.frontend.http2.stream import Stream
 
 HEAD = STATUS_200 + field(b"content-type", b"t")

@@ -5,6 +5,7 @@ from hpack import Encoder
 from http2_harness import USUAL, Served, block, call, data, frame, headers, settings, widen
 
 from ringbatch.frontend.http2.connection import FIELDS_AT_ONCE
+from ringbatch.frontend.http2.flood_budget import FREE_FIELDS, FREE_LIST_BYTES, MOST, STREAMS
 from ringbatch.frontend.http2.frames import (
     CONTINUATION,
     END_HEADERS,
@@ -19,7 +20,6 @@ from ringbatch.frontend.http2.frames import (
     SETTINGS,
 )
 from ringbatch.frontend.http2.header_text import STATUS_200, field
-from ringbatch.frontend.http2.patience import FREE_FIELDS, FREE_LIST_BYTES, MOST, STREAMS
 
 HEAD = STATUS_200 + field(b"content-type", b"t")
 

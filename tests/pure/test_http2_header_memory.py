@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringbatch.frontend.grpc.call_head import CallHead, CallHeads
+from ringbatch.frontend.http2.flood_budget import Patience
 from ringbatch.frontend.http2.frames import ConnectionFault, StreamFault
 from ringbatch.frontend.http2.header_memory import HeaderMemory
 from ringbatch.frontend.http2.header_rules import Fields, Request
-from ringbatch.frontend.http2.patience import Patience
 from ringbatch.frontend.security.api_keys import ApiKeys
 
 PATH = "/inference.GRPCInferenceService/ModelInfer"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.frontend.grpc.apart import MAX_FIELDS
 from ringbatch.frontend.grpc.large_messages import TensorSpan, tensor_span
 from ringbatch.frontend.grpc.messages import inference
+from ringbatch.frontend.grpc.offloaded_messages import MAX_FIELDS
 from ringbatch.frontend.request.arrival import LARGE_BYTES
 
 REQUEST = inference("ModelInferRequest")

@@ -42,7 +42,7 @@ from ringbatch.shm.layout import (
     aligned,
     ring_size,
 )
-from ringbatch.shm.own_metric_words import OwnMetricWords
+from ringbatch.shm.model_metric_words import OwnMetricWords
 from ringbatch.shm.upstream_words import AskingWords, UpstreamWords
 
 SPECIFICATION = specified.__doc__ or ""

@@ -19,8 +19,8 @@ from ringbatch.engine.runtimes.model_metrics import (
     within,
 )
 from ringbatch.shm.layout import WORD
-from ringbatch.shm.own_metric_words import OwnMetricWords
-from ringbatch.shm.own_metrics import Metric, OwnMetrics, Series
+from ringbatch.shm.model_metric_words import OwnMetricWords
+from ringbatch.shm.model_metrics import Metric, OwnMetrics, Series
 
 
 @pytest.fixture(autouse=True)

@@ -35,7 +35,7 @@ from ringbatch.shm.errors import (
     Unauthenticated,
     WorkerDied,
 )
-from ringbatch.shm.forward import Refusal, refusal_text
+from ringbatch.shm.forward_envelope import Refusal, refusal_text
 from ringbatch.shm.slot import Status
 
 

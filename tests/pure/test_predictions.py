@@ -15,7 +15,7 @@ from ringbatch.engine.runtimes.predictions import (
     shared_out,
     shown,
 )
-from ringbatch.shm.forward import Forwarded
+from ringbatch.shm.forward_envelope import Forwarded
 
 JSON = st.recursive(
     st.none()

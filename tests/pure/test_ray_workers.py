@@ -10,9 +10,9 @@ import pytest
 from ringbatch.engine.batch import instructions
 from ringbatch.engine.config.description import describe
 from ringbatch.engine.config.document import Config, ConfigError, conclude
-from ringbatch.engine.config.limit_words import batch_timeout
+from ringbatch.engine.config.limit_messages import batch_timeout
 from ringbatch.engine.config.settings import ModelConfig
-from ringbatch.engine.process.plan import Host
+from ringbatch.engine.process.cpu_plan import Host
 from ringbatch.engine.process.role_messages import Signature
 from ringbatch.engine.supervisor.change_plan import ChangePlan
 from ringbatch.engine.supervisor.model_diff import Change, must_load

@@ -10,6 +10,7 @@ from segment_fixture import ALWAYS
 
 from ringbatch.shm.descriptors import HeaderWords, ModelWords, WorkerState, WorkerWords
 from ringbatch.shm.layout import WORD
+from ringbatch.shm.model_readiness import standing
 from ringbatch.shm.readiness import (
     TABLE,
     Loss,
@@ -21,7 +22,6 @@ from ringbatch.shm.readiness import (
     refuses,
     state_of,
 )
-from ringbatch.shm.standing import standing
 
 RUN, WAIT, REFUSED = Requests.RUN, Requests.WAIT, Requests.REFUSED
 NONE, DIED, NOT_BACK = Loss

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ringbatch.engine.supervisor.probe import Probe
+from ringbatch.engine.supervisor.health_probe import Probe
 from ringbatch.engine.systemd.health import Health
 from ringbatch.engine.systemd.service import (
     Service,

@@ -11,8 +11,8 @@ from typing import Final
 import pytest
 
 from ringbatch.engine.collector.backlog import estimate
-from ringbatch.frontend.load.pace import Baseline, PaceFollower
-from ringbatch.frontend.load.word import FULL, ModelLoad
+from ringbatch.frontend.load.haproxy_weight import FULL, ModelLoad
+from ringbatch.frontend.load.slowdown import Baseline, PaceFollower
 from ringbatch.shm.cost_profile import Trial
 
 MS: Final = 1_000_000

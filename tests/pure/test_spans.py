@@ -24,9 +24,9 @@ from ringbatch.frontend.tracing.spans import (
     request_spans,
 )
 from ringbatch.shm.batch_ids import BatchIds
-from ringbatch.shm.breakdown import PHASES, Breakdown
 from ringbatch.shm.errors import ModelServerAnswered
-from ringbatch.shm.recent import RecentRequest
+from ringbatch.shm.latency_breakdown import PHASES, Breakdown
+from ringbatch.shm.slow_requests import RecentRequest
 from ringbatch.shm.tallies import Protocol
 
 FOUND = Breakdown(10, 0, 30, 40, 500, 60, 70, 0, batch=9, batch_rows=4, reason="full", attempts=1)

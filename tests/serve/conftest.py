@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from serve.server import Server, Start, configured
 
-from ringbatch.shm.object_names import sweep
+from ringbatch.shm.shm_objects import sweep
 
 
 def starter(folder: Path) -> Iterator[Start]:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from start_times import all_running
 
 from ringbatch.engine.report.status import snapshot
-from ringbatch.shm.object_names import DIRECTORY
+from ringbatch.shm.shm_objects import DIRECTORY
 from ringbatch.shm.snapshot.status import EngineStatus
 
 MODELS: Final = Path(__file__).with_name("models")

@@ -13,7 +13,7 @@ from serve.server import COMMAND, Server, Start, configured
 from tritonclient import grpc as grpc_client
 
 from ringbatch.frontend import Client
-from ringbatch.shm.words import MOST_BYTES
+from ringbatch.shm.request_context import MOST_BYTES
 
 TELL = ["x-tenant", "x-other"]
 

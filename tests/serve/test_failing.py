@@ -10,7 +10,7 @@ from serve.client import Connection, Response, fast, instances, request
 from serve.server import Server, Start
 from tiers import exhaustive
 
-from ringbatch.engine.worker.failing import ENOUGH, ENOUGH_NS
+from ringbatch.engine.worker.failure_detection import ENOUGH, ENOUGH_NS
 
 WaitUntil = Callable[..., Any]
 MEMORY_BYTES = 768 << 20

@@ -13,7 +13,7 @@ from serve.client import Closed, Connection, fast, instances
 from serve.server import COMMAND, Server, configured
 from tiers import only
 
-from ringbatch.shm.object_names import sweep
+from ringbatch.shm.shm_objects import sweep
 
 WaitUntil = Callable[..., Any]
 

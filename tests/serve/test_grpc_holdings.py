@@ -14,8 +14,8 @@ from serve.http2 import NO_WINDOW, Http2
 from serve.server import Start
 from tiers import exhaustive, first_of
 
+from ringbatch.frontend.grpc.health_watches import MOST_OF_CONNECTION
 from ringbatch.frontend.grpc.messages import HEALTH_SERVICE, INFERENCE_SERVICE
-from ringbatch.frontend.grpc.watches import MOST_OF_CONNECTION
 from ringbatch.frontend.http2.outgoing import MOST_STREAMS
 
 pytestmark = takes(30)

@@ -28,7 +28,7 @@ from ringbatch.shm.engines import only as only_engine
 from ringbatch.shm.engines import running
 from ringbatch.shm.host.control_socket import Order
 from ringbatch.shm.layout import WORD
-from ringbatch.shm.object_names import DIRECTORY, engine_and_pid
+from ringbatch.shm.shm_objects import DIRECTORY, engine_and_pid
 
 WaitUntil = Callable[..., Any]
 Replace = Callable[..., Server]

@@ -25,9 +25,9 @@ from tiers import exhaustive
 from ringbatch.engine.config.definitions import settings
 from ringbatch.engine.config.dimensions import REQUEST_BYTES
 from ringbatch.engine.config.settings import ModelConfig
-from ringbatch.frontend.load.agent import Agent
-from ringbatch.frontend.load.pace import Pace
-from ringbatch.frontend.load.word import FULL, EngineLoad, ModelLoad
+from ringbatch.frontend.load.agent_check import Agent
+from ringbatch.frontend.load.haproxy_weight import FULL, EngineLoad, ModelLoad
+from ringbatch.frontend.load.slowdown import Pace
 
 WaitUntil = Callable[..., Any]
 FreePort = Callable[[], int]

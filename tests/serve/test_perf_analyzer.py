@@ -14,7 +14,7 @@ import pytest
 from serve.grpc_stub import grpc_port
 from serve.server import Server, Start
 
-from ringbatch.shm.object_names import DIRECTORY
+from ringbatch.shm.shm_objects import DIRECTORY
 
 PROGRAM = os.environ.get("RINGBATCH_PERF_ANALYZER", "")
 pytestmark = pytest.mark.skipif(not PROGRAM, reason="RINGBATCH_PERF_ANALYZER is not set")

@@ -15,7 +15,7 @@ from serve.server import Server, configured
 from tiers import exhaustive
 
 from ringbatch.frontend.grpc.messages import INFERENCE_SERVICE, SCHEMA
-from ringbatch.shm.object_names import sweep
+from ringbatch.shm.shm_objects import sweep
 
 WaitUntil = Callable[..., Any]
 FreePort = Callable[[], int]

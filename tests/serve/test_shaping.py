@@ -13,7 +13,7 @@ from serve.server import COMMAND, SMALL, Server, Start
 from tiers import only
 
 from ringbatch.engine.process.memory_limits import WORKER_HEAP
-from ringbatch.shm.object_names import sweep
+from ringbatch.shm.shm_objects import sweep
 
 SIZES = [1, 4, 8]
 TOKENS: dict[str, Any] = {

@@ -15,7 +15,7 @@ from serve.server import Server, Start
 from tiers import exhaustive
 
 from ringbatch.shm.layout import MAX_REGIONS
-from ringbatch.shm.object_names import DIRECTORY
+from ringbatch.shm.shm_objects import DIRECTORY
 
 ADD = """
 import time

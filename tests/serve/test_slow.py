@@ -17,8 +17,8 @@ from tiers import exhaustive
 
 from ringbatch.frontend.grpc.messages import INFERENCE_SERVICE
 from ringbatch.shm.engines import only
-from ringbatch.shm.recent import RecentRequest, slowest
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.slow_requests import RecentRequest, slowest
 
 pytestmark = takes(30)
 

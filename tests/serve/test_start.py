@@ -12,7 +12,7 @@ import pytest
 from serve.server import COMMAND, SMALL, Server
 from tiers import exhaustive, only
 
-from ringbatch.shm.object_names import DIRECTORY
+from ringbatch.shm.shm_objects import DIRECTORY
 
 GOOD = "def predict(instances):\n    return instances\n"
 LOADED = f"{GOOD}def load():\n    raise OSError('no weights here')\n"

@@ -17,7 +17,7 @@ from tritonclient.http import InferInput, InferRequestedOutput
 from tritonclient.utils import InferenceServerException, serialized_byte_size
 from tritonclient.utils import shared_memory as shm
 
-from ringbatch.shm.object_names import DIRECTORY
+from ringbatch.shm.shm_objects import DIRECTORY
 
 ADD = """
 from ringbatch.engine import Tensor

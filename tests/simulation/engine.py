@@ -26,12 +26,12 @@ from ringbatch.engine.collector import reports as reports_module
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.loop import Loop
 from ringbatch.engine.runtimes.model import InvalidInput, Model, ServerFailed
+from ringbatch.engine.worker import chain_steps as steps_module
 from ringbatch.engine.worker import runner as runner_module
-from ringbatch.engine.worker import steps as steps_module
 from ringbatch.engine.worker import tensors
+from ringbatch.engine.worker.chain_steps import Steps
 from ringbatch.engine.worker.forwarder import Forwarder
 from ringbatch.engine.worker.runner import Runner, TensorCodec
-from ringbatch.engine.worker.steps import Steps
 from ringbatch.engine.worker.worker import RETRY_S, Worker
 from ringbatch.frontend.request import gateway as gateway_module
 from ringbatch.frontend.request import models as models_module
@@ -51,7 +51,7 @@ from ringbatch.shm.descriptors import (
     WorkerWords,
 )
 from ringbatch.shm.engine_port import EnginePort
-from ringbatch.shm.forward import Forwarded, Refusal, refusal_text
+from ringbatch.shm.forward_envelope import Forwarded, Refusal, refusal_text
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, WORD
 from ringbatch.shm.model_spec import ModelSpec

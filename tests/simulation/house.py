@@ -15,25 +15,25 @@ from simulation.kernel import Kernel, Pipe, Selector, Violation
 from simulation.played import Cast, Fault
 
 from ringbatch.engine.process import placement
-from ringbatch.engine.process.plan import Host
+from ringbatch.engine.process.cpu_plan import Host
 from ringbatch.engine.process.role_messages import FromRole, ToRole
 from ringbatch.engine.runtimes.model_file import Kept
 from ringbatch.engine.supervisor import (
     change_runner,
-    child,
+    child_process,
     cpu_sets,
     first_workers,
     frontends,
-    keeper,
     launching,
     listening_sockets,
+    process_manager,
     supervisor,
     worker_pool,
 )
 from ringbatch.engine.supervisor import signals as signals_module
 from ringbatch.engine.supervisor.change_plan import ChangeFailed
 from ringbatch.engine.supervisor.change_runner import Effect
-from ringbatch.engine.supervisor.child import Child, Death
+from ringbatch.engine.supervisor.child_process import Child, Death
 from ringbatch.engine.supervisor.host_gauge import HostGauge
 from ringbatch.engine.supervisor.loop import Act, Loop
 from ringbatch.engine.supervisor.model_changes import ModelChanges
@@ -83,7 +83,7 @@ class House:
         popen = SimpleNamespace(Popen=kernel.popen, DEVNULL=subprocess.DEVNULL)
         replaced: list[tuple[Any, dict[str, Any]]] = [
             (
-                child,
+                child_process,
                 {
                     "os": played_os,
                     "socket": SimpleNamespace(socketpair=kernel.socketpair),
@@ -96,7 +96,7 @@ class House:
                 },
             ),
             (launching, {"subprocess": popen}),
-            (keeper, {"wait_for_strangers": lambda _: None}),
+            (process_manager, {"wait_for_strangers": lambda _: None}),
             (cpu_sets, {"Child": self._child, "ModelFile": self._file}),
             (
                 frontends,

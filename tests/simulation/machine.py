@@ -202,7 +202,7 @@ class Machine:
 
 
 class Bell:
-    """A doorbell, of both kinds: `ringbatch.shm.wakeup` and `ringbatch.shm.bell`."""
+    """A doorbell, of both kinds: `ringbatch.shm.wakeup` and `ringbatch.shm.doorbell`."""
 
     def __init__(self, machine: Machine) -> None:
         self.rung = False

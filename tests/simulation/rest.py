@@ -15,10 +15,10 @@ from ringbatch.shm.descriptors import ModelWords, SlotWords
 from ringbatch.shm.division import division
 from ringbatch.shm.extents import RESERVE_SHARE
 from ringbatch.shm.lane import Lane
+from ringbatch.shm.model_readiness import obstacle_of
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.readiness import ModelState, refuses, state_without_worker
 from ringbatch.shm.slot import State, generation_in, reference, state_of
-from ringbatch.shm.standing import obstacle_of
 
 
 def is_at_rest(engine: Engine, specs: Sequence[ModelSpec]) -> bool:

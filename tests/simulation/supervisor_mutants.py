@@ -5,22 +5,22 @@ from typing import Final
 from simulation.mutants import Late, Mutant
 
 from ringbatch.engine.process import respawn
-from ringbatch.engine.supervisor import awaited, process_slot
+from ringbatch.engine.supervisor import early_restarts, process_slot
 from ringbatch.engine.supervisor.autoscaler import Autoscaler
-from ringbatch.engine.supervisor.awaited import Awaited
 from ringbatch.engine.supervisor.change_plan import ChangePlan
 from ringbatch.engine.supervisor.change_runner import ChangeRunner
 from ringbatch.engine.supervisor.channel import Channel
-from ringbatch.engine.supervisor.child import Child
+from ringbatch.engine.supervisor.child_process import Child
 from ringbatch.engine.supervisor.collectors import Collectors
-from ringbatch.engine.supervisor.keeper import Keeper
+from ringbatch.engine.supervisor.early_restarts import Awaited
+from ringbatch.engine.supervisor.hang_detection import Watch
 from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.model_changes import ModelChanges
-from ringbatch.engine.supervisor.names_watch import NamesWatch
+from ringbatch.engine.supervisor.process_manager import Keeper
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.engine.supervisor.served_models import ServedModels
+from ringbatch.engine.supervisor.shm_names_check import NamesWatch
 from ringbatch.engine.supervisor.supervisor import Supervisor
-from ringbatch.engine.supervisor.watch import Watch
 
 MUTANTS: Final[dict[str, Mutant | Late]] = {
     "what could not be started is not planned again": Mutant(
@@ -161,7 +161,7 @@ RESTART_MUTANTS: Final[dict[str, Mutant | Late]] = {
         ProcessSlot, "note_start", "self.batches = self._batches(segment)", "self.batches = 1 << 60"
     ),
     "delays are as long while requests wait": Mutant(
-        awaited, "awaited_ns", "min(planned_ns, ended_ns + MOST_AWAITED_NS)", "planned_ns"
+        early_restarts, "awaited_ns", "min(planned_ns, ended_ns + MOST_AWAITED_NS)", "planned_ns"
     ),
     "delays end while no request waits": Mutant(
         Awaited, "_awaited", "if words[layout.model(spec.index) + ModelWords.AWAITED]:", "if True:"

@@ -11,8 +11,8 @@ from command_harness import ONE, STATUS, TWO, VERSIONS, Files, served
 
 from ringbatch.engine import __main__ as entry
 from ringbatch.engine.command import cli
-from ringbatch.engine.command.doors import ALL_FLAGS, in_flags
 from ringbatch.engine.command.flags import configure
+from ringbatch.engine.command.setting_spelling import ALL_FLAGS, in_flags
 from ringbatch.engine.config.definitions import settings
 from ringbatch.engine.config.document import (
     BUNDLED_PATH,

@@ -1,0 +1,28 @@
+"""Requests of a chain at their next step."""
+
+from collections.abc import Iterable
+
+from ringbatch.shm.engine_port import Request
+from ringbatch.shm.tuples import new_tuple
+
+
+def at_step(
+    requests: Iterable[Request], word: int, start: int, size: int, now_ns: int
+) -> list[Request]:
+    """Requests for a chain as they wait for a later step.
+
+    Args:
+        requests: as they were at the step before.
+        word: what is asked of this one.
+        start: where its key is in their result memory.
+        size: bytes of the key.
+        now_ns: since when they wait.
+    """
+    moved = []
+    for ref, _, rows, _, _, room, _, result, _, deadline_ns in requests:
+        # What a frontend wrote may have changed, and leave no room for a key.
+        key = size if start + size <= room else 0
+        at = result + start if key else result
+        fields = (ref, word, rows, key, key, room, at, result, now_ns, deadline_ns)
+        moved.append(new_tuple(Request, fields))
+    return moved

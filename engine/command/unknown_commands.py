@@ -1,0 +1,31 @@
+"""Suggestions for unknown commands: those of other servers, and model files given as a command.
+Pure."""
+
+from pathlib import Path
+from typing import Final
+
+from ringbatch.engine.config.kinds import runtime_of
+
+_HERE: Final = {
+    "help": "`ringbatch --help`",
+    "list": "`ringbatch models`",
+    "load": "`ringbatch reload`",
+    "ps": "`ringbatch status`",
+    "restart": "`ringbatch handover`",
+    "run": "`ringbatch serve`",
+    "start": "`ringbatch serve`",
+    "stop": "Ctrl-C where the engine runs, or SIGTERM to it",
+    "validate": "`ringbatch check`",
+    "version": "`ringbatch --version`",
+}
+
+
+def command_for(word: str) -> str:
+    """How to ask for what a word in the place of a command means; empty where that is not known."""
+    if word in _HERE:
+        return f"that is here {_HERE[word]}"
+    if Path(word).suffix == ".toml":
+        return f"did you mean `ringbatch serve --config {word}`?"
+    if "://" in word or runtime_of(Path(word)) is not None:
+        return f"did you mean `ringbatch serve {word}`?"
+    return ""

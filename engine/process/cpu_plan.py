@@ -1,0 +1,205 @@
+"""CPU plan: the CPUs of each process and the threads of each worker. Pure.
+
+By default everything runs everywhere, and the scheduler decides: measured on a small host that is
+as good as anything. With ``placement = "auto"`` a host of four CPUs or more is divided. A quarter
+of the CPUs, but no more than one for each frontend and one for the collector, is for these; the
+rest is shared out among the workers, each within one NUMA node where there are workers enough, so
+that its memory is near. Where a quota allows less than the CPUs that can be seen, nothing is
+divided, because whoever else has a quota on that host would choose the same ones.
+
+What the configuration says of single workers, or of the frontends, wins.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+_LEAST_TO_DIVIDE: Final = 4
+_NUMA: Final = "numa:"
+
+Cpus = tuple[int, ...]
+
+
+class Misplaced(ValueError):
+    """The configuration names CPUs that cannot be used; the text says which there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What there is to run on.
+
+    Attributes:
+        cpus: that may be used, ascending.
+        nodes: the same by NUMA node; none where the host says nothing of nodes.
+        quota: how many of them may be busy at once.
+    """
+
+    cpus: Cpus
+    nodes: Mapping[int, Cpus]
+    quota: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is known of one worker.
+
+    Attributes:
+        title: for people.
+        cpus: where it is to run, as the configuration says; None where that is open.
+        threads: how many it is to have; None where that is open.
+        waits: it mostly waits for another server, and so needs no CPUs of its own.
+    """
+
+    title: str
+    cpus: str | None = None
+    threads: int | None = None
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CpuSet:
+    """Where one worker runs, and with how many threads; None stands for all CPUs."""
+
+    cpus: Cpus | None
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where everything runs.
+
+    Attributes:
+        workers: a CPU set for each wish, in order.
+        frontends: the CPUs of the frontends and the collector; None is all.
+    """
+
+    workers: tuple[CpuSet, ...]
+    frontends: Cpus | None
+
+
+def plan(
+    host: Host, wishes: Sequence[Wish], *, auto: bool, frontends: int, frontend_cpus: str | None
+) -> Plan:
+    """Decide where each process runs.
+
+    Args:
+        host: what there is.
+        wishes: one for each worker, in the order of their numbers.
+        auto: whether the CPUs are to be divided.
+        frontends: how many there are.
+        frontend_cpus: where they are to run, as the configuration says; None where that is open.
+
+    Raises:
+        Misplaced: the configuration names CPUs that cannot be used.
+    """
+    in_front = None if frontend_cpus is None else named(frontend_cpus, host)
+    cpu_sets = [None if wish.cpus is None else named(wish.cpus, host) for wish in wishes]
+    if auto and host.quota >= len(host.cpus) >= _LEAST_TO_DIVIDE:
+        if in_front is None:
+            in_front = host.cpus[: max(1, min(frontends + 1, len(host.cpus) // 4))]
+        left = [cpu for cpu in host.cpus if cpu not in in_front] or list(host.cpus)
+        still_open = [
+            number
+            for number, wish in enumerate(wishes)
+            if cpu_sets[number] is None and not wish.waits
+        ]
+        for number, cpus in zip(still_open, _shared_out(left, host, len(still_open)), strict=True):
+            cpu_sets[number] = cpus
+        cpu_sets = [
+            in_front if wish.waits and cpu_set is None else cpu_set
+            for wish, cpu_set in zip(wishes, cpu_sets, strict=True)
+        ]
+    busy = [cpu_set for wish, cpu_set in zip(wishes, cpu_sets, strict=True) if not wish.waits]
+    return Plan(
+        tuple(
+            CpuSet(cpu_set, 1 if wish.waits else wish.threads or _threads(cpu_set, busy, host))
+            for wish, cpu_set in zip(wishes, cpu_sets, strict=True)
+        ),
+        in_front,
+    )
+
+
+def _shared_out(cpus: Sequence[int], host: Host, count: int) -> list[Cpus]:
+    """The CPUs in so many shares, each of them whole within a node where there are enough."""
+    nodes = [tuple(cpu for cpu in cpus if cpu in own) for own in host.nodes.values()]
+    nodes = [own for own in nodes if own] or [tuple(cpus)]
+    if count < len(nodes):
+        return _blocks([cpu for own in nodes for cpu in own], count)
+    # One in each, and the next where most CPUs would be left for each: nodes may differ in size.
+    places = [*range(len(nodes))]
+    while len(places) < count:
+        left = [len(own) / (places.count(number) + 1) for number, own in enumerate(nodes)]
+        places.append(left.index(max(left)))
+    shares = [iter(_blocks(own, places.count(number))) for number, own in enumerate(nodes)]
+    return [next(shares[number]) for number in places]
+
+
+def _blocks(cpus: Sequence[int], count: int) -> list[Cpus]:
+    """So many runs of about equal length; all of them the whole where there are too few CPUs."""
+    if count > len(cpus):
+        return [tuple(cpus)] * count
+    bounds = [len(cpus) * number // count for number in range(count + 1)] if count else [0]
+    return [tuple(cpus[low:high]) for low, high in pairwise(bounds)]
+
+
+def _threads(cpu_set: Cpus | None, cpu_sets: Sequence[Cpus | None], host: Host) -> int:
+    """So many that all who share these CPUs have a thread for each together."""
+    available = host.quota if cpu_set is None else min(len(cpu_set), host.quota)
+    return max(1, available // cpu_sets.count(cpu_set))
+
+
+def named(text: str, host: Host) -> Cpus:
+    """The CPUs of a text such as ``0-3,8`` or ``numa:0``.
+
+    Raises:
+        Misplaced: one of them is not there, or may not be used.
+    """
+    if text.startswith(_NUMA):
+        node = int(text.removeprefix(_NUMA))
+        if not host.nodes.get(node):
+            known = ", ".join(str(number) for number, cpus in host.nodes.items() if cpus)
+            raise Misplaced(f'"{text}": there is no such NUMA node to use; there is: {known}')
+        return host.nodes[node]
+    cpus = sorted(parsed(text))
+    missing = [cpu for cpu in cpus if cpu not in host.cpus]
+    if missing or not cpus:
+        raise Misplaced(f'"{text}": these cannot all be used; usable are {listed(host.cpus)}')
+    return tuple(cpus)
+
+
+def parsed(text: str) -> set[int]:
+    """The numbers of a list such as ``0-3,8``, the form that Linux has for CPUs."""
+    cpus: set[int] = set()
+    for part in text.strip().split(","):
+        low, _, high = part.partition("-")
+        if low:
+            cpus.update(range(int(low), int(high or low) + 1))
+    return cpus
+
+
+def listed(cpus: Iterable[int]) -> str:
+    """CPUs as a list such as ``0-3,8``."""
+    runs: list[list[int]] = []
+    for cpu in sorted(cpus):
+        if runs and cpu == runs[-1][1] + 1:
+            runs[-1][1] = cpu
+        else:
+            runs.append([cpu, cpu])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+
+
+def described(plan: Plan, wishes: Sequence[Wish], host: Host) -> str:
+    """The plan for people, in one line."""
+    everything = listed(host.cpus)
+    groups: dict[tuple[str, int], list[str]] = {}
+    for wish, cpu_set in zip(wishes, plan.workers, strict=True):
+        where = everything if cpu_set.cpus is None else listed(cpu_set.cpus)
+        groups.setdefault((where, cpu_set.threads), []).append(wish.title)
+    front = everything if plan.frontends is None else listed(plan.frontends)
+    parts = [f"frontends and collector on CPUs {front}"]
+    for (where, threads), titles in groups.items():
+        each = " each" if len(titles) > 1 else ""
+        count = f"{threads} thread{'s' * (threads > 1)}"
+        parts.append(f"{', '.join(titles)} on CPUs {where}, {count}{each}")
+    return "; ".join(parts)

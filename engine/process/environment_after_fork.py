@@ -1,0 +1,50 @@
+"""Environment variables that libraries read at start-up, applied to a process forked later."""
+
+import ctypes
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+
+from threadpoolctl import ThreadpoolController
+
+_MALLOC_OPTIONS: Final = {
+    "MALLOC_TRIM_THRESHOLD_": -1,
+    "MALLOC_MMAP_THRESHOLD_": -3,
+    "MALLOC_ARENA_MAX": -8,
+}
+"""The variables that glibc's malloc reads, and their numbers in <malloc.h>; see mallopt(3)."""
+_MATH_VARIABLES: Final = {
+    "openblas": "OPENBLAS_NUM_THREADS",
+    "mkl": "MKL_NUM_THREADS",
+    "blis": "BLIS_NUM_THREADS",
+}
+"""The libraries that numpy may compute with, as threadpoolctl calls them, and the variables of
+their own that they read."""
+_COMMON: Final = "OMP_NUM_THREADS"
+"""What they read where those are not set."""
+_FIRST_NUMBER: Final = re.compile(r"\s*([1-9][0-9]*)")
+"""OpenMP allows a list, with a number for each level of nesting; the first one counts."""
+
+
+def follow(environment: Mapping[str, str]) -> None:
+    """Have malloc, and the math libraries that were loaded with one thread, be as this environment
+    says; where it says nothing, they stay as they are."""
+    libc = ctypes.CDLL(None)
+    for name, option in _MALLOC_OPTIONS.items():
+        # Other C libraries have no such call, and do not read the variables either.
+        with suppress(AttributeError):
+            if (value := environment.get(name, "")).isdecimal():
+                libc.mallopt(option, int(value))
+    wanted = {library: threads(environment, name) for library, name in _MATH_VARIABLES.items()}
+    if max(wanted.values()) > 1:
+        for loaded in ThreadpoolController().lib_controllers:
+            if count := wanted.get(loaded.internal_api):
+                loaded.set_num_threads(count)
+
+
+def threads(environment: Mapping[str, str], variable: str) -> int:
+    """The threads that a math library has with an environment; 0 where that says nothing."""
+    texts = (environment.get(name, "") for name in (variable, _COMMON))
+    found = (_FIRST_NUMBER.match(text) for text in texts)
+    return next((int(match[1]) for match in found if match), 0)

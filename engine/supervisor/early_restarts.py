@@ -1,0 +1,69 @@
+"""Early restarts of workers whose model has waiting requests and no process.
+
+A delay protects the host; while requests wait, each second of it is a second of theirs. So one
+worker of each of these models starts within a second of its last end, see
+`ringbatch.engine.process.respawn`.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from ringbatch.engine.process.respawn import awaited_ns
+from ringbatch.engine.supervisor.process_slot import ProcessSlot
+from ringbatch.engine.supervisor.served_models import ServedModels
+from ringbatch.engine.supervisor.worker_pool import WorkerPool
+from ringbatch.shm.descriptors import ModelWords
+from ringbatch.shm.segment import Segment
+
+LOOK_NS: Final = 100_000_000
+"""How often it looks while a worker has a delay."""
+
+
+class Awaited:
+    """The look at these models.
+
+    Attributes:
+        next_ns: when to look next; None while no worker has a delay.
+
+    Args:
+        segment: the engine's.
+        served: its models.
+        pool: its workers.
+        clock_ns: the monotonic clock.
+    """
+
+    def __init__(
+        self,
+        segment: Segment,
+        served: ServedModels,
+        pool: WorkerPool,
+        clock_ns: Callable[[], int],
+    ) -> None:
+        self.next_ns: int | None = None
+        self._segment = segment
+        self._served = served
+        self._pool = pool
+        self._clock_ns = clock_ns
+
+    def step(self) -> None:
+        """Look, if it is time, and end the delays that requests wait for."""
+        if not any(slot.restart_ns is not None for slot in self._pool.workers.values()):
+            self.next_ns = None
+            return
+        now_ns = self._clock_ns()
+        if self.next_ns is not None and now_ns < self.next_ns:
+            return
+        self.next_ns = now_ns + LOOK_NS
+        for slots in self._awaited():
+            delayed = [slot for slot in slots if slot.restart_ns is not None]
+            if delayed and all(slot.child is None for slot in slots):
+                first = min(delayed, key=lambda slot: slot.ended_ns)
+                assert first.restart_ns is not None, "it is delayed"
+                first.restart_ns = awaited_ns(first.restart_ns, first.ended_ns)
+
+    def _awaited(self) -> Iterator[list[ProcessSlot]]:
+        """The workers of each model that requests wait for and that no worker holds."""
+        words, layout, workers = self._segment.words, self._segment.layout, self._pool.workers
+        for spec in self._served.entries:
+            if words[layout.model(spec.index) + ModelWords.AWAITED]:
+                yield [workers[number] for number in spec.workers if number in workers]

@@ -1,0 +1,88 @@
+"""Health probe: the supervisor asks its own server as a client would."""
+
+import http.client
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ringbatch.shm.host.background import short_thread
+
+_TIMEOUT_S = 2.0
+_ENGINE_READY = (http.client.OK, http.client.BAD_GATEWAY)
+"""The second where only a model server behind the engine is not, and it may come later."""
+
+
+class Probe:
+    """A question that is asked again and again, by a thread: whoever is asked may take long.
+
+    Args:
+        ask: the question.
+    """
+
+    def __init__(self, ask: Callable[[], bool]) -> None:
+        self._ask = ask
+        self._asking: threading.Thread | None = None
+        self._yes = False
+
+    def says_yes(self) -> bool:
+        """Whether the answer was yes, when it came last; it is asked for until it is."""
+        if not self._yes and (self._asking is None or not self._asking.is_alive()):
+            self._asking = short_thread("the question whether the server serves", self._answer)
+        return self._yes
+
+    def _answer(self) -> None:
+        self._yes = self._ask()
+
+
+def answers_ready(listener: socket.socket, *, tls: bool = False) -> bool:
+    """Whether a frontend answers on that socket's address that all workers are ready; see `ask`."""
+    return ask(listener, tls=tls) in _ENGINE_READY
+
+
+def ask(
+    listener: socket.socket, path: str = "/v2/health/ready", *, tls: bool = False
+) -> int | None:
+    """Return the status of a frontend's answer; None if no frontend answers.
+
+    Args:
+        listener: bound; its address is asked.
+        path: of the request; by default it answers whether all workers are ready.
+        tls: whether it is asked over TLS, where any certificate will do.
+    """
+    connection = http.client.HTTPConnection("localhost", timeout=_TIMEOUT_S)
+    try:
+        connection.sock = _connected(listener, tls=tls)
+        connection.request("GET", path)
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+
+
+def _connected(listener: socket.socket, *, tls: bool) -> socket.socket:
+    client = socket.socket(listener.family, socket.SOCK_STREAM)
+    try:
+        client.settimeout(_TIMEOUT_S)
+        client.connect(_reachable(listener.getsockname()))
+        return _unverified().wrap_socket(client) if tls else client
+    except OSError:
+        client.close()
+        raise
+
+
+def _reachable(address: Any) -> Any:
+    """Return the address at which a client of this machine reaches a socket bound to `address`."""
+    if isinstance(address, str):
+        return address
+    host, *rest = address
+    return ({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), *rest)
+
+
+def _unverified() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

@@ -1,0 +1,234 @@
+"""Load check of models: each is loaded as at a start, in one worker, and not served.
+
+A worker is started, watched and ended as by the supervisor, with the limits that its model has: on
+memory, on time, on CPUs and threads. It gets a segment of its own, in which there is room for
+nothing but what its warm-up took.
+"""
+
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ringbatch.engine.config.dimensions import layout_of
+from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
+from ringbatch.engine.process.role_messages import (
+    AttachSegment,
+    Compared,
+    FromRole,
+    Parity,
+    Signature,
+    Warming,
+)
+from ringbatch.engine.runtimes.model_file import ModelFile
+from ringbatch.engine.supervisor.chains import Unfit, first_chains
+from ringbatch.engine.supervisor.child_process import CannotStart, Death
+from ringbatch.engine.supervisor.cpu_sets import CpuSets
+from ringbatch.engine.supervisor.loop import Loop
+from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
+from ringbatch.engine.supervisor.process_manager import Keeper
+from ringbatch.engine.supervisor.process_slot import Limit, ProcessSlot
+from ringbatch.shm import cost_profile
+from ringbatch.shm.cost_profile import Trial
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.messages import Failed, Ready
+from ringbatch.shm.layout import PAGE
+from ringbatch.shm.segment import Segment
+
+_END_S: Final = 5.0
+_COMPARISON_S: Final = 3600.0
+_NAME: Final = "check"
+"""Of the segment's engine, which nobody finds as it is never ready."""
+
+
+@dataclass(slots=True)
+class Rehearsed:
+    """What came of loading one version of a model.
+
+    Attributes:
+        model: as it is configured.
+        in_ray: whether an actor in a Ray cluster has loaded it.
+        failure: why it would not be served; empty where it would.
+        opened_s: what its file took to be opened, the start of the process included.
+        loaded_s: what it took from then on to be loaded.
+        warmed_s: what its warm-up took.
+        trials: the batches that were run in it.
+        compared: how far answers alone are from those in company; None where that was not asked.
+        signature: what it takes and returns; None where it was not opened.
+    """
+
+    model: ModelConfig
+    in_ray: bool = False
+    failure: str = ""
+    opened_s: float = 0.0
+    loaded_s: float = 0.0
+    warmed_s: float = 0.0
+    trials: tuple[Trial, ...] = ()
+    compared: Compared | None = None
+    signature: Signature | None = None
+
+
+def unfit_chain(config: Config, rehearsed: Sequence[Rehearsed]) -> str:
+    """Why the steps of a chain do not fit together; empty where all do.
+
+    Args:
+        config: with the chains.
+        rehearsed: what came of its models; where one of them would not be served, nobody knows.
+    """
+    if not config.chains or any(one.failure for one in rehearsed):
+        return ""
+    models = [replace(one.model, workers=1, ray_workers=None, spares=0) for one in rehearsed]
+    signatures = {n: one.signature for n, one in enumerate(rehearsed) if one.signature}
+    try:
+        first_chains(config.chains, first_entries(models, signatures, Forwarding()))
+    except Unfit as unfit:
+        return str(unfit)
+    return ""
+
+
+def rehearse(
+    config: Config, samples: str | None = None, tolerance: float = 0.0
+) -> Iterator[Rehearsed]:
+    """Load every version of every model, one after the other; one that has workers here and in a
+    Ray cluster, once in each.
+
+    Args:
+        config: with the models.
+        samples: the file with those for which answers are compared, alone and in company; empty
+            for the model's warm_up_file, or made up; None where nothing is compared.
+        tolerance: of their differences.
+
+    Raises:
+        StartupError: the configuration names CPUs that cannot be used, or no segment can be made.
+    """
+    # No actor of an engine that serves is touched, and none stays.
+    cpu_sets = CpuSets(replace(config, server=replace(config.server, name=_NAME)))
+    for model in config.models:
+        own = None
+        if samples is not None:
+            own = Parity(samples or str(model.warm_up_file or ""), tolerance, model.warm_up_length)
+        kept = replace(model, ray_keep_s=0.0)
+        for index in sorted({model.in_ray.index(in_ray) for in_ray in model.in_ray}):
+            yield _Rehearsal(kept, index, cpu_sets, time.monotonic_ns, own).run()
+
+
+class _Rehearsal:
+    """Of one version of a model; see `ringbatch.engine.supervisor.process_manager.Owner`."""
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        index: int,
+        cpu_sets: CpuSets,
+        clock_ns: Callable[[], int],
+        parity: Parity | None,
+    ) -> None:
+        self._compares = parity is not None
+        self._model = replace(model, workers=1, ray_workers=None, spares=0)
+        self._cpu_sets = cpu_sets
+        self._clock_ns = clock_ns
+        self._loop = Loop()
+        self._keeper = Keeper(self, self._loop, 1, clock_ns, random.random)
+        self._segment: Segment | None = None
+        self._slot = cpu_sets.worker_slot(0, model, index, ModelFile(model.path), parity)
+        self._slot.let_go()
+        self._found = Rehearsed(model, in_ray=model.is_in_ray(index))
+        self._since_ns = 0
+
+    def run(self) -> Rehearsed:
+        """Start a worker, wait until it is ready or has ended, and end it."""
+        self._since_ns = self._clock_ns()
+        self._keeper.fill(self._slot)
+        try:
+            while self._slot.child is not None and not self._slot.ready_ns:
+                self._keeper.turn(None)
+                if self._loop.broken:
+                    raise StartupError("ringbatch has failed; the log says how")
+        finally:
+            self._keeper.stop()
+            self._keeper.end([self._slot], _END_S, lambda: False)
+            if self._segment is not None:
+                self._segment.unlink()
+                self._segment.detach()
+        return self._found
+
+    @property
+    def slots(self) -> list[ProcessSlot]:
+        """As in `Owner`."""
+        return [self._slot]
+
+    @property
+    def watched(self) -> list[ProcessSlot]:
+        """As in `Owner`."""
+        return []
+
+    def cpus_of(self, slot: ProcessSlot) -> tuple[int, ...] | None:
+        """As in `Owner`."""
+        return self._cpu_sets.cpus_of(slot)
+
+    def started(self, slot: ProcessSlot) -> None:
+        """As in `Owner`."""
+
+    def not_started(self, slot: ProcessSlot, failure: CannotStart) -> None:
+        """As in `Owner`."""
+        self._found.failure = str(failure)
+
+    def heard(self, slot: ProcessSlot, said: FromRole) -> None:
+        """As in `Owner`."""
+        match said:
+            case Failed(reason):
+                self._keeper.failed(slot, reason)
+            case Signature():
+                self._found.opened_s = self._passed_s()
+                slot.signature = self._found.signature = said
+                self._introduce(slot, said)
+            case Warming():
+                self._found.loaded_s = self._passed_s()
+                limit = Limit(_COMPARISON_S) if self._compares else slot.limits.warm_up
+                slot.begins("warm-up", limit, self._clock_ns())
+            case Compared():
+                self._found.compared = said
+            case Ready():
+                self._ready(slot)
+
+    def ended(self, slot: ProcessSlot, death: Death) -> None:
+        """As in `Owner`."""
+        if not slot.ready_ns:
+            self._found.failure = slot.error or f"its worker {death.words}"
+
+    def _introduce(self, slot: ProcessSlot, signature: Signature) -> None:
+        entries = first_entries((self._model,), {0: signature}, Forwarding())
+        server = ServerConfig(
+            frontends=1,
+            client_lanes=0,
+            max_in_flight=1,
+            spare_workers=0,
+            max_request_bytes=PAGE,
+            lane_bytes=2 * PAGE,
+        )
+        assert slot.child is not None, "it has just said something"
+        try:
+            self._segment = Segment.create(layout_of(server, entries), entries, _NAME)
+        except StartupError as error:
+            slot.error = str(error)
+            slot.child.kill(signal.SIGKILL)
+            return
+        slot.begins("loading the model", slot.limits.load, self._clock_ns())
+        slot.child.tell(AttachSegment(self._segment.name))
+
+    def _ready(self, slot: ProcessSlot) -> None:
+        assert self._segment is not None, "it was told of it"
+        self._keeper.mark_ready(slot)
+        trials = cost_profile.read(self._segment, 0)
+        if self._found.loaded_s:
+            self._found.warmed_s = self._passed_s()
+        else:
+            self._found.loaded_s = self._passed_s()
+        self._found.trials = tuple(trials)
+
+    def _passed_s(self) -> float:
+        """Seconds since the last time, or the start."""
+        before_ns, self._since_ns = self._since_ns, self._clock_ns()
+        return (self._since_ns - before_ns) / 1e9

@@ -1,0 +1,91 @@
+"""Cost-bounded splitting: cuts batches of an untyped model into runs by the cost of instances.
+
+Nobody but the model's own code knows what a JSON value costs, and only a worker holds that code. So
+a batch is formed by its instances, and the worker that is given it runs it in parts, the cheapest
+first: each as large as its bound allows, and each answered before the next one is run.
+"""
+
+from collections.abc import Callable, Sequence
+from math import isfinite
+from typing import Any, NamedTuple
+
+from ringbatch.engine.runtimes.model import RestartWorker
+from ringbatch.engine.worker.json_codec import JsonCodec
+from ringbatch.engine.worker.outputs import WrongResult
+from ringbatch.shm.engine_port import Request
+
+Cost = Callable[[Any], Any]
+"""What an instance costs, in whatever unit: a number from 0 up."""
+
+
+class Plan(NamedTuple):
+    """How a batch is run.
+
+    Attributes:
+        parts: requests that are run together, in that order.
+        refused: requests of which `cost` has raised, or said no cost, and the exception.
+    """
+
+    parts: list[list[Request]]
+    refused: list[tuple[Request, BaseException]]
+
+
+class CostlyCodec(JsonCodec):
+    """See `Codec`; and the plan of each batch, which is to be asked for before it is read.
+
+    Args:
+        memory, asks: as of `JsonCodec`.
+        cost: see `Cost`.
+        most: that one run may cost, unless it is of one request.
+    """
+
+    def __init__(self, memory: memoryview, cost: Cost, most: float, asks: bool = False) -> None:
+        super().__init__(memory, True, asks)
+        self._cost = cost
+        self._most = most
+        self._planned: dict[int, list[Any]] = {}
+        """What requests hold of which the cost is known, by their references; read once."""
+
+    def plan(self, requests: Sequence[Request]) -> Plan:
+        """The runs of a batch; what cannot be read costs nothing."""
+        costs: list[tuple[float, Request]] = []
+        refused: list[tuple[Request, BaseException]] = []
+        self._planned.clear()
+        for request in requests:
+            values = super()._values(request) or []
+            try:
+                costs.append((sum(map(self._told, values[self._asks :])), request))
+            except RestartWorker:
+                raise
+            except BaseException as error:
+                refused.append((request, error))
+            else:
+                self._planned[request.ref] = values
+        costs.sort(key=lambda pair: pair[0])
+        return Plan(bounded(costs, self._most), refused)
+
+    def _values(self, request: Request) -> list[Any] | None:
+        return self._planned.pop(request.ref, None) or super()._values(request)
+
+    def _told(self, instance: Any) -> float:
+        cost = self._cost(instance)
+        try:
+            number = float(cost)
+        except (TypeError, ValueError, OverflowError):
+            number = -1.0
+        if not isfinite(number) or number < 0:
+            raise WrongResult(f"cost returned {cost!r}, but it must be a number from 0 up")
+        return number
+
+
+def bounded(costs: Sequence[tuple[float, Request]], most: float) -> list[list[Request]]:
+    """Requests in parts that cost at most so much, or of a single one, in the order given."""
+    parts: list[list[Request]] = []
+    total = 0.0
+    for cost, request in costs:
+        total += cost
+        if not parts or total > most:
+            parts.append([])
+            total = cost
+        parts[-1].append(request)
+    return parts

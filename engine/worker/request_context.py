@@ -1,0 +1,86 @@
+"""Batches of a model that takes the request's context: a codec around the usual one.
+
+The context stands behind the inputs, as `ringbatch.shm.request_context` has it. It comes out of the
+usual codec as one more argument, and goes to the model as an entry for each row.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from ringbatch.engine.runtimes.request_context import Request as Asked
+from ringbatch.engine.worker.codec import Codec
+from ringbatch.engine.worker.json_codec import JsonCodec
+from ringbatch.engine.worker.padding import PaddedCodec
+from ringbatch.shm.engine_port import Request
+from ringbatch.shm.uniform_batch import UniformBatch
+
+_SILENT: Final = Asked()
+
+
+class AskingCodec:
+    """See `Codec`.
+
+    Args:
+        inner: reads and writes the batches, what is told of requests as one input more.
+        is_wanted: whether somebody waits for the request of a reference.
+    """
+
+    uniform = False
+
+    def __init__(self, inner: Codec, is_wanted: Callable[[int], bool]) -> None:
+        self._inner = inner
+        self._is_wanted = is_wanted
+        self.check = inner.check
+        self.fault = inner.fault
+        self.each = inner.each
+        self.write = inner.write
+        self.write_uniform = inner.write_uniform
+
+    def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
+        """See `Codec.read`."""
+        readable, unreadable, arguments = self._inner.read(requests)
+        if not readable:
+            return readable, unreadable, arguments
+        *own, words = arguments
+        told, row = [], 0
+        for request in readable:
+            told += [self._asked(words[row], request)] * request.rows
+            row += request.rows
+        return readable, unreadable, [*own, told]
+
+    def _asked(self, words: Any, request: Request) -> Asked:
+        try:
+            found = words if isinstance(words, dict) else orjson.loads(words)
+            said = (found.get("id", ""), found.get("parameters"), found.get("headers"))
+        except (ValueError, AttributeError):
+            said = ("", None, None)
+        return Asked(*said, request.deadline_ns, partial(self._is_wanted, request.ref))
+
+    def read_uniform(self, uniform: UniformBatch) -> Any | None:
+        """What is told is read request by request."""
+        return None
+
+    def alone(self, arguments: Any) -> Any:
+        """See `Codec.alone`."""
+        *own, told = arguments
+        return [*self._inner.alone(own), told]
+
+    def extended(self, arguments: Any, count: int) -> Any:
+        """See `Codec.extended`. Of rows that were added nothing is told."""
+        *own, told = arguments
+        return [*self._inner.extended(own, count), told + [_SILENT] * count]
+
+    def made_up(self, values: Any) -> Any:
+        """See `Codec.made_up`."""
+        if isinstance(self._inner, JsonCodec):
+            return [*self._inner.made_up(values), [_SILENT] * len(values)]
+        if isinstance(self._inner, PaddedCodec):
+            nothing = np.array([b""], dtype=object)
+            *own, words = self._inner.made_up([[*row, nothing] for row in values])
+            return [*own, [_SILENT] * len(words)]
+        own = self._inner.made_up(values)
+        return [*own, [_SILENT] * len(own[0])]

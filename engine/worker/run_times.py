@@ -1,0 +1,69 @@
+"""Start, duration and number of a batch's runs, as its answers report them."""
+
+from ringbatch.shm.engine_port import BatchMark
+from ringbatch.shm.model_counters import NOTHING, Spent
+from ringbatch.shm.slot import Reason
+from ringbatch.shm.tuples import new_tuple
+
+
+class Runs:
+    """The runs of the batch that a worker holds. It reads no clock: whoever runs the model has
+    done so."""
+
+    __slots__ = ("_attempts", "_began_ns", "_gathered_ns", "_ran_ns", "padded_rows")
+
+    def __init__(self) -> None:
+        self._began_ns = self._gathered_ns = self._ran_ns = self._attempts = 0
+        self.padded_rows = 0
+        """That were added to the batch."""
+
+    def begin(self, mark: BatchMark, now_ns: int) -> None:
+        """A batch is taken up. One that runs again after a worker died was run once before."""
+        self._began_ns = now_ns
+        self._gathered_ns = self._ran_ns = self.padded_rows = 0
+        self._attempts = int(mark.reason is Reason.RETRY)
+
+    def ran(self, started_ns: int, ended_ns: int) -> None:
+        """The model was started, and has returned or raised."""
+        if not self._gathered_ns:
+            self._gathered_ns = started_ns
+        self._ran_ns = ended_ns
+        self._attempts += 1
+
+    def spent(self, infer_ns: int, now_ns: int) -> Spent:
+        """What the batch has taken, now that it is answered.
+
+        Args:
+            infer_ns: inside the model.
+            now_ns: the time.
+        """
+        if not self._ran_ns:
+            return NOTHING
+        return new_tuple(
+            Spent,
+            (
+                self._gathered_ns - self._began_ns,
+                infer_ns,
+                now_ns - self._ran_ns,
+                self.padded_rows,
+                self._attempts - 1,
+            ),
+        )
+
+    def stamped(self, mark: BatchMark) -> BatchMark:
+        """What an answer given now is to say of the batch."""
+        batch, rows, reason, dispatched_ns = mark[:4]
+        # Calling the class takes twice as long.
+        return new_tuple(
+            BatchMark,
+            (
+                batch,
+                rows,
+                reason,
+                dispatched_ns,
+                self._began_ns,
+                self._gathered_ns,
+                self._ran_ns,
+                self._attempts,
+            ),
+        )

@@ -1,0 +1,87 @@
+"""Access-log entries. Pure."""
+
+import logging
+from typing import Any, Final, NamedTuple
+
+from ringbatch.frontend.access.sampling import FIRST_FAILURE
+from ringbatch.shm.host.log_lines import LineFormatter
+from ringbatch.shm.latency_breakdown import PHASES, Breakdown
+
+_SERVER_FAILED: Final = 500
+_LONGEST_TARGET: Final = 128
+_IN_MS: Final = tuple(f"{name}_ms" for name in PHASES)
+
+
+class Entry(NamedTuple):
+    """A request that has ended.
+
+    Attributes:
+        time_s: when, in seconds since 1970.
+        request_id: its own or that it was given.
+        trace: its ``traceparent``; empty where it has none.
+        target: method and path, where it is for no model that is known.
+        model, version: empty where it is for none that is known.
+        protocol: such as ``v2``.
+        status: HTTP's, or what it would be there.
+        found: where the time went.
+        rows: instances in it, as far as they are known.
+        batch_id: as its client knows it; empty where it was in none.
+        bytes_in, bytes_out: of the bodies.
+        client: its address.
+    """
+
+    time_s: float
+    request_id: str
+    trace: str
+    target: str
+    model: str
+    version: str
+    protocol: str
+    status: int
+    found: Breakdown
+    rows: int
+    batch_id: str
+    bytes_in: int
+    bytes_out: int
+    client: str
+
+
+def fields(entry: Entry) -> dict[str, Any]:
+    """An entry by names, without what does not apply."""
+    found = entry.found
+    said: dict[str, Any] = {"id": entry.request_id}
+    if entry.trace:
+        said["trace"] = entry.trace
+    if entry.target:
+        said["target"] = entry.target[:_LONGEST_TARGET]
+    if entry.model:
+        said["model"] = entry.model
+        said["version"] = entry.version
+    said["protocol"] = entry.protocol
+    said["status"] = entry.status
+    said["ms"] = found.total / 1e6
+    said["cause"] = found.cause(entry.rows)
+    for name, ns in zip(_IN_MS, found.phases, strict=True):
+        if ns:
+            said[name] = ns / 1e6
+    if entry.batch_id:
+        said["batch"] = entry.batch_id
+        said["batch_size"] = found.batch_rows
+    if entry.rows:
+        said["instances"] = entry.rows
+    if found.reason:
+        said["reason"] = found.reason
+    if found.attempts:
+        said["attempts"] = found.attempts
+    said["bytes_in"] = entry.bytes_in
+    said["bytes_out"] = entry.bytes_out
+    if entry.client:
+        said["client"] = entry.client
+    return said
+
+
+def line(entry: Entry, formatter: LineFormatter) -> str:
+    """An entry as a line of the log: a failure of ours is a warning."""
+    level = logging.WARNING if entry.status >= _SERVER_FAILED else logging.INFO
+    word = "failed" if entry.status >= FIRST_FAILURE else "answered"
+    return formatter.line(entry.time_s, level, f"request {word}", fields(entry))

@@ -1,0 +1,184 @@
+"""Response headers with timing and load: `Server-Timing` and ORCA. Their common part is made once
+for each batch."""
+
+from typing import Final
+
+from ringbatch.frontend.access.sampling import AccessSettings
+from ringbatch.frontend.codec.request_ids import TIMING_HEADER
+from ringbatch.frontend.codec.server_timing import (
+    BEFORE_ID,
+    MILLISECONDS,
+    behind_id,
+    header,
+    in_worker,
+    milliseconds,
+)
+from ringbatch.frontend.load.load_reports import LoadReports
+from ringbatch.frontend.load.orca_report import HEADER as LOAD_HEADER
+from ringbatch.frontend.load.orca_report import Form
+from ringbatch.frontend.request.outcomes import Ending, Endings
+from ringbatch.shm.batch_ids import BatchIds
+from ringbatch.shm.latency_breakdown import breakdown
+
+_IN_TABLE: Final = len(MILLISECONDS)
+_TIMING_LINE: Final = b"\r\n%b: " % TIMING_HEADER.encode()
+_LOAD_LINE: Final = b"\r\n%b: " % LOAD_HEADER.encode()
+_QUEUE_LINE: Final = _TIMING_LINE + b"queue;dur="
+_FOREVER_US: Final = 1 << 62
+"""Longer than any request takes."""
+
+
+class Told:
+    """See the module.
+
+    Attributes:
+        server_timing, load_report: whether every client is told where the time went, and how busy
+            the engine is.
+        anything: one or the other.
+
+    Args:
+        settings: what is wanted.
+        endings: of the process.
+        batch_ids: of the engine.
+        reports: of the engine's load; None where nobody gets any.
+    """
+
+    __slots__ = (
+        "_attempts",
+        "_batch_id",
+        "_batch_ids",
+        "_before_total",
+        "_before_write",
+        "_behind_id",
+        "_endings",
+        "_finished_ns",
+        "_finished_words",
+        "_lane",
+        "_reason",
+        "_reports",
+        "_rows",
+        "_words",
+        "_worker_us",
+        "anything",
+        "load_report",
+        "server_timing",
+    )
+
+    def __init__(
+        self,
+        settings: AccessSettings,
+        endings: Endings,
+        batch_ids: BatchIds,
+        reports: LoadReports | None,
+    ) -> None:
+        self.server_timing = settings.server_timing
+        self.anything = settings.server_timing or settings.load_report
+        self.load_report = settings.load_report
+        self._reports = reports
+        self._endings = endings
+        self._lane = lane = endings.lane
+        self._words = lane.words
+        self._finished_words = lane.finished_words
+        self._batch_ids = batch_ids
+        self._batch_id, self._finished_ns = "", -1
+        """The batch, and when its answers stood in their slots, that the others are about."""
+        self._worker_us = _FOREVER_US
+        self._before_write = self._before_total = b""
+        self._rows = self._reason = self._attempts = -1
+        """Of the last batch; most are like the one before, and `_behind_id` tells of both."""
+        self._behind_id = b""
+
+    def load_line(self, asked: Form) -> bytes:
+        """What the head of an answer says of the engine's load; empty where that is nothing.
+
+        Args:
+            asked: in which form its client wants a report.
+        """
+        report = self.load_value(asked)
+        return _LOAD_LINE + report if report else b""
+
+    def load_value(self, asked: Form) -> bytes:
+        """The value of the header ``endpoint-load-metrics``; empty where there is to be none."""
+        if self._reports is None or not (asked or self.load_report):
+            return b""
+        return self._reports.value(asked or "text")
+
+    def load_message(self, asked: Form) -> bytes:
+        """The same for the metadata ``endpoint-load-metrics-bin``."""
+        if self._reports is None or not (asked or self.load_report):
+            return b""
+        return self._reports.message()
+
+    def timing(self, ending: Ending, began_ns: int) -> bytes:
+        """The value of the header ``Server-Timing``.
+
+        Args:
+            ending: how the request ended.
+            began_ns: when its first byte came; 0 where all of it came at once.
+        """
+        found = breakdown(began_ns, ending.accepted_ns, ending.stamps, ending.ended_ns)
+        batch_id = self._batch_ids.text(found.batch) if found.batch_rows else ""
+        return header(found, batch_id).encode()
+
+    def timing_line(self, began_ns: int) -> bytes:
+        """What the head of an answer says of that, of the request that ended last."""
+        return _TIMING_LINE + self.timing(self._endings.last(), began_ns)
+
+    def with_timing(
+        self, head: bytes, request_id: bytes, behind: bytes = b"", body: bytes = b""
+    ) -> bytes:
+        """An answer of these pieces, with `timing_line` behind the second. Its request is not
+        notable, and came at once."""
+        endings = self._endings
+        finished_ns: int = self._words[self._finished_words[endings.slot]]
+        # A batch has its id from `BatchIds`, which keeps the text while neighbours are answered.
+        if finished_ns != self._finished_ns or endings.batch_id is not self._batch_id:
+            self._learn(finished_ns)
+        total_us = endings.took_ns // 1000
+        write_us = (endings.ended_ns - finished_ns) // 1000
+        # So they add up to the whole.
+        queue_us = total_us - write_us - self._worker_us
+        if queue_us < 0:
+            return b"".join((head, request_id, self.timing_line(0), behind, body))
+        if total_us < _IN_TABLE:
+            texts = MILLISECONDS
+            queue, write, total = texts[queue_us], texts[write_us], texts[total_us]
+        else:
+            queue, write = milliseconds(queue_us), milliseconds(write_us)
+            total = milliseconds(total_us)
+        # In one step: one by one, most of them would be copied several times.
+        return b"".join(
+            (
+                head,
+                request_id,
+                _QUEUE_LINE,
+                queue,
+                self._before_write,
+                write,
+                self._before_total,
+                total,
+                behind,
+                body,
+            )
+        )
+
+    def _learn(self, finished_ns: int) -> None:
+        """The request that ended last is the first of a batch."""
+        endings = self._endings
+        batch_id = endings.batch_id
+        rows, reason, _, began_ns, gathered_ns, ran_ns, attempts, _ = self._lane.stamps(
+            endings.slot
+        )
+        self._batch_id, self._finished_ns, self._worker_us = batch_id, finished_ns, _FOREVER_US
+        # Of what ends later all that is in order too, so there only the acceptance is looked at.
+        in_order = 0 < began_ns <= gathered_ns <= ran_ns <= finished_ns <= endings.ended_ns
+        if rows and in_order:
+            gather_us = (gathered_ns - began_ns) // 1000
+            run_us = (ran_ns - gathered_ns) // 1000
+            scatter_us = (finished_ns - ran_ns) // 1000
+            self._worker_us = gather_us + run_us + scatter_us
+            self._before_write = in_worker(gather_us, run_us, scatter_us)
+            if rows != self._rows or reason != self._reason or attempts != self._attempts:
+                self._rows, self._reason, self._attempts = rows, reason, attempts
+                self._behind_id = behind_id(rows, reason, attempts)
+            self._before_total = BEFORE_ID + batch_id.encode() + self._behind_id

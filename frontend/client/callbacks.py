@@ -1,0 +1,47 @@
+"""Callbacks for a client's answers, which may run functions of the program."""
+
+import threading
+from collections import deque
+
+from ringbatch.frontend.client.waiter import Waiter
+
+
+class Delivery:
+    """Waiters that are over and have not been resolved, in order. True where there are any."""
+
+    def __init__(self) -> None:
+        self._over: deque[Waiter] = deque()
+        self._delivering: set[int] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._over)
+
+    def add(self, waiter: Waiter) -> None:
+        """One is over."""
+        self._over.append(waiter)
+
+    def deliver(self) -> None:
+        """Resolve all; never under the channel's lock, for it calls functions of the program's own.
+
+        Called by one of these, it leaves what is left to the call that is under way: each of many
+        functions may send a request, and they would stand on top of one another.
+        """
+        if self._over and (thread := threading.get_ident()) not in self._delivering:
+            self._delivering.add(thread)
+            try:
+                self._resolve()
+            finally:
+                self._delivering.discard(thread)
+
+    def _resolve(self) -> None:
+        while self._over:
+            try:
+                waiter = self._over.popleft()
+            except IndexError:  # another thread was faster
+                return
+            try:
+                waiter.resolve()
+            except BaseException:
+                # A function that ends its thread ends no more than that.
+                self._resolve()
+                raise

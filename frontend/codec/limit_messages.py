@@ -1,0 +1,155 @@
+"""Messages for requests that exceed a limit: the setting, its value, and the request's.
+
+These settings are no secret of the host's: a refused client may ask for another value.
+"""
+
+from typing import Final
+
+from ringbatch.shm.errors import DeadlineExceeded, ModelFailed, Overloaded, RequestTooLarge
+
+ANY_NUMBER: Final = 1 << 62
+"""No limit on batches, for programs that send each one as soon as it has room."""
+MAX_CONTROL_BYTES: Final = 1 << 16
+"""The longest body, or message, of a request that is no inference request."""
+
+
+def body_too_large(found: str, max_request_bytes: int) -> RequestTooLarge:
+    """For a body that has more bytes than any may have; `found` says how many."""
+    return RequestTooLarge(f"{found}; at most max_request_bytes = {max_request_bytes} are accepted")
+
+
+def no_room_ever(
+    request_bytes: int, result_bytes: int, lane_bytes: int, parts: int = 1
+) -> RequestTooLarge:
+    """For a request that has no room with its answer, even where nothing else is."""
+    batches = f" in {parts} batches" if parts > 1 else ""
+    return RequestTooLarge(
+        f"the request takes {request_bytes} bytes and its answer {result_bytes}{batches}, more "
+        f"than there is room for; they may take [server] lane_bytes = {lane_bytes} together"
+    )
+
+
+def answer_too_large(result_bytes: int, lane_bytes: int) -> ModelFailed:
+    """For an answer that has no room with its request, even where nothing else is."""
+    return ModelFailed(
+        f"the model's answer takes {result_bytes} bytes, more than there is room for; a request "
+        f"and its answer may take [server] lane_bytes = {lane_bytes} together"
+    )
+
+
+def expect_batches(rows: int, cap: int, max_in_flight: int) -> None:
+    """Refuse a request that makes more batches than may be under way.
+
+    Args:
+        rows: instances in the request.
+        cap: the most instances of one batch.
+        max_in_flight: the most batches under way.
+
+    Raises:
+        RequestTooLarge
+    """
+    if rows > cap * max_in_flight:
+        raise too_many_parts(rows, -(-rows // cap), max_in_flight)
+
+
+def too_many_parts(
+    rows: int, parts: int, max_in_flight: int, most: int | None = None
+) -> RequestTooLarge:
+    """Return the error for a request that makes more batches than may be under way.
+
+    Args:
+        rows: instances in the request.
+        parts: its batches.
+        max_in_flight: the setting.
+        most: the most that one model may have under way, if other models have a part of the slots.
+    """
+    fit = f"max_in_flight = {max_in_flight} fit"
+    if most is not None and most < max_in_flight:
+        fit = f"{most} of [server] max_in_flight = {max_in_flight} are for one model"
+    return RequestTooLarge(
+        f"the request has {rows} instances, which make {parts} batches; at most {fit} at once"
+    )
+
+
+def no_room_now(max_in_flight: int | None, lane_bytes: int, *, aside: bool) -> Overloaded:
+    """Return the error for a request that finds no slot or no memory.
+
+    Args:
+        max_in_flight: the setting if slots are used up; None if it is memory.
+        lane_bytes: the setting.
+        aside: whether slots are free that are set aside for other models.
+    """
+    full = f"max_in_flight = {max_in_flight}" if max_in_flight else f"lane_bytes = {lane_bytes}"
+    rest = " but for what is set aside for other models" if aside else ""
+    return Overloaded(
+        f"too many requests are waiting, [server] {full} is used up{rest}; try again later"
+    )
+
+
+def too_many_texts(most: int) -> Overloaded:
+    """For a request that finds too many characters waiting to be made tokens of."""
+    return Overloaded(
+        "so many texts wait to be made tokens of that there is no room for more; they may have "
+        f"{most} characters together; try again later"
+    )
+
+
+def too_many_large(most: int) -> Overloaded:
+    """Return the error for a large body if too many bytes already wait to be read."""
+    return Overloaded(
+        "so many large requests wait to be read that there is no room for more; they may have "
+        f"{most} bytes together; try again later"
+    )
+
+
+def no_thread_now() -> Overloaded:
+    """Return the error for a request that needs a thread while the system has none."""
+    return Overloaded("the system has no thread for this request now; try again later")
+
+
+def too_long_a_wait(
+    answer_ns: int, left_ns: int, limit_ns: int, timeout_ns: int, retry_after_s: int
+) -> Overloaded:
+    """For a request whose answer would come after its deadline.
+
+    Args:
+        answer_ns: how long it would take.
+        left_ns: until the deadline.
+        limit_ns: from the request's acceptance to its deadline.
+        timeout_ns: the model's own limit.
+        retry_after_s: when it may be sent again.
+    """
+    left = f"the {left_ns / 1e9:.3g} s that are left of " if left_ns < limit_ns else ""
+    return Overloaded(
+        f"so many requests wait that an answer would take {round(answer_ns / 1e9, 3)} s, "
+        f"too long for {left}{_wait(limit_ns, timeout_ns)}",
+        retry_after_s=retry_after_s,
+    )
+
+
+def no_answer(waited_ns: int, timeout_ns: int) -> DeadlineExceeded:
+    """For a request whose deadline has come.
+
+    Args:
+        waited_ns: from its acceptance to its deadline.
+        timeout_ns: the model's own limit.
+    """
+    return DeadlineExceeded(f"no answer came within {_wait(waited_ns, timeout_ns)}")
+
+
+def too_many_connections(max_connections: int) -> Overloaded:
+    """For a connection beyond those that are served."""
+    return Overloaded(f"too many connections are open; max_connections = {max_connections}")
+
+
+def too_many_bodies(limit_bytes: int, bodies: int) -> Overloaded:
+    """For a body that finds no room among those that are being received."""
+    return Overloaded(
+        "so many large requests are being received that none has room; they may take "
+        f"{limit_bytes} bytes, {bodies} times max_request_bytes and no less than 64 MiB"
+    )
+
+
+def _wait(waited_ns: int, timeout_ns: int) -> str:
+    waited = f"{waited_ns / 1e9:g}"
+    return f"timeout_s = {waited}" if waited_ns >= timeout_ns else f"the {waited} s it asked for"

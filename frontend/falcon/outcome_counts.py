@@ -1,0 +1,59 @@
+"""Outcomes of requests on the Falcon path that never reach the pipeline or name no model."""
+
+import re
+import time
+from typing import Any, Final
+
+from falcon.asgi import Request, Response
+
+from ringbatch.frontend.codec.model_address import address
+from ringbatch.frontend.http.fallback import ENDING, REFUSED
+from ringbatch.frontend.request.service import Service
+from ringbatch.shm.tallies import CLIENT_GONE, Protocol
+
+_NOWHERE: Final = 404
+_PREDICTION: Final = re.compile(r"/v1/models/[^/]+:predict")
+"""What is a prediction also where the name of its model has a line break, at which Falcon's routes
+end."""
+
+
+class Counting:
+    """Falcon's middleware, in front of all others. A resource that infers has `infers`: it says how
+    a request came.
+
+    Args:
+        service: the models.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def process_request(self, req: Request, _resp: Response) -> None:
+        """Before anything else."""
+        context = req.context
+        context.began_ns = time.monotonic_ns()
+        context.counted = context.cut_off = False
+        context.model = ""
+
+    async def process_resource(
+        self, req: Request, _resp: Response, _resource: object, params: dict[str, Any]
+    ) -> None:
+        """After routing."""
+        req.context.model = address(params.get("name", ""), params.get("version", ""))
+
+    async def process_response(
+        self, req: Request, resp: Response, resource: object, _succeeded: bool
+    ) -> None:
+        """Before the answer is written."""
+        context = req.context
+        if context.counted or req.scope.get(REFUSED):
+            return
+        code = CLIENT_GONE if context.cut_off else resp.status_code
+        infers = getattr(resource, "infers", None)
+        if infers is None and code == _NOWHERE and _PREDICTION.fullmatch(req.path):
+            self._service.ended_outside(Protocol.V1, code, accepted_ns=context.began_ns)
+        elif infers is None:
+            self._service.ended_outside(Protocol.HTTP, code, accepted_ns=context.began_ns)
+        else:
+            self._service.ended_outside(infers(req), code, context.model, context.began_ns)
+        req.scope[ENDING] = self._service.last_ending()

@@ -1,0 +1,78 @@
+"""Ids, times and log lines of inference calls; see `ringbatch.frontend.access.recorder`."""
+
+from typing import Final
+
+from ringbatch.frontend.access.recorder import Exchanged, Recorder
+from ringbatch.frontend.codec.outcome import Headers
+from ringbatch.frontend.codec.request_ids import ID_HEADER, TIMING_HEADER
+from ringbatch.frontend.grpc.answer_blocks import Metadata
+from ringbatch.frontend.grpc.call_head import CallHead
+from ringbatch.frontend.load.orca_report import TRAILER
+from ringbatch.frontend.request.outcomes import Ending
+
+_TARGET: Final = "ModelInfer"
+
+
+class WatchedCall:
+    """One call; what it says of itself stands in its metadata.
+
+    Attributes:
+        request_id: its own, or that it is given.
+
+    Args:
+        head: of it.
+        client: the address of whoever made it.
+        recorder: of the process.
+    """
+
+    __slots__ = ("_client", "_head", "_recorder", "request_id")
+
+    def __init__(self, head: CallHead, client: str, recorder: Recorder) -> None:
+        self._head = head
+        self._client = client
+        self._recorder = recorder
+        self.request_id = head.request_id or recorder.ids.make()
+
+    @property
+    def id_metadata(self) -> Headers:
+        """The id of the call, for whoever made it."""
+        return ((ID_HEADER, self.request_id.decode()),)
+
+    @property
+    def last_metadata(self) -> Metadata:
+        """What stands behind the last answer of a stream that ends now: a load report, if its
+        client wants one, is of this moment."""
+        return self.id_metadata + self._load_metadata
+
+    @property
+    def _load_metadata(self) -> Metadata:
+        report = self._recorder.told.load_message(self._head.load)
+        return ((TRAILER, report),) if report else ()
+
+    def ended(
+        self,
+        ending: Ending,
+        bytes_in: int,
+        bytes_out: int,
+        *,
+        asked_for: str = "",
+        drawn: int | None = None,
+    ) -> Metadata:
+        """A request of the call has ended; what metadata say of it behind its answer.
+
+        Args:
+            ending: how.
+            bytes_in, bytes_out: of the messages.
+            asked_for: the name that the request gives a model that there is not.
+            drawn: of which samples it is; None where nobody has drawn.
+        """
+        recorder, trace = self._recorder, self._head.trace
+        target = f"{_TARGET} {asked_for}" if asked_for else _TARGET
+        exchanged = Exchanged(0, self.request_id, trace, target, self._client, bytes_in, bytes_out)
+        if drawn is None:
+            drawn = recorder.drawn(trace)
+        recorder.record(ending, exchanged, drawn=drawn)
+        found: Metadata = self.id_metadata
+        if self._head.asks or recorder.told.server_timing:
+            found = (*found, (TIMING_HEADER, recorder.told.timing(ending, 0).decode()))
+        return (*found, *self._load_metadata)

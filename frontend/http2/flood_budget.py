@@ -1,0 +1,66 @@
+"""Flood protection: the budget of a connection for frames that lead to no response.
+
+Each frame that costs its sender little and asks nothing of the server is paid for: pings,
+settings, windows, resets, empty pieces, heads that are too long. Who is served earns what serving
+takes of such frames, and a little is given with every second, so no honest client ever has too
+little. Who has nothing left is an attacker, whichever of these frames it uses. Pure.
+"""
+
+from typing import Final
+
+from ringbatch.frontend.http2.frames import ENHANCE_YOUR_CALM, ConnectionFault
+
+MOST: Final = 10_000
+"""At first, and at most."""
+EACH_SECOND: Final = 1_000
+FRAME: Final = 1
+"""What a frame costs that leads to nothing."""
+STREAM: Final = 5
+"""What a call costs that its client takes back, or that is refused."""
+FIELD: Final = 6
+"""What each field of a header block costs beyond `FREE_FIELDS`: it takes as long as so many
+frames."""
+FREE_FIELDS: Final = 256
+"""Over HTTP nobody is served who sends more."""
+LIST_BYTES: Final = 1 << 6
+"""For so many that the fields of a request count beyond `FREE_LIST_BYTES`, it costs one: what a few
+bytes of the header table stand for costs its sender nothing."""
+FREE_LIST_BYTES: Final = 1 << 14
+"""As browsers send at the most."""
+MOST_PACKED: Final = 2
+"""So many times its bytes in a block a value has at the most, by Huffman's code. Long cookies have
+no room in the header table, so a proxy sends of them about what they count, and pays nothing."""
+STREAMS: Final = 8
+"""How many streams a frame has looked at for what it costs; if it is more, it costs more."""
+ANSWER: Final = 8
+"""What is earned by an answer: a client may send a window and a ping with each of its frames, or
+take every other call back."""
+SENT: Final = 3
+"""What is earned by each frame of an answer."""
+
+
+class Patience:
+    """What is left of it for one connection.
+
+    Attributes:
+        left: so much.
+    """
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = MOST
+
+    def spend(self, cost: int) -> None:
+        """Count something that leads to nothing.
+
+        Raises:
+            ConnectionFault: it was too much.
+        """
+        self.left -= cost
+        if self.left < 0:
+            raise ConnectionFault(ENHANCE_YOUR_CALM, "too many frames that lead to nothing")
+
+    def earn(self, gain: int) -> None:
+        """Count something that was done for the client, or a second that has passed."""
+        self.left = min(MOST, self.left + gain)

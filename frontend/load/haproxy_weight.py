@@ -1,0 +1,92 @@
+"""Weight of an engine for HAProxy's agent-check: its share of the requests. Pure.
+
+The share falls with how much slower than in warm-up batches have become, and with how many of them
+a request takes. Neither depends on the model, so engines of one kind get shares by which of them is
+quicker now; and the share of one that has become slow falls before a queue is there to see.
+"""
+
+from typing import Final, NamedTuple
+
+from ringbatch.frontend.load.slowdown import Pace
+
+FULL: Final = 100
+"""Percent of an engine in whose way nothing is."""
+LEAST: Final = 1
+"""Of the slowest that serves. One that got no requests could not show that it is quick again."""
+SLOWDOWN_POWER: Final = 2.5
+"""More than 1, as requests do not wait one for another: a quick engine answers many of them with
+the batch after the one that runs, where a slow one lets a second wait for a whole slow batch."""
+USUAL_BATCHES: Final = 2.0
+"""Until a request is answered: the one that runs, and its own. Only more than that is a queue."""
+QUEUE_POWER: Final = 2.0
+"""As one engine's queue grows, its share is to fall to that of a slow one before it is long."""
+
+
+class ModelLoad(NamedTuple):
+    """What is known of one model.
+
+    Attributes:
+        name: of it.
+        obstacle: why a request might not be answered; empty where nothing is known.
+        wait_ns: what a request takes that comes now, its own batch included; 0 where nothing is
+            known.
+        pace: how it fares.
+    """
+
+    name: str
+    obstacle: str
+    wait_ns: int
+    pace: Pace
+
+    @property
+    def percent(self) -> int:
+        """Its share, from `LEAST` to `FULL`."""
+        slowdown, batches = self.pace
+        queue = max(batches / USUAL_BATCHES, 1.0)
+        return max(int(FULL / (slowdown**SLOWDOWN_POWER * queue**QUEUE_POWER)), LEAST)
+
+
+class EngineLoad(NamedTuple):
+    """What is known of an engine.
+
+    Attributes:
+        draining: whether it is to stop, with no other in its stead.
+        models: those that serve.
+    """
+
+    draining: bool
+    models: tuple[ModelLoad, ...]
+
+    @property
+    def wait_ns(self) -> int:
+        """That of the model with the longest."""
+        return max((model.wait_ns for model in self.models), default=0)
+
+    @property
+    def slowdown(self) -> float:
+        """That of the model with the most."""
+        return max((model.pace.slowdown for model in self.models), default=1.0)
+
+    @property
+    def obstacle(self) -> str:
+        """Of the first model that has one, with its name; empty where none has."""
+        return next((f"{m.name}: {m.obstacle}" for m in self.models if m.obstacle), "")
+
+    @property
+    def percent(self) -> int:
+        """Its share: 0 where it is to get no requests, else that of the model with the least."""
+        if self.draining or self.obstacle:
+            return 0
+        return min((model.percent for model in self.models), default=FULL)
+
+
+def word(load: EngineLoad) -> bytes:
+    """A line for HAProxy.
+
+    An engine that drains is up with a share of 0, by which HAProxy gives it no more requests. The
+    words ``drain`` and ``ready`` are never said. They set what an operator sets: the second, which
+    must follow the first, would undo an operator's own ``drain`` or ``maint``.
+    """
+    if load.obstacle and not load.draining:
+        return b"down #%b\n" % " ".join(load.obstacle.split()).encode("ascii", "replace")
+    return b"up %d%%\n" % load.percent

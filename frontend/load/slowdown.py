@@ -1,0 +1,127 @@
+"""Slowdown of a model against its warm-up, and the number of batches that a request takes. Pure.
+
+Like is compared with like: a batch with what one of its size took in warm-up. So whether much or
+little is asked of a model makes it neither slow nor quick.
+"""
+
+import math
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Final, NamedTuple
+
+from ringbatch.frontend.load.rolling_window import Window
+
+WarmUp = Sequence[tuple[int, int, int]]
+"""What a worker tried: rows, the size of the open dimensions and nanoseconds of each batch, as
+`ringbatch.shm.cost_profile` has them."""
+Runs = Mapping[int, tuple[int, int]]
+"""What has been counted: by rows, how many batches, and how long they ran in nanoseconds."""
+
+UNNOTICED_NS: Final = 250_000
+"""What is added to both sides of the comparison for each batch: a model of microseconds takes twice
+as long whenever caches are cold, and nobody waits longer for that."""
+WINDOW_NS: Final = 100_000_000
+"""Over so long at least batches are compared with warm-up."""
+LOOKS: Final = 2
+"""Of so many such times the least slowdown counts: one batch that stalled makes no slow engine."""
+FOLLOW_NS: Final = 1_000_000_000
+"""With this time constant the batches are followed that a request takes."""
+
+
+class Baseline:
+    """What batches took in warm-up, by their rows.
+
+    Of several lengths the longest counts, and of several workers the mean: whose requests are long
+    is not slow for that.
+
+    Args:
+        warm_ups: of each worker.
+        padded: whether batches are filled up to the next size that was tried.
+    """
+
+    def __init__(self, warm_ups: Iterable[WarmUp], *, padded: bool) -> None:
+        found: dict[int, list[int]] = {}
+        for trials in warm_ups:
+            longest: dict[int, int] = {}
+            for rows, _, run_ns in trials:
+                longest[rows] = max(longest.get(rows, 0), run_ns)
+            for rows, run_ns in longest.items():
+                found.setdefault(rows, []).append(run_ns)
+        self._points = [(rows, fmean(found[rows])) for rows in sorted(found)]
+        self._padded = padded
+
+    def run_ns(self, rows: int) -> float:
+        """Of a batch, on the straight line between the sizes next to it; beyond them all in
+        proportion, so that nobody is called slow for what was not tried. 0 where nothing was."""
+        points = self._points
+        place = bisect_left(points, (rows, 0.0))
+        if place == len(points):
+            return points[-1][1] * rows / points[-1][0] if points else 0.0
+        more, more_ns = points[place]
+        if place == 0 or self._padded:
+            return more_ns
+        less, less_ns = points[place - 1]
+        return less_ns + (rows - less) / (more - less) * (more_ns - less_ns)
+
+    def slowdown(self, before: Runs, now: Runs) -> float:
+        """What batches took between two instants, as a multiple of what they took in warm-up.
+
+        Returns:
+            At least 1; 0 where no batch ran, or nothing is known of their sizes.
+        """
+        if not self._points:
+            return 0.0
+        took_ns = usual_ns = 0.0
+        for rows, (batches, run_ns) in now.items():
+            batches_before, run_ns_before = before.get(rows, (0, 0))
+            ran = batches - batches_before
+            if ran:
+                took_ns += run_ns - run_ns_before + ran * UNNOTICED_NS
+                usual_ns += ran * (self.run_ns(rows) + UNNOTICED_NS)
+        # Counts begin anew where another model takes over the place of one.
+        return max(took_ns / usual_ns, 1.0) if usual_ns > 0 else 0.0
+
+
+class Pace(NamedTuple):
+    """How a model fares.
+
+    Attributes:
+        slowdown: as `Baseline` has it; 1 where it is not known to be slow.
+        batches: until a request that comes now is answered, its own among them; 0 where a worker
+            is free.
+    """
+
+    slowdown: float
+    batches: float
+
+
+class PaceFollower:
+    """Tells how one model fares, by what is seen of it now and then."""
+
+    def __init__(self) -> None:
+        self._window: Window[Runs] = Window(WINDOW_NS)
+        self._slowdowns = deque([1.0] * LOOKS, LOOKS)
+        self._batches = 0.0
+        self._looked_ns: int | None = None
+
+    def look(self, at_ns: int, baseline: Baseline, runs: Runs, batches: float) -> Pace:
+        """How it fares.
+
+        Args:
+            at_ns: the time.
+            baseline: of it.
+            runs: that have been counted.
+            batches: until a request would be answered that comes at this instant.
+        """
+        slowdown = baseline.slowdown(self._window.look(at_ns, runs), runs)
+        if slowdown:
+            self._slowdowns.append(slowdown)
+        if self._looked_ns is None:
+            self._batches = batches
+        else:
+            passed = max(at_ns - self._looked_ns, 0) / FOLLOW_NS
+            self._batches = batches + (self._batches - batches) * math.exp(-passed)
+        self._looked_ns = at_ns
+        return Pace(min(self._slowdowns), self._batches)

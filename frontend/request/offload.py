@@ -1,0 +1,149 @@
+"""Offload of large request bodies to another process, and the functions that it runs.
+
+A thread would not help: orjson holds the interpreter's lock while it reads, and so does compiled
+code. 16 MB of JSON would stop the event loop for a second or two.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Final, NoReturn
+
+from ringbatch.frontend.codec.request_context import Heard
+from ringbatch.frontend.offload.messages import Answer, Job, job_of
+from ringbatch.frontend.texts.offloaded_texts import told_parts
+from ringbatch.frontend.texts.rows import reordered
+from ringbatch.frontend.v1.protocol import V1Model
+from ringbatch.frontend.v2.protocol import V2Model
+from ringbatch.frontend.v2.shared_memory import OFF, ClientMemory, NoMemory
+from ringbatch.shm.errors import InvalidRequest
+from ringbatch.shm.model_spec import ModelSpec, loads
+
+LARGE_BODY_BYTES: Final = 1 << 16
+"""The largest body of JSON that the event loop reads. The slowest bodies take 100 ns a byte."""
+LARGE_TEXTS_BYTES: Final = 1 << 15
+"""The same of a body with texts. The slowest take 270 ns a byte, as five bytes may be a text."""
+_MODELS: Final = 64
+
+
+class ReadApart(Exception):
+    """Exception that `Codec.read` raises for a body that is too large for the event loop.
+
+    Attributes:
+        job: the function that the other process calls with the value and the body.
+        value: the job's first argument, made of plain values.
+        finish: takes the result of the job, and returns or raises the same as `Codec.read` would
+            for a small body.
+        model_timeout_ns: the model's time limit; 0 if only the body names the model.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        value: Any,
+        finish: Callable[[Any, Sequence[memoryview]], Any],
+        model_timeout_ns: int = 0,
+    ) -> None:
+        super().__init__()
+        self.job = job
+        self.value = value
+        self.finish = finish
+        self.model_timeout_ns = model_timeout_ns
+
+
+class Elsewhere(NoMemory):
+    """Stand-in for clients' shared memory, which the other process cannot reach."""
+
+    def expect_on(self) -> NoReturn:
+        """Raise `InvalidRequest`."""
+        raise InvalidRequest(
+            f"a request with more than {LARGE_BODY_BYTES} bytes of JSON has no tensors in shared "
+            "memory; send their values as binary data, or in shared memory as well"
+        )
+
+
+def write_reordered(value: Any, data: Sequence[memoryview]) -> Answer:
+    """Write an answer whose rows came in another order than the request's.
+
+    Args:
+        value: the job that writes the answer, and its value; for each row that came, its place in
+            the request; the number of rows of each part.
+        data: the result of each part.
+
+    Raises:
+        RequestError: the job raises it.
+    """
+    module, name, given, places, rows = value
+    _, whole = reordered([*zip(rows, data, strict=True)], places)
+    return job_of(module, name)(given, [whole])
+
+
+def memory_apart(*, on: bool) -> ClientMemory:
+    """Return the stand-in for clients' memory in the other process."""
+    return Elsewhere() if on else OFF
+
+
+def read_v1(value: Any, data: Sequence[memoryview]) -> Answer:
+    """Read a V1 body.
+
+    Args:
+        value: the model, as in the model table; the most batches that one request may make; the
+            framing of `V1Codec`, as `told_heard` returns it.
+        data: the body.
+
+    Raises:
+        RequestError: the body cannot be read.
+    """
+    spec, max_in_flight, heard = value
+    model, v1 = _v1(spec, max_in_flight)
+    if heard is None or v1.heard is None:
+        parts, columns = v1.requests.parse(bytes(data[0]))
+    else:
+        parts, columns = v1.heard.parse(bytes(data[0]), heard_told(heard))
+    told, payloads = told_parts(spec, max_in_flight, parts, texts=model.tokens is not None)
+    return [told, columns], payloads
+
+
+def read_v2(value: Any, data: Sequence[memoryview]) -> Answer:
+    """Read a V2 body.
+
+    Args:
+        value: the model and the batches, as in `read_v1`; whether clients may have tensors in
+            shared memory; the headers, for models that ask; the framing of `V2Codec`.
+        data: the body.
+
+    Raises:
+        RequestError: the body cannot be read.
+    """
+    spec, max_in_flight, shares_memory, heard, json_bytes = value
+    model, v2 = _v2(spec, max_in_flight, shares_memory)
+    requests = v2.requests if v2.asked is None else v2.asked.hear(heard_told(heard))
+    parts, (identity, outputs, timeout_ns) = requests.parse(bytes(data[0]), json_bytes)
+    texts = model.tokens is not None
+    told, payloads = told_parts(spec, max_in_flight, parts, texts=texts)
+    return [told, [identity.decode("latin-1"), [*map(list, outputs)], timeout_ns]], payloads
+
+
+def told_heard(heard: Heard | None) -> Any:
+    """Return headers in a form for another process; `heard_told` turns them back."""
+    if heard is None or isinstance(heard, bytes):
+        return None if heard is None else heard.decode("latin-1")
+    return [[name.decode("latin-1"), value.decode("latin-1")] for name, value in heard]
+
+
+def heard_told(told: Any) -> Heard:
+    """Return the headers that `told_heard` has put into a form for another process."""
+    if isinstance(told, str):
+        return told.encode("latin-1")
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in told]
+
+
+@lru_cache(_MODELS)
+def _v1(spec: str, max_in_flight: int) -> tuple[ModelSpec, V1Model]:
+    (model,) = loads(spec.encode())
+    return model, V1Model(model, None, max_in_flight)
+
+
+@lru_cache(_MODELS)
+def _v2(spec: str, max_in_flight: int, shares_memory: bool) -> tuple[ModelSpec, V2Model]:
+    (model,) = loads(spec.encode())
+    return model, V2Model(model, memory_apart(on=shares_memory), max_in_flight)

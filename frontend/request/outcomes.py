@@ -1,0 +1,176 @@
+"""Outcomes of all requests of a process, for metrics and logs, in every protocol.
+
+That happens before its answer is written. A refusal before the pipeline (for its head, its size or
+its key) is reported by the code that refuses. A request is counted at once, or, if it was answered
+with 200 out of a slot, with all that were answered in the same turn. The writer of its answer
+learns from here if the request needs more than a count.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from ringbatch.shm.lane import Lane
+from ringbatch.shm.slot import Answer
+from ringbatch.shm.slow_requests import RecentRequest, Slowest
+from ringbatch.shm.tallies import Tally
+from ringbatch.shm.traced_requests import TracedRequests
+
+NO_SLOT: Final = -1
+_NEVER: Final = 1 << 62
+
+
+class Ending(NamedTuple):
+    """End of a request.
+
+    Attributes:
+        tally: that counts it. It has the name and version of the model, empty if there is
+            none, and the protocol.
+        code: the status, or its equal over HTTP; `CLIENT_GONE` if no client waited.
+        accepted_ns: when it was accepted, on the monotonic clock; when it ended if it was
+            refused before.
+        ended_ns: when its answer was there.
+        instances: in it; 0 if it was not answered with 200.
+        stamps: of its slot, of its last part if it has several; None if no answer came out of a
+        slot.
+    """
+
+    tally: Tally
+    code: int
+    accepted_ns: int
+    ended_ns: int
+    instances: int
+    stamps: Answer | None
+
+
+class Endings:
+    """See the module.
+
+    Attributes:
+        notable: whether the request that ended last was not answered with 200, or took so long that
+            it may be one of the slowest, or one that is to be logged.
+        took_ns: of that request, from its acceptance to its end.
+        ended_ns: as in `Ending`.
+        batch_id, slot: of that request, if it is not notable: the id of its batch, and the slot
+            out of which its answer came.
+        traced: where those are kept that are traced; None where none are.
+
+    Args:
+        lane: of this process.
+        slowest: of that lane.
+        clock: monotonic nanoseconds.
+        traced: as above.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_code",
+        "_instances",
+        "_logged_ns",
+        "_quick_ns",
+        "_slowest",
+        "_tally",
+        "_unsettled",
+        "batch_id",
+        "ended_ns",
+        "lane",
+        "notable",
+        "slot",
+        "took_ns",
+        "traced",
+    )
+
+    def __init__(
+        self,
+        lane: Lane,
+        slowest: Slowest,
+        clock: Callable[[], int],
+        traced: TracedRequests | None = None,
+    ) -> None:
+        self.lane = lane
+        self._slowest = slowest
+        self._clock = clock
+        self._unsettled: list[Tally] = []
+        self._tally: Tally | None = None
+        self._code = self._instances = 0
+        self.took_ns = self.ended_ns = 0
+        self.batch_id = ""
+        self.slot = NO_SLOT
+        self.notable = False
+        self.traced = traced
+        self._logged_ns = _NEVER
+        self._quick_ns = -1
+        """Who took no longer is not notable for that."""
+
+    def log_slower_than(self, took_ns: int) -> None:
+        """Make requests that take longer notable from now on."""
+        self._logged_ns = took_ns
+        self._quick_ns = min(self._quick_ns, took_ns)
+
+    def answered(
+        self, tally: Tally, accepted_ns: int, instances: int, batch_id: str, slot: int
+    ) -> None:
+        """Record an answer with status 200; `settle` must follow.
+
+        Args:
+            tally: its own.
+            accepted_ns: when it was accepted.
+            instances: in it.
+            batch_id: of its batch.
+            slot: that the answer came out of; this and the batch are the last of several.
+        """
+        self.ended_ns = ended_ns = self._clock()
+        self.took_ns = took_ns = ended_ns - accepted_ns
+        pending_ns = tally.pending_ns
+        if not pending_ns:
+            self._unsettled.append(tally)
+        pending_ns.append(took_ns)
+        tally.pending_instances += instances
+        self.notable = took_ns > self._quick_ns
+        self._tally, self._code, self._instances = tally, 200, instances
+        self.batch_id, self.slot = batch_id, slot
+
+    def settle(self) -> None:
+        """Count all that were answered since the last call."""
+        for tally in self._unsettled:
+            tally.settle()
+        self._unsettled.clear()
+        if self.ended_ns > self._slowest.look_ns:
+            self._slowest.look(self.ended_ns)
+            self._quick_ns = min(self._slowest.floor_ns, self._logged_ns)
+
+    def ended(self, tally: Tally, code: int, accepted_ns: int, slot: int = NO_SLOT) -> None:
+        """Record another end of a request; arguments as for `answered` and of `Ending`.
+
+        `NO_SLOT` is the slot of a request that had none.
+        """
+        self.ended_ns = ended_ns = self._clock()
+        self.took_ns = took_ns = ended_ns - accepted_ns
+        tally.ended(code, took_ns)
+        self.notable = True
+        self._tally, self._code, self._instances = tally, code, 0
+        self.slot = slot
+
+    def may_be_slowest(self, took_ns: int, now_ns: int) -> bool:
+        """Return whether a request of this duration that ends now is to be given to `keep`."""
+        if now_ns > self._slowest.look_ns:
+            self._slowest.look(now_ns)
+        return took_ns > self._slowest.floor_ns
+
+    def keep(self, request: RecentRequest) -> None:
+        """Record an ended request that may be one of the slowest."""
+        self._slowest.put(request)
+        self._quick_ns = min(self._slowest.floor_ns, self._logged_ns)
+
+    def last(self) -> Ending:
+        """Return the end of the request that ended last.
+
+        It is the one whose `reply` is called, while that call lasts. Its slot's words stand until
+        another
+        request is sent.
+        """
+        tally = self._tally
+        assert tally is not None, "a request has ended"
+        ended_ns, slot = self.ended_ns, self.slot
+        stamps = None if slot == NO_SLOT else self.lane.answer(slot)
+        accepted_ns = ended_ns - self.took_ns
+        return Ending(tally, self._code, accepted_ns, ended_ns, self._instances, stamps)

@@ -1,0 +1,57 @@
+"""V2 bodies for models that take the request's context."""
+
+from typing import Any, Self
+
+from ringbatch.frontend.codec.request_context import Heard, Words
+from ringbatch.frontend.v2.request import Described, InferRequests, Outline, Request
+from ringbatch.frontend.v2.shared_memory import ClientMemory
+from ringbatch.shm.model_spec import ModelSpec
+
+
+def asked_of(spec: ModelSpec, memory: ClientMemory, max_in_flight: int) -> "AskedRequests | None":
+    """What reads requests to this model, where it asks and has tensors; None for others."""
+    if not spec.typed or spec.words is None:
+        return None
+    return AskedRequests(spec, memory, max_in_flight)
+
+
+class AskedRequests(InferRequests):
+    """Requests to one such model. Nothing that they say is remembered.
+
+    Args:
+        spec: the model, with declared inputs.
+        memory, max_in_flight: as in `InferRequests`.
+    """
+
+    remembers = False
+
+    def __init__(self, spec: ModelSpec, memory: ClientMemory, max_in_flight: int) -> None:
+        super().__init__(spec, memory, max_in_flight)
+        self._words = Words(spec)
+        self._heard: Heard = b""
+        self._told = b""
+
+    def hear(self, heard: Heard) -> Self:
+        """The headers of the request that is parsed next."""
+        self._heard = heard
+        return self
+
+    def parse(self, body: bytes | bytearray, json_bytes: int | None) -> Request:
+        """As in `Requests`."""
+        try:
+            self._told = self._words.text(self._heard, "", None) if json_bytes == 0 else b""
+            return super().parse(body, json_bytes)
+        finally:
+            self._heard = self._told = b""
+
+    def outline(self, text: bytes, binary_bytes: int) -> Outline | None:
+        """As in `Requests`."""
+        return None
+
+    def _described(self, request: Any) -> Described:
+        described = super()._described(request)
+        self._told = self._words.text(self._heard, request.get("id"), request.get("parameters"))
+        return described
+
+    def _said(self) -> bytes:
+        return self._told

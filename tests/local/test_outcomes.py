@@ -1,0 +1,310 @@
+"""The end of every request is seen once, before its answer, however it ends."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from frontend_harness import SECOND_NS, TIMEOUT_NS, FrontendHarness, untyped
+
+from ringbatch.frontend.request.gateway import SETTLED_TOGETHER, SWEEP_NS
+from ringbatch.frontend.request.outcomes import NO_SLOT, Ending, Endings
+from ringbatch.shm.descriptors import RECENT_REQUESTS
+from ringbatch.shm.engine_port import BatchMark, Request
+from ringbatch.shm.latency_breakdown import Breakdown
+from ringbatch.shm.slot import Reason, Status
+from ringbatch.shm.slow_requests import WINDOW_S, RecentRequest, Slowest
+from ringbatch.shm.tallies import CLIENT_GONE, CODE_LABELS, Protocol, Tally, ends_of
+
+
+class Watched(Endings):
+    """Tells of each end as it is seen."""
+
+    told: Callable[[Ending], None]
+
+    def answered(
+        self, tally: Tally, accepted_ns: int, instances: int, batch_id: str, slot: int
+    ) -> None:
+        super().answered(tally, accepted_ns, instances, batch_id, slot)
+        self.told(self.last())
+
+    def ended(self, tally: Tally, code: int, accepted_ns: int, slot: int = NO_SLOT) -> None:
+        super().ended(tally, code, accepted_ns, slot)
+        self.told(self.last())
+
+
+class Seen(FrontendHarness):
+    """A service whose ends are seen, with how many replies there were by then."""
+
+    def __init__(self, slots: int = 8, **changes: Any) -> None:
+        super().__init__(untyped(**changes), slots, slots << 15)
+        self.endings: list[Ending] = []
+        self.replies_before: list[int] = []
+        endings = Watched(
+            self.lane, Slowest(self.segment, self.lane.index), lambda: self.loop.now_ns
+        )
+        endings.told = self._listen
+        self.service.engine.endings = endings
+        self.gateway.settle = endings.settle
+
+    def _listen(self, ending: Ending) -> None:
+        self.endings.append(ending)
+        self.replies_before.append(len(self.replies.got))
+
+    def one(self) -> Ending:
+        (ending,) = self.endings
+        return ending
+
+    def counts(self) -> dict[tuple[str, Protocol, str], int]:
+        """What is counted, by model, protocol and code."""
+        nobody = self.segment.layout.models
+        found = ends_of(self.segment, [0, nobody])
+        return {
+            (name, protocol, code): count
+            for name, ends in ((self.name, found[0]), ("", found[nobody]))
+            for protocol in Protocol
+            for code, count in zip(("200", *CODE_LABELS), ends.codes[protocol], strict=True)
+            if count
+        }
+
+
+def answered(harness: Seen) -> None:
+    harness.predict(0, [1])
+    harness.loop.turn()
+    harness.loop.now_ns += 70
+    harness.answer(harness.taken())
+    harness.gateway.collect()
+
+
+def split(harness: Seen) -> None:
+    harness.predict(0, [1, 2, 3, 4, 5])
+    harness.loop.turn()
+    for request in harness.taken():
+        harness.answer([request])
+    harness.gateway.collect()
+
+
+def failed(status: Status) -> Callable[[Seen], None]:
+    def act(harness: Seen) -> None:
+        harness.predict(0, [1])
+        harness.loop.turn()
+        harness.answer(harness.taken(), status)
+        harness.gateway.collect()
+
+    return act
+
+
+def a_part_failed(harness: Seen) -> None:
+    harness.predict(0, [1, 2, 3, 4, 5])
+    harness.loop.turn()
+    for request in harness.taken():
+        harness.answer([request], Status.MODEL_FAILED)
+    harness.gateway.collect()
+
+
+def expired(harness: Seen) -> None:
+    harness.predict(0, [1])
+    harness.loop.turn()
+    harness.loop.now_ns += TIMEOUT_NS
+    harness.gateway.sweep()
+
+
+def abandoned(instances: list[int]) -> Callable[[Seen], None]:
+    def act(harness: Seen) -> None:
+        call = harness.predict(0, instances)
+        assert call is not None
+        call.abandon()
+        call.abandon()
+        harness.loop.turn()
+        harness.answer(harness.taken())
+        harness.gateway.collect()
+
+    return act
+
+
+def of_nobody(harness: Seen) -> None:
+    harness.name, own = "nobody", harness.name
+    harness.predict(0, [1])
+    harness.name = own
+
+
+def malformed(harness: Seen) -> None:
+    harness.service.predict(harness.name, b"{", harness.replies.to(0))
+
+
+def crowded(harness: Seen) -> None:
+    for number in range(1, harness.lane.capacity + 1):
+        harness.predict(number, [1])
+    harness.predict(0, [1])
+
+
+def without_instances(harness: Seen) -> None:
+    harness.service.predict(harness.name, orjson.dumps({"instances": []}), harness.replies.to(0))
+
+
+def without_workers(harness: Seen) -> None:
+    harness.segment.words[harness.service.model(harness.name).takes_word] = 0
+    harness.predict(0, [1])
+
+
+def malformed_v2(json_bytes: int | None) -> Callable[[Seen], None]:
+    def act(harness: Seen) -> None:
+        harness.service.infer(harness.name, b"{}", json_bytes, harness.replies.to(0))
+
+    return act
+
+
+def outside(harness: Seen) -> None:
+    harness.service.ended_outside(Protocol.V1, 413, harness.name)
+
+
+@pytest.mark.parametrize(
+    ("act", "code", "protocol", "stamped"),
+    [
+        (answered, "200", Protocol.V1, True),
+        (split, "200", Protocol.V1, True),
+        (without_instances, "400", Protocol.V1, False),
+        (failed(Status.MODEL_FAILED), "500", Protocol.V1, True),
+        (failed(Status.INVALID), "400", Protocol.V1, True),
+        (failed(Status.WORKER_DIED), "503", Protocol.V1, True),
+        (failed(Status.EXPIRED), "504", Protocol.V1, True),
+        (a_part_failed, "500", Protocol.V1, True),
+        (expired, "504", Protocol.V1, False),
+        (abandoned([1]), str(CLIENT_GONE), Protocol.V1, False),
+        (abandoned([1, 2, 3, 4, 5]), str(CLIENT_GONE), Protocol.V1, False),
+        (malformed, "400", Protocol.V1, False),
+        (crowded, "503", Protocol.V1, False),
+        (without_workers, "503", Protocol.V1, False),
+        (malformed_v2(None), "400", Protocol.V2, False),
+        (malformed_v2(2), "400", Protocol.V2_BINARY, False),
+        (outside, "413", Protocol.V1, False),
+    ],
+)
+def test_an_end_is_seen_and_counted_once(
+    act: Callable[[Seen], None], code: str, protocol: Protocol, stamped: bool
+) -> None:
+    harness = Seen()
+    act(harness)
+    ending = harness.one()
+    assert harness.counts() == {(harness.name, protocol, code): 1}
+    assert (ending.tally.name, ending.tally.protocol, str(ending.code)) == (
+        harness.name,
+        protocol,
+        code,
+    )
+    assert (ending.stamps is not None) == stamped
+    assert ending.ended_ns == harness.loop.now_ns
+    assert harness.replies_before == [0]
+
+
+def test_who_asks_for_a_model_that_there_is_not_is_counted_without_its_name() -> None:
+    harness = Seen()
+    of_nobody(harness)
+    assert harness.counts() == {("", Protocol.V1, "404"): 1}
+    assert harness.one().tally.name == ""
+
+
+def test_an_end_says_what_the_slot_says_and_how_long_it_took() -> None:
+    harness = Seen()
+    answered(harness)
+    ending = harness.one()
+    assert ending.stamps is not None
+    assert (ending.stamps.batch, ending.stamps.batch_rows) == (1, 1)
+    assert ending.ended_ns - ending.accepted_ns == 70
+    assert ends_of(harness.segment, [0])[0].answered_ns == 70
+
+
+def test_the_instances_of_all_parts_are_counted() -> None:
+    harness = Seen()
+    split(harness)
+    assert ends_of(harness.segment, [0])[0].instances == 5
+
+
+def test_a_failure_that_kserve_answers_with_200_is_counted_as_what_it_is() -> None:
+    harness = Seen(kserve_errors=True)
+    failed(Status.MODEL_FAILED)(harness)
+    assert harness.replies.got[0][0] == 200
+    assert harness.counts() == {(harness.name, Protocol.V1, "500"): 1}
+
+
+def test_an_answer_that_cannot_be_put_together_is_told_and_counted() -> None:
+    harness = Seen()
+    harness.predict(0, [1, 2, 3, 4, 5])
+    harness.loop.turn()
+    for request in harness.taken():
+        # Nothing at all is no list of predictions.
+        mark = BatchMark(1, request.rows, Reason.IDLE, 0)
+        harness.port.answer(request.ref, Status.OK, 0, mark, 0)
+    harness.port.flush()
+    harness.gateway.collect()
+    assert harness.replies.got[0][0] == 500
+    assert harness.counts() == {(harness.name, Protocol.V1, "500"): 1}
+
+
+def answer_all_but_one(harness: Seen, count: int) -> Request:
+    """Of so many that are sent; the one that is under way yet."""
+    for each in range(count):
+        harness.predict(each, [each])
+    harness.loop.turn()
+    last, *others = harness.taken()
+    harness.answer(others)
+    harness.gateway.collect()
+    return last
+
+
+def test_answers_are_counted_with_the_last_that_is_under_way() -> None:
+    harness = Seen()
+    last = answer_all_but_one(harness, 5)
+    assert harness.counts() == {}
+    harness.answer([last])
+    harness.gateway.collect()
+    assert harness.counts() == {(harness.name, Protocol.V1, "200"): 5}
+
+
+def test_enough_answers_are_counted_though_others_are_under_way() -> None:
+    harness = Seen(slots=2 * SETTLED_TOGETHER)
+    answer_all_but_one(harness, 1 + SETTLED_TOGETHER)
+    assert harness.counts() == {(harness.name, Protocol.V1, "200"): SETTLED_TOGETHER}
+
+
+def test_answers_are_counted_after_a_while_though_others_are_under_way() -> None:
+    harness = Seen()
+    answer_all_but_one(harness, 5)
+    harness.loop.advance(2 * SWEEP_NS)
+    assert harness.counts() == {(harness.name, Protocol.V1, "200"): 4}
+
+
+def test_answers_are_counted_before_the_lane_is_given_up() -> None:
+    harness = Seen()
+    answer_all_but_one(harness, 5)
+    harness.gateway.close()
+    assert harness.counts() == {(harness.name, Protocol.V1, "200"): 4}
+
+
+def test_a_request_is_notable_where_it_failed_or_was_slow() -> None:
+    harness = Seen()
+    endings = harness.service.engine.endings
+    answered(harness)
+    assert endings.notable, "there is room among the slowest"
+    tally = harness.one().tally
+    for _ in range(RECENT_REQUESTS):
+        harness.loop.now_ns += 50
+        now_ns = harness.loop.now_ns
+        assert endings.may_be_slowest(50, now_ns)
+        found = Breakdown(0, 50)
+        endings.keep(RecentRequest(now_ns, 0, Protocol.V1, 200, 1, found, "", ""))
+
+    def seen_as_notable(took_ns: int) -> bool:
+        harness.endings.clear()
+        endings.answered(tally, harness.loop.now_ns - took_ns, 1, "", NO_SLOT)
+        return endings.notable
+
+    assert [seen_as_notable(took_ns) for took_ns in (49, 50, 51)] == [False, False, True]
+    endings.log_slower_than(20)
+    assert [seen_as_notable(took_ns) for took_ns in (20, 21)] == [False, True]
+    endings.ended(tally, 400, harness.loop.now_ns)
+    assert endings.notable
+    harness.loop.now_ns += (WINDOW_S + 2) * SECOND_NS
+    endings.answered(tally, harness.loop.now_ns, 1, "", NO_SLOT)
+    endings.settle()
+    assert seen_as_notable(0), "those before are too old"

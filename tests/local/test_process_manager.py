@@ -1,0 +1,330 @@
+"""Places whose processes are played by hand: started, refused, ended when they take too long."""
+
+import errno
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from ringbatch.engine.process import respawn
+from ringbatch.engine.process.role_messages import FromRole
+from ringbatch.engine.supervisor.child_process import CannotStart, Child, Death
+from ringbatch.engine.supervisor.loop import Loop
+from ringbatch.engine.supervisor.process_manager import Keeper
+from ringbatch.engine.supervisor.process_slot import RESTART_LIMIT_S, Limit, Limits, ProcessSlot
+from ringbatch.shm.counters import RestartCase
+from ringbatch.shm.host.messages import Failed, MalformedMessage, Ready
+
+S = 1_000_000_000
+REFUSED = (errno.EMFILE, errno.EAGAIN, errno.ENOMEM)
+
+
+class Played:
+    """A process that says and does what the test writes into it."""
+
+    def __init__(self, pid: int) -> None:
+        self.title, self.pid = "it", pid
+        self.pidfd = os.eventfd(0)
+        self.channel = os.eventfd(0)
+        self.signals: list[signal.Signals] = []
+        self.says: list[FromRole] | MalformedMessage = []
+
+    def say(self, said: list[FromRole] | MalformedMessage) -> None:
+        self.says = said
+        os.eventfd_write(self.channel, 1)
+
+    def end(self) -> None:
+        os.eventfd_write(self.pidfd, 1)
+
+    def hear(self) -> list[FromRole]:
+        os.eventfd_read(self.channel)
+        return self.last_words()
+
+    def last_words(self) -> list[FromRole]:
+        said, self.says = self.says, []
+        if isinstance(said, MalformedMessage):
+            raise said
+        return said
+
+    def kill(self, number: signal.Signals) -> None:
+        self.signals.append(number)
+
+    def reap(self) -> Death:
+        os.close(self.pidfd)
+        os.close(self.channel)
+        return Death(self.pid, "ended", killed=False)
+
+
+class Sleepless(Loop):
+    """A loop in which time passes where it would sleep."""
+
+    def __init__(self, site: "Site") -> None:
+        super().__init__()
+        self._site = site
+
+    def turn(self, timeout_s: float | None) -> None:
+        assert timeout_s is not None, "it would sleep for ever"
+        super().turn(0)
+        self._site.now_ns += int(timeout_s * S)
+
+
+class Site:
+    """An owner of one process slot.
+
+    Attributes:
+        now_ns: the time.
+        is_watched: whether its process must show that it moves.
+        case: why its process ended.
+        refuse: the reason for which no process can be started now; 0 where one can.
+        happened: what the owner was told.
+    """
+
+    def __init__(self) -> None:
+        self.now_ns = 10 * S
+        self.refuse = 0
+        self.is_watched = False
+        self.happened: list[str] = []
+        self.started_count = 0
+        self.case = RestartCase.LOADING
+        self.loop = Sleepless(self)
+        self.keeper = Keeper(self, self.loop, 2, lambda: self.now_ns, lambda: 0.5)
+        self.slot = ProcessSlot(
+            "it", self._start, worker=0, limits=Limits(Limit(5.0, "load_timeout_s = 5"), Limit(7.0))
+        )
+
+    @property
+    def slots(self) -> list[ProcessSlot]:
+        return [self.slot]
+
+    @property
+    def watched(self) -> list[ProcessSlot]:
+        return [self.slot] if self.is_watched else []
+
+    @property
+    def played(self) -> Played:
+        return cast(Played, self.slot.child)
+
+    def _start(self, _again: bool) -> Child:
+        if self.refuse:
+            raise CannotStart(OSError(self.refuse, os.strerror(self.refuse)))
+        self.started_count += 1
+        return cast(Child, Played(self.started_count))
+
+    def cpus_of(self, slot: ProcessSlot) -> None:
+        assert slot is self.slot
+
+    def heard(self, slot: ProcessSlot, said: FromRole) -> None:
+        self.happened.append(type(said).__name__)
+        match said:
+            case Ready():
+                self.keeper.mark_ready(slot)
+            case Failed(reason):
+                self.keeper.failed(slot, reason)
+
+    def started(self, slot: ProcessSlot) -> None:
+        assert slot.child is not None
+        self.happened.append("started")
+
+    def not_started(self, slot: ProcessSlot, failure: CannotStart) -> None:
+        assert slot.child is None
+        self.happened.append(f"refused {failure.errno}")
+
+    def ended(self, slot: ProcessSlot, death: Death) -> None:
+        assert slot.child is None
+        self.happened.append(death.words)
+        self.keeper.plan_restart(slot, self.case)
+
+    def after(self, seconds: float) -> None:
+        """Take a turn so much later."""
+        self.now_ns += round(seconds * S)
+        self.keeper.turn(0)
+        assert not self.loop.broken
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    site = Site()
+    yield site
+    if site.slot.child is not None:
+        site.played.reap()
+
+
+@pytest.mark.parametrize("number", REFUSED)
+def test_what_cannot_be_started_is_tried_later_and_later_until_it_can(
+    site: Site, number: int
+) -> None:
+    site.slot.ever_ready = True
+    site.refuse = number
+    site.keeper.fill(site.slot)
+    waits = []
+    for _ in range(8):
+        assert site.slot.child is None
+        assert site.slot.restart_ns is not None
+        assert "no process can be started" in site.slot.failure
+        waits.append(round((site.slot.restart_ns - site.now_ns) / S, 6))
+        site.after(waits[-1])
+    assert waits == [0.0, 0.75, 1.5, 3.0, 6.0, 12.0, 22.5, 22.5]
+    assert site.happened == [f"refused {number}"] * 9
+    site.refuse = 0
+    site.after(30)
+    assert site.happened[-1] == "started"
+    assert site.slot.restart_ns is None
+
+
+def test_a_process_of_our_own_is_tried_sooner(site: Site) -> None:
+    site.slot.worker = None
+    site.refuse = errno.EMFILE
+    site.keeper.fill(site.slot)
+    for _ in range(9):
+        site.after(respawn.MOST_OWN_DELAY_S)
+    assert site.happened == [f"refused {errno.EMFILE}"] * 10
+
+
+def test_one_that_says_nothing_for_too_long_is_ended_in_two_steps(site: Site) -> None:
+    site.keeper.fill(site.slot)
+    site.after(4.9)
+    assert site.played.signals == []
+    site.after(0.1)
+    assert site.played.signals == [signal.SIGABRT, signal.SIGCONT]
+    assert (
+        site.slot.failure
+        == "it: its start took longer than load_timeout_s = 5; raise that if it needs longer"
+    )
+    site.after(0.5)
+    assert site.played.signals[2:] == [signal.SIGKILL]
+    site.played.end()
+    site.after(0)
+    assert site.happened == ["started", "ended", "started"]
+
+
+def test_one_that_has_said_why_it_ends_gets_seconds_for_it_not_what_its_start_may_take(
+    site: Site,
+) -> None:
+    """A thread of the model's may keep it from ending by itself, and its reason is what counts."""
+    site.keeper.fill(site.slot)
+    site.played.say([Failed("there is no module nosuch")])
+    site.after(0)
+    site.after(4.9)
+    assert site.played.signals == []
+    site.after(0.1)
+    assert site.played.signals == [signal.SIGKILL]
+    assert site.slot.error == "there is no module nosuch"
+    site.played.end()
+    site.after(0)
+    assert site.happened == ["started", "Failed", "ended", "started"]
+
+
+def test_one_that_is_being_ended_gets_no_longer_by_saying_why(site: Site) -> None:
+    site.keeper.fill(site.slot)
+    site.after(5)
+    site.played.say([Failed("it was stopped")])
+    site.after(0.5)
+    assert site.played.signals == [signal.SIGABRT, signal.SIGCONT, signal.SIGKILL]
+
+
+def test_one_that_is_ready_has_no_limit(site: Site) -> None:
+    site.keeper.fill(site.slot)
+    site.played.say([Ready()])
+    site.after(1000)
+    assert site.happened == ["started", "Ready"]
+    site.after(1000)
+    assert site.played.signals == []
+
+
+def test_one_of_our_own_that_starts_again_may_take_less_time(site: Site) -> None:
+    site.slot.worker, site.slot.ever_ready = None, True
+    site.slot.limits = Limits()
+    site.keeper.fill(site.slot)
+    site.after(RESTART_LIMIT_S - 0.1)
+    assert site.played.signals == []
+    site.after(0.1)
+    assert site.played.signals == [signal.SIGABRT, signal.SIGCONT]
+
+
+def test_one_that_is_watched_and_does_not_move_is_ended_and_replaced(site: Site) -> None:
+    site.is_watched = True
+    site.keeper.fill(site.slot)
+    site.played.say([Ready()])
+    for _ in range(20):
+        site.after(0.5)
+        site.keeper.moved(site.slot, site.now_ns)
+    assert site.played.signals == []
+    for _ in range(16):
+        site.after(0.1)
+    assert site.played.signals == [signal.SIGABRT, signal.SIGCONT]
+    site.played.end()
+    site.after(0)
+    assert site.happened == ["started", "Ready", "ended", "started"]
+    assert site.slot.failure == "it: nothing in it moves; hang_timeout_s = 2"
+
+
+def test_one_that_makes_no_sense_is_ended_and_heard_no_more(site: Site) -> None:
+    site.keeper.fill(site.slot)
+    site.played.say(MalformedMessage("says nonsense"))
+    site.after(0)
+    assert site.played.signals == [signal.SIGKILL]
+    site.played.say([Ready()])
+    site.after(0)
+    assert site.happened == ["started"]
+    site.played.says = MalformedMessage("says more nonsense")
+    site.played.end()
+    site.after(0)
+    assert site.happened == ["started", "ended", "started"]
+
+
+def test_a_fault_in_what_it_said_ends_it_alone(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fault(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    site.keeper.fill(site.slot)
+    with monkeypatch.context() as faulty:
+        faulty.setattr(site, "heard", fault)
+        site.played.say([Ready()])
+        site.after(0)
+    assert site.played.signals == [signal.SIGKILL]
+
+
+def test_when_stopping_nobody_is_started_and_nothing_is_awaited_for_ever(site: Site) -> None:
+    site.keeper.fill(site.slot)
+    site.keeper.stop()
+    began_ns = site.now_ns
+    site.keeper.end([site.slot], 3.0, lambda: False)
+    assert site.played.signals == [signal.SIGTERM, signal.SIGCONT, signal.SIGKILL]
+    assert site.now_ns - began_ns < 9 * S
+    site.played.end()
+    site.after(0)
+    assert site.slot.child is None
+    assert site.slot.restart_ns is None
+
+
+def test_who_cannot_be_told_to_end_keeps_nobody_from_being_ended(site: Site) -> None:
+    def fault(number: signal.Signals) -> None:
+        if number == signal.SIGTERM:
+            raise ZeroDivisionError
+        site.played.signals.append(number)
+
+    site.keeper.fill(site.slot)
+    site.keeper.stop()
+    site.played.kill = fault  # type: ignore[method-assign]
+    site.keeper.end([site.slot], 3.0, lambda: site.loop.broken)
+    assert site.loop.broken
+    assert site.played.signals == [signal.SIGCONT, signal.SIGKILL]
+
+
+def test_a_fault_of_the_owner_leaves_no_process_unheard_or_unreaped(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fault(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as faulty:
+        faulty.setattr(site, "started", fault)
+        with pytest.raises(ZeroDivisionError):
+            site.keeper.fill(site.slot)
+    site.played.say([Ready()])
+    site.after(0)
+    site.played.end()
+    site.after(0)
+    assert site.happened == ["Ready", "ended", "started"]

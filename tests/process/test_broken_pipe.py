@@ -1,0 +1,49 @@
+"""What a command prints, where nobody reads it any more."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ringbatch.engine.command.broken_pipe import READER_LEFT, until_reader_leaves
+
+SERVED = '[models.mnist]\npath = "model.py"\n'
+
+
+@pytest.mark.parametrize("argv", [["check", "--config", "some.toml"], ["manual"], ["--version"]])
+def test_a_reader_who_leaves_ends_a_command_without_a_word(tmp_path: Path, argv: list[str]) -> None:
+    (tmp_path / "some.toml").write_text(SERVED)
+    (tmp_path / "model.py").write_text("def predict(x): return x\n")
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "ringbatch.engine", *argv]
+    with os.fdopen(writing, "wb") as output:
+        ended = subprocess.run(
+            command, cwd=tmp_path, stdout=output, stderr=subprocess.PIPE, check=False, text=True
+        )
+    assert (ended.returncode, ended.stderr) == (READER_LEFT, "")
+
+
+@pytest.mark.parametrize(("argv", "status"), [(["--version"], 0), (["serve", "absent.py"], 2)])
+def test_a_command_without_standard_output_has_its_status(
+    tmp_path: Path, argv: list[str], status: int
+) -> None:
+    command = [sys.executable, "-m", "ringbatch.engine", *argv]
+    closed = ["/bin/sh", "-c", 'exec "$@" >&-', "sh", *command]
+    ended = subprocess.run(closed, cwd=tmp_path, stderr=subprocess.PIPE, check=False, text=True)
+    assert ended.returncode == status
+    assert "Traceback" not in ended.stderr
+
+
+def test_another_pipe_that_breaks_is_no_readers() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+
+    def command() -> int:
+        return os.write(writing, b"x")
+
+    with pytest.raises(BrokenPipeError):
+        until_reader_leaves(command)
+    os.close(writing)

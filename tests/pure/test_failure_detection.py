@@ -1,0 +1,86 @@
+"""When a model that fails is taken for one that fails every request."""
+
+from typing import NamedTuple
+
+import pytest
+
+from ringbatch.engine.worker.failure_detection import AGAIN_NS, ENOUGH, ENOUGH_NS, Failing
+
+
+class Told(NamedTuple):
+    """What is told of a model."""
+
+    batches: int
+    why: str
+    for_ns: int
+
+
+class Site:
+    """A count, and what it tells."""
+
+    def __init__(self) -> None:
+        self.told: list[Told] = []
+        self.failing = Failing("m", lambda *said: self.told.append(Told(*said)))
+
+    def fail(self, count: int, *, every_ns: int = ENOUGH_NS, start_ns: int = 5) -> list[bool]:
+        """So many batches fail; after which of them it is time to find out why."""
+        return [self.failing.failed(start_ns + number * every_ns) for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("count", "every_ns", "enough"),
+    [
+        (ENOUGH - 1, ENOUGH_NS, False),
+        (ENOUGH, ENOUGH_NS, True),
+        (ENOUGH, -(-ENOUGH_NS // (ENOUGH - 1)), True),
+        (ENOUGH, ENOUGH_NS // ENOUGH, False),
+        (10 * ENOUGH, ENOUGH_NS // (10 * ENOUGH), False),
+        (10 * ENOUGH, ENOUGH_NS // (10 * ENOUGH) * 2, True),
+    ],
+    ids=["few", "slow", "just-long-enough", "too-short", "many-too-short", "many"],
+)
+def test_it_takes_enough_batches_and_enough_time(count: int, every_ns: int, enough: bool) -> None:
+    assert Site().fail(count, every_ns=every_ns)[-1] == enough
+
+
+def test_one_answer_begins_the_count_anew() -> None:
+    site = Site()
+    assert not any(site.fail(ENOUGH - 1))
+    site.failing.answered()
+    assert not any(site.fail(ENOUGH - 1))
+    assert site.told == [], "nothing was wrong"
+
+
+def test_a_model_whose_sample_is_answered_is_counted_anew() -> None:
+    site = Site()
+    assert site.fail(ENOUGH)[-1]
+    site.failing.sound()
+    assert site.fail(ENOUGH) == [False] * (ENOUGH - 1) + [True]
+    assert site.told == []
+
+
+def test_blame_is_told_and_its_end_too() -> None:
+    site = Site()
+    site.fail(ENOUGH, start_ns=0)
+    site.failing.blame("it raised OSError", 99 * ENOUGH_NS)
+    site.failing.answered()
+    site.failing.answered()
+    assert site.told == [Told(ENOUGH, "it raised OSError", 99 * ENOUGH_NS), Told(0, "", 0)]
+
+
+def test_it_is_looked_into_again_as_long_as_every_batch_fails() -> None:
+    site = Site()
+    site.fail(ENOUGH, start_ns=0)
+    site.failing.blame("it raised OSError", 0)
+    assert site.fail(3, every_ns=AGAIN_NS // 2, start_ns=1) == [False, False, True]
+    site.failing.blame("it raised OSError", AGAIN_NS)
+    assert site.fail(2, every_ns=AGAIN_NS, start_ns=AGAIN_NS) == [False, True]
+    assert [told.batches for told in site.told] == [ENOUGH, ENOUGH + 3]
+
+
+def test_one_that_was_blamed_and_answers_its_sample_again_is_cleared() -> None:
+    site = Site()
+    site.fail(ENOUGH, start_ns=0)
+    site.failing.blame("it raised OSError", 0)
+    site.failing.sound()
+    assert site.told[-1] == Told(0, "", 0)

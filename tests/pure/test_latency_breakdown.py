@@ -1,0 +1,104 @@
+"""Where the time of a request went."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringbatch.frontend.codec.server_timing import header
+from ringbatch.shm.latency_breakdown import PHASES, Breakdown, breakdown
+from ringbatch.shm.slot import Answer, Reason, Status
+
+MS = 1_000_000
+
+
+def stamps(**other: Any) -> Answer:
+    usual = Answer(
+        status=Status.OK,
+        size=4,
+        batch=17,
+        batch_rows=3,
+        reason=Reason.FULL,
+        dispatched_ns=110 * MS,
+        began_ns=120 * MS,
+        gathered_ns=125 * MS,
+        ran_ns=165 * MS,
+        attempts=1,
+        finished_ns=170 * MS,
+    )
+    return usual._replace(**other)
+
+
+def test_each_phase_ends_where_the_next_begins() -> None:
+    found = breakdown(90 * MS, 100 * MS, stamps(), 172 * MS)
+    expected = {"read": 10, "queue": 20, "gather": 5, "run": 40, "scatter": 5, "write": 2}
+    assert {name: getattr(found, name) // MS for name in PHASES if getattr(found, name)} == expected
+    assert found.total == 82 * MS
+    assert (found.batch, found.batch_rows, found.reason, found.attempts) == (17, 3, "full", 1)
+
+
+def test_a_request_that_came_at_once_took_no_time_to_read() -> None:
+    assert breakdown(0, 100, stamps(), 172 * MS).read == 0
+
+
+def test_of_what_was_in_no_slot_only_the_whole_is_known() -> None:
+    found = breakdown(90, 100, None, 150)
+    assert (found.read, found.wait, found.total, found.reason) == (10, 50, 60, "")
+
+
+def test_what_expired_in_its_queue_has_waited_there() -> None:
+    expired = stamps(
+        batch=0, batch_rows=0, began_ns=0, gathered_ns=0, ran_ns=0, attempts=0, dispatched_ns=0
+    )
+    found = breakdown(0, 100 * MS, expired, 171 * MS)
+    assert (found.queue, found.write, found.total) == (70 * MS, MS, 71 * MS)
+    assert found.reason == ""
+
+
+def test_what_was_taken_up_and_not_run_was_being_gathered() -> None:
+    found = breakdown(0, 100 * MS, stamps(gathered_ns=0, ran_ns=0), 171 * MS)
+    assert (found.gather, found.run, found.scatter) == (0, 0, 50 * MS)
+
+
+@given(st.lists(st.integers(0, 1 << 62), min_size=7, max_size=7))
+def test_the_phases_add_up_whatever_a_worker_says(instants: list[int]) -> None:
+    *own, one, other = instants
+    accepted, ended = sorted((one, other))
+    names = ("dispatched_ns", "began_ns", "gathered_ns", "ran_ns", "finished_ns")
+    found = breakdown(0, accepted, stamps(**dict(zip(names, own, strict=True))), ended)
+    assert found.total == ended - accepted
+    assert min(found.phases) >= 0
+
+
+@pytest.mark.parametrize(
+    ("phases", "more", "rows", "cause"),
+    [
+        ({"queue": 5}, {"reason": "full"}, 1, "queue"),
+        ({"queue": 5}, {"reason": "retry"}, 1, "retry"),
+        ({"run": 5}, {"batch_rows": 3}, 3, "run"),
+        ({"run": 5}, {"batch_rows": 4}, 3, "batch"),
+        ({"read": 5}, {}, 1, "read"),
+        ({"take": 5, "run": 4}, {"batch_rows": 4}, 1, "take"),
+        ({"wait": 5}, {}, 1, "wait"),
+    ],
+)
+def test_the_longest_phase_is_to_blame(
+    phases: dict[str, Any], more: dict[str, Any], rows: int, cause: str
+) -> None:
+    assert Breakdown(1, 0)._replace(**phases, **more).cause(rows) == cause
+
+
+def test_the_header_is_one_of_w3c_in_milliseconds() -> None:
+    found = breakdown(90 * MS, 100 * MS, stamps(attempts=2), 172 * MS)
+    text = header(found, "a-b")
+    entry = re.compile(r'[a-z]+(;dur=[0-9.]+)?(;desc="[^"]*")?')
+    assert all(entry.fullmatch(part) for part in re.split(r", (?=[a-z]+;)", text)), text
+    assert "queue;dur=20.000, gather;dur=5.000, run;dur=40.000" in text
+    assert 'batch;desc="a-b, 3 instances, closed for full, 2 attempts"' in text
+    assert text.endswith("total;dur=82.000")
+
+
+def test_of_no_batch_nothing_is_said() -> None:
+    assert header(breakdown(0, 0, None, 5 * MS), "") == "wait;dur=5.000, total;dur=5.000"
