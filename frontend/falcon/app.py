@@ -59,16 +59,16 @@ def create_app(
     settings: Callable[[], ServerSettings] = ServerSettings,
     cors_origins: Sequence[str] = (),
 ) -> falcon.asgi.App[Request, Response]:
-    """The ASGI application.
+    """Return the ASGI application.
 
     Args:
         service: the models.
         max_request_bytes: longer bodies are refused.
-        compress_answers: whether large answers are compressed for clients that accept it.
-        keys: those of which a client must send one; None where everybody is served.
+        compress_answers: True to compress large answers for clients that accept it.
+        keys: those of which a client must send one; None to serve every client.
         budget: for the bodies that the process gathers; by default for those here alone.
-        router: new; for whoever wants to ask it afterwards.
-        settings: what is traced and logged.
+        router: new; for callers that ask it afterwards.
+        settings: of tracing and logging.
         cors_origins: origins whose pages may read answers.
     """
     budget = budget or BodyBudget.of(max_request_bytes)
@@ -116,7 +116,7 @@ async def about_server(req: Request, resp: Response | None, **_parameters: Any) 
 
 
 class Alive:
-    """Whether the process serves."""
+    """Liveness of the process, in V1's form."""
 
     async def on_get(self, _req: Request, resp: Response) -> None:
         """KServe's form."""
@@ -126,17 +126,17 @@ class Alive:
 
 
 class Live:
-    """Whether the process serves."""
+    """Liveness of the process, in V2's form."""
 
     async def on_get(self, _req: Request, resp: Response) -> None:
-        """The Open Inference Protocol's form."""
+        """Answer in the Open Inference Protocol's form."""
         _send(resp, {"live": True})
 
     on_head = on_get
 
 
 class Ready:
-    """Whether every model can predict."""
+    """Readiness of all models."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -171,7 +171,7 @@ class ModelState:
         self._service = service
 
     async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
-        """Whether it can predict."""
+        """Answer whether the model can predict."""
         spec = self._service.check(name, version)
         _send(resp, readiness(spec) | as_openai(spec.name, self._service.since_s))
 
@@ -188,7 +188,7 @@ class ModelState:
 
 
 class Explanations:
-    """What no model of ringbatch gives."""
+    """Explanations, which no model of ringbatch gives."""
 
     answers_only: Final = True
 
@@ -212,7 +212,7 @@ class Predictions:
 
     @staticmethod
     def infers(_req: Request) -> Protocol:
-        """How a request came."""
+        """Return the protocol of a request."""
         return Protocol.V1
 
     async def on_post(
@@ -228,7 +228,7 @@ class Predictions:
         await exchange(req, resp, self._bodies, start)
 
     async def of_any_path(self, req: Request, resp: Response | None, **_parameters: Any) -> None:
-        """The same where predictions of whatever model are taken."""
+        """Predict for a path of any model."""
         assert resp is not None, "there is one where there is no websocket"
         await self.on_post(req, resp)
 

@@ -1,5 +1,4 @@
-"""Who is refused on the Falcon path before anything else is looked at: whoever has no API key, and
-pages of other sites that would change something here."""
+"""Access control before routing: API keys, and pages of other sites that would change something."""
 
 import ipaddress
 from typing import Any, Final
@@ -40,9 +39,11 @@ class Authentication:
 
 
 class OwnPagesOnly:
-    """Falcon's middleware against cross-site requests. A browser sends requests for any page, from
-    within its network and with the certificate of its user. So pages of other sites may change
-    nothing here. Resources whose `answers_only` is true change nothing anyway.
+    """Falcon's middleware against cross-site requests.
+
+    A browser sends requests for any page, from within its network and with the certificate of its
+    user. So pages of other sites may change nothing here. Resources whose `answers_only` is true
+    change nothing anyway.
 
     Args:
         shared_with: the origins that count as own if they are named.
@@ -77,11 +78,11 @@ class OwnPagesOnly:
 
 
 def is_foreign(site: str | None, origin: str | None, host: str) -> bool:
-    """Whether a page of another site had its browser send a request.
+    """Return whether a page of another site had its browser send a request.
 
     Args:
         site: the request's header Sec-Fetch-Site, which browsers send and no page can change; None
-            where there is none, as of whatever is no browser.
+            if there is none, as from other programs.
         origin: the same of Origin, which older browsers send as well.
         host: its header Host.
     """

@@ -11,7 +11,7 @@ from ringbatch.shm.errors import InvalidRequest, RequestTooLarge
 
 
 async def control_body(req: Request) -> bytes:
-    """The body of a request that is no inference request.
+    """Read the body of a request that is no inference request.
 
     Raises:
         RequestTooLarge: it is longer than such a body needs to be.
@@ -29,7 +29,7 @@ async def control_body(req: Request) -> bytes:
 
 
 async def control_object(req: Request) -> dict[str, Any]:
-    """The object in such a body; empty where there is no body.
+    """Read the object in such a body; empty without a body.
 
     Raises:
         RequestTooLarge: as `control_body`.

@@ -64,7 +64,7 @@ POLICY: Final = (
 
 
 def page(document: Json, origin: str) -> str:
-    """The page.
+    """Return the page.
 
     Args:
         document: of `ringbatch.frontend.falcon.openapi`.
@@ -166,7 +166,7 @@ def _details(summary: str, schema: Json) -> str:
 
 
 def _text(schema: Json) -> str:
-    """A schema as indented JSON, in which references are links."""
+    """Return a schema as indented JSON, in which references are links."""
     text = escape(json.dumps(schema, indent=1, ensure_ascii=False))
     return _QUOTED_REF.sub(r'<a href="#\1">\1</a>', text)
 

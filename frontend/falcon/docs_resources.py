@@ -50,8 +50,7 @@ class Description:
         self._made: tuple[int, dict[str, object]] = (0, {})
 
     def now(self) -> dict[str, object]:
-        """As it is for the models that serve now, each in the version that is the server's
-        choice."""
+        """Return it for the models that serve now, each in the version that the server chooses."""
         specs = [model.spec for model in self._service.models.values()]
         if self._made[0] != self._service.table_number:
             described = document(
@@ -72,7 +71,7 @@ class OpenApi:
         self._description = description
 
     async def on_get(self, _req: Request, resp: Response) -> None:
-        """The same for everybody."""
+        """Answer every client with the same document."""
         resp.data = orjson.dumps(self._description.now())
         resp.content_type = falcon.MEDIA_JSON
 

@@ -36,13 +36,13 @@ _TAKEN = {"Accept-Encoding": ", ".join(CODINGS)}
 
 @dataclass(frozen=True, slots=True)
 class Bodies:
-    """What is taken from clients and given to them.
+    """Limits and forms of the bodies of requests and answers.
 
     Attributes:
-        max_request_bytes: longer bodies are refused, and so are those that are once expanded.
-        compress_answers: whether large answers are compressed for clients that accept it.
+        max_request_bytes: longer bodies are refused, also those that are longer once expanded.
+        compress_answers: True to compress large answers for clients that accept it.
         budget: for all bodies that are being read.
-        last: how the request ended that ended last.
+        last: returns the end of the request that ended last.
     """
 
     max_request_bytes: int
@@ -92,13 +92,13 @@ class Exchange:
         self.call: Call | None = None
 
     def reply(self, answer: Answer) -> None:
-        """The service's call: the answer is there."""
+        """Take the answer; called by the service."""
         if not self.answer.done():
             self.ending = self._last()
             self.answer.set_result(answer)
 
     def gone(self) -> None:
-        """The connection's call: nobody waits any more."""
+        """Stop waiting, as the client has gone; called by the connection."""
         if self.call is not None:
             self.call.abandon()
         # The task must end; what it sends goes nowhere.
@@ -132,8 +132,9 @@ async def _read_body(req: Request, max_request_bytes: int, holding: Holding) -> 
 
 
 def expect_whole(req: Request, received: int) -> None:
-    """Return where so many bytes are all of a request's body; Falcon takes the end of a connection
-    for that of the body.
+    """Check that so many bytes are all of a request's body.
+
+    Falcon takes the end of a connection for the end of the body.
 
     Raises:
         InvalidRequest: more was declared.
@@ -159,7 +160,7 @@ def _coding(req: Request) -> str | None:
 
 
 async def _accepted(req: Request, data: bytes, headers: Headers) -> tuple[bytes, Headers]:
-    """An answer as the client likes it best."""
+    """Return an answer in the coding that the client prefers."""
     coding, plain = acceptance(req.get_header("Accept-Encoding") or "")
     if coding is None or (plain and len(data) < MIN_ENCODED_BYTES):
         return data, headers

@@ -37,7 +37,7 @@ def add_routes(app: falcon.asgi.App[Request, Response], regions: Regions) -> Non
 
 
 class RegionStatus:
-    """Which regions there are."""
+    """Status of the registered regions."""
 
     def __init__(self, regions: Regions) -> None:
         self._regions = regions
@@ -50,7 +50,7 @@ class RegionStatus:
 
 
 class Register:
-    """How a region comes to be."""
+    """Registration of a region."""
 
     def __init__(self, regions: Regions) -> None:
         self._regions = regions
@@ -63,22 +63,22 @@ class Register:
 
 
 class Unregister:
-    """How a region ends."""
+    """End of a region's registration."""
 
     def __init__(self, regions: Regions) -> None:
         self._regions = regions
 
     async def on_post(self, req: Request, _resp: Response, name: str | None = None) -> None:
-        """The one of that name, if there is one, or all of them. Success has no body."""
+        """Unregister the region of that name, if there is one, or all. Success has no body."""
         await control_body(req)
         await patiently(partial(self._regions.unregister, name))
 
 
 class CudaStatus:
-    """Which regions of CUDA memory there are: none."""
+    """Status of CUDA regions: there are none."""
 
     async def on_get(self, _req: Request, resp: Response, name: str | None = None) -> None:
-        """An empty list; none has that name."""
+        """Answer with an empty list; no region has that name."""
         if name is not None:
             raise MemoryNotFound(f'no CUDA shared memory region "{name[:128]}" is registered')
         _send(resp, [])
@@ -87,7 +87,7 @@ class CudaStatus:
 
 
 class CudaRegister:
-    """How a region of CUDA memory does not come to be."""
+    """Registration of a CUDA region, which is refused."""
 
     async def on_post(self, _req: Request, _resp: Response, name: str) -> NoReturn:
         """501."""

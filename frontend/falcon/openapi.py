@@ -64,14 +64,14 @@ def document(
     model_control: bool = False,
     api_keys: bool = False,
 ) -> Json:
-    """The document of a server.
+    """Return the document of a server.
 
     Args:
         models: that it serves.
         version: of ringbatch.
-        shared_memory: whether clients may share memory with it.
-        model_control: whether clients may load and unload models.
-        api_keys: whether clients must send a key.
+        shared_memory: True if clients may share memory with it.
+        model_control: True if clients may load and unload models.
+        api_keys: True if clients must send a key.
     """
     specs = tuple(models)
     paths = _server_paths() | text_paths(specs)
@@ -117,7 +117,7 @@ def document(
 
 
 def _with_keys(described: Json) -> Json:
-    """The same, with what clients must send."""
+    """Return the document with the key that clients must send."""
     schemes = {
         "bearer": {"type": "http", "scheme": "bearer"},
         "key": {"type": "apiKey", "in": "header", "name": KEY_HEADER},
@@ -174,7 +174,7 @@ def _server_paths() -> Json:
 
 
 def _settings(summary: str, tag: str = "server") -> Json:
-    """Whoever sets what holds already is answered; with which values that is, no schema can say."""
+    """Return the paths of settings; no schema can say which values are accepted."""
     words = f"{summary}, if that is what is wanted"
     confirm = _operation(tag, words, _answer(_ANY), 400, 403, 413)
     confirm["requestBody"] = {"content": _json(_closed())}
@@ -392,7 +392,7 @@ def _at(name: str) -> str:
 
 
 def _closed(**properties: Json) -> Json:
-    """An object with exactly these members."""
+    """Return an object schema with exactly these members."""
     return {
         "type": "object",
         "properties": properties,

@@ -1,9 +1,9 @@
-"""The bodies of one model's requests and answers as JSON Schemas, and an example of each request.
+"""JSON Schemas of one model's requests and answers, and an example of each request.
 
-They are as narrow as JSON Schema can say it. What it cannot say, the texts of errors do: that the
-instances of one request agree in their open dimensions, that columns are of one length, that a V2
-tensor has as many elements as its shape, and that 2.0 is no integer. The sizes in a shape could be
-said, with `prefixItems`, which too few programs understand; they stand in its description.
+They are as narrow as JSON Schema allows. The texts of errors say the rest. Instances of one request
+agree in their open dimensions, columns are of one length, a V2 tensor has as many elements as its
+shape, and 2.0 is no integer. `prefixItems` could express the sizes in a shape, but too few programs
+understand it; they stand in its description.
 """
 
 from math import prod
@@ -48,7 +48,7 @@ _SHARED: Final = {
 
 
 def v1_request(spec: ModelSpec) -> Json:
-    """The body of ``:predict``."""
+    """Return the schema of the body of ``:predict``."""
     instance = _v1_instance(spec)
     rows = {"type": "array", "items": instance, "minItems": 1}
     if spec.typed:
@@ -65,7 +65,7 @@ def v1_request(spec: ModelSpec) -> Json:
 
 
 def v1_answer(spec: ModelSpec) -> Json:
-    """The body of a prediction."""
+    """Return the schema of a prediction."""
     values = {tensor.name: _v1_value(tensor) for tensor in spec.outputs}
     row: Json = {}
     column: Json = {"type": "array", "items": row}
@@ -88,7 +88,7 @@ def v1_answer(spec: ModelSpec) -> Json:
 
 
 def v1_example(spec: ModelSpec) -> Json | None:
-    """A body for ``:predict``; None where an instance is too large to be shown."""
+    """Return a body for ``:predict``; None if an instance is too large to be shown."""
     if not spec.typed:
         return {"instances": [1]}
     if _is_large(spec) or any(tensor.datatype.name == "BF16" for tensor in spec.inputs):
@@ -98,7 +98,7 @@ def v1_example(spec: ModelSpec) -> Json | None:
 
 
 def v2_request(spec: ModelSpec, *, shared_memory: bool = False) -> Json:
-    """The JSON text of an inference request, whose tensors may lie in memory of the client's."""
+    """Return the schema of an inference request; tensors may lie in memory of the client's."""
     given = {"anyOf": [_BINARY, _SHARED]} if shared_memory else _BINARY
     entries = [_v2_input(spec, tensor, given) for tensor in spec.inputs]
     count = len(entries)
@@ -133,7 +133,7 @@ def v2_request(spec: ModelSpec, *, shared_memory: bool = False) -> Json:
 
 
 def v2_answer(spec: ModelSpec, *, shared_memory: bool = False) -> Json:
-    """The JSON text of an inference response, whose tensors may lie in memory of the client's."""
+    """Return the schema of an inference response, likewise."""
     entries = [_v2_output(spec, tensor, shared_memory) for tensor in spec.outputs]
     return _object(
         {
@@ -152,7 +152,7 @@ def v2_answer(spec: ModelSpec, *, shared_memory: bool = False) -> Json:
 
 
 def v2_example(spec: ModelSpec) -> Json | None:
-    """The JSON text of an inference request; None where it is too large, or is not JSON alone."""
+    """Return an inference request as JSON; None if it is too large, or is not JSON alone."""
     tensors = spec.inputs + spec.outputs
     if _is_large(spec) or any(tensor.datatype.name in RAW_ONLY for tensor in tensors):
         return None
@@ -191,7 +191,7 @@ def _v1_value(tensor: Tensor) -> Json:
 
 
 def _optional(spec: ModelSpec) -> tuple[str, ...]:
-    """The inputs that requests may leave out."""
+    """Return the inputs that requests may leave out."""
     return tuple(tensor.name for tensor in spec.inputs if tensor.default is not None)
 
 
@@ -262,7 +262,7 @@ def _named(spec: ModelSpec, tensor: Tensor) -> Json:
 
 
 def _values(tensor: Tensor, *others: Json) -> Json:
-    """The elements of a tensor, in one list."""
+    """Return the schema of a tensor's elements, in one list."""
     value = _value(tensor.datatype)
     return {"type": "array", "items": {"anyOf": [value, *others]} if others else value}
 

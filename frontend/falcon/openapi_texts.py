@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of embeddings, reranking and classification; pure."""
+"""OpenAPI paths of embeddings, reranking and classification. Pure."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -20,7 +20,7 @@ _INFO_PARAMETERS: Final = [{"name": "model", "in": "query", "description": _MODE
 
 
 def text_paths(models: Iterable[ModelSpec]) -> Json:
-    """The paths of embeddings, reranking and classification, where there are models for them."""
+    """Return the paths of embeddings, reranking and classification that models here serve."""
     texts = [spec for spec in models if spec.tokens is not None]
     found: Json = {}
     for spec in texts:

@@ -1,4 +1,4 @@
-"""Outcomes of requests on the Falcon path that never reach the pipeline or name no model."""
+"""Counts of requests on the Falcon path that never reach the pipeline, or are for no model."""
 
 import re
 import time
@@ -18,8 +18,9 @@ end."""
 
 
 class Counting:
-    """Falcon's middleware, in front of all others. A resource that infers has `infers`: it says how
-    a request came.
+    """Falcon's middleware that counts requests, in front of all others.
+
+    A resource that infers has `infers`, which returns a request's protocol.
 
     Args:
         service: the models.

@@ -33,7 +33,7 @@ _POSTED_TO: Final = re.compile(r"/|/v[12](/models(/[^/]*)?(/versions(/[^/]*)?)?)
 
 
 def elsewhere(path: str) -> str:
-    """How to go on behind the words that nothing is at a path; empty where nobody can tell."""
+    """Return a hint for a path without a resource; empty if there is none."""
     for known, words in _KNOWN:
         if known.fullmatch(path):
             return f"; {words}"
@@ -41,7 +41,7 @@ def elsewhere(path: str) -> str:
 
 
 def posted_elsewhere(path: str) -> str:
-    """The same behind the words that nothing is posted to a path."""
+    """Return a hint for a path that takes no POST."""
     if path == "/":
         return f"; {_PREDICTIONS}; {_TEXTS}"
     return f"; {_PREDICTIONS}" if _POSTED_TO.fullmatch(path) else ""

@@ -33,7 +33,7 @@ def add_routes(
 
 
 class Settings:
-    """What holds.
+    """Settings in force, read only.
 
     Args:
         in_force: by name.
@@ -49,7 +49,7 @@ class Settings:
     on_head = on_get
 
     async def on_post(self, req: Request, resp: Response) -> None:
-        """The same, where what is asked for holds."""
+        """Answer with the settings if the request asks for the present ones."""
         in_force = self._in_force()
         expect_in_force(await control_object(req), in_force)
         _send(resp, in_force)

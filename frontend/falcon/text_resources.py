@@ -54,10 +54,10 @@ def add_routes(
 
 
 class Asked:
-    """What is learnt of a request as it is read.
+    """Facts of a request, learnt as it is read.
 
     Attributes:
-        model: for which it is, once that is known.
+        model: that it is for, once that is known.
     """
 
     __slots__ = ("model",)
@@ -126,7 +126,7 @@ class TextCodec:
         return model
 
     def suitable(self) -> list[str]:
-        """The models that answer so."""
+        """Return the models that answer in this form."""
         return [name for name, model in self._models.models.items() if self._suits(model)]
 
     def _suits(self, model: ServedModel) -> bool:
@@ -223,11 +223,11 @@ class Texts:
 
     @staticmethod
     def infers(_req: Request) -> Protocol:
-        """How a request came."""
+        """Return the protocol of a request."""
         return Protocol.V1
 
     async def on_post(self, req: Request, resp: Response) -> None:
-        """The body names the model."""
+        """Answer for the model that the body names."""
         timeout_ns = timeout_ns_of(req.get_header(TIMEOUT_HEADER))
         start = self._service.pipeline.start
 
@@ -288,7 +288,7 @@ class Info(OfTextModels):
         self._version = version
 
     async def on_get(self, req: Request, resp: Response) -> None:
-        """The facts, whether the model is ready or not."""
+        """Answer with the facts, whether the model is ready or not."""
         service, names = self._service, self.served()
         name = only(names, req.get_param("model") or "", "texts")
         if name not in names:

@@ -57,7 +57,7 @@ def add_routes(app: falcon.asgi.App[Request, Response], service: Service, bodies
 
 
 class ServerMetadata:
-    """What the server is."""
+    """Metadata of the server."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -88,15 +88,19 @@ class Models:
 
 
 class AllStatistics:
-    """What was counted for all models."""
+    """Statistics of all models."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._metadata = ModelMetadata(service)
 
     async def on_get(self, req: Request, resp: Response) -> None:
-        """Since the engine started. Where a model is called like this path's end, the path is that
-        model's: the protocol has it so, and this here is an extension."""
+        """Answer with the statistics since the engine started.
+
+        If a model has the name of this path's end, the path is that model's: the protocol has it
+        so, and
+        this resource is an extension.
+        """
         service = self._service
         if _STATISTICS in service.models:
             await self._metadata.on_get(req, resp, _STATISTICS)
@@ -151,14 +155,14 @@ class OfModel:
         self._service = service
 
     def _spec(self, name: str, version: str) -> ModelSpec:
-        """The model; raises `ModelNotFound` where there is none of that name and version."""
+        """Return the model; raises `ModelNotFound` if there is none of that name and version."""
         if name not in self._service.models:
             raise self._service.not_found(name)
         return self._service.model(name, version).spec
 
 
 class ModelMetadata(OfModel):
-    """What one model is."""
+    """Metadata of one model."""
 
     async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
         """Its inputs and outputs."""
@@ -178,7 +182,7 @@ class ModelConfiguration(OfModel):
 
 
 class ModelReadiness(OfModel):
-    """Whether one model can predict."""
+    """Readiness of one model."""
 
     async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
         """200, or 503 with the reason."""
@@ -189,7 +193,7 @@ class ModelReadiness(OfModel):
 
 
 class Statistics(OfModel):
-    """What was counted for one model."""
+    """Statistics of one model."""
 
     async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
         """Since the engine started."""
@@ -216,7 +220,7 @@ class Inferences(OfModel):
 
     @staticmethod
     def infers(req: Request) -> Protocol:
-        """How a request came."""
+        """Return the protocol of a request."""
         binary = req.get_header(LENGTH_HEADER) is not None
         return Protocol.V2_BINARY if binary else Protocol.V2
 

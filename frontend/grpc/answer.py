@@ -1,11 +1,12 @@
-"""What stands in slots as a result, as the bytes of a ModelInferResponse.
+"""ModelInferResponse: results in slots as the bytes of an answer.
 
-Elements stand in `raw_output_contents`, an entry for each output, or, where the request wants them
-so, in the field of each output's `contents` that is for its datatype. Outputs in memory of the
+Elements stand in `raw_output_contents`, an entry for each output. On request they stand instead in
+the field of each output's `contents` for its datatype. Outputs in memory of the
 client's are there when the answer is sent.
 
-Messages are written field by field rather than built and serialized as a whole: what is the same in
-many answers is serialized once, and a result is copied once, from its slot into the answer. By the
+Messages are written field by field rather than built and serialized as a whole. The parts that many
+answers share are serialized once, and a result is copied once, from its slot into the answer. By
+the
 encoding of Protocol Buffers, a message's fields one after the other are the message.
 """
 
@@ -150,8 +151,10 @@ class GrpcAnswers:
         return b"".join(pieces + raw)
 
     def takes_long(self, rows: int, size: int, requested: GrpcRequestedOutputs) -> bool:
-        """Return whether another process writes an answer with this many rows and bytes of results.
-        That process has no access to clients' memory."""
+        """Return whether another process writes an answer of so many rows and bytes of results.
+
+        That process has no access to clients' memory.
+        """
         if any(not isinstance(carried, bool) for _, carried, _ in requested.outputs):
             return False
         classified = any(classes for _, _, classes in requested.outputs)
@@ -160,14 +163,14 @@ class GrpcAnswers:
     def _classified(
         self, index: int, rows: int, results: Sequence[Result], classes: int
     ) -> tuple[bytes, list[bytes]]:
-        """The tensor of the best classes of an output, without its elements; and these."""
+        """Return the tensor of an output's best classes without its elements, and the elements."""
         tensor = self._outputs[index]
         shape, found = Classes(index, tensor, batched=self._batched).of(rows, results, classes)
         message = _Tensor(name=tensor.name, datatype="BYTES", shape=shape)
         return message.SerializeToString(), found
 
     def _middle(self, rows: int) -> bytes:
-        """What stands between the id and the one tensor of an answer of one part."""
+        """Return the bytes between the id and the one tensor of an answer of one part."""
         middle = self._middles.get(rows)
         if middle is None:
             head = self._head(0, (rows, *self._outputs[0].shape))
@@ -176,7 +179,7 @@ class GrpcAnswers:
         return middle
 
     def _head(self, index: int, shape: tuple[int, ...]) -> bytes:
-        """An output without its elements."""
+        """Return an output without its elements."""
         head = self._heads.get((index, shape))
         if head is None:
             tensor = self._outputs[index]
@@ -192,26 +195,25 @@ class GrpcAnswers:
 
 
 def id_field(identity: str) -> bytes:
-    """The field of an answer with the request's id; empty where it has none."""
+    """Return the field of an answer with the request's id; empty if it has none."""
     data = identity.encode()
     return _opening(_ID, len(data)) + data if data else b""
 
 
 def batch_field(batch_id: str) -> bytes:
-    """The field of an answer with the id of the batch that the request was in, a parameter; empty
-    where it was in none."""
+    """Return the field of an answer with the id of its batch, a parameter; empty if it had none."""
     data = batch_id.encode()
     assert len(data) in (0, _BATCH_ID_LENGTH), "a UUID"
     return _BATCH + data if data else b""
 
 
 def infer_response_field(response: bytes) -> bytes:
-    """The field of a ModelStreamInferResponse with a ModelInferResponse."""
+    """Return the field of a ModelStreamInferResponse with a ModelInferResponse."""
     return _opening(_OF_STREAM, len(response)) + response
 
 
 def _opening(tag: int, size: int) -> bytes:
-    """What stands before the data of a field: its tag, and how many bytes follow."""
+    """Return the bytes before the data of a field: its tag, and how many bytes follow."""
     opening = bytearray((tag,))
     while size > 0x7F:
         opening.append(size & 0x7F | 0x80)
@@ -227,7 +229,7 @@ def _add(pieces: list[Bytes], tag: int, data: Sequence[Bytes]) -> None:
 
 
 def _values(tensor: Tensor, index: int, results: Sequence[Result]) -> list[Any]:
-    """The elements of an output."""
+    """Return the elements of an output."""
     values: list[Any] = []
     for memory, placement in results:
         part = placement.parts[index]
@@ -240,7 +242,7 @@ def _values(tensor: Tensor, index: int, results: Sequence[Result]) -> list[Any]:
 
 
 def _field_of(datatype: str, values: list[Any]) -> list[Bytes]:
-    """The field `contents` of an output with these elements."""
+    """Return the field `contents` of an output with these elements."""
     contents = _Contents(**{CONTENTS[datatype]: values})
     pieces: list[Bytes] = []
     _add(pieces, _OF_TENSOR, [contents.SerializeToString()])

@@ -1,7 +1,7 @@
-"""What the head of a call says: which method, until when, with which key, and how it is encoded.
+"""Head of a call: its method, deadline, key and encoding. Pure.
 
 Clients repeat most of a head with every call. The connection remembers the repeated part, and
-whether its key is good, until the keys change (`ringbatch.frontend.http2.header_memory`). Pure.
+whether its key is good, until the keys change (`ringbatch.frontend.http2.header_memory`).
 """
 
 import re
@@ -151,7 +151,7 @@ class CallHeads:
         return with_values(head, sent, request.fields)
 
     def allow(self, authorization: str | None, key: str | None) -> bool:
-        """Whether somebody with these may be served now."""
+        """Return whether a client with these credentials may be served now."""
         return self._keys is None or self._keys.allow(authorization, key)
 
     @property

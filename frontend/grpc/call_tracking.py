@@ -1,4 +1,4 @@
-"""Ids, times and log lines of inference calls; see `ringbatch.frontend.access.recorder`."""
+"""Ids, times and log lines of calls that infer, see `ringbatch.frontend.access.recorder`."""
 
 from typing import Final
 
@@ -40,8 +40,7 @@ class WatchedCall:
 
     @property
     def last_metadata(self) -> Metadata:
-        """What stands behind the last answer of a stream that ends now: a load report, if its
-        client wants one, is of this moment."""
+        """Trailing metadata of a stream that ends now, with a load report on request."""
         return self.id_metadata + self._load_metadata
 
     @property
@@ -58,13 +57,13 @@ class WatchedCall:
         asked_for: str = "",
         drawn: int | None = None,
     ) -> Metadata:
-        """A request of the call has ended; what metadata say of it behind its answer.
+        """Record the end of a request of the call; return the metadata behind its answer.
 
         Args:
-            ending: how.
+            ending: of the request.
             bytes_in, bytes_out: of the messages.
-            asked_for: the name that the request gives a model that there is not.
-            drawn: of which samples it is; None where nobody has drawn.
+            asked_for: the name of a missing model, if the request names one.
+            drawn: the samples that it is in; None if it was not drawn.
         """
         recorder, trace = self._recorder, self._head.trace
         target = f"{_TARGET} {asked_for}" if asked_for else _TARGET

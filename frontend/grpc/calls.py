@@ -1,7 +1,7 @@
-"""Calls that take messages one after the other, or take a while: everything but the usual
-ModelInfer, which comes in one piece and is answered out of a slot.
+"""Calls with a task of their own: streams, and methods that take a while.
 
-Each has a task of the event loop for as long as it lasts, which is given a `ServedCall`.
+That is every call but the usual ModelInfer, which comes in one piece and is answered out of a slot.
+Each has a task of the event loop for as long as it lasts, which gets a `ServedCall`.
 """
 
 import asyncio
@@ -65,18 +65,20 @@ class Context(Protocol):
     trailing: Metadata
 
     def remaining_ns(self) -> int:
-        """How long its client waits, from now; 0 where it does not say, below 0 where no more."""
+        """Return how long its client still waits; 0 without a deadline, below 0 after it."""
 
     async def read(self) -> bytes | None:
-        """The next message; None where the last one was read.
+        """Return the next message; None after the last one.
 
         Raises:
             Draining: the server is to stop, and the client has not come to its end.
         """
 
     def keep(self, size: int) -> None:
-        """A message of so many bytes is there and waits for those before it; where it is below 0,
-        it waits no more. Where too much waits, nothing is read."""
+        """Count a message of so many bytes that waits for those before it; if below 0, it is done.
+
+        If too much waits, nothing more is read.
+        """
 
     async def write(self, data: bytes) -> None:
         """Send a message, once the ones before have found room."""
@@ -86,15 +88,15 @@ class Context(Protocol):
 
 
 class Method(NamedTuple):
-    """What serves one method.
+    """Handler of one method.
 
     Attributes:
-        infers: whether it is ModelInfer; there is no more to say of that.
-        streams_requests: whether any number of messages come.
-        serve: is given the one message, or None where they stream, and the call; returns how that
-            ended, None where it is well. It raises nothing.
-        is_open: whether it serves clients without a key.
-        max_bytes: of a message; None where it may be as long as any.
+        infers: True for ModelInfer, which needs no other attribute.
+        streams_requests: True if any number of messages come.
+        serve: gets the one message, or None if they stream, and the call; returns the status of
+            its failure, None for a success. It raises nothing.
+        is_open: True if it serves clients without a key.
+        max_bytes: of a message; None if it may be as long as any.
     """
 
     infers: bool
@@ -119,10 +121,10 @@ class Owner(Protocol):
     keyless: "dict[Stream[CallHead], ServedCall]"
 
     def infer(self, stream: Stream[CallHead], data: bytes, timeout_ns: int) -> None:
-        """The message of a ModelInfer is there; the call is no more the caller's."""
+        """Take the whole message of a ModelInfer, and the call with it."""
 
     def expect(self, stream: Stream[CallHead], begun: bytes) -> ArrivingMessage[Any] | None:
-        """A ModelInfer's first bytes are there; None where it is to be gathered."""
+        """Take a ModelInfer's first bytes; return None if it is to be gathered."""
 
     def arrived(
         self, stream: Stream[CallHead], message: ArrivingMessage[Any], timeout_ns: int
@@ -130,10 +132,10 @@ class Owner(Protocol):
         """As `infer`, of what it was expected for."""
 
     def refused(self, error: RequestError, *, infers: bool) -> None:
-        """A call, perhaps a ModelInfer, has ended before it came to what serves it."""
+        """Record a call, perhaps a ModelInfer, that has ended before its handler."""
 
     def let_go(self, stream: Stream[CallHead]) -> None:
-        """A call has ended."""
+        """Forget an ended call."""
 
     def attempt(self, number: int, act: Callable[[], None]) -> None:
         """Act for the call on a stream; an error ends only that stream."""
@@ -233,7 +235,7 @@ class ServedCall:
         self._owner.flush_soon()
 
     def happened(self) -> None:
-        """The connection's call: something has come."""
+        """Look for new messages; called by the connection."""
         stream = self._stream
         pieces, stream.pieces = stream.pieces, []
         self._unreturned += stream.received_bytes - self._received
@@ -258,14 +260,14 @@ class ServedCall:
         _wake(self._arrival)
 
     def looked(self) -> None:
-        """The connection's call: there may be room to send, where there was none."""
+        """Look for room to send; called by the connection."""
         if not self._stream.queue:
             _wake(self._room)
         if not self._owner.core.full:
             _wake(self._arrival)
 
     def tick(self) -> None:
-        """The connection's call: another second has passed."""
+        """Count a second; called by the connection."""
         gathering = self._task is None or (self._arrival is not None and self._reader.held_bytes)
         # Where answers wait, their client is to take some before it may send on.
         phase = Phase.BODY if gathering and not self._owner.core.full else Phase.ANSWER
@@ -273,12 +275,12 @@ class ServedCall:
             self.fail(DeadlineExceeded(BODY_TOO_SLOW))
 
     def stop(self) -> None:
-        """The connection's call: nothing more is read."""
+        """Stop reading; called by the connection."""
         self._stopping = True
         _wake(self._arrival)
 
     def cancel(self) -> None:
-        """The connection's call: nobody waits any more."""
+        """End the call, as no client waits any more; called by the connection."""
         self._close()
         if self._task is not None:
             self._task.cancel()
@@ -307,7 +309,7 @@ class ServedCall:
             core.wait(-size)
 
     def _next(self) -> bytes | Packed | None:
-        """The next message; its client may send as much again, or what is missing of it."""
+        """Return the next message; its client may send as much again, or the rest of it."""
         try:
             message = self._reader.next()
         except RequestError as error:
@@ -363,7 +365,7 @@ class ServedCall:
             self.fail(error)
 
     def _go_on_with(self, data: bytes) -> None:
-        """The one message of the call is there."""
+        """Take the one message of the call."""
         if self._method.infers:
             timeout_ns = self.remaining_ns()
             self._close()
@@ -372,8 +374,10 @@ class ServedCall:
             self._start(data)
 
     def _queue_up(self) -> None:
-        """Count this call as one without a key that waits for its client. If there are too many,
-        end the call that waits longest."""
+        """Count this call as one without a key that waits for its client.
+
+        If there are too many, end the call that waits longest.
+        """
         keyless = self._owner.keyless
         keyless[self._stream] = self
         if len(keyless) > MOST_KEYLESS:
@@ -390,8 +394,10 @@ class ServedCall:
             self._owner.flush_soon()
 
     def _look_into(self, pieces: list[bytes]) -> list[bytes]:
-        """See whether the tensor of a message can go to its slot as it comes; what has come and is
-        to be gathered, or is more than the message."""
+        """Send the tensor of a message to its slot as it comes, if possible.
+
+        It returns the bytes that are to be gathered, or follow the message.
+        """
         if self._reader.held_bytes:
             pieces = [self._reader.take_all(), *pieces]
         begun = pieces[0] if len(pieces[0]) >= _BEGUN_BYTES else b"".join(pieces)

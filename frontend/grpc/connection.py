@@ -42,19 +42,19 @@ from ringbatch.shm.errors import RequestError, Unauthenticated
 
 @dataclass(slots=True)
 class GrpcSettings:
-    """What all connections of a process share.
+    """Settings that all connections of a process share.
 
     Attributes:
-        inference: what answers requests.
+        inference: the service that answers requests.
         heads: reads the heads of calls.
-        recorder: sees to what is said of requests beside their answers.
-        budget: for what has come and is no message yet.
+        recorder: keeps ids, times and log lines of requests.
+        budget: for received bytes that are no whole message yet.
         max_request_bytes: longer messages are refused.
         idle_timeout_s: how long a connection without a call is kept.
-        age_s: draws after how long a client is asked to connect anew.
-        stopping: whether the server is; connections may still come that were accepted before.
-        connections: those that there are.
-        incoming: what connections with large messages are read into.
+        age_s: draws the age at which a client is asked to connect anew.
+        stopping: True while the server stops; connections may still come that were accepted before.
+        connections: the open ones.
+        incoming: buffer that connections with large messages are read into.
         keyless: calls without a key that wait for their clients, as in
             `ringbatch.frontend.grpc.calls`.
     """
@@ -95,7 +95,7 @@ class InferCall(Framing):
         self.call: Call | None = None
 
     def reply(self, answer: GrpcAnswer) -> None:
-        """The answer is there."""
+        """Take the answer."""
         self.call = None
         try:
             self._owner.inferred(self, answer)
@@ -149,7 +149,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         self._inferring: dict[int, InferCall] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The transport's call: the connection is open."""
+        """Begin a connection; called by the transport."""
         self._transport = transport  # type: ignore[assignment]
         self.client = client_of(transport)
         self._settings.connections.add(self)
@@ -158,7 +158,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport's call: the connection is closed, by whomever."""
+        """End a closed connection; called by the transport."""
         self._settings.connections.discard(self)
         super().connection_lost(exc)
         # A call does not notice that its client has taken its answer.
@@ -167,26 +167,26 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
             del self.keyless[stream]
 
     def stop(self) -> None:
-        """The server's call: no call goes on that only waits for its client."""
+        """End the calls that only wait for their client; called by the server."""
         for call in list(self._serving.values()):
             call.stop()
         self.leave()
 
     def abort(self) -> None:
-        """The server's call: nobody waits any longer."""
+        """Cancel everything; called by the server."""
         self._transport.abort()
 
     def forget(self) -> None:
-        """The server's call: what was made of heads may not hold any more."""
+        """Forget the results of heads, which may have changed; called by the server."""
         self.core.headers.forget()
 
     def infer(self, stream: Stream[CallHead], data: bytes, timeout_ns: int) -> None:
-        """A `ServedCall`'s: the message of a ModelInfer is there."""
+        """Take the message of a ModelInfer; called by a `ServedCall`."""
         self._serving.pop(stream.number, None)
         self._infer(stream, data, timeout_ns)
 
     def expect(self, stream: Stream[CallHead], begun: bytes) -> ArrivingMessage[InferCall] | None:
-        """A `ServedCall`'s: a ModelInfer has begun to come; None where it is to be gathered."""
+        """Take the begin of a ModelInfer (called by a `ServedCall`); None to gather it."""
         compressed, size = PREFIX.unpack_from(begun)
         if compressed or size > self.max_request_bytes:
             return None
@@ -206,7 +206,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
     def arrived(
         self, stream: Stream[CallHead], message: ArrivingMessage[InferCall], timeout_ns: int
     ) -> None:
-        """A `ServedCall`'s: it is there."""
+        """Take a ModelInfer that is complete in its slot; called by a `ServedCall`."""
         self._serving.pop(stream.number, None)
         call, arrival = message.call, message.arrival
         self._inferring[stream.number] = call
@@ -214,11 +214,11 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         call.call = arrival.arrived(call.reply)
 
     def refused(self, error: RequestError, *, infers: bool) -> None:
-        """A `ServedCall`'s: it has ended before it came to what serves it."""
+        """Record a call that has ended before its handler; called by a `ServedCall`."""
         self._settings.inference.ended_outside(error, infers=infers)
 
     def inferred(self, call: InferCall, answer: GrpcAnswer) -> None:
-        """An `InferCall`'s: its answer is there."""
+        """Send an answer; called by an `InferCall`."""
         stream = call.stream
         head, number = stream.head, stream.number
         self._inferring.pop(number, None)

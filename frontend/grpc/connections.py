@@ -22,7 +22,7 @@ class TooMany(asyncio.Protocol):
     """A connection that is not served."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The transport's call: the connection is open."""
+        """Refuse an opened connection; called by the transport."""
         transport.close()
 
 
@@ -67,18 +67,20 @@ class Connections:
             self._acceptor = UnixAcceptor(self._shared, self._join)
 
     def leave_shared(self) -> None:
-        """Leave the connections that come over the Unix socket to the engine that serves in this
-        one's stead, which accepts from the same queue."""
+        """Leave the Unix socket's connections to the successor engine.
+
+        It accepts from the same queue.
+        """
         if self._acceptor is not None:
             self._acceptor.close()
         self._shared = None
 
     def count(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
         return len(self._settings.connections)
 
     async def tick(self) -> None:
-        """What is to be done once a second, until cancelled."""
+        """Do the work of each second, until cancelled."""
         while True:
             await asyncio.sleep(_TICK_S)
             connections = list(self._settings.connections)
@@ -91,8 +93,10 @@ class Connections:
                 connection.leave()
 
     async def stop(self, limit_s: float) -> None:
-        """Take those that wait, have all clients go elsewhere, and serve what they have sent by
-        then, for at most `limit_s`."""
+        """Accept waiting connections, send all clients elsewhere, and serve what they have sent.
+
+        It takes at most `limit_s`.
+        """
         listeners = [one for one in (self._listener, self._shared) if one is not None]
         queued = [connection for listener in listeners for connection in _accept_all(listener)]
         for taking in (self._server, self._acceptor):

@@ -43,12 +43,12 @@ _LEARNT_BYTES: Final = 1 << 20
 
 
 class GrpcAnswer(NamedTuple):
-    """How a request ended.
+    """End of a request.
 
     Attributes:
-        response: the bytes of a ModelInferResponse; empty where there is an error.
+        response: the bytes of a ModelInferResponse; empty if there is an error.
         error: why there is none.
-        trailing: metadata with the batch that the request failed in; empty where it was in none.
+        trailing: metadata with the batch that the request failed in; empty if it was in none.
     """
 
     response: bytes
@@ -100,13 +100,13 @@ class GrpcRendering(NamedTuple):
 
 
 class Framing:
-    """What is learnt of a request as it is read.
+    """Facts of a request, learnt as it is read.
 
     Attributes:
-        id: the field with its id, as it is in a response; empty where it has none or cannot be
+        id: the field with its id, as it is in a response; empty if it has none or cannot be
             read.
-        model: for which it is, once that is known.
-        asked_for: the name of a model that there is not, where it asks for one.
+        model: that it is for, once that is known.
+        asked_for: the name of a missing model, if it names one.
         heard: the metadata of its call.
     """
 
@@ -156,7 +156,7 @@ class Pending(Framing):
         self.kept: Kept | None = None
 
     def reply(self, answer: GrpcAnswer) -> None:
-        """The answer is there."""
+        """Take the answer."""
         self.call = None
         self.ending = self._last()
         self._answer = answer
@@ -177,7 +177,7 @@ class Pending(Framing):
 
     @property
     def outcome(self) -> GrpcAnswer:
-        """How it ended, once it has."""
+        """End of the request, once it has ended."""
         assert self._answer is not None, "it has not ended"
         return self._answer
 
@@ -263,8 +263,11 @@ class Inference:
         keep: Callable[[int], None],
         heard: Heard = (),
     ) -> Pending:
-        """As `start`, for whoever waits until `ended` is done; `heard` is the call's metadata, and
-        `keep` is told of the answer's bytes until it is left."""
+        """Start a request as `start` does, for a caller that waits until `ended` is done.
+
+        `heard` is the call's metadata, and `keep` is called with the answer's bytes until it is
+        left.
+        """
         pending = Pending(ended, self.last_ending, keep, len(data), heard)
         call = pending.call = self.start(data, timeout_ns, pending, pending.reply)
         if call is not None:
@@ -272,8 +275,7 @@ class Inference:
         return pending
 
     def ended_outside(self, error: RequestError | None, *, infers: bool) -> Ending:
-        """A call has ended that infers nothing, which counts as the same does over HTTP, or was
-        refused before it did."""
+        """Record a call that infers nothing, as over HTTP, or that was refused before it did."""
         protocol = Protocol.GRPC if infers else Protocol.HTTP
         self._service.ended_outside(protocol, 200 if error is None else status_of(error))
         return self._service.last_ending()
@@ -319,8 +321,10 @@ class GrpcCodec:
     def outline(
         self, begun: bytes, head_bytes: int, tensor_bytes: int, framing: Framing
     ) -> _Usual | None:
-        """What a request says of which only its tensor is to come; None where that cannot be its
-        payload as it is. As `Inference.prepare`; raises what `GrpcRequests.outline` does."""
+        """Return a request's head if only its tensor is to come; None if it is no payload as it is.
+
+        As `Inference.prepare`; raises the errors of `GrpcRequests.outline`.
+        """
         self._keep_up()
         recalled = self._heads.recall(begun, tensor_bytes)
         if recalled is not None and recalled.said.own.model.sized:
@@ -383,7 +387,7 @@ class GrpcCodec:
         raise ReadApart(read_grpc, value, partial(_told, own, framing), spec.timeout_ns)
 
     def _model_of(self, request: Any, framing: Framing) -> "_GrpcModel":
-        """The model that a request is for."""
+        """Return the model of a request."""
         framing.id = id_field(request.id)
         try:
             model = self._service.model(request.model_name, request.model_version)
@@ -394,8 +398,7 @@ class GrpcCodec:
         return self._models.get(model) or self._own(model)
 
     def _own(self, model: ServedModel) -> "_GrpcModel":
-        """What is needed of a model beyond what the service has; that of others that serve no
-        longer is forgotten."""
+        """Return a model's readers and writers for gRPC, and forget those of unserved models."""
         serving = {self._service.model(s.name, s.version) for s in self._service.specs}
         self._models = {known: own for known, own in self._models.items() if known in serving}
         own = self._models[model] = _GrpcModel(model, self._service)

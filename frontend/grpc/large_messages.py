@@ -20,10 +20,10 @@ _BYTES: Final = 2
 
 
 class TensorSpan(NamedTuple):
-    """Where the tensor stands in its message, whose end it is.
+    """Place of the tensor at the end of its message.
 
     Attributes:
-        head_bytes: what stands before the field with the tensor.
+        head_bytes: before the field with the tensor.
         start: of the tensor.
         size: of the tensor, in bytes.
     """
@@ -34,15 +34,15 @@ class TensorSpan(NamedTuple):
 
 
 def tensor_span(begun: bytes | memoryview, message_bytes: int) -> TensorSpan | None:
-    """Where the one raw tensor of a message will stand.
+    """Return the place of the one raw tensor of a message.
 
     Args:
         begun: the first bytes of a ModelInferRequest.
         message_bytes: of all of it.
 
     Returns:
-        None where these do not tell, or where it is not large, or not the end of the message, or
-        where more fields stand before it than a large message may have.
+        None if these bytes do not tell, or the tensor is not large, or not the end of the message.
+        Also if more fields precede it than a large message may have.
     """
     at = 0
     try:

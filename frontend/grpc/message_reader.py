@@ -1,7 +1,7 @@
-"""The messages in the body of a call: each has its length before it, and may be compressed.
+"""Messages in the body of a call: each has its length before it, and may be compressed.
 
-What has come and is no message yet counts for the budget of the process, so that no number of
-clients that stop in the middle can take more memory than that.
+Received bytes that are no message yet count for the budget of the process. So clients that stop in
+the middle cannot take more memory than that, however many they are.
 """
 
 from struct import Struct
@@ -61,12 +61,12 @@ class MessageReader:
         self._buffer += data
 
     def next(self) -> bytes | Packed | None:
-        """The next message; None where it is not there yet.
+        """Return the next message; None if it is not there yet.
 
         Raises:
             RequestTooLarge: it has more bytes than any may have.
             InvalidRequest: it is not what its prefix says.
-            NotSupported: it is compressed in a way that is not understood.
+            NotSupported: its compression is unknown.
         """
         buffer = self._buffer
         if len(buffer) < PREFIX_BYTES:
@@ -86,7 +86,7 @@ class MessageReader:
         return self._packed(data) if compressed else data
 
     def take_all(self) -> bytes:
-        """What has come and was not taken, which is the caller's from then on."""
+        """Return all bytes that were not taken, which become the caller's."""
         data = bytes(self._buffer)
         self.close()
         return data
@@ -109,5 +109,5 @@ class MessageReader:
 
 
 def framed(data: bytes) -> bytes:
-    """A message as it stands in a body."""
+    """Return a message as it stands in a body."""
     return PREFIX.pack(0, len(data)) + data

@@ -1,14 +1,13 @@
-"""The messages and services of gRPC: the Open Inference Protocol with Triton's additions, health,
-reflection.
+r"""Messages and services of gRPC: the Open Inference Protocol with Triton's additions, and others.
 
-The .proto files beside this one say what they are; `messages.pb` is what protoc makes of them:
+The .proto files beside this one define them; protoc makes `messages.pb` of them:
 
-    python -m grpc_tools.protoc -I frontend/grpc --descriptor_set_out=frontend/grpc/messages.pb \\
+    python -m grpc_tools.protoc -I frontend/grpc --descriptor_set_out=frontend/grpc/messages.pb \
         frontend/grpc/*.proto
 
-They are in a descriptor pool of their own, not in the one of the process: whoever has the same
-messages from generated code in the same process, such as a client of the same protocol, neither
-meets these nor stands in their way.
+They are in a descriptor pool of their own, not in the one of the process. So other code with the
+same messages in the same process, such as a client of the same protocol, does not collide with
+them.
 """
 
 from pathlib import Path
@@ -71,7 +70,7 @@ class Schema:
                 }
 
     def message(self, full_name: str) -> Message:
-        """The class of a message."""
+        """Return the class of a message."""
         return GetMessageClass(self.pool.FindMessageTypeByName(full_name))
 
 
@@ -79,5 +78,5 @@ SCHEMA: Final = Schema(Path(__file__).with_name("messages.pb").read_bytes())
 
 
 def inference(name: str) -> Message:
-    """The class of one of the inference protocol's messages."""
+    """Return the class of one of the inference protocol's messages."""
     return SCHEMA.message(f"inference.{name}")

@@ -12,19 +12,19 @@ IN_PLACE_BYTES: Final = 1 << 18
 
 
 class Owner(Protocol):
-    """Whose connection it is."""
+    """Interface of the connection that is read."""
 
     def received_in_place(self, data: memoryview) -> None:
         """Bytes came, in memory that is another's afterwards."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is closed."""
+        """End the closed connection."""
 
     def pause_writing(self) -> None:
-        """The client does not read."""
+        """Pause: the client does not read."""
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Go on: the client reads again."""
 
 
 class ReadingInPlace(asyncio.BufferedProtocol):
@@ -42,24 +42,24 @@ class ReadingInPlace(asyncio.BufferedProtocol):
         self._memory = memoryview(memory)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The transport's call: where the next bytes go."""
+        """Return the memory for the next bytes; called by the transport."""
         return self._memory
 
     def buffer_updated(self, nbytes: int) -> None:
-        """The transport's call: bytes have come."""
+        """Take received bytes; called by the transport."""
         self._owner.received_in_place(self._memory[:nbytes])
 
     def eof_received(self) -> None:
-        """The transport's call: nothing more comes, and so nobody is there."""
+        """Treat the end of the peer's bytes as its disconnect; called by the transport."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport's call: the connection is closed, by whomever."""
+        """End a closed connection; called by the transport."""
         self._owner.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The transport's call: the client does not read its answers."""
+        """Pass a pause of the client on; called by the transport."""
         self._owner.pause_writing()
 
     def resume_writing(self) -> None:
-        """The transport's call: the client reads again."""
+        """Pass the end of a pause on; called by the transport."""
         self._owner.resume_writing()

@@ -12,7 +12,7 @@ REFLECTION_SERVICES: Final = [
 
 
 def reflected(request: Message) -> Message:
-    """The response to a ServerReflectionRequest, of the same version of the protocol."""
+    """Return the response to a ServerReflectionRequest, of the same version of the protocol."""
     response = SCHEMA.message(f"{request.DESCRIPTOR.file.package}.ServerReflectionResponse")
     kind = request.WhichOneof("message_request")
     try:
@@ -23,7 +23,7 @@ def reflected(request: Message) -> Message:
 
 
 def _answer(kind: str, asked: Any) -> dict[str, Any]:
-    """The field of the response; raises `KeyError` where there is nothing of that name."""
+    """Return the field of the response; raises `KeyError` if that name is unknown."""
     if kind == "list_services":
         services = [{"name": name} for name in SCHEMA.services]
         return {"list_services_response": {"service": services}}

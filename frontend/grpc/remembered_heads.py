@@ -1,4 +1,4 @@
-"""What requests over gRPC said that came before, but for their id and their one raw tensor.
+"""Memory of earlier gRPC requests, without their id and their one raw tensor. Pure.
 
 A program mostly sends the same message again with other values. Encoders write fields in the order
 of their numbers, and so such messages lie on the wire:
@@ -8,8 +8,8 @@ of their numbers, and so such messages lie on the wire:
     the rest                    the same, up to the length of the tensor
     the tensor                  any, of that length
 
-A message that is so made of known pieces says what they said, by the encoding of Protocol Buffers:
-each field ends where its length says, whatever is in it. Pure.
+A message of known pieces means the same as before, by the encoding of Protocol Buffers: each field
+ends where its length says, whatever its content.
 """
 
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -50,7 +50,7 @@ class Recalled(NamedTuple, Generic[T]):
 
 
 class Heads(Generic[T]):
-    """What messages said."""
+    """Cache of message heads."""
 
     def __init__(self) -> None:
         self._known: Remembered[tuple[bytes, int], tuple[bytes, T]] = Remembered(_REMEMBERED)
@@ -60,7 +60,7 @@ class Heads(Generic[T]):
         self._known.clear()
 
     def recall(self, data: bytes, owed_bytes: int = 0) -> Recalled[T] | None:
-        """What a message says; None where it is to be read.
+        """Return the head of a message; None if it has to be read.
 
         Args:
             data: of it, at least up to its tensor.
@@ -102,7 +102,7 @@ class Heads(Generic[T]):
 
 
 def _id_span(data: bytes) -> tuple[int, int]:
-    """Where the field with the id begins and ends, behind the name and the version.
+    """Return the begin and the end of the id's field, behind the name and the version.
 
     Raises:
         IndexError: the message does not begin so.

@@ -1,9 +1,9 @@
-"""A ModelInferRequest of the Open Inference Protocol, as what stands in slots for it.
+"""ModelInferRequest of the Open Inference Protocol, and its parts for slots.
 
-What each input is stands in `inputs`. Its values stand either in `raw_input_contents`, an entry for
-each input and in the layout of V2's binary data, or in the one field of its `contents` that is for
-its datatype; or they are in memory of the client's, and then they stand in neither. What a request
-has to give is the same as over REST and is checked by the same code.
+`inputs` describes each input. Its values stand in `raw_input_contents`, an entry for
+each input and in the layout of V2's binary data, or in the one field of its `contents` for
+its datatype. Or they are in memory of the client's, and in neither. The rules for a request
+are the same as over REST, and the same code checks them.
 """
 
 from math import isfinite
@@ -54,12 +54,12 @@ answer one request several times."""
 
 
 class GrpcRequestedOutputs(NamedTuple):
-    """What an answer is to be.
+    """Requested outputs of an answer.
 
     Attributes:
         outputs: in the order of the answer.
-        typed: whether elements are to stand in `contents` rather than in `raw_output_contents`.
-        timeout_ns: how long the request is worth an answer; 0 where it does not say.
+        typed: True if elements are to stand in `contents` rather than in `raw_output_contents`.
+        timeout_ns: how long the request is worth an answer; 0 without a limit.
     """
 
     outputs: tuple[RequestedOutput, ...]
@@ -68,7 +68,7 @@ class GrpcRequestedOutputs(NamedTuple):
 
     @property
     def all_raw(self) -> bool:
-        """Whether every output is wanted in `raw_output_contents`."""
+        """True if every output is wanted in `raw_output_contents`."""
         return not self.typed and all(output.binary is True for output in self.outputs)
 
 
@@ -107,16 +107,16 @@ class _Given(NamedTuple):
 
 
 class _Described(NamedTuple):
-    """What a request says beside its id and its raw contents.
+    """Description of a request beside its id and its raw contents.
 
     Attributes:
         given: each input, in the order of the model's signature.
         shapes: of each.
         dimensions: the sizes for the open dimensions of all of them.
         entries: how many raw contents there are to be, if there are any.
-        requested: what the answer is to be.
-        shared: whether an input is in shared memory.
-        as_it_is: whether the values of each input are of its own datatype.
+        requested: the requested outputs.
+        shared: True if an input is in shared memory.
+        as_it_is: True if the values of each input are of its own datatype.
     """
 
     given: tuple[_Given, ...]
@@ -145,8 +145,7 @@ class Requests(Protocol):
         """
 
     def outline(self, request: Message, tensor_bytes: int) -> tuple[int, GrpcRequestedOutputs]:
-        """What a request says of which only the one raw tensor is still to come: how many instances
-        it has, and what the answer is to be.
+        """Return the instances and the requested outputs of a request without its raw tensor.
 
         Args:
             request: without that tensor, to a model with one input of fixed size.
@@ -154,18 +153,18 @@ class Requests(Protocol):
 
         Raises:
             RequestError: it does not say that, or these bytes will not be the payload of one slot
-                as they are; `read` says what is wrong, if anything is.
+                as they are; `read` finds the fault, if there is one.
         """
 
 
 def requests_of(
     spec: ModelSpec, memory: ClientMemory = OFF, max_in_flight: int = ANY_NUMBER
 ) -> Requests:
-    """What reads requests to this model.
+    """Return the reader of requests to this model.
 
     Args:
         spec: the model.
-        memory: what of clients' memory requests may use.
+        memory: the clients' memory that requests may use.
         max_in_flight: batches that one request may make.
     """
     return GrpcRequests(spec, memory, max_in_flight) if spec.typed else NoRequests(spec)
@@ -257,8 +256,12 @@ class GrpcRequests:
         return rows, described.requested
 
     def _remembered(self, request: Message) -> _Described:
-        """What a request with raw contents says. Programs mostly say the same in each, and it
-        takes as long as all the rest to read it; so it is remembered."""
+        """Return the description of a request with raw contents, from memory if it came before.
+
+        Programs mostly send the same description with each request, and reading it takes as long as
+        all
+        the rest.
+        """
         request.ClearField("id")
         request.ClearField("raw_input_contents")
         head = request.SerializeToString()
@@ -324,7 +327,7 @@ class GrpcRequests:
             )
 
     def _span(self, entry: Message) -> RegionSpan | None:
-        """Where an input is, if it is in memory of the client's."""
+        """Return the place of an input in memory of the client's; None if it is not there."""
         if not entry.parameters:
             return None
         where = f"input {shown(entry.name)}"
@@ -366,8 +369,10 @@ class GrpcRequests:
 
 
 def _wants_typed(parameters: Message) -> bool:
-    """Whether elements are wanted in `contents`, as over REST in JSON; Triton's clients cannot read
-    them there."""
+    """Return whether elements are wanted in `contents`, as over REST in JSON.
+
+    Triton's clients cannot read them there.
+    """
     if _RAW not in parameters:
         return False
     if parameters[_RAW].WhichOneof("parameter_choice") != "bool_param":
@@ -383,7 +388,7 @@ def _output(entry: Message) -> dict[str, Any]:
 
 
 def _parameters(given: Message, where: str) -> dict[str, Any]:
-    """A map of InferParameter as REST has it."""
+    """Return a map of InferParameter as REST has it."""
     found = {}
     for name, parameter in given.items():
         kind = parameter.WhichOneof("parameter_choice")

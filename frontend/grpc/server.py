@@ -63,7 +63,7 @@ _AGE_SPREAD: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class GrpcOptions:
-    """What the supervisor tells a frontend for gRPC.
+    """Options of a gRPC frontend, from the supervisor.
 
     Attributes:
         segment: the segment's name.
@@ -75,12 +75,12 @@ class GrpcOptions:
         idle_timeout_s: how long a connection without a call is kept.
         drain_s: how long a graceful stop may take.
         connection_age_s: after which a client is asked to connect anew.
-        leave_s: how long clients may take to leave to the engine that serves in this one's stead.
+        leave_s: how long clients may take to leave to the engine that takes over.
         processes: how many the engine has that listen there.
-        shared_memory_prefixes: how the names of objects may begin that clients share.
+        shared_memory_prefixes: prefixes that the names of clients' objects must have.
         credentials: the server's, and those that clients must have.
-        access: what is logged of requests.
-        keeping: what the payload log keeps of them, and the descriptor that takes it; None without
+        access: settings of the request log.
+        keeping: settings of the payload log, and the descriptor that takes it; None without
             a payload log.
     """
 
@@ -169,7 +169,7 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
 
 
 def listen(address: str) -> socket.socket:
-    """A socket that listens beside those of others on the same port.
+    """Open a socket that listens beside those of others on the same port.
 
     Raises:
         StartupError: it cannot.

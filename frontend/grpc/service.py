@@ -70,8 +70,10 @@ class Control:
         self._settings = settings
 
     def methods(self) -> dict[str, Callable[[Message], Fields]]:
-        """By name, what takes a request and returns the fields of the response; they raise
-        `RequestError`."""
+        """Return handlers by name, which take a request and return the response's fields.
+
+        They raise `RequestError`.
+        """
         return {
             "ServerLive": lambda _: {"live": True},
             "ServerReady": lambda _: {"ready": _holds(self._service.expect_ready)},
@@ -107,7 +109,7 @@ class Control:
         return {"config": model_configuration(self._spec(request))}
 
     def _spec(self, request: Message) -> ModelSpec:
-        """The model that a request names; raises `ModelNotFound`."""
+        """Return the model that a request names; raises `ModelNotFound`."""
         return self._service.model(request.name, request.version).spec
 
     def _model_ready(self, request: Message) -> Fields:
@@ -161,8 +163,11 @@ class Control:
 
 
 class Health:
-    """gRPC's own health service: the whole server and its inference service are ready together,
-    and each model is a service of its own.
+    """gRPC's own health service.
+
+    The whole server and its inference service are ready together, and each model is a service of
+    its
+    own.
 
     Args:
         service: the models.
@@ -282,7 +287,7 @@ async def _never(_data: bytes | None, _call: Context) -> GrpcStatus | None:
 
 
 async def _status_of(served: Awaitable[None]) -> GrpcStatus | None:
-    """How a call ended; None where it is well."""
+    """Return the status of a call that failed; None if it succeeded."""
     try:
         await served
     except CallEnded as ended:

@@ -24,8 +24,10 @@ class MemoryControl:
         self._regions = regions
 
     def methods(self) -> dict[str, Callable[[Message], Fields | Awaitable[Fields]]]:
-        """By name, what takes a request and returns the fields of the response; they raise
-        `RequestError`."""
+        """Return handlers by name, which take a request and return the response's fields.
+
+        They raise `RequestError`.
+        """
         return {
             "SystemSharedMemoryStatus": self._status,
             "SystemSharedMemoryRegister": self._register,

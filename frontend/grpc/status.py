@@ -1,4 +1,4 @@
-"""How the end of a request is told over gRPC: one table, as `outcome.RULES` is HTTP's."""
+"""Statuses of errors over gRPC: one table, as `outcome.RULES` is HTTP's."""
 
 from typing import Final, NamedTuple
 
@@ -80,7 +80,7 @@ class GrpcStatus(NamedTuple):
 
 
 def grpc_status(error: RequestError) -> GrpcStatus:
-    """How a call ends that failed."""
+    """Return the status of a call that failed."""
     code = next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
     if isinstance(error, ModelServerAnswered):
         code = _CODES_OF_SERVERS.get(error.status, code)

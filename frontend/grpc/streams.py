@@ -31,10 +31,10 @@ _FINAL: Final = inference("ModelInferResponse")(
 
 
 class Keys(Protocol):
-    """Who may be served.
+    """Interface of the keys that clients need.
 
     Attributes:
-        changes: how often that has become another.
+        changes: how often they have changed.
     """
 
     @property
@@ -42,7 +42,7 @@ class Keys(Protocol):
         """See the class."""
 
     def allow(self, authorization: str | None, key: str | None) -> bool:
-        """Whether somebody with these may be served now."""
+        """Return whether a client with these credentials may be served now."""
 
 
 class Streams:
@@ -125,8 +125,9 @@ async def _answer(
 
 
 class _Room:
-    """Room in the lane for the requests of one stream: half of what one model may have, so that
-    another such stream fits too. If its own requests fill that half, the stream waits and is not
+    """Room in the lane for the requests of one stream: half of the share of one model.
+
+    So another such stream fits too. If its own requests fill that half, the stream waits and is not
     refused.
 
     Args:
@@ -160,7 +161,7 @@ class _Room:
 
 
 def _told(watched: WatchedCall, pending: Pending, payloads: PayloadRecorder | None) -> None:
-    """A request has ended, or nobody waits for its answer."""
+    """Record the end of a request, or that no client waits for its answer."""
     pending.leave()
     ending = pending.ending
     assert ending is not None, "it has ended now"
@@ -178,7 +179,7 @@ def _streamed(pending: Pending) -> bytes:
 
 
 async def still_allowed(call: Context, keys: Keys) -> AsyncIterator[bytes]:
-    """The messages of a call, which may outlive the key that it began with."""
+    """Yield the messages of a call, which may outlive the key that it began with."""
     changes = keys.changes
     while (data := await call.read()) is not None:
         if changes != keys.changes:

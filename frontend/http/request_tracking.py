@@ -1,5 +1,4 @@
-"""Ids, times and log lines of the requests on one connection of the fast lane; see
-`ringbatch.frontend.access.recorder`.
+"""Ids, times and log lines of the requests on one connection of the fast lane.
 
 See `ringbatch.frontend.access.recorder`.
 """

@@ -1,5 +1,4 @@
-"""ASGI middleware that gives every request its id, timing headers and log line; see
-`ringbatch.frontend.access.recorder`.
+"""ASGI middleware that gives every request its id, timing headers and log line.
 
 See `ringbatch.frontend.access.recorder`.
 """

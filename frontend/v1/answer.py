@@ -1,4 +1,4 @@
-"""What stands in slots as a result, as the body of a V1 predict response.
+"""Body of a V1 predict response, from results in slots.
 
     {"message":"","batchId":"...","predictions":[...]}     row format: one entry an instance
     {"message":"","batchId":"...","outputs":...}           column format
@@ -48,12 +48,11 @@ class Answers(Protocol):
         """
 
     def takes_long(self, rows: int, size: int) -> bool:
-        """Return whether another process must write an answer of so many rows and so many bytes of
-        results."""
+        """Return whether another process must write an answer of so many rows and bytes."""
 
 
 def answers_of(spec: ModelSpec) -> Answers:
-    """What writes answers of this model."""
+    """Return the writer of answers of this model."""
     if not spec.typed:
         return UntypedAnswers()
     if len(spec.outputs) == 1 and _is_plain(spec.outputs[0]):
@@ -62,7 +61,7 @@ def answers_of(spec: ModelSpec) -> Answers:
 
 
 class RowStarts:
-    """How answers in row format start, up to their predictions."""
+    """Beginnings of answers in row format, up to their predictions."""
 
     __slots__ = ("_batch_id", "_start")
 
@@ -228,5 +227,5 @@ def _dumps(value: Any) -> bytes:
 
 
 def _is_plain(output: Tensor) -> bool:
-    """Whether numpy and orjson write the datatype as it stands in memory, in a fixed shape."""
+    """Return whether numpy and orjson write the datatype as it lies in memory, in a fixed shape."""
     return output.static and output.datatype.name not in ("BOOL", "BF16", "BYTES")

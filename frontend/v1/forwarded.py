@@ -1,11 +1,10 @@
-"""Requests to a model that another server runs: what of them it is to see, as slots have it; and
-the answers to them.
+"""Requests to a model that another server runs, and the answers to them.
 
     {"instances": [...], "signature_name": "a"}
 
-The list travels as it was written, and so do all other members of the body, with the path, the
-query and the headers that are passed on. What is not the list stands in front of it, sealed
-(ringbatch.shm.forward_envelope), and decides which requests share a batch.
+The list travels as it was written. So do all other members of the body, the path, the
+query and the headers that are passed on. These stand before the list, in an envelope
+(ringbatch.shm.forward), and decide which requests share a batch.
 """
 
 import json
@@ -31,7 +30,7 @@ _REMEMBERED: Final = 256
 
 
 class Origins:
-    """Where the requests to the models that other servers run come from, as these are to see it.
+    """Origins of requests to the models that other servers run: path, query and headers.
 
     Args:
         specs: all models; those that other servers run stay as they are while the engine runs.
@@ -54,20 +53,20 @@ class Origins:
 
     @property
     def any_path(self) -> bool:
-        """Whether predictions of whatever model are taken."""
+        """True if predictions of any model are taken."""
         return self._any is not None
 
     def has(self, name: str) -> bool:
-        """Whether a model that is called that, or any, is one of these."""
+        """Return whether another server runs a model of that name, or any."""
         return self.any_path or name in self._by_address
 
     def of(
         self, name: str, target: bytes, headers: Mapping[bytes, Sequence[bytes]]
     ) -> bytes | None:
-        """The origin of a request; None where its model is none of these.
+        """Return the origin of a request; None if no other server runs its model.
 
         Args:
-            name: what it calls the model.
+            name: of the model in the request.
             target: path and query of the request.
             headers: all values of each, by its name in lower case.
         """
@@ -88,12 +87,12 @@ def origin(forward: Forward, target: bytes, headers: Mapping[bytes, Sequence[byt
 
 
 class _Beginning(NamedTuple):
-    """What stands before the list of a request that has no other members.
+    """Bytes before the list of a request that has no other members.
 
     Attributes:
         name: of the list.
         quoted: the same in its quotes.
-        front: what stands before the list in a slot.
+        front: the bytes before the list in a slot.
     """
 
     name: str
@@ -161,8 +160,10 @@ class ForwardedRequests(UntypedRequests):
         return False
 
     def _quick(self, body: bytes | bytearray, origin: bytes) -> tuple[int, bytes, int] | None:
-        """The one `Part` of a request whose list is the only member and fits in one batch; None for
-        everything else, right or wrong."""
+        """Return the `Part` of a request whose list is the only member and fits one batch.
+
+        It is None for everything else, right or wrong.
+        """
         start = body.find(b"[")
         if start < 0:
             return None
@@ -202,7 +203,7 @@ class ForwardedRequests(UntypedRequests):
 
 
 def _closing(source: str, request: Mapping[str, Value], name: str) -> bytes:
-    """The members beside the list, in the order of their names and as they were written."""
+    """Return the members beside the list, in the order of their names and as they were written."""
     others = [
         f",{_spelled(other)}:{source[value.start : value.end]}"
         for other, value in sorted(request.items())

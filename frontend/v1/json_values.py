@@ -19,7 +19,7 @@ from ringbatch.shm.request_context import NOTHING, as_list
 
 
 class ValueCodec:
-    """What lists of JSON values mean to one model; pure.
+    """Codec of one model's lists of JSON values. Pure.
 
     Args:
         spec: the model.
@@ -35,13 +35,13 @@ class ValueCodec:
             self._front, self._key_bytes = sealed(usual, b'{"instances":', b"}"), KEY_BYTES
 
     def parse(self, inputs: Sequence[Any]) -> tuple[Part, ...]:
-        """What goes into slots, in order.
+        """Return the parts for slots, in order.
 
         Args:
             inputs: a list or tuple with one JSON value for each instance.
 
         Raises:
-            InvalidRequest: it is no such list, is empty, or holds what JSON cannot carry.
+            InvalidRequest: it is no such list, is empty, or holds a value that JSON cannot carry.
         """
         if not isinstance(inputs, (list, tuple)):
             raise InvalidRequest(
@@ -62,7 +62,7 @@ class ValueCodec:
         return None
 
     def render(self, results: Sequence[tuple[int, bytearray]]) -> list[Any]:
-        """The predictions, one for each instance.
+        """Return the predictions, one for each instance.
 
         Args:
             results: rows and result of each part in order.

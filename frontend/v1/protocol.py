@@ -30,21 +30,21 @@ class Hearing(Protocol):
 
 
 class V1Model:
-    """What a V1 request to one model means, and how its answer is written.
+    """Readers and writers of V1 for one model.
 
     Attributes:
-        forwarded: reads bodies with their origin, and writes answers, where another server runs the
+        forwarded: reads bodies with their origin, and writes answers, if another server runs the
             model; else None.
-        heard: reads bodies together with what else of a request the model is told; None where it
-            is told nothing.
+        heard: reads bodies together with the request context; None if the model does not ask for
+        it.
         requests: reads bodies.
         answers: writes the bodies of answers.
-        rows: how requests in row format are answered.
+        rows: renders answers in row format.
         columns: the same in column format.
 
     Args:
         spec: the model.
-        windows: on the segment, where answers are to be written from where results lie.
+        windows: on the segment, if answers are to be written from the place of the results.
         max_in_flight: the most batches that one request may make.
     """
 
@@ -69,5 +69,5 @@ class V1Model:
         self._sized = spec.typed and self._outputs.static
 
     def result_bytes(self, rows: int) -> int | None:
-        """The memory that an answer of so many rows takes; None where the model decides that."""
+        """Return the memory for an answer of so many rows; None if the model decides that."""
         return self._outputs.place(rows).size if self._sized else None

@@ -1,4 +1,4 @@
-"""How V1 requests of one model are answered: in one of two formats, and nothing else differs."""
+"""Rendering of V1 answers of one model, in one of two formats."""
 
 from collections.abc import Sequence
 from typing import Any

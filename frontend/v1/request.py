@@ -146,12 +146,12 @@ class TypedRequests:
         return self.read(request, booleans=may_hold_booleans(body))
 
     def read(self, request: Any, *, booleans: bool, words: bytes = b"") -> Parsed:
-        """A body that is decoded.
+        """Read a decoded body.
 
         Args:
             request: the body.
-            booleans: whether there may be any in it.
-            words: what the model is told of it; empty for a model that does not ask.
+            booleans: True if there may be any in it.
+            words: the request context; empty for a model that does not ask for it.
 
         Raises:
             InvalidRequest: as `parse`.
@@ -296,7 +296,7 @@ class VectorRequests(TypedRequests):
 def _read_column(
     reader: TensorReader, column: Column, spans: list[tuple[int, int]], booleans: bool
 ) -> tuple[tuple[int, ...], list[bytes]]:
-    """The open dimensions of one input, and its tensor for each span of instances."""
+    """Return the open dimensions of one input, and its tensor for each span of instances."""
     try:
         dimensions, items, width = reader.open(column.instances, booleans=booleans)
         each = len(items) // len(column.instances)
@@ -313,8 +313,11 @@ def _read_completed(
     spans: list[tuple[int, int]],
     booleans: bool,
 ) -> tuple[tuple[int, ...], list[bytes]]:
-    """As `_read_column`, where the default stands for what is left out: as bytes, because values
-    for each row of a small body could take seconds to read."""
+    """Read as `_read_column`, with the default for missing values.
+
+    They are filled in as bytes, because values for each row of a small body could take seconds to
+    read.
+    """
     instances, place = column
     rows = [row for row, value in enumerate(instances) if value is not _LEFT_OUT]
     if len(rows) == len(instances):
@@ -352,8 +355,10 @@ class UntypedRequests:
         return self.parts(text, request[key]), False
 
     def read(self, body: bytes | bytearray) -> tuple[str, dict[str, Value], str]:
-        """The text of a body, its members, and the name of the one with the instances; raises as
-        `parse`."""
+        """Return the text of a body, its members, and the name of the instances' member.
+
+        It raises the errors of `parse`.
+        """
         try:
             text = body.decode()
             request = self._members(text)
@@ -371,7 +376,7 @@ class UntypedRequests:
         return members(text, FINITE)
 
     def parts(self, text: str, value: Value) -> tuple[Part, ...]:
-        """What goes into slots, in order, of instances that stand in a text."""
+        """Return the parts for slots, in order, of instances in a text."""
         rows, cap = len(value.decoded), self._cap
         own = text[value.start : value.end].encode()
         if rows <= cap:
@@ -386,7 +391,7 @@ class UntypedRequests:
 
 
 def _choose(request: dict[str, T]) -> tuple[str, T]:
-    """The member with the instances, and its name."""
+    """Return the member with the instances, and its name."""
     if "instances" in request and "inputs" in request:
         raise InvalidRequest("`instances` and `inputs` exclude each other: a request has one")
     for key in ("instances", "inputs"):
@@ -405,7 +410,7 @@ def _expect_instances(key: str, value: Any) -> None:
 
 
 def unreadable(body: bytes | bytearray, error: JSONDecodeError) -> InvalidRequest:
-    """What says that a body is no JSON."""
+    """Return the error that a body is no JSON."""
     return InvalidRequest(f"{UNREADABLE}{why_unreadable(body, error)}")
 
 

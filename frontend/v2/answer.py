@@ -1,4 +1,4 @@
-"""What stands in slots as a result, as the body of a V2 inference response.
+"""Body of a V2 inference response, from results in slots.
 
     {"id":"...","model_name":"m","model_version":"1","outputs":[
         {"name":"y","datatype":"FP32","shape":[1,2],"data":[2.0,3.0]},
@@ -59,7 +59,7 @@ class InferResponse(NamedTuple):
 
 
 def answers_of(spec: ModelSpec) -> "InferAnswers":
-    """What writes answers of this model."""
+    """Return the writer of answers of this model."""
     if len(spec.outputs) == 1 and spec.outputs[0].static and spec.outputs[0].datatype.fixed:
         return OneAnswer(spec)
     return InferAnswers(spec)
@@ -149,8 +149,10 @@ class InferAnswers:
         return InferResponse(text, self._json_headers(batch_id))
 
     def takes_long(self, rows: int, size: int, requested: RequestedOutputs) -> bool:
-        """Return whether another process must write an answer of so many rows and so many bytes of
-        results. That process does not reach clients' memory."""
+        """Return whether another process must write an answer of so many rows and bytes of results.
+
+        That process does not reach clients' memory.
+        """
         if requested.shared:
             return False
         for index, binary, classes in requested.outputs:
@@ -179,8 +181,10 @@ class InferAnswers:
 
 
 class OneAnswer(InferAnswers):
-    """Answers of a model whose one output has a fixed size; those in one part are written at once,
-    all else goes the long way."""
+    """Writer of answers of a model with one output of a fixed size.
+
+    Answers in one part are written at once; all else goes the long way.
+    """
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__(spec)

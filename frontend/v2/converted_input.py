@@ -21,7 +21,7 @@ _BY_LIBRARY: Final = {"sklearn": {"FP32": ("FP64",)}}
 
 
 def convertible(datatype: Datatype, spec: ModelSpec) -> tuple[str, ...]:
-    """The datatypes in which values for one of that datatype may come, beside its own."""
+    """Return the other datatypes in which values for one of that datatype may come."""
     found: tuple[str, ...] = _WIDER.get(datatype.name, ())
     found += _BY_LIBRARY.get(spec.platform, {}).get(datatype.name, ())
     return (*found, "BOOL") if spec.nulls and datatype.floating else found

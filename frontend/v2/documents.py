@@ -1,7 +1,7 @@
-"""What V2 says of the server and its models: metadata, statistics, the index. Pure.
+"""V2 documents about the server and its models: metadata, statistics, the index. Pure.
 
-Statistics have the shape of Triton's extension. There is no cache, and nobody knows what memory a
-model takes: these are 0 and empty.
+Statistics have the shape of Triton's extension. There is no cache, and the memory of a model is
+unknown: these are 0 and empty.
 """
 
 from collections.abc import Sequence
@@ -71,15 +71,19 @@ def server_metadata(
     shared_memory: bool = False,
     model_control: bool = False,
 ) -> Json:
-    """The server's, of that version of ringbatch; whether clients may share memory with it, and
-    load and unload models."""
+    """Return the server's metadata, for that version of ringbatch.
+
+    Two flags say if clients may share memory with it, and load and unload models.
+    """
     more = [SHARED_MEMORY] * shared_memory + [MODEL_CONTROL] * model_control
     return {"name": "ringbatch", "version": version, "extensions": [*EXTENSIONS, *more]}
 
 
 def model_metadata(spec: ModelSpec, versions: list[str]) -> Json:
-    """A model's, of which those versions serve; its tensors have the batch dimension in front, if
-    the model has one."""
+    """Return a model's metadata, with the versions that serve.
+
+    Its tensors have the batch dimension in front, if the model has one.
+    """
     return {
         "name": spec.name,
         "versions": versions,
@@ -90,17 +94,17 @@ def model_metadata(spec: ModelSpec, versions: list[str]) -> Json:
 
 
 def model_statistics(spec: ModelSpec, counted: Counted, ends: Ends, epoch_ns: int) -> Json:
-    """A model's, since the engine started, as Triton counts them.
+    """Return a model's statistics since the engine started, as Triton counts them.
 
-    Successes and failures are requests, as their clients saw them. What waited, and what a worker
-    took, is counted for each part of a request, with the time of the whole batch: the three counts
+    Successes and failures are requests, as their clients saw them. Waits and times in a worker
+    are counted for each part of a request, with the time of the whole batch: the three counts
     of computing are always equal.
 
     Args:
         spec: the model.
         counted: of its account.
         ends: of its account.
-        epoch_ns: what is added to the monotonic clock for the time since 1970.
+        epoch_ns: added to the monotonic clock for the time since 1970.
     """
     latest_ns = counted[ModelCounter.LATEST_NS]
     executed = counted[ModelCounter.EXECUTED]
@@ -141,11 +145,11 @@ def readiness(spec: ModelSpec) -> Json:
 
 
 def index_entry(spec: ModelSpec, unready: str) -> Json:
-    """A model's line in the repository index.
+    """Return a model's line in the repository index.
 
     Args:
         spec: the model.
-        unready: why it is not ready; empty where it is.
+        unready: why it is not ready; empty if it is.
     """
     state = _STATES.get(spec.state, "UNAVAILABLE" if unready else "READY")
     return {"name": spec.name, "version": spec.version, "state": state, "reason": unready}

@@ -32,14 +32,14 @@ Shape = tuple[int, ...]
 
 
 class Input:
-    """What the signature says of one input.
+    """Reader of one input by its signature.
 
     Args:
         tensor: the input.
         model: the model's name, for the texts of errors.
-        batched: whether shapes have a batch dimension in front. Where they have none, each stands
+        batched: True if shapes have a batch dimension in front. If they have none, each stands
             for one instance, and the shapes that are given out here have a 1 there.
-        converted_from: what reads its values in other datatypes, by these.
+        converted_from: readers of its values in other datatypes, by these.
         nulls: as in `ModelSpec`.
     """
 
@@ -67,10 +67,10 @@ class Input:
         self._fitting: dict[Shape, Shape] = {}
 
     def of_datatype(self, datatype: Any) -> "Input":
-        """What reads values of the datatype that a request gives.
+        """Return the reader for values of the datatype that a request gives.
 
         Raises:
-            InvalidRequest: it is another than the declared one, whose values cannot be made of it.
+            InvalidRequest: it is another than the declared one, and cannot be converted to it.
         """
         converted = self._converted_from.get(datatype) if isinstance(datatype, str) else None
         if converted is not None:
@@ -95,7 +95,7 @@ class Input:
         raise InvalidRequest(f'input "{self._tensor.name}" {found}, but {self._takes}')
 
     def fitted(self, sizes: Any) -> tuple[Shape, Shape]:
-        """The shape that a request gives, and of it the sizes for the open dimensions.
+        """Return the shape that a request gives, and its sizes for the open dimensions.
 
         Raises:
             InvalidRequest: it is no shape, or not one that the model takes.
@@ -138,8 +138,9 @@ class Input:
         return tuple(size for size, want in zip(shape[1:], own, strict=True) if want == ANY)
 
     def source(self, entry: dict[str, Any], shape: Shape, memory: ClientMemory) -> tuple[int, Any]:
-        """Where the values are: their bytes behind the JSON text; `IN_JSON` and the values; or
-        `IN_CLIENT_MEMORY` and what they are read from.
+        """Return the source of the values: a number of bytes behind the JSON text, or another.
+
+        That is `IN_JSON` with the values, or `IN_CLIENT_MEMORY` with their reader.
 
         Raises:
             InvalidRequest: none are given, twice, or of a wrong size.
@@ -201,13 +202,13 @@ class Input:
     def packed(
         self, values: list[Any], shape: Shape, *, booleans: bool, where: str = "data"
     ) -> bytes:
-        """The tensor's bytes from JSON values, nested in any way.
+        """Return the tensor's bytes from JSON values, nested in any way.
 
         Args:
             values: from the request.
             shape: from the request.
-            booleans: whether there may be a true or false in them.
-            where: what the request calls them.
+            booleans: True if there may be a true or false in them.
+            where: their name in the request.
 
         Raises:
             InvalidRequest: they are too many, too few, or not of the tensor's datatype.
@@ -234,7 +235,7 @@ class Input:
             raise InvalidRequest(self._reader.flat_fault(values, where)) from None
 
     def unpacked(self, data: memoryview, shape: Shape) -> Bytes:
-        """The tensor's bytes from binary data, of the right size where elements are of one size.
+        """Return the tensor's bytes from binary data, of the right size if elements have one.
 
         Raises:
             InvalidRequest: the lengths of BYTES elements make no sense.
@@ -252,7 +253,7 @@ class Input:
         return data
 
     def lazy(self, span: RegionSpan, shape: Shape, memory: ClientMemory) -> LazyBytes:
-        """What the tensor is read from, of the right size where elements are of one size.
+        """Return the reader of the tensor, of the right size if elements are of one size.
 
         Raises:
             InvalidRequest: the span is of another size than the tensor.
@@ -262,8 +263,9 @@ class Input:
         return memory.source(span)
 
     def settled(self, lazy: LazyBytes, shape: Shape) -> Bytes | LazyBytes:
-        """The same where any bytes are a sound tensor; else the bytes, read once and checked then,
-        because the client may change them at any time.
+        """Return the reader if any bytes are a sound tensor; else the bytes, read once and checked.
+
+        The client may change its memory at any time.
 
         Raises:
             InvalidRequest: they are no longer there, or the lengths of BYTES make no sense.
@@ -273,7 +275,9 @@ class Input:
         return self.unpacked(memoryview(lazy.read()), shape)
 
     def cuts(self, tensor: Bytes, shape: Shape, cap: int) -> list[int]:
-        """Where to cut the tensor's bytes into parts of up to `cap` instances, both ends included.
+        """Return the offsets that cut the tensor's bytes into parts of up to `cap` instances.
+
+        Both ends are included.
 
         Args:
             tensor: sound.
@@ -316,7 +320,7 @@ class Input:
         return (1, *shape), (open_size,) * own.count(ANY)
 
     def _sizes(self, shape: Shape) -> str:
-        """A shape as the client has it."""
+        """Return a shape as the client has it."""
         own = shape if self._batched else shape[1:]
         if len(own) > _SHOWN_SIZES:
             return f"[{', '.join(map(str, own[:_SHOWN_SIZES]))}, ...]"

@@ -18,8 +18,10 @@ _LEAST_PIXELS: Final = 8
 
 
 def model_configuration(spec: ModelSpec) -> Json:
-    """A model's, with the names of Triton's ModelConfig; its tensors are without the batch
-    dimension, which `max_batch_size` tells of."""
+    """Return a model's configuration, with the names of Triton's ModelConfig.
+
+    Its tensors are without the batch dimension, which `max_batch_size` implies.
+    """
     configuration: Json = {
         "name": spec.name,
         "platform": spec.platform,
@@ -69,7 +71,7 @@ def _data_type(tensor: Tensor) -> str:
 
 
 def _format(tensor: Tensor) -> str:
-    """Where the channels of a picture are, as far as its shape says so."""
+    """Return the place of an image's channels, as far as its shape shows it."""
     if len(tensor.shape) == 3 and tensor.datatype.fixed:
         first, middle, last = tensor.shape
         if first in _CHANNELS and min(middle, last) >= _LEAST_PIXELS:

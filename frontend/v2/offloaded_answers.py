@@ -29,8 +29,7 @@ def write_v2(value: Any, data: Sequence[memoryview]) -> tuple[Any, list[bytes]]:
 
 
 def requested_told(value: Any) -> RequestedOutputs:
-    """Return the requested outputs, which come from another process as an id, the outputs and a
-    timeout."""
+    """Return the requested outputs from another process's id, outputs and timeout."""
     identity, outputs, timeout_ns = value
     wanted = tuple(RequestedOutput(*output) for output in outputs)
     return RequestedOutputs(identity.encode("latin-1"), wanted, timeout_ns)

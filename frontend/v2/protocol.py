@@ -12,18 +12,18 @@ __all__ = ["InferResponse", "Request", "RequestedOutputs", "V2Model"]
 
 
 class V2Model:
-    """What a V2 request to one model means, and how its answer is written.
+    """Readers and writers of V2 for one model.
 
     A model without declared inputs has no tensors, and every request to it is refused.
 
     Attributes:
-        asked: reads bodies of requests to a model that asks what they say; None for others.
+        asked: reads bodies for a model that asks for the request context; None for others.
         requests: reads bodies.
         answers: writes answers.
 
     Args:
         spec: the model.
-        memory: where clients may have tensors.
+        memory: the clients' memory that may hold tensors.
         max_in_flight: the most batches that one request may make.
     """
 

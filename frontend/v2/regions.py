@@ -45,10 +45,10 @@ _PAUSE_S: Final = 0.005
 
 
 class SharedMemory(NamedTuple):
-    """What clients may share.
+    """Limits of clients' shared memory.
 
     Attributes:
-        prefixes: how the names of objects may begin; none switches all of it off.
+        prefixes: of the names of objects; none switches all of it off.
         max_bytes: larger inputs are refused.
     """
 
@@ -78,7 +78,7 @@ class Regions:
 
     @property
     def on(self) -> bool:
-        """Whether any client may share memory."""
+        """True if any client may share memory."""
         return bool(self._prefixes)
 
     def expect_on(self) -> None:
@@ -135,7 +135,7 @@ class Regions:
         self.sweep()
 
     def status(self, name: str | None) -> list[Region]:
-        """The region of that name, or all of them where it is None.
+        """Return the region of that name, or all of them if it is None.
 
         Raises:
             NotSupported: this is switched off.
@@ -235,7 +235,7 @@ class _Object:
             raise self.gone("is no longer what was registered")
 
     def gone(self, why: str) -> InvalidRequest:
-        """The error of a request that came too late."""
+        """Return the error of a request that came too late."""
         return InvalidRequest(
             f'the object of shared memory region "{self.entry.region.name}" {why}; '
             "register the region again"

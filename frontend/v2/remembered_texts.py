@@ -1,10 +1,10 @@
-"""What the texts of V2 requests said that came before, but for what differs between them.
+"""Memory of the texts of earlier V2 requests, without their values and ids. Pure.
 
 A program that sends tensors mostly sends the same text around the values of each, but for an id.
-So what a text says is remembered without these; where they were cut out, it has a gap. JSON means
-the same around any value at one place. What was read around one value therefore holds around the
-next, once it is known that the place is the one that counts: of several members of one name the
-last does, an object that means nothing may have any, and escapes may hide some. Pure.
+So the meaning of a text is remembered without these; it has a gap in their place. JSON means
+the same around any value at one place. So the meaning around one value holds around the
+next, once it is known that the place is the one that counts. For of several members of one name the
+last does, an ignored object may have any member, and escapes may hide some.
 """
 
 import re
@@ -27,9 +27,9 @@ _REMEMBERED: Final = 256
 
 
 def around_values(body: bytes | bytearray) -> tuple[bytes, bytes | bytearray]:
-    """A text with a gap at its first `data`, and what stands there up to a brace.
+    """Return a text with a gap at its first `data`, and the bytes there up to a brace.
 
-    That is all of the value where this is a list of numbers and the last member of its object.
+    That is all of the value if it is a list of numbers and the last member of its object.
     """
     head, _, rest = body.partition(_DATA)
     values, _, tail = rest.partition(b"}")
@@ -37,10 +37,10 @@ def around_values(body: bytes | bytearray) -> tuple[bytes, bytes | bytearray]:
 
 
 class Texts(Generic[T]):
-    """What texts said.
+    """Cache of texts.
 
     Args:
-        value: what a decoded request has where every text has a gap; None where no text has one,
+        value: the decoded request's value at the gap of every text; None if no text has one,
             but for an id.
     """
 
@@ -50,8 +50,10 @@ class Texts(Generic[T]):
         self._known_with_id: Remembered[bytes, T] = Remembered(_REMEMBERED)
 
     def recall(self, text: bytes) -> tuple[T, bytes] | None:
-        """What a text says, and the answer's member with its id, as `id_member`; empty where it has
-        none. None for a text that is new."""
+        """Return the meaning of a text, and the answer's member with its id; None for a new text.
+
+        The member is as `id_member`; empty if the text has no id.
+        """
         said = self._known.get(text)
         if said is not None:
             return said, b""
@@ -77,7 +79,7 @@ class Texts(Generic[T]):
         known.put(around, said, len(around))
 
     def _counts(self, around: bytes, identity: bytes) -> bool:
-        """Whether the members that count are those with the gaps: null there is null in them."""
+        """Return whether the members that count have the gaps: null there is null in them."""
         if identity:
             around = around.replace(_ID, b'"id":null', 1)
         if self._value is not None:
@@ -92,8 +94,10 @@ class Texts(Generic[T]):
 
 
 def _around_id(text: bytes) -> tuple[bytes, bytes]:
-    """A text with a gap at its first id, and the answer's member with that; where there is no plain
-    one, the text as it is."""
+    """Return a text with a gap at its first id, and the answer's member with that.
+
+    Without a plain id, the text is returned as it is.
+    """
     start = text.find(_ID)
     if start >= 0:
         found = _PLAIN_ID.match(text, start)

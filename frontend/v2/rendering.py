@@ -1,4 +1,4 @@
-"""How one V2 request is answered."""
+"""Rendering of one V2 answer."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

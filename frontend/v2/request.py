@@ -77,14 +77,14 @@ class Given(NamedTuple):
 
 
 class Described(NamedTuple):
-    """What the JSON text of a request says.
+    """Description in the JSON text of a request.
 
     Attributes:
         given: each input, in the order of the model's signature.
         rows: instances in the request.
         binary_bytes: how many bytes are to follow the text.
-        requested: what the answer is to be.
-        lazy: whether there are inputs in memory of the client's.
+        requested: the requested outputs.
+        lazy: True if there are inputs in memory of the client's.
     """
 
     given: tuple[Given, ...]
@@ -126,15 +126,16 @@ class Requests(Protocol):
         """
 
     def outline(self, text: bytes, binary_bytes: int) -> Outline | None:
-        """What a body will be of which only the binary data is still to come.
+        """Return the outline of a body of which only the binary data is still to come.
 
         Args:
             text: its JSON text.
             binary_bytes: how many bytes are to follow that.
 
         Returns:
-            None where these bytes will not be the payload of one slot as they are, or where
-            anything is wrong; `parse` says what, once the body is there.
+            None if these bytes will not be the payload of one slot as they are, or there is a
+            fault;
+            `parse` says which, once the body is there.
         """
 
 
@@ -236,7 +237,7 @@ class InferRequests:
         return self._filled(described, memoryview(b""), booleans=may_hold_booleans(body))
 
     def _read(self, text: bytes) -> Described:
-        """What a text in front of binary data says."""
+        """Return the description in a text before binary data."""
         recalled = self._texts.recall(text)
         if recalled is not None:
             described, identity = recalled
@@ -288,7 +289,7 @@ class InferRequests:
         return Given(shape, dimensions, size, start, values, reader)
 
     def _as_it_is(self, described: Described) -> bool:
-        """Whether every value is of its input's own datatype."""
+        """Return whether every value is of its input's own datatype."""
         pairs = zip(self._signature.inputs, described.given, strict=True)
         return all(wanted is given.reader for wanted, given in pairs)
 
@@ -313,7 +314,7 @@ class InferRequests:
         return Request(parts, described.requested)
 
     def _said(self) -> bytes:
-        """What the model is told of the request; empty where it does not ask."""
+        """Return the request context; empty for a model that does not ask for it."""
         return b""
 
     def _raw(self, body: bytes | bytearray) -> Request:
@@ -400,7 +401,7 @@ class NumberRequests(InferRequests):
         return request
 
     def _packed(self, text: bytes | bytearray, rows: int) -> bytes | None:
-        """The payload of so many rows from the text of their values; None where it is none."""
+        """Return the payload of so many rows from the text of their values; None if it is none."""
         if _E in text and may_hold_booleans(text):
             return None
         try:

@@ -9,7 +9,7 @@ from ringbatch.shm.model_spec import ModelSpec
 
 
 def asked_of(spec: ModelSpec, memory: ClientMemory, max_in_flight: int) -> "AskedRequests | None":
-    """What reads requests to this model, where it asks and has tensors; None for others."""
+    """Return the reader of requests to a typed model with request context; None for others."""
     if not spec.typed or spec.words is None:
         return None
     return AskedRequests(spec, memory, max_in_flight)
@@ -32,7 +32,7 @@ class AskedRequests(InferRequests):
         self._told = b""
 
     def hear(self, heard: Heard) -> Self:
-        """The headers of the request that is parsed next."""
+        """Take the headers of the request that is parsed next."""
         self._heard = heard
         return self
 

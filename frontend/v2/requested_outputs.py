@@ -1,7 +1,7 @@
-"""What a V2 request wants of its answer: the outputs, each as JSON or as bytes, its id, a timeout.
+"""Requested outputs of a V2 request: each as JSON or as bytes, the id, a timeout.
 
-The parameters that V2 and its extensions reserve are checked here. Those that ask for nothing that
-ringbatch has, and do no harm, are passed over.
+The parameters that V2 and its extensions reserve are checked here. Those for a feature that
+ringbatch lacks are ignored if they do no harm.
 """
 
 from collections.abc import Iterable
@@ -42,12 +42,12 @@ class RequestedOutput(NamedTuple):
 
 
 class RequestedOutputs(NamedTuple):
-    """What one answer is to be.
+    """Requested outputs of one answer.
 
     Attributes:
-        id: the member with the request's id and a comma, as JSON; empty where it has none.
+        id: the member with the request's id and a comma, as JSON; empty if it has none.
         outputs: in the order of the answer.
-        timeout_ns: how long the request is worth an answer; 0 where it does not say.
+        timeout_ns: how long the request is worth an answer; 0 without a limit.
     """
 
     id: bytes
@@ -56,7 +56,7 @@ class RequestedOutputs(NamedTuple):
 
     @property
     def shared(self) -> bool:
-        """Whether an output is wanted in memory of the client's."""
+        """True if an output is wanted in memory of the client's."""
         return any(not isinstance(output.binary, bool) for output in self.outputs)
 
 
@@ -80,10 +80,10 @@ class RequestedOutputsReader:
         )
 
     def read(self, request: dict[str, Any]) -> RequestedOutputs:
-        """What a decoded request wants.
+        """Return the requested outputs of a decoded request.
 
         Raises:
-            InvalidRequest: naming what was found and what would be right.
+            InvalidRequest: with the value found and the right form.
             RequestError: `ClientMemory` does.
         """
         identity = b""
@@ -146,12 +146,12 @@ class RequestedOutputsReader:
 
 
 def id_member(given: str) -> bytes:
-    """The `ID_MEMBER` of an answer."""
+    """Return the `ID_MEMBER` of an answer."""
     return ID_MEMBER % dumps(given)
 
 
 def parameters_of(owner: dict[str, Any], where: str) -> dict[str, Any]:
-    """The parameters of a request, an input or an output; empty where it has none.
+    """Return the parameters of a request, an input or an output; empty if it has none.
 
     Raises:
         InvalidRequest: they are no object of strings, numbers and booleans.
@@ -179,7 +179,7 @@ def quoted(names: Iterable[str]) -> str:
 
 
 def _read_parameters(parameters: dict[str, Any]) -> tuple[bool, int]:
-    """Whether outputs are wanted as bytes unless they say otherwise, and the timeout in ns.
+    """Return whether outputs are wanted as bytes by default, and the timeout in ns.
 
     A sequence means nothing to a model without state, and none here has any.
     """

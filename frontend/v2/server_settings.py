@@ -1,9 +1,8 @@
-"""The settings of tracing and logging that Triton's extensions show, as far as ringbatch has them.
-Pure.
+"""Settings of tracing and logging that Triton's extensions show, as far as they exist here. Pure.
 
-They are those of its configuration and hold until a restart. A request that sets what holds, or
-clears what it has not set, is answered as if it had done so; any other is refused, rather than that
-a tool measures what it did not ask for.
+They are those of its configuration and hold until a restart. A request that sets the present
+value, or clears what it has not set, succeeds. Any other is refused, so that no tool measures with
+settings that it did not choose.
 """
 
 import logging
@@ -29,11 +28,11 @@ _WHERE: Final = {
 
 
 class ServerSettings(NamedTuple):
-    """What is traced and logged.
+    """Settings of tracing and logging.
 
     Attributes:
-        traced: whether requests are.
-        trace_share: of the requests whose clients do not say whether they are to be, 0 to 1.
+        traced: True if requests are traced.
+        trace_share: of the requests whose clients do not decide it, 0 to 1.
         level: the least of Python's that is logged.
     """
 

@@ -38,7 +38,7 @@ _OWN: Final = ("ringbatch.", "sem.")
 
 
 class RegionSpan(NamedTuple):
-    """Where a tensor is: the region's name, the offset from its start, and the tensor's bytes."""
+    """Place of a tensor: the region's name, the offset from its start, and the tensor's bytes."""
 
     region: str
     offset: int
@@ -46,7 +46,7 @@ class RegionSpan(NamedTuple):
 
 
 class Target(Protocol):
-    """Where an output is to be written."""
+    """Place that an output is written to."""
 
     size: int
     """The bytes there are for it."""
@@ -66,7 +66,7 @@ class ClientMemory(Protocol):
         """Raise `NotSupported` where the configuration allows no client to share memory."""
 
     def source(self, span: RegionSpan) -> LazyBytes:
-        """What an input is read from.
+        """Return the reader of an input.
 
         Raises:
             MemoryNotFound: there is no such region.
@@ -75,24 +75,24 @@ class ClientMemory(Protocol):
         """
 
     def target(self, span: RegionSpan) -> Target:
-        """What an output is written to; raises what `source` does, but for the last."""
+        """Return the place for an output; raises the errors of `source`, but for the last."""
 
 
 class NoMemory:
     """A `ClientMemory` that is switched off."""
 
     def expect_on(self) -> NoReturn:
-        """Raises `NotSupported`."""
+        """Raise `NotSupported`."""
         raise NotSupported(
             "shared memory is switched off here; [server] shared_memory_prefixes switches it on"
         )
 
     def source(self, _span: RegionSpan) -> NoReturn:
-        """Raises `NotSupported`."""
+        """Raise `NotSupported`."""
         self.expect_on()
 
     def target(self, _span: RegionSpan) -> NoReturn:
-        """Raises `NotSupported`."""
+        """Raise `NotSupported`."""
         self.expect_on()
 
 
@@ -118,12 +118,12 @@ def expect_fit(output: str, size: int, target: Target) -> None:
 
 
 def span_of(parameters: dict[str, Any], where: str, memory: ClientMemory) -> RegionSpan | None:
-    """Where the parameters of a tensor say that it is; None where it is not in shared memory.
+    """Return the place of a tensor by its parameters; None if it is not in shared memory.
 
     Args:
         parameters: strings, numbers and booleans.
         where: the tensor, for the texts of errors.
-        memory: asked whether it is on.
+        memory: says if it is on.
 
     Raises:
         InvalidRequest: the parameters make no sense.
@@ -146,7 +146,7 @@ def span_of(parameters: dict[str, Any], where: str, memory: ClientMemory) -> Reg
 
 
 def start_of(span: RegionSpan, region: Region) -> int:
-    """Where in the object of its region a span starts.
+    """Return the start of a span in its region's object.
 
     Raises:
         InvalidRequest: it is not within the region.
@@ -160,7 +160,7 @@ def start_of(span: RegionSpan, region: Region) -> int:
 
 
 class Registration(NamedTuple):
-    """What a request to register a region says: the key, and the stretch of the object."""
+    """Request to register a region: the key, and the stretch of the object."""
 
     key: str
     offset: int
@@ -189,7 +189,7 @@ def registration(body: bytes) -> Registration:
 
 
 def checked(key: str, offset: Any, size: Any) -> Registration:
-    """A registration whose numbers are what they must be.
+    """Return a registration with checked numbers.
 
     Raises:
         InvalidRequest
@@ -215,15 +215,15 @@ def expect_region_name(name: str) -> None:
 
 
 def object_name(key: str, prefixes: Sequence[str]) -> str:
-    """The name in /dev/shm that a key stands for.
+    """Return the name in /dev/shm of a key.
 
     Args:
         key: with or without a slash in front.
-        prefixes: how names may begin, each with or without a slash in front.
+        prefixes: allowed ones, each with or without a slash in front.
 
     Raises:
-        InvalidRequest: the key is no such name, or not one of those that may be used. The text
-            does not tell which may be.
+        InvalidRequest: the key is no such name, or none with an allowed prefix. The text
+            does not tell which are allowed.
     """
     name = key.removeprefix("/")
     if not 0 < len(name) <= _MAX_OBJECT_BYTES or not _CHARACTERS.issuperset(name):
@@ -242,7 +242,7 @@ def object_name(key: str, prefixes: Sequence[str]) -> str:
 
 
 def region_document(region: Region) -> dict[str, Any]:
-    """A region as its status shows it."""
+    """Return a region as its status shows it."""
     return {
         "name": region.name,
         "key": region.key,

@@ -1,7 +1,8 @@
-"""What every V2 request to one model has to give, whatever protocol carries it.
+"""Rules for V2 requests to one model, in any protocol.
 
-REST and gRPC differ in where names, shapes and values stand in a request. That the inputs are the
-model's, all of them and of one batch size, and what then stands in slots, is the same and is here.
+REST and gRPC differ in the places of names, shapes and values in a request. The rules are the same
+and are here: the inputs must be the model's, all of them and of one batch size. So are the parts
+for slots.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -60,7 +61,7 @@ class Signature:
         self._answers_nothing = all(tensor.static for tensor in spec.outputs)
 
     def named(self, name: Any, index: int, taken: Container[str]) -> Input:
-        """The input that entry `index` of a request is for.
+        """Return the input that entry `index` of a request is for.
 
         Args:
             name: as the entry gives it.
@@ -68,8 +69,7 @@ class Signature:
             taken: the names of the entries before.
 
         Raises:
-            InvalidRequest: the name is no string, that of no input where there are several, or
-                taken.
+            InvalidRequest: the name is no string, is taken, or is that of no input of several.
         """
         if not isinstance(name, str):
             found = "lacks its name" if name is None else f"has {shown(name)} as its name"
@@ -85,7 +85,7 @@ class Signature:
         return wanted
 
     def in_order(self, found: Mapping[str, T]) -> tuple[T, ...]:
-        """What a request gives for each input, in the order of the model.
+        """Return a request's values for each input, in the order of the model.
 
         Args:
             found: by the names of inputs.
@@ -99,8 +99,7 @@ class Signature:
         return tuple(found[name] for name in self._by_name)
 
     def stand_ins(self, found: Mapping[str, Shape]) -> Iterator[tuple[Input, Shape, Default]]:
-        """The inputs that a request leaves out and may leave out: what reads each, its shape, and
-        what stands for it.
+        """Yield the inputs that a request may and does leave out, each with its shape and default.
 
         Args:
             found: the shapes of those that it has, by their names.
@@ -122,7 +121,7 @@ class Signature:
             yield reader, shape, default.dimensions, default.tensor(shape[0])
 
     def rows(self, shapes: Sequence[Shape]) -> int:
-        """The number of instances in inputs of these shapes, in the order of the model.
+        """Return the number of instances in inputs of these shapes, in the order of the model.
 
         Raises:
             InvalidRequest: they differ in it, or there are none or too many that have no elements.
@@ -156,14 +155,13 @@ class Signature:
         tensors: Sequence[Bytes],
         words: bytes = b"",
     ) -> tuple[Part, ...]:
-        """What stands in slots: several parts where a batch may not hold all instances, none
-        where there are none.
+        """Return the parts for slots: several if one batch cannot hold all instances, or none.
 
         Args:
             shapes: of each input, in the order of the model.
-            dimensions: the sizes that stand for the open dimensions, in that order.
+            dimensions: the sizes of the open dimensions, in that order.
             tensors: the bytes of each input.
-            words: what the model is told of the request, if it asks.
+            words: the request context, if the model asks for it.
 
         Raises:
             InvalidRequest: they take more than memory can hold.
