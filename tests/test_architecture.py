@@ -20,6 +20,11 @@ PAGES: Final = {page.stem: page.read_text() for page in sorted((ROOT / "docs/des
 DOCUMENTS: Final = {"ARCHITECTURE": TEXT, **PAGES}
 PUBLIC: Final = {"engine", "frontend"}
 """What a package shows at its top; not drawn, as it takes from rooms above it."""
+PARTS: Final = ("Problem", "Choice", "Figures", "Rejected")
+"""The parts of a decision."""
+IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+FOREIGN: Final = {"auth_request", "cryptography", "tcp_migrate_req"}
+"""Names of other programs' that no file here has."""
 NAMED: Final = re.compile(r"`((?:shm|engine|frontend)/[\w/]+\.py):([\w.]+)`")
 
 
@@ -61,6 +66,20 @@ def defined(path: Path) -> frozenset[str]:
     return frozenset(names)
 
 
+@cache
+def words_of_the_code() -> frozenset[str]:
+    """The words and options of all files that are no documents."""
+    folders = ("shm", "engine", "frontend", "bench", "tests", "systemd")
+    files = [ROOT / "setup.cfg", *(f for name in folders for f in (ROOT / name).rglob("*.*"))]
+    text = " ".join(
+        file.read_text(errors="ignore")
+        for file in files
+        if file.suffix in (".py", ".cfg", ".pml", ".service", ".socket", ".in")
+        and file.name != "test_architecture.py"
+    )
+    return frozenset(re.findall(r"--[a-z][\w-]*|\w+", text))
+
+
 def test_the_rooms_are_those_of_the_table() -> None:
     rows = re.findall(r"^\| `([\w.]+)` \| .+ \| (.*)\|$", section("Rooms"), re.MULTILINE)
     assert [(room, rooms.replace("`", "").split()) for room, rooms in rows] == [
@@ -92,9 +111,31 @@ def test_architecture_has_its_bounded_length() -> None:
 
 
 def test_every_room_has_its_page_of_decisions() -> None:
-    lines = [re.findall(r"^Rooms: (.+)$", text, re.MULTILINE) for text in PAGES.values()]
+    lines = [re.findall(r"^Rooms: (.+(?:\n.+)*)$", text, re.MULTILINE) for text in PAGES.values()]
     rooms = [room for line in lines for listed in line for room in re.findall(r"`(.+?)`", listed)]
     assert sorted(rooms) == sorted(ARROWS.keys() - PUBLIC - {"bench"})
+
+
+@pytest.mark.parametrize(
+    "page", [name for name, text in PAGES.items() if text.startswith("# Decisions")]
+)
+def test_a_decision_has_its_parts_in_order(page: str) -> None:
+    _, *decisions = re.split(r"^## ", PAGES[page], flags=re.MULTILINE)
+    assert decisions
+    for decision in decisions:
+        title, _, text = decision.partition("\n\n")
+        labels = re.findall(r"^\*\*(\w+)(?:\.\*\*|\*\*)", text, re.MULTILINE)
+        assert "Choice" in labels, title
+        assert labels == [part for part in PARTS if part in labels], title
+        assert text.startswith("**"), title
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_identifier_exists(document: str) -> None:
+    spans = re.findall(r"`([^`\n]+)`", DOCUMENTS[document])
+    names = [name for span in spans if IDENTIFIER.fullmatch(span) for name in span.split(".")]
+    options = [option for span in spans for option in re.findall(r"(?<!\S)--[a-z][\w-]*", span)]
+    assert {*names, *options} - words_of_the_code() - FOREIGN == set()
 
 
 def test_the_index_leads_to_every_page() -> None:
