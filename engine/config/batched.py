@@ -35,49 +35,48 @@ class BatchedConfig:
     default_version: Annotated[
         str | None,
         VERSION,
-        "which of several versions serves requests that name none; by default the highest",
+        "version that serves requests that name none. By default the highest",
     ] = None
     runtime: Annotated[
         RuntimeName | None,
         choice(*RUNTIMES),
-        "what runs the model file; by default its ending decides: python for .py, onnx for .onnx, "
-        "sklearn for .skops, .pkl and .joblib, xgboost for .ubj and .json, lightgbm for .txt, "
-        "catboost for .cbm, openvino for .xml, torch for .pt2, .pt, .pth and .ts; "
-        "text for a directory; http for an address; ray has a Ray cluster run it, as its ending "
-        "says",
+        "runtime of the model file. By default its ending decides: python for .py, onnx for "
+        ".onnx, sklearn for .skops, .pkl and .joblib, xgboost for .ubj and .json, lightgbm for "
+        ".txt, catboost for .cbm, openvino for .xml, torch for .pt2, .pt, .pth and .ts. text is "
+        "for a directory, http for an address. ray runs the file in a Ray cluster, by its ending",
     ] = None
     path: Annotated[
         Path | str,
         MODEL,
-        "the model file, or the directory of a model of texts; a relative path starts beside the "
-        "configuration file; or the address of a "
-        "model server that is asked with whole batches, http://HOST:PORT or https://HOST:PORT, "
-        "with the path of its predictions where that is not the usual one; or a list of addresses, "
-        "each of which is asked, as is each address that a name has",
+        "model file, directory of a model of texts, or address of a model server. A relative path "
+        "starts beside the configuration file. An address is http://HOST:PORT or "
+        "https://HOST:PORT, with the path of its predictions if that is not the usual one. A list "
+        "may hold several addresses. Batches go to each of them, and to each address that a name "
+        "has",
     ]
     max_batch_size: Annotated[
         int,
         whole(0, LARGEST_BATCH),
-        "instances in the largest batch; "
-        "0 for a model without a batch dimension, which runs each instance alone",
+        "instances in the largest batch. 0 is for a model without a batch dimension, which runs "
+        "each instance alone",
     ] = 32
     allowed_batch_sizes: Annotated[
         tuple[int, ...],
         ascending(1, LARGEST_BATCH, "[1, 4, 16]"),
-        "numbers of instances that batches are padded to, the last being max_batch_size; by "
-        "default batches are not padded",
+        "batch sizes that batches are padded to, the last being max_batch_size. By default "
+        "batches are not padded",
     ] = ()
     max_batch_elements: Annotated[
         int,
         whole(0, 1 << 40),
-        "elements of the largest input in one batch, padding included; 0 for no bound; for texts "
-        "see Texts",
+        "elements of the largest input in one batch, padding included. 0 sets no limit. For texts "
+        "the default is 256 tokens",
     ] = 0
     max_batch_cost: Annotated[
         float,
         number(1 << 40, zero=True),
-        "what one run may cost of a Python model without inputs, by the function cost(instance) of "
-        "its file; 0 for no bound",
+        "largest cost of one run of a Python model without inputs, by the function cost(instance) "
+        "of its file. 0 sets no limit",
     ] = 0.0
     pad_variable_length: Annotated[
         bool,
@@ -87,54 +86,55 @@ class BatchedConfig:
     length_buckets: Annotated[
         tuple[int, ...],
         ascending(1, 1 << 30, "[32, 64, 128]"),
-        "sizes that dimensions of any size are padded to; requests share batches with those of "
-        "their bucket; by default each batch is padded to its longest instance; for texts see "
-        "Texts",
+        "sizes that dimensions of any size are padded to. Requests share batches with those of "
+        "their bucket. By default each batch is padded to its longest instance, and texts have "
+        "buckets from 8 to 8192 tokens",
     ] = ()
     padding_values: Annotated[
         tuple[str, ...],
         PADDINGS,
-        'numbers that inputs are padded with, such as ["ids=1"]; 0 for every other input',
+        'numbers that inputs are padded with, such as ["ids=1"]. All other inputs are padded with '
+        "0",
     ] = ()
     lengths_input: Annotated[
         str | None,
         NAME,
-        "input of the model, INT32 or INT64 [], that is fed with the true length of each instance; "
-        "clients do not send it",
+        "input of the model, INT32 or INT64 [], that ringbatch fills with the true length of each "
+        "instance. Clients do not send it",
     ] = None
     load_timeout_s: Annotated[
         float,
         number(DAY_S, zero=False),
         "seconds that a worker may take to open its model file, again to load the model, and for "
-        "warm-up beyond warm_up_s, before it is taken for hung and ended",
+        "warm-up beyond warm_up_s. A worker that takes longer counts as hung and is ended",
     ] = 600.0
     warm_up: Annotated[
         Literal["required", "try", "off"],
         choice("required", "try", "off"),
-        "run every batch size before the first request: required, a model that fails at one is not "
-        "served; try, it is served all the same, with a warning; off, nothing is run",
+        "run every batch size before the first request. required: a model that fails one is not "
+        "served. try: it is served, with a warning. off: nothing is run",
     ] = "required"
     warm_up_s: Annotated[
         float,
         number(DAY_S, zero=True),
-        "seconds that warm-up may take; what would take longer is left out",
+        "seconds that warm-up may take. Runs that would take longer are left out",
     ] = 30.0
     warm_up_length: Annotated[
         int,
         whole(1, 1 << 30),
-        "size in warm-up of dimensions of any size, where length_buckets does not say it",
+        "size of dimensions of any size in warm-up, unless length_buckets gives it",
     ] = 16
     warm_up_file: Annotated[
         Path | None,
         FILE,
-        "instances to warm up with, JSON as a V1 request; by default they are made up from the "
+        "instances to warm up with, JSON as in a V1 request. By default they are made up from the "
         "model's inputs",
     ] = None
     max_latency_ms: Annotated[
         float,
         number(1000 * DAY_S, zero=True),
-        "milliseconds that the oldest request of a batch waits at most for others to join it while "
-        "a worker is idle, under policy fixed; has no effect under eager",
+        "milliseconds that the oldest request of a batch waits for others while a worker is idle, "
+        "under policy fixed. It has no effect under eager",
     ] = 500.0
     timeout_s: Annotated[
         float,
@@ -144,13 +144,13 @@ class BatchedConfig:
     batch_timeout_s: Annotated[
         float | None,
         number(DAY_S, zero=False),
-        "seconds that one run of a batch may take before its worker is taken for hung and "
-        "replaced, 5 s later where servers or actors are asked; by default a quarter of timeout_s, "
-        "and no less than 1; for the runtime http timeout_s",
+        "seconds that one run of a batch may take before its worker counts as hung and is "
+        "replaced. A worker that waits for a model server or an actor gets 5 s more. By default a "
+        "quarter of timeout_s, and at least 1. For the runtime http the default is timeout_s",
     ] = None
     policy: Annotated[
         Literal["eager", "fixed"],
         choice("eager", "fixed"),
-        "when a batch closes: eager, as soon as a worker is idle; "
-        "fixed, once one is and the batch is full or its oldest request has waited max_latency_ms",
+        "rule by which a batch closes. eager: as soon as a worker is idle. fixed: once a worker "
+        "is idle, and the batch is full or its oldest request has waited max_latency_ms",
     ] = "eager"

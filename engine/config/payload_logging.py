@@ -25,8 +25,8 @@ class PayloadConfig(ServingConfig):
     payload_log: Annotated[
         str | None,
         PAYLOAD_PLACE,
-        "where requests and answers are kept, as CloudEvents: an address that takes them over "
-        "HTTP, or a file of JSON Lines; by default nowhere",
+        "destination of the payload log, which keeps requests and answers as CloudEvents: the "
+        "address of an HTTP server, or a file of JSON Lines. By default nothing is kept",
     ] = None
     payload_log_sample: Annotated[
         float, number(1, zero=True), "share of the requests that payload_log keeps, from 0 to 1"
@@ -34,7 +34,8 @@ class PayloadConfig(ServingConfig):
     payload_log_mode: Annotated[
         Literal["all", "request", "response"],
         choice("all", "request", "response"),
-        "which bodies payload_log keeps: all, those of requests, or those of answers",
+        "bodies that payload_log keeps. all: those of requests and answers. request: those of "
+        "requests. response: those of answers",
     ] = "all"
     payload_log_failures: Annotated[
         bool, SWITCH, "keep answers in payload_log that have another status than 200 too"
@@ -42,12 +43,12 @@ class PayloadConfig(ServingConfig):
     payload_log_body_bytes: Annotated[
         int,
         whole(0, 1024 * MIB),
-        "bytes of each body that payload_log keeps at most; a longer one is cut off",
+        "bytes of each body that payload_log keeps. A longer body is cut off",
     ] = 64 << 10
     payload_log_headers: Annotated[
         tuple[str, ...],
         HEADER_NAMES,
-        "headers of requests that payload_log keeps; those with keys and cookies cannot be kept",
+        "headers of requests that payload_log keeps. Those with keys and cookies cannot be kept",
     ] = ()
     payload_log_attributes: Annotated[
         tuple[str, ...],
@@ -57,17 +58,18 @@ class PayloadConfig(ServingConfig):
     payload_log_source: Annotated[
         str | None,
         NAME,
-        "source of every event in payload_log, a URI; by default /ringbatch/ and the engine's name",
+        "source of every event in payload_log, a URI. By default /ringbatch/ and the engine's name",
     ] = None
     payload_log_ca: Annotated[
         Path | None,
         FILE,
-        "authorities, PEM, that must have signed the certificate at payload_log; by default those "
-        "of the system",
+        "certificate authorities, PEM, for a payload_log at https. By default those of the system",
     ] = None
     payload_log_file_bytes: Annotated[
         int,
         whole(1 << 10, 1 << 40),
-        "bytes after which payload_log begins another file",
+        "size in bytes at which payload_log begins another file",
     ] = 100 * MIB
-    payload_log_files: Annotated[int, whole(0, 10_000), "full files that payload_log keeps"] = 10
+    payload_log_files: Annotated[
+        int, whole(0, 10_000), "number of full files that payload_log keeps"
+    ] = 10

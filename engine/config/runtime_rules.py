@@ -10,7 +10,7 @@ from ringbatch.engine.config.settings import ModelConfig
 
 _BOOSTERS: Final = ("xgboost", "lightgbm", "catboost")
 _OF_WORKERS_HERE: Final = ("device", "devices", "headers")
-_RUNTIMES_OF_KEY: Final = {
+RUNTIMES_OF_KEY: Final = {
     "device": ("onnx", "python", "text", "torch"),
     "devices": ("onnx", "python", "text", "torch"),
     "inputs": ("torch",),
@@ -41,6 +41,7 @@ _RUNTIMES_OF_KEY: Final = {
     "upstream_certificate": ("http",),
     "upstream_key": ("http",),
 }
+"""The runtimes that read a setting; every runtime reads a setting that is not here."""
 
 
 def problems(runtime: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -63,7 +64,7 @@ def problems(runtime: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str
     if values.get("ray_workers") is not None:
         own.add("ray")
         yield from _beside_ray(runtime, values)
-    for key, wanted in _RUNTIMES_OF_KEY.items():
+    for key, wanted in RUNTIMES_OF_KEY.items():
         # A model file in an actor is not told these.
         mine = own - {"python"} if runtime == "ray" and key in _OF_WORKERS_HERE else own
         if not mine & {*wanted} and values.get(key, known[key].default) != known[key].default:

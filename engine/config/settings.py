@@ -51,19 +51,19 @@ class ServerConfig(PayloadConfig):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
         choice("debug", "info", "warning", "error"),
-        "the least severe messages that are logged: debug, info, warning or error; debug is for "
-        "ringbatch alone, as libraries would log keys",
+        "least severe level of the messages that are logged. debug is for ringbatch alone, "
+        "because libraries would log keys",
     ] = "info"
     log_format: Annotated[
         Literal["text", "json"],
         choice("text", "json"),
-        "the form of the log's lines, whatever process they are of: text, or a JSON object each",
+        "form of the log's lines, for all processes: text, or a JSON object each",
     ] = "text"
     access_log: Annotated[
         Literal["off", "failures", "all"],
         choice("off", "failures", "all"),
-        "which requests are logged: off, none; failures, those that get a status from 400 on, up "
-        "to 10 a second for each frontend; all, these and access_log_sample of the others",
+        "requests that are logged. off: none. failures: those with a status from 400 on, up to 10 "
+        "a second for each frontend. all: these, and access_log_sample of the others",
     ] = "failures"
     access_log_sample: Annotated[
         float,
@@ -73,32 +73,33 @@ class ServerConfig(PayloadConfig):
     access_log_slower_than_ms: Annotated[
         float | None,
         number(1000 * DAY_S, zero=True),
-        "milliseconds; a request that took longer is logged too, as failures are; 0 for none; by "
-        "default 1000, or ten times the median of what the model's requests take, if that is more",
+        "milliseconds after which a request counts as slow, and is logged as failures are. 0 logs "
+        "no slow requests. By default 1000, or ten times the median of the model's requests if "
+        "that is more",
     ] = None
     server_timing: Annotated[
         bool,
         SWITCH,
-        "tell with every answer where its time went, in the header Server-Timing; by default only "
-        "whoever asks with X-Server-Timing: 1 is told",
+        "send the header Server-Timing with every answer. By default only clients that send "
+        "X-Server-Timing: 1 get it",
     ] = False
     load_report: Annotated[
         bool,
         SWITCH,
-        "tell with every answer how busy the engine is, in the header endpoint-load-metrics "
-        "(ORCA); by default only whoever asks with endpoint-load-metrics-format is told",
+        "send a load report (ORCA, the header endpoint-load-metrics) with every answer. By "
+        "default only clients that send endpoint-load-metrics-format get it",
     ] = False
     trace_endpoint: Annotated[
         str | None,
         TRACE_ADDRESS,
-        "OpenTelemetry collector to which spans of requests and batches are sent, by OTLP over "
-        "HTTP, from the process at control_port; by default nothing is traced",
+        "OpenTelemetry collector that gets the spans of requests and batches, by OTLP over HTTP. "
+        "The process at control_port sends them. By default nothing is traced",
     ] = None
     trace_sample: Annotated[
         float,
         number(1, zero=True),
-        "share of the requests without a traceparent that are traced, from 0 to 1; with one, its "
-        "flag decides",
+        "share of the requests without a traceparent that are traced, from 0 to 1. For a request "
+        "with a traceparent its flag decides",
     ] = 0.01
 
     @property
@@ -131,48 +132,47 @@ class ModelConfig(BatchedConfig):
     workers: Annotated[
         int | tuple[int, int],
         count_or_range(64),
-        "number of processes that each hold a copy of the model, or the fewest and the most, "
-        "[1, 8] or [0, 8], between which the load decides; by default, for the runtime http, 4 for "
-        "each address in path and at most 64, each of which has one batch under way",
+        "number of processes that each hold a copy of the model. [1, 8] or [0, 8] gives the "
+        "fewest and the most, and the load decides. By default the runtime http has 4 for each "
+        "address in path, and at most 64. Each has one batch under way",
     ] = 1
     target_wait_ms: Annotated[
         float | None,
         number(1000 * DAY_S, zero=False),
-        "milliseconds to its answer, as predicted for a request that comes now, above which "
-        "workers are started, where workers is a range; by default what three batches take of "
-        "late, and no more than a quarter of timeout_s",
+        "predicted milliseconds to an answer above which workers are started, if workers is a "
+        "range. By default the time of three recent batches, and at most a quarter of timeout_s",
     ] = None
     scale_up_after_s: Annotated[
         float,
         number(3600, zero=True),
-        "seconds that the prediction is above target_wait_ms before workers are started",
+        "seconds that the prediction must be above target_wait_ms before workers are started",
     ] = 2.0
     scale_down_after_s: Annotated[
         float,
         number(DAY_S, zero=False),
-        "seconds that fewer workers would have sufficed before the others are let go",
+        "seconds that fewer workers must have sufficed before the others are stopped",
     ] = 60.0
     spares: Annotated[
         int,
         whole(0, 64),
-        "further processes that hold a copy and wait, one of which goes on at once where a worker "
-        "dies; the next one to be started then waits in its place",
+        "further processes that hold a copy of the model and wait. One takes over at once if a "
+        "worker dies, and the next process to start waits in its place",
     ] = 0
     threads: Annotated[
         int | None,
         whole(1, 1024),
-        "BLAS and OpenMP threads of one worker; by default the CPUs divided by the workers",
+        "BLAS and OpenMP threads of one worker. By default the CPUs divided by the workers",
     ] = None
     device: Annotated[
         str,
         DEVICE,
-        "where the runtimes onnx, text and torch run the model, and what load(device) of a model "
-        "file in Python is told: cpu, or cuda:0 with the number of a device",
+        "device on which the runtimes onnx, text and torch run the model, and the argument of "
+        "load(device) in a Python model file. It is cpu, or cuda:0 with the number of a device",
     ] = "cpu"
     inputs: Annotated[
         tuple[str, ...],
         TENSORS,
-        "inputs of a TorchScript model, which its file does not declare",
+        "inputs of a TorchScript model, because its file does not declare them",
     ] = ()
     outputs: Annotated[
         tuple[str, ...],
@@ -182,54 +182,54 @@ class ModelConfig(BatchedConfig):
     autocast: Annotated[
         Literal["off", "BF16", "FP16"],
         choice("off", "BF16", "FP16"),
-        "the datatype, BF16 or FP16, that the runtime torch uses for operations that lose little "
-        "precision in it, and in which the runtime openvino computes; off for none",
+        "datatype, BF16 or FP16, that the runtime torch uses for operations that lose little "
+        "precision by it, and in which the runtime openvino computes. off uses the model's own",
     ] = "off"
     channels_last: Annotated[
         bool,
         SWITCH,
-        "lay out images and weights for the runtime torch with their channels last",
+        "lay out images and weights with their channels last, for the runtime torch",
     ] = False
     columns: Annotated[
         Literal["auto", "named", "matrix"],
         choice("auto", "named", "matrix"),
-        "how a model takes the columns of its table: named, an input for each; matrix, all in x; "
-        "auto, named where a column holds categories or texts, or a scikit-learn model was fitted "
-        "on a DataFrame",
+        "form in which a model takes the columns of its table. named: an input for each. matrix: "
+        "all in x. auto: named if a column holds categories or texts, or if a scikit-learn model "
+        "was fitted on a DataFrame",
     ] = "auto"
     answers: Annotated[
         tuple[str, ...],
         ANSWERS,
-        "what a model of the runtimes sklearn, xgboost, lightgbm and catboost returns; by default "
-        "label and probabilities where it is a classifier, else y",
+        "outputs of a model of the runtimes sklearn, xgboost, lightgbm and catboost. By default "
+        "label and probabilities for a classifier, else y",
     ] = ()
     iterations: Annotated[
         int,
         whole(0, 1 << 20),
-        "rounds of boosting that answers are made of; by default those up to the best iteration, "
-        "where the file knows it, else all",
+        "rounds of boosting that answers are made of. With 0 they are those up to the best "
+        "iteration if the file knows it, else all",
     ] = 0
     class_names: Annotated[
         tuple[str, ...],
         CLASS_NAMES,
-        "what the labels of a classifier are called, in the order of its classes; by default as in "
-        "its file, else 0, 1 and so on",
+        "names of a classifier's labels, in the order of its classes. By default those in its "
+        "file, else 0, 1 and so on",
     ] = ()
     truncate: Annotated[
         bool,
         SWITCH,
-        "leave out what a text has beyond the tokens that the model takes; else it is refused",
+        "cut a text off after the tokens that the model takes. Otherwise such a text is refused",
     ] = True
     devices: Annotated[
         tuple[str, ...],
         DEVICES,
-        'the device of each worker, in order, such as ["cuda:0", "cuda:1"]; several may share one; '
-        "by default that of device, which says for which runtimes it is",
+        'device of each worker, in order, such as ["cuda:0", "cuda:1"]. Several workers may share '
+        "one. By default each has that of device",
     ] = ()
     cpus: Annotated[
         tuple[str, ...],
         CPU_SETS,
-        'CPUs of each worker, in order, such as ["0-3", "numa:0"]; by default those of placement',
+        'CPUs of each worker, in order, such as ["0-3", "numa:0"]. By default placement decides',
     ] = ()
     trusted_types: Annotated[
         tuple[str, ...],
@@ -239,94 +239,95 @@ class ModelConfig(BatchedConfig):
     trust_pickle: Annotated[
         bool,
         SWITCH,
-        "read a pickle or joblib file, or the pickled parts of a .pt2 file, "
-        "which runs the code in it",
+        "read a pickle or joblib file, or the pickled parts of a .pt2 file. That runs the code in "
+        "it",
     ] = False
     protocol: Annotated[
         Literal["v1", "v2", "v2-json"],
         choice("v1", "v2", "v2-json"),
-        "what the runtime http asks the model server in: v1, KServe's V1; v2, V2 with binary "
-        "tensors; v2-json, V2 in JSON alone",
+        "protocol that the runtime http speaks with the model server. v1: KServe's V1. v2: V2 "
+        "with binary tensors. v2-json: V2 in JSON alone",
     ] = "v1"
     forward_headers: Annotated[
         tuple[str, ...],
         HEADER_NAMES,
-        "headers that the runtime http passes on over V1; requests that differ in them share no "
-        "batch",
+        "headers of requests that the runtime http passes on over V1. Requests that differ in "
+        "them share no batch",
     ] = ("authorization",)
     headers: Annotated[
         tuple[str, ...],
         HEADER_NAMES,
-        "headers, over gRPC metadata, that a model file is told whose predict takes request",
+        "headers of requests, over gRPC metadata, that predict(x, request) of a model file can "
+        "read",
     ] = ()
     isolate_errors: Annotated[
         bool,
         SWITCH,
-        "where the model server answers a batch with 500, ask again for its halves, as is always "
+        "if the model server answers a batch with 500, ask again for its halves. That is always "
         "done after 400, 413 and 422",
     ] = False
     ray_workers: Annotated[
         int | tuple[int, int] | None,
         count_or_range(64),
-        "number of further workers, beside those of workers, whose model an actor in a Ray cluster "
-        "holds, or the fewest and the most, [0, 8]; they take what those here cannot; by default "
+        "number of further workers whose model runs in an actor of a Ray cluster, or the fewest "
+        "and the most, [0, 8]. They take the batches that the workers here cannot. By default "
         "there are none",
     ] = None
     ray_address: Annotated[
         str,
         RAY_ADDRESS,
-        "the Ray cluster, HOST:PORT; auto for the one that this host belongs to",
+        "address of the Ray cluster, HOST:PORT. auto is the cluster that this host belongs to",
     ] = "auto"
     ray_namespace: Annotated[str, NAME, "namespace of the actors in the cluster"] = "ringbatch"
     ray_cpus: Annotated[
         float,
         number(1024, zero=True),
-        "CPUs of the cluster that each actor has for itself",
+        "CPUs of the cluster that each actor reserves",
     ] = 1.0
     ray_gpus: Annotated[
         float,
         number(1024, zero=True),
-        "GPUs of the cluster that each actor has for itself",
+        "GPUs of the cluster that each actor reserves",
     ] = 0.0
     ray_resources: Annotated[
         tuple[str, ...],
         RAY_RESOURCES,
-        'other resources of the cluster that each actor has for itself, such as ["accelerator=1"]',
+        'other resources of the cluster that each actor reserves, such as ["accelerator=1"]',
     ] = ()
     ray_scheduling: Annotated[
         Literal["spread", "default"],
         choice("spread", "default"),
-        "how actors are put on nodes: spread, evenly; default, as Ray likes",
+        "distribution of actors over nodes. spread: evenly. default: as Ray decides",
     ] = "spread"
     ray_placement_group: Annotated[
         str | None,
         NAME,
-        "placement group of the cluster, in that namespace, in which the actors are",
+        "placement group of the cluster, in ray_namespace, for the actors. By default there is "
+        "none",
     ] = None
     ray_keep_s: Annotated[
         float,
         number(DAY_S, zero=True),
-        "seconds that an actor without its worker keeps the model loaded for the next one; 0 ends "
-        "it with its worker",
+        "seconds that an actor without its worker keeps the model loaded for the next worker. 0 "
+        "ends the actor with its worker",
     ] = 3600.0
     retry: Annotated[
         Literal["safe", "always"],
         choice("safe", "always"),
-        "which batches that a model server has not answered go to another one: safe, those that it "
-        "refused with 429 or 503, or for which it takes no connection, even after one that was "
-        "kept has ended without a byte of an answer; always, also those that it may have run, "
-        "because the connection ended or the server was taken for down meanwhile",
+        "batches that go to another model server if the first one gave no answer. safe: those "
+        "that it refused with 429 or 503, or for which it takes no connection, even after a kept "
+        "connection ended without a byte of an answer. always: also those that it may have run, "
+        "because the connection ended or the server was taken for down",
     ] = "safe"
     upstream_ca: Annotated[
         Path | None,
         FILE,
-        "authorities, PEM, one of which must have signed the certificate of a model server at "
-        "https; by default those of the system",
+        "certificate authorities, PEM, for model servers at https. By default those of the system",
     ] = None
     upstream_certificate: Annotated[
         Path | None,
         FILE,
-        "certificate that model servers at https are shown, PEM; by default none",
+        "client certificate for model servers at https, PEM. By default there is none",
     ] = None
     upstream_key: Annotated[
         Path | None,
@@ -336,14 +337,14 @@ class ModelConfig(BatchedConfig):
     worker_memory_bytes: Annotated[
         int | None,
         whole(64 * MIB, 1 << 44),
-        "bytes of memory that one worker may have for itself, beyond which the model gets "
-        "MemoryError; by default there is no limit",
+        "bytes of memory that one worker may use for itself. Beyond them the model gets "
+        "MemoryError. By default there is no limit",
     ] = None
     nan_answers: Annotated[
         Literal["serve", "refuse"],
         choice("serve", "refuse"),
-        "what becomes of a request whose answer holds NaN or infinity: serve, it is answered where "
-        "the encoding has them; refuse, it fails, alone",
+        "treatment of answers with NaN or infinity. serve: they are sent if the encoding can "
+        "express them. refuse: the request with such an answer fails, alone",
     ] = "serve"
     kserve_errors: Annotated[
         bool,

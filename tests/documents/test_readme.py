@@ -9,7 +9,6 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import MISSING
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -22,9 +21,8 @@ from serve.server import COMMAND, SMALL, Server
 from test_architecture import defined
 from tiers import exhaustive
 
-from ringbatch.engine.config.definitions import settings
 from ringbatch.engine.config.document import ALIASES
-from ringbatch.engine.config.settings import ModelConfig, ServerConfig
+from ringbatch.engine.config.settings import ServerConfig
 from ringbatch.engine.process.cpu_plan import Host, Wish, plan
 from ringbatch.engine.runtimes import model_metrics
 from ringbatch.engine.runtimes.model_metrics import Book
@@ -281,31 +279,6 @@ def test_the_configuration_example_is_sound(tmp_path: Path) -> None:
     assert (told.returncode, told.stderr) == (0, "")
     for line in example(README, "ringbatch.toml").splitlines():
         assert line.partition(" = ")[0] in told.stdout
-
-
-def shown_default(default: Any) -> str:
-    if default is MISSING or default in (None, ()):
-        return ""
-    if isinstance(default, bool):
-        return str(default).lower()
-    if isinstance(default, tuple):
-        return f"`{', '.join(default)}`"
-    if isinstance(default, str):
-        return f'`"{default}"`'
-    return f"{default:g}" if isinstance(default, float) else str(default)
-
-
-@pytest.mark.parametrize(
-    ("heading", "kind"), [("`[server]`", ServerConfig), ("`[models.NAME]`", ModelConfig)]
-)
-def test_the_configuration_tables_are_the_settings_of_the_code(
-    heading: str, kind: type[ServerConfig] | type[ModelConfig]
-) -> None:
-    expected = [
-        [f"`{key}`", shown_default(setting.default), setting.sentence]
-        for key, setting in settings(kind).items()
-    ]
-    assert sorted(table(README, heading)) == sorted(expected)
 
 
 def test_every_other_spelling_of_a_key_is_named() -> None:

@@ -1,0 +1,26 @@
+"""Generated blocks of the reference pages, between two marks."""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from generator import settings
+
+PAGES: Final = sorted((Path(__file__).parents[1] / "reference").glob("*.md"))
+BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
+    "settings-index": settings.index,
+    "settings": settings.details,
+}
+"""What writes each block, by the name in its mark."""
+_BLOCK: Final = re.compile(r"(<!-- generated:([\w-]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
+
+
+def rewritten(text: str) -> str:
+    """Return a page with its blocks as the code has them now."""
+    return _BLOCK.sub(lambda block: f"{block[1]}\n{BLOCKS[block[2]]()}\n\n{block[3]}", text)
+
+
+def blocks_of(text: str) -> list[str]:
+    """Return the names of a page's blocks."""
+    return [name for _, name, _ in _BLOCK.findall(text)]
