@@ -5,10 +5,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from generator import settings
+from generator import commands, settings
 
 PAGES: Final = sorted((Path(__file__).parents[1] / "reference").glob("*.md"))
 BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
+    "commands": commands.details,
+    "commands-index": commands.index,
     "settings-index": settings.index,
     "settings": settings.details,
 }

@@ -8,11 +8,14 @@ from ringbatch.engine.config.document import load
 from ringbatch.engine.config.settings import ModelConfig
 
 EXAMPLES: Final = """\
-Lists the actors in a Ray cluster that hold models for engines, of this host and of others: those of
-the clusters that a configuration names, or of the one at --address. This host must be a node of it.
+Lists the actors in a Ray cluster that hold models for engines of this host and of others. The
+cluster is that of --config, or that at --address. This host must be a node of it.
 
-With --end they end, and give back what they have of the cluster. An engine that runs takes that for
-their death, and makes others.
+With --end, the actors end and give back their resources. A running engine then makes new ones.
+
+exit status:
+  0  printed, or ended
+  2  there is no such cluster, or the configuration is wrong
 
 examples:
   ringbatch actors

@@ -8,28 +8,30 @@ from ringbatch.engine.command import engine_arguments
 from ringbatch.shm.errors import StartupError
 
 EXAMPLES: Final = """\
-Measures a model as its clients see it. An engine is started by --config, on free ports of this
-host, and stopped again; or one that runs is asked, with --url. Requests are made up from what the
-model says that it takes, or are the one of --request.
+Measures a model as its clients see it. --config starts an engine on free ports of this host and
+stops it afterwards; --url measures an engine that runs. Requests are made up from the model's
+inputs, or come from --request.
 
-First the knee is found, the highest rate whose p99 is within --slo-ms, by halving. Then a lone
-client, a closed loop and rates below and above the knee are measured, round after round, each with
-an engine of its own. Requests come when they are due, however slow the server is, and times count
-from then. A run is void in which the load generator itself was late, or answers were wrong; void
-runs have no figures. Once the first engine serves it says how long it takes. It prints a table, and
-writes MODEL-UTC.json, .md and .html, one page with all charts, to --output. Where there is no
-figure nothing is written, and the exit status is 2. Stopped by Ctrl-C or SIGTERM amid the rounds,
-it writes what was measured until then, says so in it, and the exit status is 130.
+It first finds the knee by halving: the highest rate whose p99 is within --slo-ms. Then it measures
+a lone client, a closed loop, and rates below and above the knee. It does so in several rounds, each
+with an engine of its own. Requests are sent when they are due, and times count from then. A run is
+void if the load generator was late or answers were wrong. The result is a table, and the files
+MODEL-UTC.json, .md and .html in --output. After Ctrl-C or SIGTERM it writes what it has measured.
 
---loadgen lets MLPerf's LoadGen judge the same server afterwards: the highest rate that it calls
-VALID at a p99 of --slo-ms in its scenario Server, by halving, then Offline, then accuracy mode, in
-which the answers in its log are compared with those that were expected. Its logs come into
-MODEL-UTC-loadgen. The exit status is 1 where no rate is VALID or an answer is wrong. This is not an
-MLPerf result and must not be called one. It needs the extra bench-loadgen.
+--loadgen has MLPerf's LoadGen judge the same server afterwards: the highest rate that is VALID at a
+p99 of --slo-ms in the scenario Server, then Offline, then accuracy mode. Its logs go to
+MODEL-UTC-loadgen. This is not an MLPerf result and must not be called one. It needs the extra
+bench-loadgen.
 
---compare holds two JSON files against each other: with intervals, and exit status 1 where a figure
-of the later one is proven to be worse by more than --threshold. Files of other hosts are refused,
-and one that LoadGen has judged beside one that it has not.
+--compare compares two JSON files, with intervals. It refuses files of different hosts, and a file
+with LoadGen's verdict beside one without.
+
+exit status:
+  0    measured, or nothing is proven to be worse
+  1    with --compare: a figure is proven to be worse by more than --threshold;
+       with --loadgen: no rate is VALID, or an answer is wrong
+  2    there is no figure; with --compare: a figure is in one of the files alone
+  130  stopped during the rounds; the files say so
 
 examples:
   ringbatch bench --config ringbatch.toml

@@ -13,24 +13,24 @@ from ringbatch.shm.model_spec import FIRST_VERSION
 
 TOLERANCE: Final = 1e-4
 EXAMPLES: Final = """\
-Prints what is configured, all of it with --settings, and exits with status 0; or prints what serve
-would end with here, and exits with status 2: everything that is wrong with the configuration, then
-what the host lacks for it, such as a port, a CPU, room in /dev/shm, a package, or a key that can be
-read. A MODEL and flags say what they say to serve; one of MODEL and --config is needed. Settings
-that have no effect together are told on standard error. Nothing is served. An engine of the same
-name that runs is no obstacle: it may have the ports, as it goes first.
+Prints the configuration, with --settings all of it. If serve could not start here, it prints why:
+everything that is wrong with the configuration, then everything that the host lacks, such as a
+port, a CPU, room in /dev/shm, a package, or a readable key. It serves nothing. One of MODEL and
+--config is needed; MODEL and flags are those of serve. Settings without effect are named on
+standard error. A running engine of the same name does not count as an obstacle.
 
-With --load each version of each model is loaded by a process of its own, with the limits on time
-and memory that it has, and warmed up, with ray_workers in the Ray cluster too; the steps of chains
-are held against each other, and app is imported. What that took is printed, in lines that begin
-with #; what would not be served gets words on standard error and status 2.
+With --load, a process of its own loads and warms up each version of each model, with the limits on
+time and memory that it has. Models with ray_workers are loaded in the Ray cluster too. It compares
+the steps of chains, and imports app. It prints how long that took, in lines that begin with #.
 
-With --parity each model is loaded likewise, and runs samples alone, in batches of every size,
-padded where batches are padded, and beside other neighbours, also long ones where lengths are
-padded. The largest difference of each output is printed; one beyond --tolerance times the size of
-the number, where that is above 1, gets status 2, and so does any difference of whole numbers and
-texts. Samples are those of FILE (a list of instances, a V1 or V2 body, or a list of V2 bodies), of
-a model's warm_up_file, or made up from its inputs.
+With --parity, each model also runs samples alone, in batches of every size, and beside other
+neighbours. It prints the largest difference of each output. Numbers may differ by --tolerance, and
+relative to their size above 1; whole numbers and texts must be equal. Samples come from FILE (a
+list of instances, a V1 or V2 body, or a list of V2 bodies), else from warm_up_file, or are made up.
+
+exit status:
+  0  serve would start here
+  2  serve would not start, a model would not load, or answers differ
 
 examples:
   ringbatch check --config ringbatch.toml

@@ -1,4 +1,4 @@
-"""The command line: what was asked for becomes a configuration, and one function is called.
+"""Command-line interface: parses the arguments, and runs one command.
 
 Flags are made from the same definitions as the keys of a configuration file, are laid over the
 file, and are checked together with it; a wrong one is reported by its own name.
@@ -186,7 +186,10 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_serve(add("serve", "serve models over HTTP", examples.SERVE, _serve))
     replace = add(
-        "handover", "serve in the stead of a running engine", handover.EXAMPLES, _handover
+        "handover",
+        "replace a running engine without a failed request",
+        handover.EXAMPLES,
+        _handover,
     )
     _add_serve(replace)
     handover.add_arguments(replace)
@@ -194,10 +197,14 @@ def _parser() -> argparse.ArgumentParser:
         add("sidecar", "put batching in front of a model server", sidecar.EXAMPLES, _sidecar)
     )
     bench.add_arguments(
-        add("bench", "measure a model, draw and compare", bench.EXAMPLES, bench.main)
+        add("bench", "measure a model, and compare results", bench.EXAMPLES, bench.main)
     )
-    tune.add_arguments(add("tune", "find settings for a model here", tune.EXAMPLES, tune.main))
-    demo = add("demo", "serve the digits model, send it real images, and stop", "", _demo)
+    tune.add_arguments(
+        add("tune", "find the best settings for a model on this host", tune.EXAMPLES, tune.main)
+    )
+    demo = add(
+        "demo", "serve the digits model, send it real images, and stop", examples.DEMO, _demo
+    )
     demo.add_argument(
         "--requests",
         type=engine_arguments.count,
@@ -212,38 +219,43 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="number of connections that send them at once (default: %(default)s)",
     )
-    checker = add("check", "say what serve would refuse here", check.EXAMPLES, _check)
+    checker = add(
+        "check", "check a configuration and this host without serving", check.EXAMPLES, _check
+    )
     _add_serve(checker)
     checker.usage = "ringbatch check [MODEL ...] [--config FILE] [--load] [--parity] [options]"
     check.add_arguments(checker)
-    doctor = add("doctor", "say what is wrong with this host", examples.DOCTOR, _doctor)
+    doctor = add("doctor", "examine this host", examples.DOCTOR, _doctor)
     _add_serve(doctor)
     doctor.usage = "ringbatch doctor [MODEL ...] [--name NAME] [--config FILE] [--json] [options]"
-    doctor.add_argument("--json", action="store_true", help="print objects, for programs")
+    doctor.add_argument("--json", action="store_true", help="print JSON")
     _add_units(add("units", "write unit files for systemd", units.EXAMPLES, _units))
-    status = add("status", "print the counters of a running engine", "", _status)
-    models = add(
-        "models", "print what a running engine serves, and how long its batches run", "", _models
-    )
+    status = add("status", "print the counters of a running engine", examples.STATUS, _status)
+    models = add("models", "print the models of a running engine", examples.MODELS, _models)
     actors.add_arguments(
-        add("actors", "list what a Ray cluster holds for engines", actors.EXAMPLES, actors.main)
+        add("actors", "list the actors of engines in a Ray cluster", actors.EXAMPLES, actors.main)
     )
-    top = add("top", "show what a running engine does", examples.TOP, _top)
+    top = add("top", "show live figures of a running engine", examples.TOP, _top)
+    top.usage = "ringbatch top [ENGINE] [--interval S] [--once]"
     top.add_argument(
         "--interval",
         type=engine_arguments.seconds,
         default=1.0,
         metavar="S",
-        help="seconds from one look to the next (default: %(default)g)",
+        help="seconds between two looks (default: %(default)g)",
     )
-    top.add_argument("--once", action="store_true", help="print the first interval, and end")
+    top.add_argument("--once", action="store_true", help="print the first interval, and exit")
     engine_arguments.add_flags_and_word(top, "the one engine that runs")
-    reload = add("reload", "load models again while they serve", examples.RELOAD, _reload)
+    reload = add(
+        "reload", "apply a changed configuration to a running engine", examples.RELOAD, _reload
+    )
     reload.add_argument("word", nargs="?", metavar="ENGINE", help="the same as --engine ENGINE")
-    reload.add_argument("--model", metavar="MODEL", help="a model (default: all that changed)")
-    shells = add("completion", "print a script for a shell", examples.COMPLETION, _completion)
-    shells.add_argument("shell", choices=completion.SHELLS, help="for which shell")
-    add("manual", "print its manual page", examples.MANUAL, _manual)
+    reload.add_argument("--model", metavar="MODEL", help="a model (default: all changed models)")
+    shells = add(
+        "completion", "print a completion script for a shell", examples.COMPLETION, _completion
+    )
+    shells.add_argument("shell", choices=completion.SHELLS, help="the shell")
+    add("manual", "print the manual page", examples.MANUAL, _manual)
     for command in (status, models):
         engine_arguments.add_flags_and_word(command, "every engine of this user")
     engine_arguments.add_flags(reload, "the one engine that runs")
@@ -279,7 +291,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     model.add_argument(
         "--name",
         metavar="NAME",
-        help="what requests call the model (default: the name of its file)",
+        help="name of the model in requests (default: the stem of its file)",
     )
     for setting in settings(ModelConfig).values():
         if setting.key not in _UNFIT_FOR_FLAGS:
@@ -296,7 +308,7 @@ def _add_units(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("/"),
         metavar="DIR",
-        help="where the host's file system is (default: %(default)s)",
+        help="root of the host's file system (default: %(default)s)",
     )
     parser.add_argument("--user", action="store_true", help="for systemctl --user, below ~/.config")
 

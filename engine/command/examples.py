@@ -1,4 +1,4 @@
-"""What the help of each command ends with."""
+"""Help texts of commands: descriptions, exit statuses and examples."""
 
 from typing import Final
 
@@ -12,8 +12,13 @@ examples:
 """
 
 SERVE: Final = """\
-Flags win over the file. Where the file has several models, --name says which one the flags for
-a model are for. MODEL with a --name that the file does not have is served beside the file's own.
+Flags win over the file. If the file has several models, --name selects the model that the flags
+are for. A MODEL whose --name is not in the file is served beside the models of the file.
+
+exit status:
+  0  a signal stopped the engine, and it answered the requests that it had
+  1  the engine failed, for example because its files in /dev/shm were removed
+  2  the engine could not start; the reason is on standard error
 
 examples:
   ringbatch serve
@@ -28,16 +33,31 @@ try it:
   curl localhost:8080/v1/models
 """
 
+DEMO: Final = """\
+Serves the bundled digits model on a free port, sends it pictures of handwritten digits from many
+connections, prints the answers and the times, and stops the engine.
+
+exit status:
+  0  every answer was right
+  1  an answer was wrong or missing, or the engine did not stop cleanly
+
+examples:
+  ringbatch demo
+  ringbatch demo --requests 10000 --clients 128
+"""
+
 DOCTOR: Final = """\
-Looks at this host, starts nothing, changes nothing, and prints what it found; where something is
-not well, why that matters and what to do. MODEL, --config and all flags are those of serve, and say
-what is to run here. Without any, what serve runs without any. Limits are those of this process: run
-it where the engine is to run, in its container, or with systemd-run and the settings of its unit.
+Examines this host, and changes nothing. It prints each finding, with the reason and the remedy if
+something is wrong. MODEL, --config and all flags are those of serve, and name the configuration
+that is to run here. The limits examined are those of this process. So run it where the engine is to
+run: in its container, or under systemd-run with the settings of its unit.
 
-The exit status is 1 where anything is at the level error, else 0.
+--json prints {"findings": [...], "versions": {...}}. Each finding has "check" (a stable name),
+"level" (ok, note, warning or error), "found", "why" and "do" (empty if there is nothing to do).
 
---json prints {"findings": [...], "versions": {...}}. Each finding has "check" (a name that stays),
-"level" (ok, note, warning or error), "found", "why" and "do" (empty where there is nothing to do).
+exit status:
+  0  the engine can work here
+  1  a finding has the level error
 
 examples:
   ringbatch doctor
@@ -45,14 +65,43 @@ examples:
   ringbatch doctor --config ringbatch.toml --json
 """
 
-TOP: Final = """\
-Shows an engine as it works, until q is typed: of each model the requests answered in a second and
-their times, those in flight, those that wait for a worker and how long the oldest has, what a new
-one is expected to take, the mean batch, why batches were closed, and how requests ended; of each
-worker its state and how busy it is. All is read from the engine's memory; it does not notice.
+STATUS: Final = """\
+Prints the counters of an engine: how batches were filled, why they closed, how long requests
+waited, and what each worker did. It reads shared memory, and the engine does not notice.
 
-P50 and P99 are below the edge that is shown: times are counted in steps of two. Without a terminal,
-and with --once, the first interval is printed, and all lines of it.
+exit status:
+  0  printed
+  1  no such engine runs
+
+examples:
+  ringbatch status
+  ringbatch status prod
+"""
+
+MODELS: Final = """\
+Prints the models of an engine, their inputs and outputs, and how long warm-up ran each batch size.
+
+exit status:
+  0  printed
+  1  no such engine runs
+
+examples:
+  ringbatch models
+  ringbatch models prod
+"""
+
+TOP: Final = """\
+Shows an engine as it works, until q is typed. For each model: requests answered in a second and
+their times, requests in flight, requests that wait and the longest wait, the expected time of a new
+request, the mean batch, why batches closed, and how requests ended. For each worker: its state and
+how busy it is. It reads shared memory, and the engine does not notice.
+
+P50 and P99 are upper bounds, because times are counted in steps of two. Without a terminal, and
+with --once, it prints the first interval, and all lines of it.
+
+exit status:
+  0  printed, or ended with q
+  2  no such engine runs, or several run and none is named
 
 examples:
   ringbatch top
@@ -61,13 +110,18 @@ examples:
 """
 
 RELOAD: Final = """\
-Without --model, the engine reads its configuration again and serves what it says now: models that
-are new, changed, or whose files changed are loaded, others go. With --model, that model is loaded
-again whatever changed. What is new takes the requests once it is ready, and what it replaces
-finishes those that it has. Where a model cannot be loaded, what served before serves on, and the
-exit status is 1. So it is, without --model, where settings in [server] differ from those that the
-engine was started with, such as the port; they are named, and ringbatch handover or a restart takes
-them.
+Without --model, the engine reads its configuration again. It loads models that are new or changed,
+or whose files changed, and removes those that are gone. With --model, it loads that model again
+even if nothing changed. A new model takes the requests once it is ready, and the model that it
+replaces finishes those that it has. If a model cannot be loaded, the old one serves on.
+
+Settings in [server] do not change, such as the port. They are named, and need ringbatch handover or
+a restart.
+
+exit status:
+  0  everything was applied
+  1  a model could not be loaded, or settings in [server] changed; the rest is applied
+  2  no such engine runs, or several run and none is named
 
 examples:
   ringbatch reload
@@ -76,7 +130,10 @@ examples:
 """
 
 COMPLETION: Final = """\
-Prints a script that completes commands, flags, words and files.
+Prints a script that completes commands, flags, words and files in a shell.
+
+exit status:
+  0  printed
 
 examples:
   ringbatch completion bash > /etc/bash_completion.d/ringbatch
@@ -85,7 +142,10 @@ examples:
 """
 
 MANUAL: Final = """\
-Prints the manual page, made of what --help says.
+Prints the manual page, made from the texts of --help.
+
+exit status:
+  0  printed
 
 examples:
   ringbatch manual > /usr/local/share/man/man1/ringbatch.1

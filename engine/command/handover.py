@@ -1,4 +1,4 @@
-"""``ringbatch handover``: serve in the stead of a running engine."""
+"""``ringbatch handover``: replace a running engine without a failed request."""
 
 import argparse
 import sys
@@ -12,17 +12,22 @@ from ringbatch.shm.errors import StartupError
 _TIMEOUT_S: Final = 600.0
 
 EXAMPLES: Final = """\
-Starts an engine with this code and configuration beside the one that serves under its name, on the
-same listening sockets. Once the new one is ready, the other one answers what it has and ends. No
-request fails for it. Where the new one does not get ready, the other one serves on, the reason is
-printed, and the exit status is 2.
+Starts an engine with the installed code and this configuration beside the engine that serves under
+its name, on the same listening sockets. Once the new engine is ready, the old one answers the
+requests that it has, and ends. No request fails. If the new engine does not become ready within
+--timeout, the old one serves on, and the reason is printed.
 
-This command does not return after that: it is the new engine, and stays in the foreground as serve
-does, until it is stopped. Start it the way that serve was started, such as nohup ... &.
+The command then is the new engine, and stays in the foreground like serve until it is stopped.
+Start it the way that serve was started, such as nohup ... &.
 
-Both need memory for as long as both run: that of all models, and lanes in /dev/shm. Clients over
-gRPC stay with the old engine until their connections have grpc_connection_age_s. An engine that
-systemd runs is not replaced; restart its unit, whose sockets keep connections meanwhile.
+Both engines need memory while both run: for all models, and for lanes in /dev/shm. gRPC clients
+stay with the old engine until their connections have grpc_connection_age_s. An engine that systemd
+runs is not replaced; restart its unit, whose sockets hold the connections until it serves again.
+
+exit status:
+  0  the new engine took over, and a signal stopped it later
+  1  the new engine took over, and failed later
+  2  nothing was handed over, and the old engine serves on
 
 examples:
   ringbatch handover --config ringbatch.toml

@@ -40,13 +40,18 @@ KEYS: Final = {
 }
 """What can be set beside the flags of KServe's agent."""
 EXAMPLES: Final = """\
-Takes predictions of any model, POST to any path that ends in :predict, puts those that may share a
-batch together, and sends them to the server beside it. Everything else is passed on as it is.
-Readiness, at /v2/health/ready and for the probes of Kubernetes, is that of both.
+Answers predictions for any model, POST to any path that ends in :predict. It forms batches and
+sends them to the model server on this host. It passes all other requests on unchanged. Readiness,
+at /v2/health/ready and for the probes of Kubernetes, is that of both.
 
-Where --max-latency is given, the oldest request of a batch waits that long for others to join it,
-as with KServe's agent (policy fixed). Without it no batch waits while fewer than --workers are at
-the server (policy eager).
+With --max-latency, the oldest request of a batch waits that long for others, as with KServe's agent
+(policy fixed). Without it, no batch waits while fewer than --workers batches are at the server
+(policy eager).
+
+exit status:
+  0  a signal stopped the engine, and it answered the requests that it had
+  1  the engine failed, for example because its files in /dev/shm were removed
+  2  the engine could not start, or a flag is refused; the reason is on standard error
 
 examples:
   ringbatch sidecar --component-port 8501
@@ -82,11 +87,18 @@ FLAGS: Final = (
         "max-latency",
         (*_MODEL, "max_latency_ms"),
         "MS",
-        "milliseconds that the oldest request of a batch waits at most for others to join it",
+        "milliseconds that the oldest request of a batch waits for others",
     ),
-    Flag("log-url", (*_SERVER, "payload_log"), "URL", "server that gets requests and answers"),
-    Flag("log-mode", (*_SERVER, "payload_log_mode"), "{all,request,response}", "which of them"),
-    Flag("source-uri", (*_SERVER, "payload_log_source"), "URI", "source of these events"),
+    Flag(
+        "log-url",
+        (*_SERVER, "payload_log"),
+        "URL",
+        "server that gets requests and answers (the payload log)",
+    ),
+    Flag(
+        "log-mode", (*_SERVER, "payload_log_mode"), "{all,request,response}", "bodies that it gets"
+    ),
+    Flag("source-uri", (*_SERVER, "payload_log_source"), "URI", "source of its events"),
 )
 ATTRIBUTES: Final = {
     "inference-service": "inferenceservicename",
@@ -140,9 +152,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"port of the model server on this host (default: {COMPONENT_PORT})",
     )
-    _add(group, "enable-batcher", nargs="?", const="true", help="it always is enabled")
+    _add(
+        group,
+        "enable-batcher",
+        nargs="?",
+        const="true",
+        metavar="true",
+        help="batching is always enabled",
+    )
     for name in _OF_LOGGER:
-        _add(group, name, metavar="TEXT", help="as for the agent's logger, with --log-url")
+        _add(group, name, metavar="TEXT", help="as for the agent's logger; for --log-url")
     for name in (*IDLE, *REFUSED):
         _add(group, name, nargs="?", const="true", help=argparse.SUPPRESS)
 

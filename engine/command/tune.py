@@ -12,18 +12,21 @@ from ringbatch.engine.config.problems import ConfigError
 from ringbatch.engine.config.settings import Config
 
 EXAMPLES: Final = """\
-Finds max_batch_size, workers, threads, frontends and the policy with which this host serves a model
-best, by measuring: the engine is started on free ports with one choice after the other, and asked
-by a closed loop. What is tried next is the combination from which the most is expected, by what all
-trials so far say of those that are like it; a good one is tried again, as it may have been lucky.
-Last the choice and the configuration as it is are measured in turn, three to six times each, and
-these runs alone decide whether it is better. It prints what each value comes to with all else as
-chosen, says which of that no trial has run, and the sections of TOML to paste. Where nothing is
-proven to be better by 3 %, it says so.
+Finds the max_batch_size, workers, threads, frontends and policy with which this host serves a model
+best. It starts the engine on free ports with one choice after the other, and measures each in a
+closed loop. All earlier trials decide which choice comes next (Bayesian optimisation), and a good
+choice is tried again, because it may have been lucky. Last it measures its choice and the present
+configuration in turn, three to six times each. Those runs alone decide whether the choice is
+better.
 
-Progress goes to standard error. When --budget-s is over, what was found so far counts. With
---p99-ms the target is the most requests/s of which 99 % are answered in that time; without it, the
-most requests/s.
+It prints what each value is worth with all others as chosen, estimates marked as such, and the TOML
+to paste. If nothing is proven to be better by 3 %, it says so. Progress goes to standard error.
+When --budget-s is over, it ends with what it has. With --p99-ms the target is the most requests/s
+of which 99 % are answered in that time; without it, the most requests/s.
+
+exit status:
+  0  measured, whether or not a change is worth it
+  2  there is no figure, and the reason is on standard error
 
 examples:
   ringbatch tune --config ringbatch.toml

@@ -25,11 +25,15 @@ from ringbatch.engine.systemd.units import (
 from ringbatch.shm.errors import StartupError
 
 EXAMPLES: Final = """\
-Writes a template for engines, ringbatch@NAME.service with /etc/ringbatch/NAME.toml, their sockets,
-a slice for all of them, and the user ringbatch. With --config, also what the engine of that file
-needs beside: the address of its sockets, the time of its stop, and the credentials that lie beside
-the file: NAME.credentials with tls_certificate, tls_key, tls_client_ca, control_tls_certificate,
-control_tls_key or api_keys. Nothing is started.
+Writes a template unit for engines, ringbatch@NAME.service, which serves /etc/ringbatch/NAME.toml,
+with its sockets, a slice, and the user ringbatch. With --config it also writes drop-ins for the
+engine of that file: the address of its sockets, the time of its stop, and its credentials. These
+are files in NAME.credentials beside the configuration: tls_certificate, tls_key, tls_client_ca,
+control_tls_certificate, control_tls_key or api_keys. It starts nothing.
+
+exit status:
+  0  printed, or written
+  2  the configuration cannot run under systemd, or a file cannot be written
 
 examples:
   ringbatch units                                        print them
