@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ringbatch.engine.command import cli
-from ringbatch.engine.command.doors import ALL_FLAGS
+from ringbatch.engine.command.setting_spelling import ALL_FLAGS
 from ringbatch.engine.command.usage import Argument, Command, usage_of
 
 PROGRAM: Final = usage_of(cli._parser())
