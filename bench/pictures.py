@@ -1,10 +1,10 @@
-"""README's pictures: two charts of the page that `ringbatch bench` writes, from a result of it.
+"""Pictures of the documentation: two charts of the page of `ringbatch bench`, from a result.
 
     ringbatch bench --config ringbatch.toml --slo-ms 20
     python bench/pictures.py ringbatch-bench/mnist-20261124T030000.json
 
-The result is kept beside them, in `pictures/result.json`; without an argument they are drawn anew
-from it.
+The pictures are in `docs/pictures`, the result is kept in `bench/pictures/result.json`; without an
+argument they are drawn anew from it.
 """
 
 import argparse
@@ -19,8 +19,8 @@ from ringbatch.bench.report.page import LATENCY, STAGES, figures
 from ringbatch.bench.report.picture import picture
 from ringbatch.bench.report.result import Result
 
-FOLDER: Final = BENCH / "pictures"
-RESULT: Final = FOLDER / "result.json"
+FOLDER: Final = BENCH.parent / "docs" / "pictures"
+RESULT: Final = BENCH / "pictures" / "result.json"
 FILES: Final = {LATENCY: "latency.svg", STAGES: "stages.svg"}
 """The file of each chart, by its title."""
 

@@ -1,4 +1,4 @@
-"""README's pictures: made of the result beside them, whole in themselves, and shown."""
+"""Pictures of the documentation: made of the kept result, whole in themselves, and shown."""
 
 import sys
 from dataclasses import replace
@@ -11,10 +11,10 @@ from peers import BENCH
 
 from ringbatch.bench.report.result import Result
 
-README = (BENCH.parent / "README.md").read_text()
+PAGE = (BENCH.parent / "docs" / "how-to" / "choose-settings.md").read_text()
 
 
-def test_the_committed_pictures_are_made_from_the_result_beside_them() -> None:
+def test_the_committed_pictures_are_made_from_the_kept_result() -> None:
     made = pictures.drawn(Result.from_json(pictures.RESULT.read_bytes()))
     assert {file: (pictures.FOLDER / file).read_text() for file in made} == made
 
@@ -31,10 +31,10 @@ def test_a_picture_needs_nothing_else_and_is_readable_in_light_and_dark(file: st
     assert len(text) < 20_000
 
 
-def test_readme_shows_them_with_the_command_that_makes_them() -> None:
+def test_the_page_shows_them_with_the_command_that_makes_them() -> None:
     for file in pictures.FILES.values():
-        assert f'src="bench/pictures/{file}"' in README
-    assert "python bench/pictures.py" in README
+        assert f"(../pictures/{file})" in PAGE
+    assert "python bench/pictures.py" in PAGE
 
 
 def test_a_result_of_nothing_but_void_runs_makes_no_picture(

@@ -1,11 +1,11 @@
 """What `ringbatch tune` finds, against a grid of everything that it could have chosen.
 
 Three models: one of no work, trees (XGBoost, or scikit-learn's where that is not installed) and the
-encoder of texts all-MiniLM-L6-v2, whose weights are in a Python package (README, "Texts"). For each
-first the command's own search; then every combination of its choices, each measured as long as the
-search measures what it ends with. Last the choice, the best few of the grid and the settings as
-they were are measured in turn, round after round: the best of many measurements is also the
-luckiest of them. The target is the most requests/s.
+encoder of texts all-MiniLM-L6-v2, whose weights are in a Python package
+(docs/how-to/serve-texts.md). For each first the command's own search; then every combination of its
+choices, each measured as long as the search measures what it ends with. Last the choice, the best
+few of the grid and the settings as they were are measured in turn, round after round: the best of
+many measurements is also the luckiest of them. The target is the most requests/s.
 
 A grid takes a quarter of an hour or more, and has the same best whatever the search does: with
 `--grid FILE` it is taken from a result of this script, of the same machine and settings. Its time

@@ -5,7 +5,6 @@ Where the environment names a folder in RINGBATCH_SCREENSHOTS, screenshots are l
 
 import json
 import os
-import re
 import shlex
 import signal
 import socket
@@ -18,6 +17,7 @@ from typing import Any
 
 import orjson
 import pytest
+from documents.pages import README, example
 from serve.browser import Browser
 from serve.secure import Authority
 from serve.server import COMMAND, Server, Start, configured
@@ -34,8 +34,7 @@ from ringbatch.bench.served.engine import started
 from ringbatch.bench.served.failures import CannotMeasure
 from ringbatch.engine.command import cli
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
+PAGE = "docs/how-to/choose-settings.md"
 QUICK = ("--even-if-busy", "--duration-s", "0.3", "--rounds", "1", "--max-lag-ms", "60000")
 STALL_S = 0.5
 ROW = orjson.dumps({"instances": [[*range(16)]]})
@@ -120,11 +119,10 @@ def test_several_generators_make_the_load_of_one(served: Server) -> None:
 def test_the_command_of_the_readme_measures_the_model_and_draws_a_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("model.py", "ringbatch.toml", "bench"):
-        (text,) = re.findall(rf"<!-- example:{name} -->\n```\w*\n(.*?)\n```", README, re.DOTALL)
-        (tmp_path / name).write_text(text)
+    (tmp_path / "model.py").write_text(example(README, "model.py"))
+    (tmp_path / "ringbatch.toml").write_text(example(README, "ringbatch.toml"))
     monkeypatch.chdir(tmp_path)
-    program, *arguments = shlex.split((tmp_path / "bench").read_text())
+    program, *arguments = shlex.split(example(PAGE, "bench"))
     assert program == "ringbatch"
     assert cli.main([*arguments, *QUICK, "--rates", "50,200", "--check"]) == 0
     told = capsys.readouterr()
@@ -189,23 +187,21 @@ def test_an_engine_that_runs_is_asked_and_left_running(
 
 @exhaustive
 def test_settings_are_tuned_until_the_time_is_over(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (config,) = re.findall(
-        r"<!-- example:ringbatch.toml -->\n```\w*\n(.*?)\n```", README, re.DOTALL
-    )
-    (model,) = re.findall(r"<!-- example:model.py -->\n```\w*\n(.*?)\n```", README, re.DOTALL)
-    (tmp_path / "model.py").write_text(model)
-    file = tmp_path / "ringbatch.toml"
-    file.write_text(config)
-    assert cli.main(["tune", "--config", str(file), "--even-if-busy", "--budget-s", "20"]) == 0
+    (tmp_path / "model.py").write_text(example(README, "model.py"))
+    (tmp_path / "ringbatch.toml").write_text(example(README, "ringbatch.toml"))
+    monkeypatch.chdir(tmp_path)
+    program, *arguments = shlex.split(example(PAGE, "tune"))
+    assert program == "ringbatch"
+    assert cli.main([*arguments, "--even-if-busy", "--budget-s", "20"]) == 0
     told = capsys.readouterr()
     assert "trial 1, " in told.err
     assert "as it is: " in told.err
     assert "the time is over" in told.err
     assert "| all else as chosen | " in told.out
-    file.write_text("[models.mnist]\npath = 'missing.py'\n")
-    assert cli.main(["tune", "--config", str(file), "--even-if-busy"]) == 2
+    (tmp_path / "ringbatch.toml").write_text("[models.mnist]\npath = 'missing.py'\n")
+    assert cli.main([*arguments, "--even-if-busy"]) == 2
     assert "missing.py" in capsys.readouterr().err
 
 

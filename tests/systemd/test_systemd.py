@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from documents.pages import example
 from tiers import exhaustive
 
 from .booted import Machine, booted, wait_for, why_not
@@ -18,7 +19,7 @@ pytestmark = [exhaustive, pytest.mark.timeout(900)]
 
 UNIT: Final = "ringbatch@prod.service"
 SOCKET: Final = "ringbatch@prod.socket"
-README: Final = Path(__file__).parents[2] / "README.md"
+PAGE: Final = "docs/how-to/deploy-with-systemd.md"
 CONFIGURATION: Final = "/etc/ringbatch/prod.toml"
 LOAD: Final = "/opt/load.py"
 PORT: Final = 8080
@@ -50,10 +51,8 @@ workers = 2
 
 
 def deployment() -> list[str]:
-    """The lines of README's "Deploy"."""
-    text = README.read_text().partition("<!-- example:deploy -->\n```sh\n")[2].partition("\n```")[0]
-    assert text, "README.md shows no example:deploy"
-    return text.splitlines()
+    """Return the lines of the page about systemd."""
+    return example(PAGE, "deploy").splitlines()
 
 
 class Operator:
@@ -69,7 +68,7 @@ class Operator:
         self.key = "a-key-of-the-tests-for-systemd-1"
 
     def install(self) -> None:
-        """As README says."""
+        """Install it as the page says."""
         machine = self.machine
         machine.write(CONFIGURATION, SETTINGS)
         machine.write("/etc/ringbatch/model.py", MODEL)
