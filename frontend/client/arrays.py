@@ -234,7 +234,7 @@ class RowCodec:
         return data.view(f"V{self.input_bytes}")
 
     def predictions(self, results: Array) -> Array:
-        """Return the outputs from an array of each one's bytes, of any datatype; shape [rows, ...]."""
+        """Return the outputs, shape [rows, ...], from an array of the bytes of each."""
         shape = (len(results), *self._output.shape)
         array: Array = results.view(_dtype(self._output)).reshape(shape)
         return _sound(array, self._output)

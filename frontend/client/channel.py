@@ -3,17 +3,15 @@
 A lane has one producer, so every use of it is under one lock, and short. No thread sleeps with the
 lock. Of the threads that wait for answers one leads: it sleeps at the lane's doorbell, and hands
 answers out to the others, which sleep on a lock of their own. A leader whose own answer has come
-wakes one of the others to lead. So a lone thread is woken by the worker itself, with no thread
-between.
+wakes one of the others to lead. So the worker itself wakes a lone thread.
 
-Beside the doorbell the leader watches a descriptor for the end of the engine's
-supervisor, and looks at the supervisor's lock, so no thread waits for an engine that is gone.
-Every wait ends at its deadline.
+Beside the doorbell the leader watches a descriptor for the end of the engine's supervisor, and
+looks at the supervisor's lock. So no thread waits for an engine that is gone. Every wait ends at
+its deadline.
 
-An exception may hit a thread amid its use of the lane: KeyboardInterrupt, or one of a signal
+An exception may hit a thread amid its use of the lane: KeyboardInterrupt, or that of a signal
 handler. Then the thread takes the lane over from itself, as the next owner takes it over from a
-dead
-one. Requests in flight are cancelled, and their waiters get an error.
+dead one. Requests in flight are cancelled, and their waiters get an error.
 """
 
 import os

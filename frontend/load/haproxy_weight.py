@@ -84,8 +84,7 @@ def word(load: EngineLoad) -> bytes:
 
     An engine that drains is up with a share of 0, by which HAProxy gives it no more requests. The
     words ``drain`` and ``ready`` are never sent. They set the same state as an operator: the
-    second,
-    which must follow the first, would undo an operator's own ``drain`` or ``maint``.
+    second, which must follow the first, would undo an operator's own ``drain`` or ``maint``.
     """
     if load.obstacle and not load.draining:
         return b"down #%b\n" % " ".join(load.obstacle.split()).encode("ascii", "replace")

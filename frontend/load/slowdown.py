@@ -34,8 +34,7 @@ class Baseline:
     """Times of batches in warm-up, by their rows.
 
     Of several lengths the longest counts, and of several workers the mean: a model with long
-    requests
-    is not slow for that.
+    requests is not slow for that.
 
     Args:
         warm_ups: of each worker.

@@ -278,8 +278,7 @@ class _Once:
     """Body that can be read once.
 
     If aiohttp asks again, some of its releases would send the rest of a body, or nothing, as if it
-    were
-    the whole.
+    were the whole.
 
     Args:
         chunks: the body.

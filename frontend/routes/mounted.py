@@ -119,8 +119,7 @@ class Mounted:
         """Return whether a request may go to the application: it has a key, or is a preflight.
 
         Ringbatch refuses a request without a key. But a browser sends none when it asks if a page
-        of another
-        site may ask, and the application decides that.
+        of another site may ask, and the application decides that.
         """
         if self._keys is None:
             return True
