@@ -39,7 +39,8 @@ class LaneCounter(IntEnum):
     REFUSED_AT_SHARE = 11
     """Those of REFUSED whose model had its share, while slots set aside for others were free."""
     PAYLOADS_LOST = 12
-    """Exchanges for the payload log that were lost, because the control process was behind."""
+    """Exchanges for the payload log that were lost, because the control process was behind or the
+    holder died."""
 
 
 class CollectorCounter(IntEnum):

@@ -112,16 +112,19 @@ class LaneWords:
     """Words of a lane.
 
     Requests that its owner sends from now on are for models of the table MODEL_TABLE, or of a later
-    one. SERVING is 1 once its owner accepts connections.
+    one. SERVING is 1 once its owner accepts connections. PAYLOADS is the number of exchanges for
+    the payload log that its owner has gathered and not passed on. If the owner dies, they are lost.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
            0  MODEL_TABLE        owner       rarely     collector   rarely
            1  SERVING            owner       rarely     supervisor  rarely
+           2  PAYLOADS           owner       request    owner       rarely
     """
 
     MODEL_TABLE: Final = 0
     SERVING: Final = 1
+    PAYLOADS: Final = 2
     SIZE: Final = PAIR
 
 

@@ -179,6 +179,15 @@ class Lane(SlotMemory):
         self.words[self._own_words + LaneWords.SERVING] = 1
 
     @property
+    def gathered_payloads(self) -> int:
+        """Exchanges for the payload log that the lane's owner, or the last one, holds back."""
+        return self.words[self._own_words + LaneWords.PAYLOADS]
+
+    @gathered_payloads.setter
+    def gathered_payloads(self, count: int) -> None:
+        self.words[self._own_words + LaneWords.PAYLOADS] = count
+
+    @property
     def has_news(self) -> bool:
         """True if `collect` would find an answer."""
         return self._completions.waiting

@@ -125,8 +125,7 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
     service = attachment.service
     reports = LoadReports(attachment.segment, time.monotonic_ns)
     recorder, writer = recording(options.access, service.engine, ROLE, reports)
-    lost = partial(counters.add, LaneCounter.PAYLOADS_LOST)
-    payloads = payload_recorder(options.keeping, recorder, lost)
+    payloads = payload_recorder(options.keeping, recorder, attachment.lane)
     inference, stopping = Inference(service), asyncio.Event()
     methods: dict[str, Method] = {}
     heads = CallHeads(methods, security.keys)
@@ -164,6 +163,8 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
     await connections.stop(options.drain_s)
     for task in tasks:
         task.cancel()
+    if payloads is not None:
+        payloads.close()
     attachment.close()
     writer.close()
 

@@ -53,7 +53,7 @@ LANE_NAMES: Final = {
     ),
     LaneCounter.PAYLOADS_LOST: (
         "lane_payloads_lost",
-        "Requests whose payloads were lost, because the control process did not keep up.",
+        "Requests whose payloads were lost: the control process was behind, or a frontend died.",
     ),
 }
 """By counter, the name behind ``ringbatch_`` and what it says."""

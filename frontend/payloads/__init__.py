@@ -1,8 +1,8 @@
 """The payload log: requests and their answers, kept for audit, drift detection and replay.
 
 Enters: the bodies of sampled requests and answers, from the processes that serve. Leaves:
-CloudEvents, to a server or a file. In between is a socket: a serving process writes an exchange to
-it without waiting, and the control process delivers the events.
+CloudEvents, to a server or a file. In between is a socket: a serving process gathers exchanges for
+a moment and writes them to it without waiting, and the control process delivers the events.
 
-Read first: exchange.py, recorder.py, events.py, log.py.
+Read first: exchange.py, recorder.py, gathering.py, events.py, log.py.
 """

@@ -10,6 +10,7 @@ import base64
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -49,16 +50,19 @@ def events(exchange: Exchange, delivery: Delivery) -> Iterator[Event]:
         "id": exchange.event_id,
         "source": delivery.source,
         "requestid": exchange.request_id,
-        "batchid": exchange.batch_id,
-        "modelname": exchange.model,
-        "modelversion": exchange.version,
         "protocol": exchange.protocol,
     }
+    if exchange.batch_id:
+        shared["batchid"] = exchange.batch_id
+    if exchange.model:
+        shared["modelname"] = exchange.model
+    if exchange.version:
+        shared["modelversion"] = exchange.version
     if exchange.headers:
         shared["metadata"] = orjson.dumps({n: [v] for n, v in exchange.headers.items()}).decode()
     if delivery.mode != RESPONSE:
         yield _event(
-            shared,
+            shared.copy(),
             REQUEST_TYPE,
             exchange.began_s,
             exchange.request_type,
@@ -68,8 +72,9 @@ def events(exchange: Exchange, delivery: Delivery) -> Iterator[Event]:
             exchange.request,
         )
     if delivery.mode != REQUEST and (exchange.status == _SUCCESS or delivery.failures):
+        shared["statuscode"] = str(exchange.status)
         yield _event(
-            shared | {"statuscode": str(exchange.status)},
+            shared,
             RESPONSE_TYPE,
             exchange.ended_s,
             exchange.answer_type,
@@ -103,7 +108,7 @@ def as_line(event: Event) -> bytes:
 
 
 def _event(
-    shared: Mapping[str, str],
+    attributes: dict[str, str],
     kind: str,
     time_s: float,
     content_type: str,
@@ -112,22 +117,32 @@ def _event(
     json_bytes: int | None,
     data: bytes,
 ) -> Event:
-    attributes = {
-        **shared,
-        "type": kind,
-        "time": datetime.fromtimestamp(time_s, UTC).isoformat().replace("+00:00", "Z"),
-        "datacontenttype": content_type,
-        "contentencoding": coding,
-        "bodybytes": str(body_bytes),
-        "jsonbytes": "" if json_bytes is None else str(json_bytes),
-    }
-    present = {name: value for name, value in attributes.items() if value}
-    return Event(present, data, len(data) == body_bytes)
+    attributes["type"] = kind
+    attributes["time"] = _timestamp(time_s)
+    attributes["bodybytes"] = str(body_bytes)
+    if content_type:
+        attributes["datacontenttype"] = content_type
+    if coding:
+        attributes["contentencoding"] = coding
+    if json_bytes is not None:
+        attributes["jsonbytes"] = str(json_bytes)
+    return Event(attributes, data, len(data) == body_bytes)
+
+
+def _timestamp(time_s: float) -> str:
+    """Return a time as RFC 3339 has it."""
+    second, microseconds = divmod(round(time_s * 1_000_000), 1_000_000)
+    return f"{_second(second)}.{microseconds:06d}Z"
+
+
+@lru_cache(maxsize=2)
+def _second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _is_json(event: Event) -> bool:
     attributes = event.attributes
-    if {"jsonbytes", "contentencoding"} & attributes.keys():
+    if "jsonbytes" in attributes or "contentencoding" in attributes:
         return False
     if not _JSON.match(attributes.get("datacontenttype", "")):
         return False

@@ -1,12 +1,13 @@
 """Exchanges: a request and its answer, as the payload log keeps them. Pure."""
 
 import struct
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
 
-_LENGTHS: Final = struct.Struct("<II")
-"""Bytes of the JSON text, and of the request behind it; the answer is what is left."""
+_LENGTH: Final = struct.Struct("<I")
+"""Bytes of the JSON text, which has all but the bodies; these follow it."""
 
 
 class Exchange(NamedTuple):
@@ -53,17 +54,22 @@ class Exchange(NamedTuple):
 _BODIES: Final = 2
 
 
-def packed(exchange: Exchange) -> bytes:
-    """Return an exchange as bytes."""
-    text = orjson.dumps(exchange[:-_BODIES])
-    lengths = _LENGTHS.pack(len(text), len(exchange.request))
-    return b"".join((lengths, text, exchange.request, exchange.answer))
+def packed(exchanges: Sequence[Exchange]) -> bytes:
+    """Return exchanges as bytes."""
+    rows = [(*one[:-_BODIES], len(one.request), len(one.answer)) for one in exchanges]
+    text = orjson.dumps(rows)
+    bodies = [body for one in exchanges for body in one[-_BODIES:]]
+    return b"".join((_LENGTH.pack(len(text)), text, *bodies))
 
 
-def unpacked(data: bytes) -> Exchange:
-    """Return the exchange that `packed` has made into bytes."""
-    text_bytes, request_bytes = _LENGTHS.unpack_from(data)
-    start = _LENGTHS.size + text_bytes
-    fields: list[Any] = orjson.loads(data[_LENGTHS.size : start])
-    answer_start = start + request_bytes
-    return Exchange._make((*fields, data[start:answer_start], data[answer_start:]))
+def unpacked(data: bytes) -> list[Exchange]:
+    """Return the exchanges that `packed` has made into bytes."""
+    (text_bytes,) = _LENGTH.unpack_from(data)
+    end = _LENGTH.size + text_bytes
+    rows: list[list[Any]] = orjson.loads(data[_LENGTH.size : end])
+    found = []
+    for *fields, request_bytes, answer_bytes in rows:
+        start, middle = end, end + request_bytes
+        end = middle + answer_bytes
+        found.append(Exchange._make((*fields, data[start:middle], data[middle:end])))
+    return found

@@ -23,9 +23,6 @@ MOST_WAITING_BYTES: Final = 64 << 20
 """Of events that the server or the disk has not taken."""
 EVENT_BYTES: Final = 1 << 10
 """Of memory, beside the data of one event."""
-GATHER_S: Final = 0.005
-"""Seconds from the first exchange to the look, for which others gather: each wake-up takes a core
-from the processes that serve."""
 _LINES_AT_ONCE: Final = 256
 _LOOK_EVERY_S: Final = 0.1
 
@@ -51,8 +48,6 @@ class PayloadLog:
         self._reader = reader
         self._delivering = delivering
         self._frontends_end = frontends_end
-        self._loop: asyncio.AbstractEventLoop
-        self._gathering: asyncio.TimerHandle | None = None
 
     @property
     def delivered(self) -> int:
@@ -66,36 +61,23 @@ class PayloadLog:
 
     def listen(self) -> None:
         """Take exchanges from now on, on the running loop."""
-        self._loop = asyncio.get_running_loop()
-        self._wait()
+        asyncio.get_running_loop().add_reader(self._reader, self.look)
 
-    def _wait(self) -> None:
-        self._gathering = None
-        self._loop.add_reader(self._reader, self._gather)
-
-    def _gather(self) -> None:
-        self._loop.remove_reader(self._reader)
-        self._gathering = self._loop.call_later(GATHER_S, self._take)
-
-    def _take(self) -> None:
-        self.look()
-        self._wait()
-
-    def look(self) -> int:
-        """Take exchanges that wait; return how many."""
-        messages = list(received(self._reader))
-        for message in messages:
-            for event in events(unpacked(message), self._delivery):
-                self._delivering.put(event, len(event.data) + EVENT_BYTES)
-        return len(messages)
+    def look(self) -> bool:
+        """Take exchanges that wait; return whether there were any."""
+        found = False
+        for message in received(self._reader):
+            found = True
+            for exchange in unpacked(message):
+                for event in events(exchange, self._delivery):
+                    self._delivering.put(event, len(event.data) + EVENT_BYTES)
+        return found
 
     async def finish(self) -> None:
         """Take what comes until the serving processes have ended, and have it delivered."""
         while not self._frontends_end():
             await asyncio.sleep(_LOOK_EVERY_S)
-        self._loop.remove_reader(self._reader)
-        if self._gathering is not None:
-            self._gathering.cancel()
+        asyncio.get_running_loop().remove_reader(self._reader)
         while self.look():
             pass
         # It waits for a thread, and nobody is served any more.

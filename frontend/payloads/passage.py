@@ -13,7 +13,8 @@ from typing import Final
 
 MOST_BYTES: Final = 1 << 15
 """Bytes of the longest message that is sent as it is."""
-_MOST_IN_TURN: Final = 256
+_MOST_IN_TURN: Final = 4
+"""Messages; each may have hundreds of exchanges."""
 _FD: Final = array.array("i", [0]).itemsize
 
 

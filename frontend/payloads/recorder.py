@@ -3,19 +3,22 @@
 A drawn request keeps its body until its answer is written. All others cost a draw.
 """
 
+import asyncio
 import random
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 from ringbatch.frontend.access.recorder import PROTOCOL_NAMES, Recorder
 from ringbatch.frontend.access.sampling import Draw
 from ringbatch.frontend.payloads.exchange import Exchange, packed
+from ringbatch.frontend.payloads.gathering import Gathering
 from ringbatch.frontend.payloads.passage import send
 from ringbatch.frontend.payloads.settings import Keeping, Send
 from ringbatch.frontend.request.outcomes import Ending
+from ringbatch.shm.lane import Lane
 from ringbatch.shm.tallies import Protocol
 
 EVENT_ID: Final = b"ce-id"
@@ -24,6 +27,8 @@ _TYPE: Final = b"content-type"
 _CODING: Final = b"content-encoding"
 _JSON: Final = "application/json"
 _BINARY: Final = "application/octet-stream"
+EXCHANGE_BYTES: Final = 1 << 9
+"""Bytes of an exchange, beside its bodies, in round numbers."""
 
 
 class Kept(NamedTuple):
@@ -54,6 +59,24 @@ class Answered(NamedTuple):
     coding: str = ""
 
 
+class Ended(NamedTuple):
+    """A drawn request and its answer.
+
+    Attributes:
+        kept: of the request.
+        answered: the answer, as far as it is kept.
+        ending: of the request.
+        request_id: as its client gets it.
+        ended_s: seconds since 1970.
+    """
+
+    kept: Kept
+    answered: Answered
+    ending: Ending
+    request_id: bytes
+    ended_s: float
+
+
 class PayloadRecorder:
     """See the module.
 
@@ -65,8 +88,9 @@ class PayloadRecorder:
     Args:
         keeping: the settings.
         recorder: of the process, which knows batches.
-        pass_on: takes packed exchanges.
-        lost: called for each exchange that was not taken.
+        pass_on: takes messages with packed exchanges.
+        lane: of this process.
+        loop: of this process.
         wall_s: seconds since 1970.
         chance: random numbers, from 0 up to 1.
     """
@@ -76,15 +100,15 @@ class PayloadRecorder:
         keeping: Keeping,
         recorder: Recorder,
         pass_on: Send,
-        lost: Callable[[], None],
+        lane: Lane,
+        loop: asyncio.AbstractEventLoop,
         wall_s: Callable[[], float] = time.time,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.most_bytes = keeping.body_bytes
         self._headers = [(name.encode("latin-1"), name) for name in sorted(keeping.headers)]
         self._recorder = recorder
-        self._pass_on = pass_on
-        self._lost = lost
+        self._gathering = Gathering(self._packed, pass_on, lane, loop)
         self._wall_s = wall_s
         self.draw = Draw(keeping.sample, chance)
         self.draws = self.draw.hits
@@ -108,9 +132,24 @@ class PayloadRecorder:
             request_id: as its client gets it.
             answered: its answer; its body may be longer than is kept.
         """
+        if len(answered.body) > self.most_bytes:
+            answered = answered._replace(body=answered.body[: self.most_bytes])
+        size = len(kept.body) + len(answered.body) + EXCHANGE_BYTES
+        # The rest is quicker for several at once than now and then for one.
+        self._gathering.put(Ended(kept, answered, ending, request_id, self._wall_s()), size)
+
+    def close(self) -> None:
+        """Pass on the last exchanges."""
+        self._gathering.flush()
+
+    def _packed(self, several: Sequence[Ended]) -> bytes:
+        return packed([self._exchange(*one) for one in several])
+
+    def _exchange(
+        self, kept: Kept, answered: Answered, ending: Ending, request_id: bytes, ended_s: float
+    ) -> Exchange:
         tally, headers = ending.tally, kept.headers
-        now_s = self._wall_s()
-        exchange = Exchange(
+        return Exchange(
             _text(headers.get(EVENT_ID, b"")) or _text(request_id),
             _text(request_id),
             self._recorder.batch_id(ending),
@@ -118,8 +157,8 @@ class PayloadRecorder:
             tally.version,
             PROTOCOL_NAMES[tally.protocol],
             ending.code,
-            now_s - (ending.ended_ns - ending.accepted_ns) / 1e9,
-            now_s,
+            ended_s - (ending.ended_ns - ending.accepted_ns) / 1e9,
+            ended_s,
             _type_of(kept, tally.protocol),
             answered.type,
             _text(headers.get(_CODING, b"")),
@@ -130,21 +169,21 @@ class PayloadRecorder:
             answered.json_bytes,
             {name: _text(headers[key]) for key, name in self._headers if key in headers},
             kept.body,
-            answered.body[: self.most_bytes],
+            answered.body,
         )
-        if not self._pass_on(packed(exchange)):
-            self._lost()
 
 
 def payload_recorder(
-    given: "tuple[Keeping, int] | None", recorder: Recorder, lost: Callable[[], None]
+    given: "tuple[Keeping, int] | None", recorder: Recorder, lane: Lane
 ) -> PayloadRecorder | None:
-    """Return the recorder of a process; None if nothing is kept."""
+    """Return the recorder of a process, on the running loop; None if nothing is kept."""
     if given is None:
         return None
     keeping, descriptor = given
     writer = socket.socket(fileno=descriptor)
-    return PayloadRecorder(keeping, recorder, partial(send, writer), lost)
+    return PayloadRecorder(
+        keeping, recorder, partial(send, writer), lane, asyncio.get_running_loop()
+    )
 
 
 def _type_of(kept: Kept, protocol: Protocol) -> str:

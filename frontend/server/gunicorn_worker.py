@@ -178,8 +178,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         reports = LoadReports(frontend.segment, time.monotonic_ns)
         recorder, writer = recording(options.access, frontend.service.engine, ROLE, reports)
         nobody = frontend.service.tallies.nobody[Protocol.HTTP]
-        lost = partial(counters.add, LaneCounter.PAYLOADS_LOST)
-        payloads = payload_recorder(options.keeping, recorder, lost)
+        payloads = payload_recorder(options.keeping, recorder, frontend.lane)
         config.app = WatchedApp(config.app, recorder, nobody, payloads)
         # A little less than Gunicorn's own limit, after which it kills.
         config.timeout_graceful_shutdown = options.drain_s * 0.9  # type: ignore[assignment]
@@ -215,6 +214,8 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
             await passing.close()
         if mounted is not None:
             await mounted.close()
+        if payloads is not None:
+            payloads.close()
         frontend.close()
         writer.close()
         if not server.started:

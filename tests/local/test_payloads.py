@@ -10,13 +10,22 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from frontend_harness import SteppedLoop
+from lane_harness import Harness
 
 from ringbatch.frontend.payloads import passage
 from ringbatch.frontend.payloads.events import Event
 from ringbatch.frontend.payloads.file_sink import FileSink
+from ringbatch.frontend.payloads.gathering import (
+    GATHER_S,
+    MOST_GATHERED_BYTES,
+    Gathering,
+)
 from ringbatch.frontend.payloads.http_sink import HttpSink
 from ringbatch.frontend.payloads.passage import MOST_BYTES, received, send
+from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.host.delivering import NotTakenError
+from ringbatch.shm.lane import Lane
 
 
 @pytest.fixture
@@ -69,6 +78,105 @@ def test_one_turn_takes_a_bounded_number(ends: Ends, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(passage, "_MOST_IN_TURN", 3)
     assert all(send(writer, b"x") for _ in range(5))
     assert [len(list(received(reader))) for _ in range(3)] == [3, 2, 0]
+
+
+# What a serving process gathers
+
+
+class Gatherer:
+    """A serving process with a lane; its exchanges are names.
+
+    Attributes:
+        passed: the names of each message.
+        takes: whether messages are taken.
+    """
+
+    def __init__(self) -> None:
+        self.harness, self.loop = Harness(), SteppedLoop()
+        self.passed: list[str] = []
+        self.takes = True
+        self.start(self.harness.lane)
+
+    def start(self, lane: Lane) -> None:
+        self.lane = lane
+        loop: Any = self.loop
+        self.gathering: Gathering[bytes] = Gathering(b"".join, self._pass_on, lane, loop)
+
+    def _pass_on(self, message: bytes) -> bool:
+        if self.takes:
+            self.passed.append(message.decode())
+        return self.takes
+
+    def put(self, names: bytes, size: int = 1) -> None:
+        for name in names:
+            self.gathering.put(bytes([name]), size)
+
+    def pass_time(self, seconds: float) -> None:
+        self.loop.advance(round(seconds * 1e9))
+
+    @property
+    def lost(self) -> int:
+        return self.lane.counters[LaneCounter.PAYLOADS_LOST]
+
+
+def test_exchanges_of_a_while_are_one_message() -> None:
+    process = Gatherer()
+    process.put(b"a")
+    process.pass_time(GATHER_S / 2)
+    process.put(b"bc")
+    assert process.passed == []
+    process.pass_time(GATHER_S / 2)
+    process.put(b"d")
+    assert process.passed == ["abc"]
+    process.pass_time(GATHER_S)
+    assert process.passed == ["abc", "d"]
+    assert not process.loop.armed
+
+
+def test_many_bytes_do_not_wait() -> None:
+    process = Gatherer()
+    process.put(b"abc", MOST_GATHERED_BYTES // 2)
+    assert process.passed == ["ab"]
+    process.gathering.flush()
+    assert process.passed == ["ab", "c"]
+    process.pass_time(GATHER_S)
+    assert len(process.passed) == 2
+
+
+def test_each_exchange_that_is_not_taken_is_counted() -> None:
+    process = Gatherer()
+    process.takes = False
+    process.put(b"ab")
+    assert process.lost == 0
+    process.gathering.flush()
+    process.takes = True
+    process.put(b"c")
+    process.gathering.flush()
+    assert (process.lost, process.passed) == (2, ["c"])
+
+
+def test_each_exchange_that_no_message_can_be_made_of_is_counted() -> None:
+    process = Gatherer()
+    process.gathering.put("no bytes", 1)  # type: ignore[arg-type]
+    process.put(b"a")
+    with pytest.raises(TypeError):
+        process.gathering.flush()
+    process.put(b"b")
+    process.pass_time(GATHER_S)
+    assert (process.lost, process.passed) == (2, ["b"])
+
+
+def test_the_next_owner_of_a_lane_counts_what_a_dead_one_had_gathered() -> None:
+    process = Gatherer()
+    process.put(b"ab")
+    process.gathering.flush()
+    process.put(b"cde")
+    process.start(process.harness.next_owner())
+    assert process.lost == 3
+    process.put(b"f")
+    process.gathering.flush()
+    process.start(process.harness.next_owner())
+    assert (process.lost, process.passed) == (3, ["ab", "f"])
 
 
 # The file

@@ -275,7 +275,7 @@ def test_the_numbers_of_version_20() -> None:
         )
     }
     assert others == {
-        "LaneWords": {"MODEL_TABLE": 0, "SERVING": 1, "SIZE": 16},
+        "LaneWords": {"MODEL_TABLE": 0, "SERVING": 1, "PAYLOADS": 2, "SIZE": 16},
         "WorkerWords": {
             "STATE": 0,
             "PID": 1,

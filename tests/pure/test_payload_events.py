@@ -143,13 +143,21 @@ def test_any_body_makes_one_line_that_json_reads(body: bytes, kind: str) -> None
     assert ("data" in found) != ("data_base64" in found)
 
 
-@given(st.text(max_size=50), st.binary(max_size=50), st.binary(max_size=50))
-def test_a_packed_exchange_is_the_same_again(text: str, request: bytes, answer: bytes) -> None:
-    text = text.encode(errors="replace").decode()
-    exchange = ANSWERED._replace(
-        event_id=text, headers={"x": text}, request=request, answer=answer, request_json_bytes=3
-    )
-    assert unpacked(packed(exchange)) == exchange
+@given(st.lists(st.tuples(st.text(max_size=50), st.binary(max_size=50), st.binary(max_size=50))))
+def test_packed_exchanges_are_the_same_again(kept: list[tuple[str, bytes, bytes]]) -> None:
+    exchanges = []
+    for some_text, request, answer in kept:
+        text = some_text.encode(errors="replace").decode()
+        exchanges.append(
+            ANSWERED._replace(
+                event_id=text,
+                headers={"x": text},
+                request=request,
+                answer=answer,
+                request_json_bytes=3,
+            )
+        )
+    assert unpacked(packed(exchanges)) == exchanges
 
 
 def test_headers_hold_what_no_header_can_as_the_http_binding_has_it() -> None:

@@ -4,6 +4,7 @@ import base64
 import http.server
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -216,10 +217,9 @@ def serve(start: Start, tmp_path: Path, folder: Path) -> Callable[..., Server]:
             grpc_port=0,
             control_port=0,
             http2=True,
-            frontends=2,
             max_request_bytes=LIMIT,
             api_keys_file=str(key_file),
-            **keys,
+            **{"frontends": 2} | keys,
         )
 
     return make
@@ -318,6 +318,40 @@ def test_what_waits_outlives_the_process_that_writes(
     # Its last line may be half written.
     wait_until(lambda: log.read_bytes().count(b"\n") >= 40, "the next one has written them")
     check(clients.asked, lines(folder))
+
+
+def test_what_a_killed_frontend_had_gathered_is_counted(
+    serve: Callable[..., Server], folder: Path, wait_until: WaitUntil
+) -> None:
+    server = serve(frontends=1)
+    asked, killed = 0, {0}
+
+    def adds_up() -> bool:
+        found = metrics(server)
+        lost = 2 * found["ringbatch_lane_payloads_lost_total"]
+        return found["ringbatch_payload_events_sent_total"] + lost == 2 * asked
+
+    # On a busy machine it may pass them on before it is killed.
+    for _ in range(10):
+        wait_until(lambda: frontend_of(server) not in killed, "one serves")
+        clients, frontend = Clients(server, bearer()), frontend_of(server)
+        for _ in range(3):
+            clients.fast("echo", v1("x"))
+        os.kill(frontend, signal.SIGKILL)
+        killed.add(frontend)
+        clients.close()
+        asked += len(clients.asked)
+        wait_until(adds_up, "every event is written or counted")
+        if lost := metrics(server)["ringbatch_lane_payloads_lost_total"]:
+            break
+    assert lost > 0
+    assert len(lines(folder)) == 2 * (asked - lost)
+
+
+def frontend_of(server: Server) -> int:
+    """The frontend for HTTP; 0 if there is none now."""
+    titles = server.titles().items()
+    return next((pid for title, pid in titles if re.match(r"ringbatch: frontend \d", title)), 0)
 
 
 def test_a_body_is_cut_off_and_a_sample_is_drawn(
