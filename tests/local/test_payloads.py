@@ -12,9 +12,11 @@ from typing import Any, ClassVar
 import pytest
 from frontend_harness import SteppedLoop
 from lane_harness import Harness
+from silent_recorder import silent_recorder
 
 from ringbatch.frontend.payloads import passage
 from ringbatch.frontend.payloads.events import Event
+from ringbatch.frontend.payloads.exchange import Exchange, unpacked
 from ringbatch.frontend.payloads.file_sink import FileSink
 from ringbatch.frontend.payloads.gathering import (
     GATHER_S,
@@ -23,9 +25,13 @@ from ringbatch.frontend.payloads.gathering import (
 )
 from ringbatch.frontend.payloads.http_sink import HttpSink
 from ringbatch.frontend.payloads.passage import MOST_BYTES, received, send
+from ringbatch.frontend.payloads.recorder import Answered, PayloadRecorder
+from ringbatch.frontend.payloads.settings import Keeping
+from ringbatch.frontend.request.outcomes import Ending
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.host.delivering import NotTakenError
 from ringbatch.shm.lane import Lane
+from ringbatch.shm.tallies import Protocol, Tally
 
 
 @pytest.fixture
@@ -177,6 +183,35 @@ def test_the_next_owner_of_a_lane_counts_what_a_dead_one_had_gathered() -> None:
     process.gathering.flush()
     process.start(process.harness.next_owner())
     assert (process.lost, process.passed) == (3, ["ab", "f"])
+
+
+def test_the_last_exchanges_of_a_process_are_passed_on_and_cut_off() -> None:
+    passed: list[list[Exchange]] = []
+
+    def pass_on(message: bytes) -> bool:
+        passed.append(unpacked(message))
+        return True
+
+    loop: Any = SteppedLoop()
+    keeping = Keeping(1.0, 4, frozenset({"x"}))
+    recorder = PayloadRecorder(
+        keeping, silent_recorder(), pass_on, Harness().lane, loop, wall_s=lambda: 9.0
+    )
+    tally = Tally(memoryview(bytearray(1 << 12)).cast("Q"), 0, 0, "m", "1", Protocol.V1)
+    ending = Ending(tally, 200, 1_000_000_000, 1_500_000_000, 1, None)
+    headers = {b"x": b"y", b"ce-id": b"mine", b"authorization": b"secret"}
+    recorder.ended(recorder.kept(headers, b"request"), ending, b"r", Answered(b"answer", 6))
+    assert passed == []
+    recorder.close()
+    json_type = "application/json"
+    assert passed == [
+        [
+            Exchange(
+                *("mine", "r", "", "m", "1", "v1", 200, 8.5, 9.0, json_type, json_type, "", ""),
+                *(7, 6, None, None, {"x": "y"}, b"requ", b"answ"),
+            )
+        ]
+    ]
 
 
 # The file
