@@ -1,4 +1,4 @@
-"""Flags by which the supervisor passes the settings of logs and traces to a frontend."""
+"""How the supervisor tells a frontend what to log and to trace of requests."""
 
 import argparse
 
@@ -16,7 +16,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def given_access(given: argparse.Namespace) -> AccessSettings:
-    """Return the settings in the flags."""
+    """What the flags say."""
     return AccessSettings(
         given.access_log,
         given.access_log_sample,

@@ -1,4 +1,5 @@
-"""Arrays of texts as tokens in slots, for one model; the program's own thread makes them."""
+"""Arrays of texts as the tokens that stand in slots, for one model; made by the program's own
+thread."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,7 +22,7 @@ class TextCodec:
         self._texts = TextModel(spec)
 
     def parse(self, inputs: Array | Mapping[str, Array]) -> tuple[Part, ...]:
-        """Return the parts for slots, in the order of the rows.
+        """What goes into slots, in the order of the rows.
 
         Raises:
             InvalidRequest: the inputs are no texts, or one is too long.
@@ -33,7 +34,7 @@ class TextCodec:
         return self._texts.tokenized(self._texts.given(parts), in_order=True).parts
 
     def render(self, results: Sequence[tuple[int, bytearray]]) -> Arrays:
-        """Return the outputs, as `ArrayCodec.render`."""
+        """The outputs, as `ArrayCodec.render`."""
         return self._arrays.render(results)
 
     def result_bytes(self, rows: int) -> int | None:

@@ -166,7 +166,8 @@ class Health:
     """gRPC's own health service.
 
     The whole server and its inference service are ready together, and each model is a service of
-    its own.
+    its
+    own.
 
     Args:
         service: the models.

@@ -122,7 +122,7 @@ class Connection(Bodies[H]):
 
     @property
     def unfinished(self) -> bool:
-        """True while a frame, a header block or the greeting has begun and not ended."""
+        """Whether a frame, a header block or the greeting has begun and not ended."""
         whole = self._greeted and self._block is None and not self._landing_bytes
         return bool(self._rest) or not whole
 
@@ -146,10 +146,11 @@ class Connection(Bodies[H]):
         return touched
 
     def receive_in_place(self, data: memoryview) -> tuple[int, list[Stream[H]]]:
-        """Receive as `receive`, from borrowed memory: bytes for a sink are copied straight there.
+        """As `receive`, of bytes in memory that is another's afterwards: what has a sink is copied
+        from there to there.
 
         Returns:
-            How many of them were read, and the streams. If not all were, the caller may give
+            How many of them were read, and the streams. Where not all were, somebody may give
             streams a sink before the rest is read.
         """
         self.behind = False
@@ -199,10 +200,8 @@ class Connection(Bodies[H]):
 
     @staticmethod
     def _missing(rest: bytes, data: bytes | memoryview) -> int:
-        """Return how many bytes end the one frame that has begun.
-
-        It is 0 if there is more, or they have not all come.
-        """
+        """How many bytes end the one frame that has begun; 0 where there is more, or they have not
+        all come."""
         head = rest[:FRAME_HEAD_BYTES]
         head += data[: FRAME_HEAD_BYTES - len(head)]
         if len(head) < FRAME_HEAD_BYTES:
@@ -211,14 +210,14 @@ class Connection(Bodies[H]):
         return missing if 0 < missing <= len(data) else 0
 
     def upgraded(self, settings: bytes, request: Request) -> list[Stream[H]]:
-        """Return the first stream, whose request came over HTTP/1.1 and is whole.
+        """The first stream, whose request came over HTTP/1.1 and is whole.
 
         Args:
             settings: the client's, as a SETTINGS frame has them.
-            request: over HTTP/1.1.
+            request: what came.
 
         Returns:
-            The stream, or nothing if the connection is at its end.
+            It, or nothing where the connection is at its end.
         """
         try:
             self._take_settings(0, settings)
@@ -263,10 +262,8 @@ class Connection(Bodies[H]):
         return self._touched
 
     def _fail(self, error: Exception) -> None:
-        """End the connection, because reading has raised.
-
-        After an error of the server, too, the state of the connection is unsure.
-        """
+        """End the connection, because reading has raised. After an error of the server, too, the
+        state of the connection is unsure."""
         if isinstance(error, ConnectionFault):
             self._end(error.code, error.text)
         else:
@@ -286,7 +283,7 @@ class Connection(Bodies[H]):
             self._touched.append(stream)
 
     def _greet(self, data: bytes) -> int:
-        """Return where the frames begin; 0 if that is yet to come."""
+        """Where the frames begin; 0 where that is yet to come."""
         if not PREFACE.startswith(data[: len(PREFACE)]):
             raise ConnectionFault(PROTOCOL_ERROR, "this is not HTTP/2")
         self._greeted = len(data) >= len(PREFACE)
@@ -333,7 +330,7 @@ class Connection(Bodies[H]):
         return at
 
     def _end_stream(self, number: int, code: int) -> None:
-        """End a stream that cannot go on, by its client's fault."""
+        """A stream cannot go on, by its client's fault."""
         self.patience.spend(STREAM)
         stream = self.streams.get(number)
         if stream is not None:
@@ -433,10 +430,8 @@ class Connection(Bodies[H]):
 
 
 def _next_sink(data: memoryview, at: int) -> int:
-    """Return the end of the first frame after which a stream may get a sink.
-
-    Without one, it is the end of the data.
-    """
+    """Where the first of the frames ends that begin there which may have somebody give its stream a
+    sink; the end where there is none."""
     end = len(data)
     while end - at >= FRAME_HEAD_BYTES:
         word, flags, _ = FRAME_HEAD.unpack_from(data, at)

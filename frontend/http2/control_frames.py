@@ -150,13 +150,13 @@ class ControlFrames(Outgoing[H]):
         raise NotImplementedError
 
     def _has_begun(self, number: int) -> bool:
-        """Return whether there is or was a stream of that number."""
+        """Whether there is or was a stream of that number."""
         raise NotImplementedError
 
     def _is_discarded(self, number: int) -> bool:
-        """Return whether a stream of that number counts as never begun."""
+        """Whether a stream of that number is as if it had never been."""
         raise NotImplementedError
 
     def _ponged(self, payload: bytes) -> None:
-        """Note that a ping was answered."""
+        """A ping was answered."""
         raise NotImplementedError

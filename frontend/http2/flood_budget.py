@@ -40,7 +40,7 @@ SENT: Final = 3
 
 
 class Patience:
-    """Rest of the budget for one connection.
+    """What is left of it for one connection.
 
     Attributes:
         left: so much.

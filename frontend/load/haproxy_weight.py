@@ -23,13 +23,14 @@ QUEUE_POWER: Final = 2.0
 
 
 class ModelLoad(NamedTuple):
-    """Load of one model.
+    """What is known of one model.
 
     Attributes:
         name: of it.
-        obstacle: why a request might not be answered; empty if no reason is known.
-        wait_ns: the time of a request that comes now, its own batch included; 0 if unknown.
-        pace: its slowdown and its queue.
+        obstacle: why a request might not be answered; empty where nothing is known.
+        wait_ns: what a request takes that comes now, its own batch included; 0 where nothing is
+            known.
+        pace: how it fares.
     """
 
     name: str
@@ -46,10 +47,10 @@ class ModelLoad(NamedTuple):
 
 
 class EngineLoad(NamedTuple):
-    """Load of an engine.
+    """What is known of an engine.
 
     Attributes:
-        draining: True if it is to stop without a successor.
+        draining: whether it is to stop, with no other in its stead.
         models: those that serve.
     """
 
@@ -58,12 +59,12 @@ class EngineLoad(NamedTuple):
 
     @property
     def wait_ns(self) -> int:
-        """Longest expected time of any model."""
+        """That of the model with the longest."""
         return max((model.wait_ns for model in self.models), default=0)
 
     @property
     def slowdown(self) -> float:
-        """Largest slowdown of any model."""
+        """That of the model with the most."""
         return max((model.pace.slowdown for model in self.models), default=1.0)
 
     @property
@@ -80,11 +81,11 @@ class EngineLoad(NamedTuple):
 
 
 def word(load: EngineLoad) -> bytes:
-    """Return a line for HAProxy.
+    """A line for HAProxy.
 
     An engine that drains is up with a share of 0, by which HAProxy gives it no more requests. The
-    words ``drain`` and ``ready`` are never sent. They set the same state as an operator: the
-    second, which must follow the first, would undo an operator's own ``drain`` or ``maint``.
+    words ``drain`` and ``ready`` are never said. They set what an operator sets: the second, which
+    must follow the first, would undo an operator's own ``drain`` or ``maint``.
     """
     if load.obstacle and not load.draining:
         return b"down #%b\n" % " ".join(load.obstacle.split()).encode("ascii", "replace")

@@ -1,8 +1,8 @@
-"""Events for watchers of the page, made of samples of the engine. Pure.
+"""What watchers of the page are told, made of samples of the engine. Pure.
 
-There are four kinds. The `terms` explain the others. A `second` is the change between two samples,
-and is kept for later watchers. The `state` is the present one. `slowest` are the requests that took
-longest in the last minute; only the latest of these events is worth sending.
+Four kinds of event: the `terms` say how to read the others; a `second` is what happened between two
+samples, and is kept for those who come later; the `state` is how things are now, and `slowest` are
+the requests that took longest lately, and of these the latest alone is worth sending.
 """
 
 from collections.abc import Iterable, Mapping
@@ -52,12 +52,12 @@ def event(kind: str, document: object, number: int | None = None) -> bytes:
 
 
 def second(before: Sample, now: Sample, at_ms: int) -> Json:
-    """Return the change between two samples.
+    """What happened between two samples.
 
     Args:
         before: the earlier one.
         now: of the same segment.
-        at_ms: its time for people, since 1970.
+        at_ms: when that was, for people: since 1970.
     """
     return {
         "at": at_ms,
@@ -70,13 +70,13 @@ def second(before: Sample, now: Sample, at_ms: int) -> Json:
 
 
 def state(before: Sample | None, now: Sample, obstacles: Mapping[str, str], more: Json) -> Json:
-    """Return the present state.
+    """How things are.
 
     Args:
-        before: an earlier sample, for the rates of workers.
+        before: an earlier sample, for what workers do a second.
         now: the latest.
         obstacles: by the title of a model, why a request to it might not be answered.
-        more: further members.
+        more: what is said beside.
     """
     seconds = passed_s(before, now)
     word = "ready" if now.ready_ns else "starting"
@@ -97,7 +97,7 @@ def state(before: Sample | None, now: Sample, obstacles: Mapping[str, str], more
 
 
 def slowest(requests: Iterable[SlowRequest], now_ns: int, at_ms: int) -> list[Json]:
-    """Return the requests that took longest, the longest first.
+    """The requests that took longest lately, the longest first.
 
     Args:
         requests: those.
@@ -128,7 +128,7 @@ def slowest(requests: Iterable[SlowRequest], now_ns: int, at_ms: int) -> list[Js
 
 
 def marks(before: Sample, now: Sample) -> list[Json]:
-    """Return events between two samples that are worth a line in every chart."""
+    """What came between two samples and is worth a line in every chart."""
     found: list[str] = []
     for model in now.models:
         earlier = same_model(before, model)
@@ -169,7 +169,7 @@ def _several(count: int) -> str:
 
 
 def _counted(before: ModelSample | None, now: ModelSample) -> Json:
-    """Return the counters that grew, and the requests under way, without zeros."""
+    """What grew, and what is under way; whatever is nothing is left out."""
     found: Json = {
         "flight": now.under_way.in_flight,
         "waiting": now.under_way.waiting,

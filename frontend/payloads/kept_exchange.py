@@ -49,15 +49,15 @@ class KeptExchange:
         self._answer = _Body(payloads.most_bytes)
 
     def asks(self, piece: bytes) -> None:
-        """Keep a piece of the request."""
+        """A piece of the request has come."""
         self._request.add(piece)
 
     def begins(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Keep the head of the answer."""
+        """The head of the answer is there."""
         self._answer_headers = _by_name(headers)
 
     def answers(self, piece: bytes) -> None:
-        """Keep a piece of the answer."""
+        """A piece of the answer is there."""
         self._answer.add(piece)
 
     def ended(self, ending: Ending, request_id: bytes) -> None:

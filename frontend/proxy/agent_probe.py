@@ -16,13 +16,13 @@ _FAILURES: Final = 400
 
 
 class Question(NamedTuple):
-    """Form of the readiness probe of the model server.
+    """How the model server is asked whether it is ready.
 
     Attributes:
         path: for a GET.
-        strict: True if every status from 400 on means that it is not ready. If
+        strict: whether a status from 400 on means that it is not ready, whatever the status. If
             not, a server that does not know the path is ready.
-        connects: True if an answer of any status is enough.
+        connects: whether an answer is enough, of any status.
     """
 
     path: str = READY_PATH

@@ -16,9 +16,8 @@ from ringbatch.shm.tallies import Protocol
 
 
 class InProcessCodec:
-    """Codec for arrays, or for lists of JSON values if a model declares no inputs.
-
-    It is a `ringbatch.frontend.request.codec.Codec`; there is no framing.
+    """A `ringbatch.frontend.request.codec.Codec` for arrays, or for lists of JSON values where a
+    model declares no inputs; there is no framing.
 
     Args:
         models: of this process.
@@ -53,10 +52,10 @@ class InProcessCodec:
 
 
 class InProcessRendering:
-    """Rendering of answers for one model: arrays of their own memory.
+    """How requests for one model are answered: by arrays of their own memory.
 
     Attributes:
-        values: the codec of arrays, or of JSON values, for the model.
+        values: what arrays, or JSON values, mean to the model.
 
     Args:
         spec: the model.

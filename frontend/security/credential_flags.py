@@ -1,4 +1,4 @@
-"""Flags by which the supervisor passes the paths of credential files to a frontend."""
+"""How the supervisor tells a frontend where the files with credentials are."""
 
 import argparse
 from pathlib import Path
@@ -15,5 +15,5 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def given_credentials(given: argparse.Namespace) -> Credentials:
-    """Return the paths in the flags."""
+    """What the flags say."""
     return Credentials(**{key: getattr(given, key) for key in _KEYS})

@@ -1,7 +1,8 @@
-"""Reloading of a frontend's certificate, authorities and API keys when their files change.
+"""A frontend's certificate, authorities and API keys, taken anew from their files whenever these
+change.
 
-No signal is needed: the files are looked at from time to time. A fault in a new file is logged, and
-the previous content stays in force.
+Nobody has to say that they did: the files are looked at from time to time. What is wrong with a
+new one is logged, and what was read before stays in force.
 """
 
 import logging
@@ -71,7 +72,7 @@ class Watched(Generic[T]):
 
 
 def _stamp(path: Path) -> _Stamp:
-    """Return a stamp that changes if the file is replaced."""
+    """What differs between a file and what was written in its stead."""
     try:
         found = os.stat(path)
     except OSError:
@@ -80,9 +81,9 @@ def _stamp(path: Path) -> _Stamp:
 
 
 class ContextInForce(ssl.SSLContext):
-    """Context for listening sockets that hands every hand-shake to the context in force.
+    """What listening sockets are given once: every hand-shake is that of the context in force.
 
-    So a changed file takes effect at once, authorities included, and no earlier session can be
+    So whatever the files hold is new at once, authorities included, and no session of before can be
     resumed.
 
     Attributes:
@@ -94,7 +95,7 @@ class ContextInForce(ssl.SSLContext):
     failed: FailedHandshakes
 
     def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
-        """Begin the hand-shake of a connection; called by the event loop."""
+        """The event loop's call: a connection has come."""
         self.current.sslobject_class = Handshake
         made = self.current.wrap_bio(*arguments, **named)
         assert isinstance(made, Handshake), "contexts make what they are told to"
@@ -103,11 +104,11 @@ class ContextInForce(ssl.SSLContext):
 
 
 class Changes(NamedTuple):
-    """Changes that a look has found.
+    """What became another at a look.
 
     Attributes:
-        keys: True if a client with a key may have lost access.
-        authorities: True if a client with a certificate may have lost access.
+        keys: whoever was let in by a key may have one no more.
+        authorities: whoever was let in by a certificate may have a good one no more.
     """
 
     keys: bool
@@ -115,11 +116,11 @@ class Changes(NamedTuple):
 
 
 class Security:
-    """Credentials in force, of the server and for clients.
+    """What is asked of clients and shown to them.
 
     Attributes:
-        keys: those of which a client must send one; None to serve every client.
-        context: for listening sockets; None if connections are plain.
+        keys: those of which a client must send one; None where everybody is served.
+        context: for listening sockets; None where connections are plain.
         failed_handshakes: counter of failed TLS hand-shakes.
 
     Args:

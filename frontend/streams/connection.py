@@ -100,7 +100,7 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
         self._scope: dict[str, Any] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin a connection; called by the transport, or by HTTP/1's protocol."""
+        """The transport's call, or HTTP/1's: the connection is open."""
         self._transport = transport  # type: ignore[assignment]
         self._server_state.connections.add(self)  # type: ignore[arg-type]
         info = transport.get_extra_info
@@ -119,15 +119,15 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End a closed connection; called by the transport."""
+        """The transport's call: the connection is closed, by whomever."""
         self._server_state.connections.discard(self)
         super().connection_lost(exc)
 
     def forget(self) -> None:
-        """Ignore changed keys, as every request is checked here; called by the server."""
+        """The server's call: the keys are others now; here every request is looked at anyway."""
 
     def shutdown(self) -> None:
-        """Finish the requests that have begun, and close; called by the server."""
+        """The server's call: finish what has begun, and close."""
         self.leave()
 
     def refuse(self, stream: Stream[RestHead], status: int, body: bytes) -> None:

@@ -1,7 +1,7 @@
-"""Texts of a request, and rows of tokens as they stand in slots. Pure.
+"""Texts of a request, and rows of tokens as they stand in slots; pure.
 
-A part holds rows of one bucket of lengths alone, and no more of them than a batch may have tokens.
-So no list of texts makes a batch that takes longer than any other.
+A part holds rows of one bucket of lengths alone, and no more of them than a batch may have tokens,
+so that no list of texts makes a batch which others wait for longer than for any.
 """
 
 from collections.abc import Iterator, Sequence
@@ -98,7 +98,7 @@ class Made(Given):
 
 
 def given(parts: Sequence[SlotPart], frame: Frame) -> Given:
-    """Return the texts of a request.
+    """The texts of a request.
 
     Args:
         parts: as a protocol has read them.
@@ -141,7 +141,7 @@ def _decoded(data: bytes, number: int, name: str) -> str:
 
 
 class Shape:
-    """Rules that make rows of tokens into parts of one model's requests.
+    """How rows of tokens become parts of one model's requests.
 
     Args:
         spec: the model.

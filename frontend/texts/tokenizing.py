@@ -47,10 +47,11 @@ class Tokenized(NamedTuple):
 
 
 class TextModel:
-    """Tokenization of the texts for one model.
+    """What makes tokens of the texts for one model.
 
     Attributes:
-        obstacle: why no text can be answered, in words for clients; empty if no reason is known.
+        obstacle: why no text can be answered, as it is told to clients; empty where nothing is
+            known.
 
     Args:
         spec: the model, with `tokens`.
@@ -80,17 +81,17 @@ class TextModel:
         return given(parts, self._frame)
 
     def is_quick(self, asked: Given) -> bool:
-        """Return whether `tokenized` takes less time than a client would notice."""
+        """Whether `tokenized` takes less time than anybody would notice."""
         if isinstance(asked, Made):
             return True
         return self._tokenizer is not None and asked.size <= QUICK_SIZE
 
     def tokenized(self, asked: Given, *, in_order: bool = False) -> Tokenized:
-        """Return the texts of a request as tokens; in any thread.
+        """The texts of a request as tokens, by any thread.
 
         Args:
             asked: the request's.
-            in_order: True if rows must stay in their order, at the price of more parts.
+            in_order: whether rows must stay in their order, at the price of more parts.
 
         Raises:
             InvalidRequest: a text is too long, or has no tokens.
@@ -210,7 +211,7 @@ class Tokenizer:
         self._added: int = tokenizer.num_special_tokens_to_add(tokens.pairs)
 
     def rows(self, texts: Sequence[Text], *, truncate: bool) -> list[Ids]:
-        """Return the tokens of each text.
+        """The tokens of each text.
 
         Raises:
             InvalidRequest: one is too long, and not to be truncated, or has none at all.
@@ -294,5 +295,5 @@ def _library() -> Any:
 
 @cache
 def thread() -> Executor:
-    """Return the one thread of this process that tokenizes long texts."""
+    """The one thread of this process that makes tokens of what is long."""
     return ThreadPoolExecutor(1, "tokens")

@@ -33,7 +33,7 @@ class Encoder:
         self._scope = field(_FIRST, scope.SerializeToString())
 
     def encode(self, spans: Iterable[Span], epoch_ns: int) -> bytes:
-        """Return a request to the collector.
+        """A request of the collector's.
 
         Args:
             spans: in it.
@@ -44,10 +44,10 @@ class Encoder:
 
 
 def refusal(body: bytes) -> str:
-    """Return a collector's reason for taking only some of the spans; empty if it has all.
+    """What a collector says that has taken only some of the spans; empty where it has all.
 
     Raises:
-        ValueError: its answer has another form.
+        ValueError: it answers with something else.
     """
     try:
         partial = ExportTraceServiceResponse.FromString(body).partial_success

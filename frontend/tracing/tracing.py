@@ -89,7 +89,8 @@ class Tracing:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def finish(self) -> None:
-        """Take the last requests until the frontends have ended, and send the last spans."""
+        """See what comes until the frontends have ended, where the engine stops, and have the last
+        of it sent."""
         while self._segment.draining and self._segment.serving_lanes():
             self.look()
             await asyncio.sleep(LOOK_EVERY_S)
@@ -115,7 +116,7 @@ class Tracing:
 
 
 def tracing_to(endpoint: str, segment: Segment, version: str) -> Tracing:
-    """Return the sender of an engine's traces, with its thread.
+    """What sends the traces of an engine, with its thread.
 
     Args:
         endpoint: of an OpenTelemetry collector, without OTLP's path.
