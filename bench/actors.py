@@ -31,9 +31,9 @@ from ray.cluster_utils import Cluster
 from report import Report
 from rounds import ratios, run_rounds
 
-from ringbatch.engine.runtimes.model import Options
+from ringbatch.engine.models.model import Options
+from ringbatch.engine.models.ray_place import RayPlace
 from ringbatch.engine.runtimes.opening import open_model
-from ringbatch.engine.runtimes.ray_terms import RayPlace
 
 ROWS: Final = 32
 FLOATS: Final = {"16 floats": 16, "4,096 floats": 4096, "a picture of 602 KB": 150_528}

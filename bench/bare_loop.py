@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from procfs import cpu_busy_s
 
-from ringbatch.engine.runtimes.model import Options
+from ringbatch.engine.models.model import Options
 from ringbatch.engine.runtimes.opening import open_model
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ringbatch.engine.runtimes.model import Model
+from ringbatch.engine.models.model import Model
 from ringbatch.engine.runtimes.python import import_model
 from ringbatch.engine.supervisor.listener import listen
 from ringbatch.frontend.codec.outcome import JSON, NotSupported, outcome

@@ -25,7 +25,7 @@ from rounds import run_rounds, table
 
 from ringbatch.engine.batch.messages import ReportKind, report_words, task_size, tasks
 from ringbatch.engine.collector.collector import Collector
-from ringbatch.engine.runtimes.model import Model
+from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.frontend.request.gateway import Gateway

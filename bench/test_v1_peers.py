@@ -16,7 +16,7 @@ from peers import MODELS, SERVICES
 from tensors import V1_BARE, V1_JSON
 from v1_peers import SUBJECTS, Setting
 
-from ringbatch.engine.runtimes.model import Options
+from ringbatch.engine.models.model import Options
 from ringbatch.engine.runtimes.opening import open_model
 
 SETTING = Setting({"one": "null", "two": "matmul16"}, cap=5, wait_ms=20.0)

@@ -3,8 +3,8 @@
 A model file imports from here what it needs to describe itself.
 """
 
-from ringbatch.engine.runtimes.model import InvalidInput, RestartWorker
-from ringbatch.engine.runtimes.request_context import Request
+from ringbatch.engine.models.model import InvalidInput, RestartWorker
+from ringbatch.engine.models.request_context import Request
 from ringbatch.shm.tensor import Tensor
 
 __all__ = ["InvalidInput", "Request", "RestartWorker", "Tensor"]

@@ -15,8 +15,8 @@ from itertools import pairwise
 from math import inf
 from typing import Any, Final
 
-from ringbatch.engine.runtimes import model_metrics
-from ringbatch.engine.runtimes.model_metrics import Counter, Gauge, Histogram
+from ringbatch.engine.models import model_metrics
+from ringbatch.engine.models.model_metrics import Counter, Gauge, Histogram
 from ringbatch.shm.model_metrics import Metric
 
 __all__ = ["Counter", "Gauge", "Histogram", "counter", "gauge", "histogram"]

@@ -10,7 +10,7 @@ from segment_fixture import FAR_NS, Array, Client, local_segment, pack, spec, un
 
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.config.chained import ChainConfig, StepConfig
-from ringbatch.engine.runtimes.model import Model, RestartWorker
+from ringbatch.engine.models.model import Model, RestartWorker
 from ringbatch.engine.supervisor.chains import first_chains
 from ringbatch.engine.worker.chain_steps import Steps
 from ringbatch.engine.worker.padding import PaddedCodec, Padding, padding

@@ -10,8 +10,8 @@ from segment_fixture import local_segment
 from ringbatch.engine.config.chained import ChainConfig, StepConfig
 from ringbatch.engine.config.document import ConfigError
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
+from ringbatch.engine.models.model_file import ModelFile
 from ringbatch.engine.process.role_messages import Signature
-from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.chains import first_chains
 from ringbatch.engine.supervisor.change_runner import Effect, Introduce, ShowTable, Start
 from ringbatch.engine.supervisor.model_changes import ModelChanges

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from sklearn.linear_model import LinearRegression
 
 from ringbatch.engine.config.document import conclude
-from ringbatch.engine.runtimes.model import Model, Options
+from ringbatch.engine.models.model import Model, Options
 from ringbatch.engine.runtimes.opening import open_model
 from ringbatch.shm.tensor import Tensor
 

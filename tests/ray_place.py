@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from ringbatch.engine.runtimes.ray_terms import RayPlace
+from ringbatch.engine.models.ray_place import RayPlace
 
 ANYWHERE: Final = RayPlace(
     engine="e",

@@ -6,7 +6,7 @@ from typing import Any
 
 from segment_fixture import Client, Reply, local_segment, pack, spec, unpack
 
-from ringbatch.engine.runtimes.model import Model
+from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.failure_detection import Failing
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.shm.descriptors import SlotWords

@@ -25,7 +25,7 @@ LAYOUT = Layout(
 )
 PRELUDE = f"""
 import os, sys, time
-from ringbatch.shm import object_names as objects
+from ringbatch.shm import shm_objects as objects
 objects.PREFIX = {OWN!r}
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import Layout

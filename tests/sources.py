@@ -56,8 +56,13 @@ class Module:
 def room_of(name: str) -> str:
     """The room of a module or of what is in it, by its full name."""
     _, package, *rest = name.split(".")
-    inside = rest and (folder_of(package) / rest[0]).is_dir()
-    return f"{package}.{rest[0]}" if inside else package
+    room, folder = package, folder_of(package)
+    for inner in rest:
+        folder /= inner
+        if not (folder / "__init__.py").is_file():
+            break
+        room += f".{inner}"
+    return room
 
 
 Rule = Callable[[Module], Iterator[str]]

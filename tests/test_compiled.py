@@ -84,12 +84,12 @@ def test_what_is_to_be_compiled_can_be() -> None:
         ("ringbatch.engine.worker.runner", "import weakref"),
         ("ringbatch.engine.worker.runner", "from weakref import ref"),
         (
-            "ringbatch.engine.runtimes.model",
+            "ringbatch.engine.models.model",
             "from ringbatch.engine.worker.json_codec import JsonCodec\n"
             "class C(JsonCodec):\n    pass",
         ),
         (
-            "ringbatch.engine.runtimes.model",
+            "ringbatch.engine.models.model",
             "from ringbatch.engine.worker.runner import Codec as B\nclass C(B[int]):\n    pass",
         ),
     ],
@@ -107,7 +107,7 @@ def test_what_cannot_be_compiled_is_reported(name: str, source: str) -> None:
         ),
         ("ringbatch.engine.worker.runner", "class C(NamedTuple):\n    memory: memoryview | bytes"),
         (
-            "ringbatch.engine.runtimes.model",
+            "ringbatch.engine.models.model",
             "import weakref\nclass C(NamedTuple):\n    m: memoryview",
         ),
         (

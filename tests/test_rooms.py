@@ -1,4 +1,7 @@
-"""The rooms of the house: which sub-packages there are, and which of them may import which."""
+"""The rooms of the house: their sub-packages, the table of their imports, and no circle."""
+
+from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
 
 import pytest
 from sources import Module, assert_holds, breaks, folder_of, imported, is_under, modules, room_of
@@ -18,24 +21,34 @@ ARROWS = {
         "shm bench.statistics bench.tuning bench.load bench.loadgen bench.served bench.report"
     ),
     # The public names, for models and for programs on the same host.
-    "engine": "shm engine.runtimes engine.command",
+    "engine": "shm engine.models engine.command",
     "engine.config": "shm shm.host",
     "engine.process": "shm shm.host",
     "engine.report": "shm shm.snapshot",
     "engine.batch": "shm engine.config engine.process",
-    "engine.runtimes": "shm shm.host engine.config",
+    "engine.models": "shm",
+    "engine.runtimes.graphs": "shm engine.models",
+    "engine.runtimes.trees": "shm engine.models",
+    "engine.runtimes.torch": "shm engine.config engine.models",
+    "engine.runtimes.texts": "shm engine.models engine.runtimes.graphs engine.runtimes.torch",
+    "engine.runtimes.upstreams": "shm shm.host engine.config engine.models",
+    "engine.runtimes.ray": "shm shm.host engine.models",
+    "engine.runtimes": (
+        "shm engine.models engine.runtimes.graphs engine.runtimes.trees "
+        "engine.runtimes.torch engine.runtimes.texts engine.runtimes.upstreams engine.runtimes.ray"
+    ),
     "engine.collector": "shm shm.host engine.batch engine.process",
-    "engine.worker": "shm shm.host engine.batch engine.process engine.runtimes",
+    "engine.worker": "shm shm.host engine.batch engine.process engine.models engine.runtimes",
     "engine.systemd": "shm shm.host",
     "engine.supervisor": (
-        "shm shm.host engine.config engine.process engine.batch engine.runtimes engine.systemd"
+        "shm shm.host engine.config engine.process engine.batch engine.models engine.systemd"
     ),
     # Its model imports what models of users do.
     "engine.demo": "shm shm.host engine engine.config engine.report",
     "engine.doctor": ("shm shm.host engine.config engine.process engine.batch engine.supervisor"),
     "engine.command": (
-        "shm shm.host engine.config engine.report engine.runtimes engine.systemd engine.supervisor "
-        "engine.demo engine.doctor bench.command bench.load"
+        "shm shm.host engine.config engine.report engine.runtimes.ray engine.systemd "
+        "engine.supervisor engine.demo engine.doctor bench.command bench.load"
     ),
     "frontend": (
         "shm frontend.codec frontend.client frontend.routes frontend.security frontend.access "
@@ -140,8 +153,37 @@ def test_an_import_against_the_table_is_reported(name: str, source: str) -> None
     assert breaks(lambda module: iter(imports_by_the_table(module)), name, source)
 
 
+def circle(sources: Iterable[Module]) -> list[str]:
+    """Return modules of which each imports the next, inside functions too, and the last the first;
+    none if there is no such circle."""
+    found = {module.name: module for module in sources}
+    imports = {
+        name: {
+            target
+            for _, what in imported(module)
+            if (target := what if what in found else what.rpartition(".")[0]) in found
+        }
+        for name, module in found.items()
+    }
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_imports_have_no_circle() -> None:
+    assert circle(modules()) == []
+
+
+def test_a_circle_of_imports_is_reported() -> None:
+    one = Module.parse("ringbatch.shm.one", "from ringbatch.shm import two")
+    two = Module.parse("ringbatch.shm.two", "def f():\n    from ringbatch.shm.one import x")
+    assert set(circle([one, two])) == {one.name, two.name}
+
+
 @pytest.mark.parametrize("room", [room for room in ARROWS if "." in room])
 def test_a_room_says_what_enters_what_leaves_and_where_to_begin(room: str) -> None:
-    package, _, name = room.partition(".")
-    text = " ".join((folder_of(package) / name / "__init__.py").read_text().split())
+    package, *names = room.split(".")
+    text = " ".join(folder_of(package).joinpath(*names, "__init__.py").read_text().split())
     assert all(word in text for word in ("Enters: ", "Leaves: ", "Read first: "))

@@ -156,14 +156,14 @@ def test_an_import_in_the_direction_is_not_reported(name: str, source: str) -> N
     ],
 )
 def test_a_banned_import_is_reported(source: str) -> None:
-    assert breaks(imports_nothing_banned, "ringbatch.engine.runtimes.model", source)
+    assert breaks(imports_nothing_banned, "ringbatch.engine.models.model", source)
 
 
 @pytest.mark.parametrize(
     "source", ["import ringbatch.engine", "import pickletools", "load(path, allow_pickle=False)"]
 )
 def test_what_only_looks_like_a_banned_import_is_not_reported(source: str) -> None:
-    assert not breaks(imports_nothing_banned, "ringbatch.engine.runtimes.model", source)
+    assert not breaks(imports_nothing_banned, "ringbatch.engine.models.model", source)
 
 
 @pytest.mark.parametrize(

@@ -84,14 +84,14 @@ PURE_MODULES = (
     "ringbatch.engine.config.limit_messages",
     "ringbatch.engine.process.role_messages",
     "ringbatch.engine.process.cpu_plan",
-    "ringbatch.engine.runtimes.predictions",
+    "ringbatch.engine.runtimes.upstreams.predictions",
     "ringbatch.engine.process.respawn",
     "ringbatch.engine.systemd.units",
     "ringbatch.engine.config.settings",
     "ringbatch.engine.config.shape_rules",
     "ringbatch.shm.engine_name",
     "ringbatch.engine.batch.shaping",
-    "ringbatch.engine.runtimes.v2_messages",
+    "ringbatch.engine.runtimes.upstreams.v2_messages",
     "ringbatch.engine.supervisor.shm_names_check",
     "ringbatch.engine.supervisor.hang_detection",
     "ringbatch.frontend.codec.model_address",
@@ -237,8 +237,8 @@ ROLE_TOPS = (
 FOR_ITS_PROCESS = ("ringbatch.frontend.client.", "ringbatch.frontend.v1.json_values")
 """They raise their errors to the program that they are a part of."""
 CALLERS_OF_MODELS = (
-    "ringbatch.engine.runtimes.model",
-    "ringbatch.engine.runtimes.ray_actor",
+    "ringbatch.engine.models.model",
+    "ringbatch.engine.runtimes.ray.actor",
     "ringbatch.engine.worker.cost_splitting",
     "ringbatch.engine.worker.forwarder",
     "ringbatch.engine.worker.runner",

@@ -54,7 +54,7 @@ def main(arguments: argparse.Namespace) -> int:
     Raises:
         StartupError: there is no such cluster, or the configuration is wrong.
     """
-    from ringbatch.engine.runtimes.ray_listing import actors
+    from ringbatch.engine.runtimes.ray.listing import actors
 
     places = [(arguments.address, arguments.namespace)]
     if arguments.config is not None:

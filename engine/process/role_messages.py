@@ -125,7 +125,7 @@ FROM_COLLECTOR: Final = Vocabulary[FromCollector](
 
 @dataclass(frozen=True, slots=True)
 class KeptFile:
-    """The content that all workers of one version have, as `runtimes.model_file.Kept` has it."""
+    """The content that all workers of one version have, see `engine.models.model_file.Kept`."""
 
     fd: int
     stamp: tuple[int, ...]
@@ -134,7 +134,7 @@ class KeptFile:
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Where an actor is, as `runtimes.ray_terms.RayPlace` has it."""
+    """Where an actor is, as `ringbatch.engine.models.ray_place.RayPlace` has it."""
 
     engine: str
     version: str
@@ -154,7 +154,7 @@ class Actor:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeOptions:
-    """What a runtime is told, as `runtimes.model.Options` has it."""
+    """What a runtime is told, as `engine.models.model.Options` has it."""
 
     max_batch_size: int
     device: str

@@ -1,6 +1,6 @@
-"""The seam behind which model files differ: a path and options in, a `Model` out.
+"""Runtimes: a kind of model file each, from a path and options to a `Model`.
 
-Enters: the file of a model. Leaves: `Model`: its signature and a function of arrays. worker and
-supervisor import it; it imports config alone. Read first: model.py, opening.py, then python.py as
+Enters: the file of a model. Leaves: a `Model`. The worker imports it. Runtimes for Python and
+scikit-learn are here, the others in rooms of their own. Read first: opening.py, then python.py as
 an example.
 """

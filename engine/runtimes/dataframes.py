@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringbatch.engine.runtimes.lightgbm import lightgbm_columns
-from ringbatch.engine.runtimes.model import InvalidInput
-from ringbatch.engine.runtimes.texts import decoded
-from ringbatch.engine.runtimes.xgboost import xgboost_columns
+from ringbatch.engine.models.bytes_tensors import decoded
+from ringbatch.engine.models.model import InvalidInput
+from ringbatch.engine.runtimes.trees.lightgbm import lightgbm_columns
+from ringbatch.engine.runtimes.trees.xgboost import xgboost_columns
 from ringbatch.shm.tensor import Tensor
 
 Array = NDArray[Any]

@@ -9,18 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from ringbatch.engine.runtimes.catboost import open_catboost
-from ringbatch.engine.runtimes.http import open_http
-from ringbatch.engine.runtimes.lightgbm import open_lightgbm
-from ringbatch.engine.runtimes.model import Model, Options, refusing
-from ringbatch.engine.runtimes.onnx import open_onnx
-from ringbatch.engine.runtimes.openvino import open_openvino
+from ringbatch.engine.models.model import Model, Options, refusing
+from ringbatch.engine.runtimes.graphs.onnx import open_onnx
+from ringbatch.engine.runtimes.graphs.openvino import open_openvino
 from ringbatch.engine.runtimes.python import open_python
-from ringbatch.engine.runtimes.ray import open_ray
+from ringbatch.engine.runtimes.ray.runtime import open_ray
 from ringbatch.engine.runtimes.sklearn import open_sklearn
-from ringbatch.engine.runtimes.text import open_text
-from ringbatch.engine.runtimes.torch import open_torch
-from ringbatch.engine.runtimes.xgboost import open_xgboost
+from ringbatch.engine.runtimes.texts.runtime import open_text
+from ringbatch.engine.runtimes.torch.runtime import open_torch
+from ringbatch.engine.runtimes.trees.catboost import open_catboost
+from ringbatch.engine.runtimes.trees.lightgbm import open_lightgbm
+from ringbatch.engine.runtimes.trees.xgboost import open_xgboost
+from ringbatch.engine.runtimes.upstreams.runtime import open_http
 from ringbatch.shm.errors import StartupError
 
 OPENERS: Final[dict[str, Callable[[Any, Options], Model]]] = {
@@ -30,7 +30,7 @@ OPENERS: Final[dict[str, Callable[[Any, Options], Model]]] = {
     "onnx": open_onnx,
     "openvino": open_openvino,
     "python": open_python,
-    "ray": open_ray,
+    "ray": lambda path, options: open_ray(path, options, open_model),
     "sklearn": open_sklearn,
     "text": open_text,
     "torch": open_torch,

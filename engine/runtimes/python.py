@@ -16,7 +16,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
-from ringbatch.engine.runtimes.model import Model, Options, failure, refusing
+from ringbatch.engine.models.model import Model, Options, failure, refusing
 from ringbatch.engine.runtimes.sibling_modules import import_afresh_from
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor

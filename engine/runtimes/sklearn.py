@@ -18,12 +18,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringbatch.engine.runtimes import python_file_hint
+from ringbatch.engine.models import python_file_hint
+from ringbatch.engine.models.bytes_tensors import decoded
+from ringbatch.engine.models.extras import required
+from ringbatch.engine.models.model import InvalidInput, Model, Options, failure, refusing
 from ringbatch.engine.runtimes.argmax_labels import is_ranked, labels
 from ringbatch.engine.runtimes.dataframes import Table, answering, looks_by_name
-from ringbatch.engine.runtimes.extras import required
-from ringbatch.engine.runtimes.model import InvalidInput, Model, Options, failure, refusing
-from ringbatch.engine.runtimes.texts import decoded
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor
 

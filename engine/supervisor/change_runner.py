@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ringbatch.engine.config.settings import ModelConfig
+from ringbatch.engine.models.model_file import ModelFile
 from ringbatch.engine.process.role_messages import Signature
-from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.change_plan import (
     ChangeFailed,
     ChangePlan,

@@ -8,6 +8,7 @@ from ringbatch.engine.batch import instructions
 from ringbatch.engine.config.document import ConfigError
 from ringbatch.engine.config.limit_messages import load_timeout, warm_up_timeout
 from ringbatch.engine.config.settings import Config, ModelConfig
+from ringbatch.engine.models.model_file import ModelFile
 from ringbatch.engine.process import placement
 from ringbatch.engine.process.memory_limits import WORKER_HEAP, heap_environment
 from ringbatch.engine.process.role_messages import (
@@ -18,7 +19,6 @@ from ringbatch.engine.process.role_messages import (
     StartCollector,
     StartWorker,
 )
-from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.child_process import Child
 from ringbatch.engine.supervisor.frontends import LEAN
 from ringbatch.engine.supervisor.launching import Launch, execute

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from ringbatch.engine.config.dimensions import layout_of
 from ringbatch.engine.config.settings import Config
-from ringbatch.engine.runtimes.model_file import ModelFile
+from ringbatch.engine.models.model_file import ModelFile
 from ringbatch.engine.supervisor.chains import Unfit, first_chains
 from ringbatch.engine.supervisor.cpu_sets import CpuSets
 from ringbatch.engine.supervisor.handover import Predecessor

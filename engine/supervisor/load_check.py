@@ -14,6 +14,7 @@ from typing import Final
 
 from ringbatch.engine.config.dimensions import layout_of
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
+from ringbatch.engine.models.model_file import ModelFile
 from ringbatch.engine.process.role_messages import (
     AttachSegment,
     Compared,
@@ -22,7 +23,6 @@ from ringbatch.engine.process.role_messages import (
     Signature,
     Warming,
 )
-from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.chains import Unfit, first_chains
 from ringbatch.engine.supervisor.child_process import CannotStart, Death
 from ringbatch.engine.supervisor.cpu_sets import CpuSets

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from ringbatch.engine.runtimes.model_file import ModelFile
+from ringbatch.engine.models.model_file import ModelFile
 from ringbatch.shm.host.background import repeating_thread
 
 LOOK_EVERY_S: Final = 2.0

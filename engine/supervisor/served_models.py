@@ -7,7 +7,7 @@ from dataclasses import replace
 from ringbatch.engine.config.chained import ChainConfig
 from ringbatch.engine.config.limit_messages import batch_timeout
 from ringbatch.engine.config.settings import ModelConfig
-from ringbatch.engine.runtimes.model_file import ModelFile
+from ringbatch.engine.models.model_file import ModelFile
 from ringbatch.engine.supervisor.chains import Unfit, broken, with_limits
 from ringbatch.engine.supervisor.chains import entry as chain_entry
 from ringbatch.engine.supervisor.change_plan import ChangeFailed, ChangePlan, Room, Switched

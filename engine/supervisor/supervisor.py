@@ -16,6 +16,7 @@ from functools import partial
 from typing import assert_never
 
 from ringbatch.engine.config.settings import Config
+from ringbatch.engine.models.model_file import ModelFile
 from ringbatch.engine.process.role_messages import (
     AttachSegment,
     Compared,
@@ -33,7 +34,6 @@ from ringbatch.engine.process.role_messages import (
     Waiting,
     Warming,
 )
-from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.autoscaler import Autoscaler
 from ringbatch.engine.supervisor.change_orders import Orders
 from ringbatch.engine.supervisor.change_runner import Introduce, ShowTable, Start

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
-from ringbatch.engine.runtimes.model import RestartWorker
+from ringbatch.engine.models.model import RestartWorker
 from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.shm.engine_port import Request

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from ringbatch.engine.models.model import Remote, ServerFailed
 from ringbatch.engine.process.memory_limits import memory_words
-from ringbatch.engine.runtimes.model import Remote, ServerFailed
 from ringbatch.engine.worker.retry import Retry
 from ringbatch.engine.worker.run_times import Runs
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-from ringbatch.engine.runtimes.model import said
+from ringbatch.engine.models.model import said
 
 FIRST_PATIENCE: Final = 100
 """Full runs before a larger one is tried for the first time."""

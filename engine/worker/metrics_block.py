@@ -3,7 +3,7 @@
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from ringbatch.engine.runtimes.model_metrics import BOOK
+from ringbatch.engine.models.model_metrics import BOOK
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.model_metrics import OwnMetrics
 from ringbatch.shm.segment import Segment

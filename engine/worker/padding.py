@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringbatch.engine.batch.shaping import Dimensions, Lengths, Unfit
-from ringbatch.engine.runtimes.model import Model
+from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.finite_outputs import only_finite
 from ringbatch.engine.worker.outputs import Outputs, WrongResult, array_dtype
 from ringbatch.engine.worker.ragged import Ragged

@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 
 from ringbatch.engine.batch.shaping import Lengths
+from ringbatch.engine.models.model import refusing
 from ringbatch.engine.process.role_messages import Compared, Parity
-from ringbatch.engine.runtimes.model import refusing
 from ringbatch.engine.worker.outputs import array_dtype
 from ringbatch.engine.worker.parity import Answer, Batch, batches, compared
 from ringbatch.engine.worker.samples import (

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from ringbatch.engine.runtimes.request_context import Request as Asked
+from ringbatch.engine.models.request_context import Request as Asked
 from ringbatch.engine.worker.codec import Codec
 from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.padding import PaddedCodec

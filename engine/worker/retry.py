@@ -10,8 +10,8 @@ that is run many times takes many times as long.
 import logging
 from collections.abc import Callable, Sequence
 
+from ringbatch.engine.models.model import blames_nobody, is_about_the_input
 from ringbatch.engine.process.memory_limits import memory_words
-from ringbatch.engine.runtimes.model import blames_nobody, is_about_the_input
 from ringbatch.engine.worker.bisect import Search
 from ringbatch.engine.worker.memory_cap import MemoryCap, give_back, ran_out_of_memory
 from ringbatch.engine.worker.tensors import Unlike

@@ -19,6 +19,9 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO, TypeVar
 
 from ringbatch.engine.batch.shaping import Unfit
+from ringbatch.engine.models.model import Model, Options, RestartWorker, failure, said
+from ringbatch.engine.models.model_file import Kept
+from ringbatch.engine.models.ray_place import RayPlace
 from ringbatch.engine.process import memory_limits, placement
 from ringbatch.engine.process import startup as process
 from ringbatch.engine.process.control_socket import ControlSocket
@@ -37,10 +40,7 @@ from ringbatch.engine.process.role_messages import (
     Warming,
     WarmUp,
 )
-from ringbatch.engine.runtimes.model import Model, Options, RestartWorker, failure, said
-from ringbatch.engine.runtimes.model_file import Kept
 from ringbatch.engine.runtimes.opening import open_model
-from ringbatch.engine.runtimes.ray_terms import RayPlace
 from ringbatch.engine.worker.chain_steps import Steps
 from ringbatch.engine.worker.codec import Codec
 from ringbatch.engine.worker.cost_splitting import CostlyCodec

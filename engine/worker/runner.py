@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ringbatch.engine.batch.shaping import padded_rows
-from ringbatch.engine.runtimes.model import InvalidInput, Model, RestartWorker, ServerFailed, said
+from ringbatch.engine.models.model import InvalidInput, Model, RestartWorker, ServerFailed, said
 from ringbatch.engine.worker.codec import Codec, Place
 from ringbatch.engine.worker.cost_splitting import Plan
 from ringbatch.engine.worker.failure_detection import Failing

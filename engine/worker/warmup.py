@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from ringbatch.engine.batch.shaping import elements, padded_rows
+from ringbatch.engine.models.model import InvalidInput, RestartWorker, failure
 from ringbatch.engine.process.memory_limits import memory_words
-from ringbatch.engine.runtimes.model import InvalidInput, RestartWorker, failure
 from ringbatch.engine.worker.memory_cap import ran_out_of_memory
 from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.engine.worker.samples import MadeUp, Samples, Values

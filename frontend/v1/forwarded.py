@@ -147,7 +147,7 @@ class ForwardedRequests(UntypedRequests):
         """Write an answer, as `ringbatch.frontend.v1.answer.Answers` has it.
 
         That each part is the sound text of a list with a value for each row, and no blanks around
-        it, is what the worker has seen to (`ringbatch.engine.runtimes.predictions`).
+        it, is what the worker has seen to (`ringbatch.engine.runtimes.upstreams.predictions`).
         """
         start = self._starts.of(batch_id)
         if len(parts) == 1:

@@ -22,8 +22,9 @@ import ray
 from cluster import kills, nodes
 from cluster.nodes import Nodes, about, actor_names
 
-from ringbatch.engine.runtimes.ray_actor import Holder, HolderActor, Told
-from ringbatch.engine.runtimes.ray_terms import actor_name
+from ringbatch.engine.runtimes.opening import open_model
+from ringbatch.engine.runtimes.ray.actor import Holder, HolderActor, Told
+from ringbatch.engine.runtimes.ray.terms import actor_name
 
 MODEL = kills.MODEL.read_text()
 ONES = json.dumps({"instances": [[1] * 16]})
@@ -324,7 +325,11 @@ def test_an_actor_whose_worker_is_gone_ends_what_hangs(
 ) -> None:
     source = "import time\ndef predict(instances):\n    time.sleep(100)\n"
     told = Told(
-        str(tmp_path / "model.py"), "python", {"max_batch_size": 1, "threads": 1}, limit_s=60.0
+        str(tmp_path / "model.py"),
+        "python",
+        {"max_batch_size": 1, "threads": 1},
+        limit_s=60.0,
+        open_model=open_model,
     )
     actor: Any = (
         ray.remote(HolderActor)
@@ -443,7 +448,7 @@ def test_without_a_cluster_those_here_serve_on(
 
 def test_without_ray_a_model_is_refused_in_words(folder: Folder) -> None:
     hidden = "import sys; sys.modules['ray'] = None; sys.argv[0] = 'ringbatch'\n"
-    code = f"{hidden}from ringbatch.engine.runtimes.ray_listing import actors\n"
+    code = f"{hidden}from ringbatch.engine.runtimes.ray.listing import actors\n"
     code += "actors('auto', 'ringbatch', None, end=False)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (

@@ -15,9 +15,9 @@ from serve.server import SMALL, Server
 from tiers import exhaustive
 
 from ringbatch.engine.command import cli
+from ringbatch.engine.models import model_metrics
+from ringbatch.engine.models.model_metrics import Book
 from ringbatch.engine.process.cpu_plan import Host, Wish, plan
-from ringbatch.engine.runtimes import model_metrics
-from ringbatch.engine.runtimes.model_metrics import Book
 from ringbatch.shm.model_metric_words import OwnMetricWords
 from ringbatch.shm.model_metrics import OwnMetrics
 from ringbatch.shm.shm_objects import sweep

@@ -19,7 +19,7 @@ from fuzz.strict import check_head
 from google.protobuf.message import DecodeError
 from segment_fixture import spec
 
-from ringbatch.engine.runtimes.model import Model
+from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.runner import TensorCodec
 from ringbatch.frontend.codec import bytes_tensor

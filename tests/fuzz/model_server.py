@@ -22,12 +22,12 @@ from fuzz.limits import Endless, Overrun
 from fuzz.mutate import Mutator, cuts
 from segment_fixture import Client, Reply, local_segment, pack, spec, unpack
 
-from ringbatch.engine.runtimes.http import V1Server, V2Server
-from ringbatch.engine.runtimes.model import Model, Options
-from ringbatch.engine.runtimes.upstream import Address
-from ringbatch.engine.runtimes.upstream_choice import LONGEST_HOLD_S
-from ringbatch.engine.runtimes.upstream_names import Names
-from ringbatch.engine.runtimes.upstream_pool import Manner, Pool
+from ringbatch.engine.models.model import Model, Options
+from ringbatch.engine.runtimes.upstreams.choice import LONGEST_HOLD_S
+from ringbatch.engine.runtimes.upstreams.connection import Address
+from ringbatch.engine.runtimes.upstreams.names import Names
+from ringbatch.engine.runtimes.upstreams.pool import Manner, Pool
+from ringbatch.engine.runtimes.upstreams.runtime import V1Server, V2Server
 from ringbatch.engine.worker.forwarder import Forwarder
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.frontend.codec.outcome import error_of, outcome

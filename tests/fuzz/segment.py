@@ -12,7 +12,7 @@ from segment_fixture import Client, local_segment, pack, spec, unpack
 from simulation.hostile import HostileLane
 
 from ringbatch.engine.collector.collector import Collector
-from ringbatch.engine.runtimes.model import Model
+from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.shm import layout as at

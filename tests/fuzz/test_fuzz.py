@@ -34,7 +34,9 @@ from fuzz.talk import AGE_S, Flood, Keys, Seconds, Step
 from tiers import exhaustive, first_of
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from ringbatch.engine.runtimes import http, upstream, upstream_choice
+from ringbatch.engine.runtimes.upstreams import choice as upstream_choice
+from ringbatch.engine.runtimes.upstreams import connection as upstream
+from ringbatch.engine.runtimes.upstreams import runtime as http
 from ringbatch.frontend.falcon import exchange
 from ringbatch.frontend.http import fallback, head
 from ringbatch.frontend.http.fallback import FallbackProtocol

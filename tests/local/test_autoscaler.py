@@ -9,9 +9,9 @@ import pytest
 from segment_fixture import local_segment
 
 from ringbatch.engine.config.settings import ModelConfig
+from ringbatch.engine.models.model_file import ModelFile
 from ringbatch.engine.process.role_messages import Signature
 from ringbatch.engine.process.usage import Usage
-from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.autoscaler import LEAST_PLACES, LOOK_NS, PAUSE_NS, Autoscaler
 from ringbatch.engine.supervisor.child_process import Child
 from ringbatch.engine.supervisor.host_gauge import HostGauge

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringbatch.engine.collector.chain_step import at_step
-from ringbatch.engine.runtimes.model import InvalidInput
+from ringbatch.engine.models.model import InvalidInput
 from ringbatch.shm.counters import ModelCounter
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.engine_port import EnginePort, Request

@@ -9,7 +9,7 @@ from segment_fixture import FAR_NS, Reply, pack, spec, unpack
 
 from ringbatch.engine.batch.messages import ReportKind
 from ringbatch.engine.collector.models import NEXT_FROM_NS, NEXT_UP_TO_NS
-from ringbatch.engine.runtimes.model import Model
+from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.shm.counters import ModelCounter

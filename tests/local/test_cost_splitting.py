@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from segment_fixture import Client, Reply, local_segment, spec
 
-from ringbatch.engine.runtimes.model import InvalidInput, Model, RestartWorker
-from ringbatch.engine.runtimes.request_context import Request as Asked
+from ringbatch.engine.models.model import InvalidInput, Model, RestartWorker
+from ringbatch.engine.models.request_context import Request as Asked
 from ringbatch.engine.worker.codec import Codec
 from ringbatch.engine.worker.cost_splitting import CostlyCodec
 from ringbatch.engine.worker.request_context import AskingCodec

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ringbatch.engine.config.settings import Config, ModelConfig
-from ringbatch.engine.runtimes.model_file import ModelFile
+from ringbatch.engine.models.model_file import ModelFile
 from ringbatch.engine.supervisor.cpu_sets import CpuSets
 
 

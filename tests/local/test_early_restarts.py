@@ -6,9 +6,9 @@ from typing import Any, cast
 from segment_fixture import local_segment
 
 from ringbatch.engine.config.settings import ModelConfig
+from ringbatch.engine.models.model_file import ModelFile
 from ringbatch.engine.process.respawn import FIRST, LOADING_BUDGET, MOST_AWAITED_NS, Record
 from ringbatch.engine.process.role_messages import Signature
-from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.child_process import Child
 from ringbatch.engine.supervisor.early_restarts import LOOK_NS, Awaited
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from segment_fixture import local_segment
 
 from ringbatch.engine.config.settings import ModelConfig
+from ringbatch.engine.models.model_file import ModelFile
 from ringbatch.engine.process.respawn import CURED_NS, MOST_RENEWAL_NS, Renewals
 from ringbatch.engine.process.role_messages import FailsAll, Signature
-from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.child_process import Child
 from ringbatch.engine.supervisor.failing_workers import LOOK_NS, PATIENCE_NS, FailingWorkers
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import segment_fixture
 
-from ringbatch.engine.runtimes.model import ServerFailed
+from ringbatch.engine.models.model import ServerFailed
 from ringbatch.engine.worker.bisect import PROBES
 from ringbatch.engine.worker.forwarder import Forwarder
 from ringbatch.frontend.v1.forwarded import ForwardedRequests

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ringbatch.engine.runtimes import model_file
-from ringbatch.engine.runtimes.model_file import ModelFile
+from ringbatch.engine.models import model_file
+from ringbatch.engine.models.model_file import ModelFile
 from ringbatch.engine.runtimes.python import import_model
 from ringbatch.engine.supervisor.model_file_watch import FileWatch
 from ringbatch.shm.errors import StartupError

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from segment_fixture import local_segment, spec
 
+from ringbatch.engine.models.model import Model
 from ringbatch.engine.process.role_messages import Compared, Parity
-from ringbatch.engine.runtimes.model import Model
 from ringbatch.engine.worker.padding import PaddedCodec, padding
 from ringbatch.engine.worker.parity_run import compare
 from ringbatch.engine.worker.runner import Runner

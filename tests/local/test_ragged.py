@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from segment_fixture import Client, local_segment, pack, spec
 
-from ringbatch.engine.runtimes.model import Model
+from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.codec import Codec
 from ringbatch.engine.worker.finite_outputs import FiniteCodec
 from ringbatch.engine.worker.outputs import WrongResult

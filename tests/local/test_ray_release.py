@@ -10,8 +10,9 @@ from typing import Any, NoReturn
 import pytest
 from ray_place import ANYWHERE
 
-from ringbatch.engine.runtimes import ray as runtime
-from ringbatch.engine.runtimes.model import Options, RestartWorker
+from ringbatch.engine.models.model import Options, RestartWorker
+from ringbatch.engine.runtimes.opening import open_model
+from ringbatch.engine.runtimes.ray import runtime as runtime
 
 
 class Cluster:
@@ -47,7 +48,7 @@ def test_only_who_still_wants_its_actor_is_lost_without_it(
 
     options = Options(max_batch_size=1, threads=1, name="m", ray=ANYWHERE, lost=end)
     cluster = Cluster()
-    driver = runtime._Driver(cluster, tmp_path / "model.py", options, ANYWHERE)
+    driver = runtime._Driver(cluster, tmp_path / "model.py", options, ANYWHERE, open_model)
     calls = {name: SimpleNamespace(remote=lambda *_, name=name: name) for name in ("kept", "leave")}
     driver._actor = SimpleNamespace(**calls)
 

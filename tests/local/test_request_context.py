@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from segment_fixture import Client, Reply, local_segment, pack, spec, unpack
 
-from ringbatch.engine.runtimes.model import InvalidInput, Model
-from ringbatch.engine.runtimes.request_context import Request
+from ringbatch.engine.models.model import InvalidInput, Model
+from ringbatch.engine.models.request_context import Request
 from ringbatch.engine.worker.codec import Codec
 from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.padding import PaddedCodec, padding

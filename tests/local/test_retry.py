@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from segment_fixture import Client, Reply, local_segment, pack, spec, unpack
 
-from ringbatch.engine.runtimes.model import InvalidInput, Model
+from ringbatch.engine.models.model import InvalidInput, Model
 from ringbatch.engine.worker.bisect import PROBES
 from ringbatch.engine.worker.finite_outputs import FiniteCodec
 from ringbatch.engine.worker.runner import Runner

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from runner_harness import MARK, Harness, X, Y
 
-from ringbatch.engine.runtimes.model import InvalidInput, RestartWorker, ServerFailed
+from ringbatch.engine.models.model import InvalidInput, RestartWorker, ServerFailed
 from ringbatch.engine.worker.failure_detection import AGAIN_NS, ENOUGH, ENOUGH_NS, Failing
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import Tensor

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from runner_harness import TEXT, Harness, X, Y, failed
 
-from ringbatch.engine.runtimes.model import InvalidInput, RestartWorker
+from ringbatch.engine.models.model import InvalidInput, RestartWorker
 from ringbatch.engine.worker.bisect import PROBES
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import Tensor

@@ -25,8 +25,8 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 
+from ringbatch.engine.models.model import InvalidInput, Model, Options
 from ringbatch.engine.runtimes.dataframes import answering
-from ringbatch.engine.runtimes.model import InvalidInput, Model, Options
 from ringbatch.engine.runtimes.opening import open_model
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor

@@ -14,7 +14,7 @@ import pytest
 from model_files import Shape, graph, identity, linear_onnx, snapshot
 from onnx import TensorProto, helper
 
-from ringbatch.engine.runtimes.model import InvalidInput, Model, Options
+from ringbatch.engine.models.model import InvalidInput, Model, Options
 from ringbatch.engine.runtimes.opening import open_model
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor
@@ -237,7 +237,7 @@ def test_a_session_has_the_threads_of_its_worker(tmp_path: Path) -> None:
     path.write_bytes(linear_onnx())
     program = (
         "import os, onnxruntime; from pathlib import Path\n"
-        "from ringbatch.engine.runtimes import model\n"
+        "from ringbatch.engine.models import model\n"
         "from ringbatch.engine.runtimes.opening import open_model\n"
         "def opened(threads):\n"
         "    options = model.Options(max_batch_size=1, threads=threads)\n"
@@ -311,7 +311,7 @@ def test_onnxruntime_says_and_keeps_nothing_of_this_host(tmp_path: Path) -> None
     home.mkdir()
     code = (
         "import sys\nfrom pathlib import Path\n"
-        "from ringbatch.engine.runtimes.model import Options\n"
+        "from ringbatch.engine.models.model import Options\n"
         "from ringbatch.engine.runtimes.opening import open_model\n"
         "open_model('onnx', Path(sys.argv[1]), Options(max_batch_size=32, threads=1))\n"
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from model_files import snapshot
 
-from ringbatch.engine.runtimes.model import Model, Options
+from ringbatch.engine.models.model import Model, Options
 from ringbatch.engine.runtimes.opening import open_model
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor

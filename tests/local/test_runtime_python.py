@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ringbatch.engine.runtimes.model import Options, failure
+from ringbatch.engine.models.model import Options, failure
 from ringbatch.engine.runtimes.python import import_model, open_python
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor

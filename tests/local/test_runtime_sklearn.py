@@ -28,8 +28,8 @@ from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import all_estimators
 
+from ringbatch.engine.models.model import InvalidInput, Model, Options
 from ringbatch.engine.runtimes.argmax_labels import RANKED
-from ringbatch.engine.runtimes.model import InvalidInput, Model, Options
 from ringbatch.engine.runtimes.opening import open_model
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor

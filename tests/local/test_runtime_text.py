@@ -23,7 +23,7 @@ from text_models import (
     write_json,
 )
 
-from ringbatch.engine.runtimes.model import Model, Options
+from ringbatch.engine.models.model import Model, Options
 from ringbatch.engine.runtimes.opening import open_model
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from model_files import INPUTS, OUTPUTS, ROWS, expected
 
-from ringbatch.engine.runtimes.model import InvalidInput, Model, Options
+from ringbatch.engine.models.model import InvalidInput, Model, Options
 from ringbatch.engine.runtimes.opening import open_model
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor
@@ -505,7 +505,7 @@ def test_a_device_that_has_failed_for_good_ends_the_worker(tmp_path: Path) -> No
     path.write_bytes(exported(Calling(lambda x: torch.ones(3)[x]), "x int64: batch"))
     program = (
         "import os; import numpy as np; from pathlib import Path\n"
-        "from ringbatch.engine.runtimes.model import RestartWorker, Options\n"
+        "from ringbatch.engine.models.model import RestartWorker, Options\n"
         "from ringbatch.engine.runtimes.opening import open_model\n"
         "options = Options(max_batch_size=1, threads=1, device='cuda:0')\n"
         f"model = open_model('torch', Path({str(path)!r}), options)\n"

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ringbatch.engine.runtimes import xgboost as runtime
-from ringbatch.engine.runtimes.lightgbm_row import SingleRow
-from ringbatch.engine.runtimes.model import InvalidInput, Model, Options
+from ringbatch.engine.models.model import InvalidInput, Model, Options
 from ringbatch.engine.runtimes.opening import open_model
-from ringbatch.engine.runtimes.trees import Column, Trees, served
-from ringbatch.engine.runtimes.xgboost_dense import Dense
+from ringbatch.engine.runtimes.trees import xgboost as runtime
+from ringbatch.engine.runtimes.trees.lightgbm_row import SingleRow
+from ringbatch.engine.runtimes.trees.signature import Column, Trees, served
+from ringbatch.engine.runtimes.trees.xgboost_dense import Dense
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor
 

@@ -13,7 +13,7 @@ from model_files import EVERY, EVERY_FORMAT, LINEAR, ROWS, expected, installed, 
 from model_server import ModelServer, running
 
 from ringbatch.engine.config.kinds import RUNTIMES
-from ringbatch.engine.runtimes.model import Model, Options
+from ringbatch.engine.models.model import Model, Options
 from ringbatch.engine.runtimes.opening import OPENERS, open_model
 from ringbatch.engine.worker.parity import Batch, batches, compared
 from ringbatch.shm.errors import StartupError
@@ -185,7 +185,8 @@ def test_nothing_optional_is_imported_before_a_file_needs_it(tmp_path: Path) -> 
     """A worker with a python model neither waits for these packages nor needs them."""
     program = (
         "import sys; from pathlib import Path\n"
-        "from ringbatch.engine.runtimes import model, opening\n"
+        "from ringbatch.engine.models import model\n"
+        "from ringbatch.engine.runtimes import opening\n"
         "options = model.Options(max_batch_size=1, threads=1)\n"
         f"opening.open_model('python', Path({str(written(tmp_path, 'python'))!r}), options)\n"
         "print({'onnxruntime', 'sklearn', 'skops', 'joblib', 'pandas', 'torch', 'xgboost', "

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from segment_fixture import Array, Client, local_segment, pack, spec, unpack
 from tiers import first_of
 
-from ringbatch.engine.runtimes.model import Model
+from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker import tensors as tensors_module
 from ringbatch.engine.worker.outputs import Checker, WrongResult
 from ringbatch.engine.worker.runner import TensorCodec

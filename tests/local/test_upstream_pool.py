@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import trustme
 
-from ringbatch.engine.runtimes.model import Options, ServerFailed
-from ringbatch.engine.runtimes.upstream import Address, Answer, Unreached
-from ringbatch.engine.runtimes.upstream_names import AGAIN_NS, Names, grouped
-from ringbatch.engine.runtimes.upstream_pool import Manner, Pool
-from ringbatch.engine.runtimes.upstream_tls import tls_context
+from ringbatch.engine.models.model import Options, ServerFailed
+from ringbatch.engine.runtimes.upstreams.connection import Address, Answer, Unreached
+from ringbatch.engine.runtimes.upstreams.names import AGAIN_NS, Names, grouped
+from ringbatch.engine.runtimes.upstreams.pool import Manner, Pool
+from ringbatch.engine.runtimes.upstreams.tls import tls_context
 from ringbatch.shm.descriptors import WorkerState, WorkerWords
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.forward_envelope import read_refusal

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from segment_fixture import local_segment, spec
 
-from ringbatch.engine.runtimes.model import InvalidInput, Model
+from ringbatch.engine.models.model import InvalidInput, Model
 from ringbatch.engine.worker.codec import Codec
 from ringbatch.engine.worker.finite_outputs import FiniteCodec
 from ringbatch.engine.worker.padding import PaddedCodec, padding

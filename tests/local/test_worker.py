@@ -7,7 +7,7 @@ from segment_fixture import Client, local_segment, spec
 
 from ringbatch.engine.batch.messages import TOO_LATE, Report, ReportKind, reports, task_words
 from ringbatch.engine.collector.takeover import held
-from ringbatch.engine.runtimes.model import Model
+from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import WAITED_NS, Worker
 from ringbatch.shm.descriptors import REPORT_WORDS, TASK_WORDS, SlotWords

@@ -21,8 +21,8 @@ APART: Final = f"ringbatch-check-{os.getpid()}"
 """What names in /dev/shm begin with here, apart from those of all other engines."""
 PROGRAM: Final = f"""
 import sys
-from ringbatch.shm import object_names
-object_names.PREFIX = {APART!r}
+from ringbatch.shm import shm_objects
+shm_objects.PREFIX = {APART!r}
 from ringbatch.engine.__main__ import main
 sys.exit(main())
 """

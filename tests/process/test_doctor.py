@@ -28,8 +28,8 @@ from ringbatch.shm.shm_objects import DIRECTORY, left_behind
 APART: Final = f"ringbatch-doctor-{os.getpid()}"
 PROGRAM: Final = f"""
 import sys
-from ringbatch.shm import object_names
-object_names.PREFIX = {APART!r}
+from ringbatch.shm import shm_objects
+shm_objects.PREFIX = {APART!r}
 from ringbatch.engine.__main__ import main
 sys.exit(main())
 """
@@ -38,8 +38,8 @@ AS_NOBODY: Final = f"""
 import email.parser, encodings.idna, os, sys
 import ringbatch.engine.doctor.examination
 from ringbatch.engine.__main__ import main
-from ringbatch.shm import object_names
-object_names.PREFIX = {APART!r}
+from ringbatch.shm import shm_objects
+shm_objects.PREFIX = {APART!r}
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
@@ -49,8 +49,8 @@ sys.exit(main())
 NOT_FINE: Final = ("warning", "error")
 HELD: Final = f"""
 import sys
-from ringbatch.shm import object_names
-object_names.PREFIX = {APART!r}
+from ringbatch.shm import shm_objects
+shm_objects.PREFIX = {APART!r}
 from ringbatch.shm.layout import PAGE, Layout
 from ringbatch.shm.segment import Segment
 layout = Layout(lanes=1, slots=2, lane_bytes=PAGE, workers=1, models=1, model_table_bytes=PAGE)

@@ -254,11 +254,11 @@ def test_the_name_that_nobody_has_chosen_is_always_free(made: Made) -> None:
 
 STARTS = """
 import sys, time
-from ringbatch.shm import object_names
+from ringbatch.shm import shm_objects
 from ringbatch.shm.engines import alone_of_name
 from ringbatch.shm.errors import StartupError
 prefix, name, instant = sys.argv[1], sys.argv[2], float(sys.argv[3])
-object_names.PREFIX = prefix
+shm_objects.PREFIX = prefix
 from segment_harness import LAYOUT, MODELS
 from ringbatch.shm.segment import Segment
 while time.monotonic() < instant:

@@ -52,7 +52,7 @@ TITLE = "ringbatch: "
 APART = f"ringbatch-{os.getpid()}"
 SERVES_APART = f"""
 import sys
-from ringbatch.shm import object_names as objects
+from ringbatch.shm import shm_objects as objects
 objects.PREFIX = {APART!r}
 from ringbatch.engine.__main__ import main
 sys.exit(main())

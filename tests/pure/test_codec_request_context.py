@@ -9,7 +9,7 @@ import orjson
 import pytest
 from segment_fixture import pack, spec
 
-from ringbatch.engine.runtimes.request_context import Request
+from ringbatch.engine.models.request_context import Request
 from ringbatch.frontend.client.arrays import ArrayCodec, RowCodec
 from ringbatch.frontend.codec.request_context import Words
 from ringbatch.frontend.grpc.messages import inference

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ringbatch.engine.metrics import counter, gauge, histogram
-from ringbatch.engine.runtimes.model_metrics import (
+from ringbatch.engine.models.model_metrics import (
     BOOK,
     MOST_LABEL_CHARACTERS,
     Book,
@@ -26,7 +26,7 @@ from ringbatch.shm.model_metrics import Metric, OwnMetrics, Series
 @pytest.fixture(autouse=True)
 def book(monkeypatch: pytest.MonkeyPatch) -> Book:
     fresh = Book()
-    monkeypatch.setattr("ringbatch.engine.runtimes.model_metrics.BOOK", fresh)
+    monkeypatch.setattr("ringbatch.engine.models.model_metrics.BOOK", fresh)
     return fresh
 
 
@@ -172,7 +172,7 @@ def test_a_worker_goes_on_where_the_one_before_it_ended(monkeypatch: pytest.Monk
     own = block()
     for rounds in (1, 2):
         book = Book()
-        monkeypatch.setattr("ringbatch.engine.runtimes.model_metrics.BOOK", book)
+        monkeypatch.setattr("ringbatch.engine.models.model_metrics.BOOK", book)
         cut, size = counter("cut", "h", ["a"]), gauge("size", "h")
         cut.labels("x").inc()
         if rounds == 1:
@@ -188,7 +188,7 @@ def test_a_worker_goes_on_where_the_one_before_it_ended(monkeypatch: pytest.Monk
 def of_another_process(monkeypatch: pytest.MonkeyPatch) -> Book:
     """The book of a worker that takes the place of one that has ended."""
     book = Book()
-    monkeypatch.setattr("ringbatch.engine.runtimes.model_metrics.BOOK", book)
+    monkeypatch.setattr("ringbatch.engine.models.model_metrics.BOOK", book)
     return book
 
 

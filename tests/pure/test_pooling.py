@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.engine.runtimes.pooling import POOLINGS, normalized
+from ringbatch.engine.runtimes.texts.pooling import POOLINGS, normalized
 
 ALONE: dict[str, Callable[[Any], Any]] = {
     "cls": lambda said: said[0],

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.engine.runtimes.predictions import (
+from ringbatch.engine.runtimes.upstreams.predictions import (
     Miscounted,
     NoPredictions,
     joined,

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from ray_place import ANYWHERE
 
-from ringbatch.engine.runtimes.ray_actor import Holder, Overseer
-from ringbatch.engine.runtimes.ray_terms import (
+from ringbatch.engine.runtimes.ray.actor import Holder, Overseer
+from ringbatch.engine.runtimes.ray.terms import (
     ActorName,
     actor_name,
     another_version,

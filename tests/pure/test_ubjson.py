@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.engine.runtimes.ubjson import NotWhole, walk
+from ringbatch.engine.runtimes.trees.ubjson import NotWhole, walk
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text(),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.engine.runtimes.upstream_choice import (
+from ringbatch.engine.runtimes.upstreams.choice import (
     HOLD_S,
     LONGEST_HOLD_S,
     chosen,

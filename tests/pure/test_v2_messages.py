@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ringbatch.engine.runtimes.v2_messages import UnsoundAnswer, answered, request
+from ringbatch.engine.runtimes.upstreams.v2_messages import UnsoundAnswer, answered, request
 from ringbatch.shm.tensor import DATATYPES, Tensor
 
 NUMBERS = [name for name in DATATYPES if name not in ("BYTES", "BF16", "BOOL")]

@@ -16,7 +16,7 @@ from serve.client import Connection, Response, fast, request
 from serve.server import Server, Start
 from sklearn.datasets import load_digits, load_wine
 
-from ringbatch.engine.runtimes.model import InvalidInput, Options
+from ringbatch.engine.models.model import InvalidInput, Options
 from ringbatch.engine.runtimes.opening import open_model
 from ringbatch.shm.tensor import Tensor
 

@@ -25,7 +25,7 @@ from ringbatch.engine.collector import loop as collector_loop
 from ringbatch.engine.collector import reports as reports_module
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.loop import Loop
-from ringbatch.engine.runtimes.model import InvalidInput, Model, ServerFailed
+from ringbatch.engine.models.model import InvalidInput, Model, ServerFailed
 from ringbatch.engine.worker import chain_steps as steps_module
 from ringbatch.engine.worker import runner as runner_module
 from ringbatch.engine.worker import tensors
@@ -140,7 +140,7 @@ class ModelServer:
     def predictions(
         self, asked: Forwarded, lists: Sequence[bytes], rows: Sequence[int], until_ns: int
     ) -> list[bytes]:
-        """As `ringbatch.engine.runtimes.model.Remote` has it."""
+        """As `ringbatch.engine.models.model.Remote` has it."""
         try:
             values = iter(self._predict([value for text in lists for value in json.loads(text)]))
         except (InvalidInput, RuntimeError) as error:

@@ -14,10 +14,10 @@ from unittest.mock import patch
 from simulation.kernel import Kernel, Pipe, Selector, Violation
 from simulation.played import Cast, Fault
 
+from ringbatch.engine.models.model_file import Kept
 from ringbatch.engine.process import placement
 from ringbatch.engine.process.cpu_plan import Host
 from ringbatch.engine.process.role_messages import FromRole, ToRole
-from ringbatch.engine.runtimes.model_file import Kept
 from ringbatch.engine.supervisor import (
     change_runner,
     child_process,

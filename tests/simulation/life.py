@@ -59,7 +59,7 @@ from simulation.served import (
 )
 
 from ringbatch.engine.collector.dead_batches import MAX_DEATHS
-from ringbatch.engine.runtimes.model import InvalidInput
+from ringbatch.engine.models.model import InvalidInput
 from ringbatch.frontend.codec.outcome import Answer
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.descriptors import SlotWords

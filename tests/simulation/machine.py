@@ -16,7 +16,7 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-from ringbatch.engine.runtimes.model import RestartWorker
+from ringbatch.engine.models.model import RestartWorker
 
 MICROSECOND_NS = 1_000
 MILLISECOND_NS = 1_000_000

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from ringbatch.engine.runtimes.model import RestartWorker
+from ringbatch.engine.models.model import RestartWorker
 
 HERE = Path(__file__).parent
 CONTROL = int(sys.argv[sys.argv.index("--control-fd") + 1])

@@ -1,0 +1,234 @@
+"""An opened model: what a runtime returns and a worker runs, with the texts of its failures.
+
+A runtime turns a file into a `Model`; from then on nobody asks what kind of file it was.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+from ringbatch.engine.models.ray_place import RayPlace
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.forward_envelope import Forwarded
+from ringbatch.shm.slot import Status
+from ringbatch.shm.tensor import Tensor
+from ringbatch.shm.texts import Tokens
+from ringbatch.shm.upstreams import OwnUpstreams
+
+
+class InvalidInput(Exception):
+    """Raised by a model for an input it cannot take; the request is answered with status 400.
+
+    The text goes to the client.
+    """
+
+
+class ServerFailed(Exception):
+    """The server that runs the model did not give what it was asked for; the text is for clients.
+
+    Attributes:
+        status: what the requests are answered with.
+        isolates: whether one request of a batch may be to blame, so that each is asked for alone.
+    """
+
+    def __init__(self, status: Status, text: str, *, isolates: bool = False) -> None:
+        super().__init__(text)
+        self.status = status
+        self.isolates = isolates
+
+
+def blames_nobody(failure: BaseException) -> bool:
+    """Whether no request of the batch can be to blame, so that none is worth another run."""
+    return isinstance(failure, ServerFailed) and not failure.isolates
+
+
+def is_about_the_input(failure: BaseException) -> bool:
+    """Whether it says nothing of any other request than the one that it came for."""
+    if isinstance(failure, ServerFailed):
+        return failure.status is Status.SERVER_ANSWERED
+    return isinstance(failure, InvalidInput)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model as a worker runs it.
+
+    Attributes:
+        inputs: empty for an untyped model.
+        outputs: empty exactly where `inputs` is.
+        load: to be called once, before `predict`.
+        predict: takes an array for each input, with the batch dimension in front where the model
+            has one, and returns the outputs as `ringbatch.engine.worker.tensors.Scatterer` takes
+            them; of an untyped model, takes and returns a list of JSON values.
+        remote: what asks the server that runs the model, where requests stand in slots as
+            `ringbatch.shm.forward_envelope` has them; they are for it, and not for `predict`.
+        release: to be called at the end, and told whether nobody will want the model again: what is
+            held elsewhere may stay for the next worker.
+        asks: whether `predict` takes one argument more, the last: a `Request` for each row.
+        share: to be called once with what workers know of the servers that run it; None where no
+            other server does.
+        tokens: where clients send texts, what these become; `inputs` are tokens then.
+        cost: what one instance of an untyped model costs; None where its file does not say.
+    """
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    load: Callable[[], Any]
+    predict: Callable[..., Any]
+    remote: "Remote | None" = None
+    release: Callable[[bool], object] = lambda _unwanted: None
+    share: Callable[[OwnUpstreams], object] | None = None
+    asks: bool = False
+    tokens: Tokens | None = None
+    cost: Callable[[Any], Any] | None = None
+
+
+class Remote(Protocol):
+    """A model server that answers batches of KServe's V1."""
+
+    def predictions(
+        self, asked: Forwarded, lists: Sequence[bytes], rows: Sequence[int], until_ns: int
+    ) -> list[bytes]:
+        """Ask for several requests at once.
+
+        Args:
+            asked: what they have in common.
+            lists: the instances of each, as the JSON text of a list.
+            rows: how many these are.
+            until_ns: the deadline, on the monotonic clock.
+
+        Returns:
+            The predictions of each, as the JSON text of a list.
+
+        Raises:
+            ServerFailed: there are none; says why.
+        """
+
+
+class RestartWorker(SystemExit):
+    """Raised by a model, or its runtime, that can answer no more in this process.
+
+    The worker ends with the text in the log, and another one takes its place; the requests of the
+    batch run again there. It is no `Exception`, so a model that catches these lets it pass. Any
+    other SystemExit of a model is a failure of the request.
+    """
+
+
+def raise_lost(why: str, blames_batch: bool) -> NoReturn:
+    """What becomes of a process that nobody has said anything of."""
+    raise RestartWorker(why)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a runtime is told beside the path.
+
+    Attributes:
+        max_batch_size: the cap on instances in one batch; 0 for a model whose tensors have no
+            batch dimension.
+        threads: that one run may use.
+        device: ``cpu``, or ``cuda:N``.
+        inputs: what a file takes that does not say it, as `config.declared` reads it.
+        outputs: what it returns, likewise.
+        autocast: ``off``, or the datatype that is used where a calculation stands it.
+        channels_last: whether images and weights are laid out so.
+        columns: how it takes the columns of a table: ``auto``, ``named`` or ``matrix``.
+        answers: names of what a model of trees returns; none for what is usual.
+        iterations: rounds of boosting that answers are made of; 0 for those that are usual.
+        class_names: what labels are called; none for what the file says.
+        truncate: whether of a text that is too long the rest is left out.
+        trusted_types: full names of types that a file may hold beyond those known to be safe.
+        trust_pickle: whether a file may run code while it is read.
+        name: of the model.
+        protocol: what a model server is asked in: ``v1``, ``v2`` or ``v2-json``.
+        timeout_s: how long it may take to answer a batch.
+        isolate_errors: whether a batch that it answers with 500 is asked for in halves.
+        retry: which batches without an answer another server is asked for, ``safe`` or ``always``.
+        upstream_ca: authorities of model servers over TLS; None for those of the system.
+        upstream_certificate, upstream_key: what these are shown; None for nothing.
+        headers: of which a model is told, beside what else its requests say.
+        content: where the file's content is read, where another file lies at its path by now.
+        ray: where the runtime ray has the model held.
+        lost: ends the process, because what holds the model elsewhere is gone; is told why, and
+            whether a batch may be to blame.
+        waits: is called where a model has no place elsewhere yet.
+    """
+
+    max_batch_size: int
+    threads: int
+    device: str = "cpu"
+    inputs: Sequence[str] = ()
+    outputs: Sequence[str] = ()
+    autocast: str = "off"
+    channels_last: bool = False
+    columns: str = "auto"
+    answers: Sequence[str] = ()
+    iterations: int = 0
+    class_names: Sequence[str] = ()
+    truncate: bool = True
+    trusted_types: Sequence[str] = ()
+    trust_pickle: bool = False
+    name: str = ""
+    protocol: str = "v1"
+    timeout_s: float = 60.0
+    isolate_errors: bool = False
+    retry: str = "safe"
+    upstream_ca: str | None = None
+    upstream_certificate: str | None = None
+    upstream_key: str | None = None
+    headers: Sequence[str] = ()
+    content: Path | None = None
+    ray: RayPlace | None = None
+    lost: Callable[[str, bool], NoReturn] = raise_lost
+    waits: Callable[[], object] = lambda: None
+
+    def readable(self, path: Path) -> Path:
+        """Where the content of the model file at `path` is read."""
+        return self.content or path
+
+
+@contextmanager
+def refusing(path: Path | str, during: str = "") -> Iterator[None]:
+    """Around somebody else's code at start: what it raises becomes a `StartupError` in words.
+
+    Args:
+        path: the model file, or the address of a model server.
+        during: what is being done, where the line alone does not say it.
+    """
+    try:
+        yield
+    except (StartupError, RestartWorker):
+        raise
+    except BaseException as error:
+        raise StartupError(failure(path, error, during)) from error
+
+
+def failure(path: Path | str, error: BaseException, during: str = "") -> str:
+    """What to tell the operator of an exception: the file, its line, and the text, in one line."""
+    what = f"{during}: " if during else ""
+    return f"{path}: {_where(path, error)}{what}{_text(error)}"
+
+
+def said(error: BaseException) -> str:
+    """The text of an exception of somebody else's code, whose own words may fail as well."""
+    try:
+        # Of a subclass of str, the characters alone.
+        return "".join((str(error), ""))
+    except Exception:
+        return ""
+
+
+def _text(error: BaseException) -> str:
+    text = " ".join(said(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _where(path: Path | str, error: BaseException) -> str:
+    frame, line = error.__traceback__, 0
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename == str(path):
+            line = frame.tb_lineno
+        frame = frame.tb_next
+    return f"line {line}: " if line else ""

@@ -1,0 +1,297 @@
+"""Ray actor that holds one model for a worker.
+
+The worker that drives it may be gone at any time, and another of the same name may come. So an
+actor ends by itself what runs too long, and itself where nobody has come for long.
+"""
+
+import faulthandler
+import logging
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ringbatch.engine.models.model import (
+    InvalidInput,
+    Model,
+    Options,
+    RestartWorker,
+    failure,
+    said,
+)
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.background import essential_thread
+from ringbatch.shm.host.distribution import installed_version
+from ringbatch.shm.host.process import STDERR
+
+ANSWERED: Final = "answered"
+RAISED: Final = "raised"
+REFUSED: Final = "refused"
+EMPTY: Final = "empty"
+"""It holds nothing: it was started again."""
+
+_TICK_S: Final = 0.5
+
+Reply = tuple[Any, ...]
+"""What became of a call, and what belongs to that."""
+
+Opener = Callable[[str, Path, Options], Model]
+"""The function that opens any model file: `ringbatch.engine.runtimes.opening.open_model`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What an actor is told of the model that it is to hold.
+
+    Attributes:
+        path: of the file on the worker's host.
+        loader: the runtime that loads it.
+        options: for that.
+        limit_s: what opening may take, and loading.
+        open_model: opens it there; a function that its module and name say, as Ray sends it.
+    """
+
+    path: str
+    loader: str
+    options: dict[str, Any]
+    limit_s: float
+    open_model: Opener
+
+
+class Overseer:
+    """Ends what runs for too long, and what nobody has come for.
+
+    Args:
+        end_process: so that the actor starts again.
+        end_actor: for good.
+        clock_ns: the monotonic clock.
+    """
+
+    def __init__(
+        self,
+        end_process: Callable[[], object],
+        end_actor: Callable[[], object],
+        clock_ns: Callable[[], int],
+    ) -> None:
+        self.keep_s = 0.0
+        self._end_process = end_process
+        self._end_actor = end_actor
+        self._clock_ns = clock_ns
+        self._until_ns: int | None = None
+        self._seen_ns = clock_ns()
+
+    def begins(self, limit_s: float) -> None:
+        """A call may take so long."""
+        self._until_ns = self._clock_ns() + int(limit_s * 1e9)
+
+    def ends(self) -> None:
+        """The call is over."""
+        self._until_ns = None
+        self._seen_ns = self._clock_ns()
+
+    def look(self) -> None:
+        """End what is to be ended."""
+        now_ns, until_ns = self._clock_ns(), self._until_ns
+        if until_ns is not None:
+            if now_ns > until_ns:
+                self._end_process()
+        elif self.keep_s and now_ns - self._seen_ns > self.keep_s * 1e9:
+            self._end_actor()
+
+    @property
+    def idle_s(self) -> float:
+        """Since the last call."""
+        return (self._clock_ns() - self._seen_ns) / 1e9
+
+
+class Holder:
+    """Holds one model. What it raises itself is nobody's business but Ray's: calls return what
+    became of them.
+
+    Args:
+        digest: of what it is to hold.
+    """
+
+    def __init__(self, digest: str) -> None:
+        self._digest = digest
+        self._model: Model | None = None
+        self._loaded = False
+        self._copies = False
+        self._worker = self._host = ""
+        self._fds: list[int] = []
+        self._overseer = Overseer(_end_process, _end_actor, time.monotonic_ns)
+
+    def hello(self, worker: str, host: str, keep_s: float) -> dict[str, Any]:
+        """A worker takes it over; of plain values alone, since it may have another ringbatch.
+
+        Args:
+            worker: another name each time.
+            host: of the worker.
+            keep_s: how long to wait for another one.
+        """
+        before, self._host, self._worker = self._host, host, worker
+        self._overseer.keep_s = keep_s
+        self._overseer.ends()
+        return self.about() | {"host_before": before}
+
+    def about(self) -> dict[str, Any]:
+        """What it holds, and who drives it."""
+        return {
+            "ringbatch": installed_version(),
+            "digest": self._digest,
+            "opened": self._model is not None,
+            "loaded": self._loaded,
+            "node": socket.gethostname(),
+            "node_id": _node_id(),
+            "pid": os.getpid(),
+            "host": self._host,
+            "idle_s": self._overseer.idle_s,
+        }
+
+    def open(self, told: Told, content: Any) -> Reply:
+        """Open its model, unless it is open: what that takes and returns.
+
+        Args:
+            told: of the model.
+            content: of the file, as bytes in an array.
+        """
+        self._overseer.begins(told.limit_s)
+        try:
+            if self._model is None:
+                self._model = self._opened(told, content)
+        except StartupError as error:
+            return REFUSED, str(error)
+        finally:
+            self._overseer.ends()
+        return ANSWERED, _plain(self._model.inputs), _plain(self._model.outputs)
+
+    def _opened(self, told: Told, content: Any) -> Model:
+        fd = os.memfd_create(os.path.basename(told.path)[:200], os.MFD_CLOEXEC)
+        self._fds.append(fd)
+        with os.fdopen(os.dup(fd), "wb") as kept:
+            kept.write(content)
+        options = Options(**told.options, content=Path(f"/proc/self/fd/{fd}"))
+        model = told.open_model(told.loader, Path(told.path), options)
+        if model.asks:
+            raise StartupError(
+                f"{told.path}: predict takes request, but actors on Ray are not told what requests "
+                "say; serve it with workers on this host"
+            )
+        return model
+
+    def load(self, told: Told) -> Reply:
+        """Load the model, unless it is loaded."""
+        if self._model is None:
+            return (EMPTY,)
+        self._overseer.begins(told.limit_s)
+        try:
+            if not self._loaded:
+                self._model.load()
+        except RestartWorker:
+            raise
+        except BaseException as error:
+            traceback.print_exc()
+            return REFUSED, failure(told.path, error, "load()")
+        finally:
+            self._overseer.ends()
+        self._loaded = True
+        return (ANSWERED,)
+
+    def predict(self, limit_s: float, *arrays: Any) -> Reply:
+        """Run the model; what it returned, or what it raised."""
+        if self._model is None or not self._loaded:
+            return (EMPTY,)
+        self._overseer.begins(limit_s)
+        try:
+            returned = self._run(self._model.predict, arrays)
+        except RestartWorker:
+            raise
+        except BaseException as error:
+            return RAISED, *_kind(error), said(error), traceback.format_exc()
+        finally:
+            self._overseer.ends()
+        return ANSWERED, returned
+
+    def _run(self, predict: Callable[..., Any], arrays: Sequence[Any]) -> Any:
+        """What a model returns. Large arrays lie in memory of Ray's that nobody may write: a model
+        that does gets copies of its own, from then on at once."""
+        if not self._copies:
+            try:
+                return predict(*arrays)
+            except ValueError as error:
+                if not _is_write(error) or all(map(_is_writable, arrays)):
+                    raise
+            self._copies = True
+        return predict(*(array if _is_writable(array) else array.copy() for array in arrays))
+
+    def kept(self) -> bool:
+        """The worker is there; whether the model is."""
+        self._overseer.ends()
+        return self._loaded
+
+    def leave(self, worker: str) -> bool:
+        """A worker lets go of it; whether no other has taken it over."""
+        return worker == self._worker
+
+
+class HolderActor(Holder):
+    """The same as Ray has it, with the process to itself: whatever is wrong with that ends it.
+
+    Args:
+        digest: as above.
+    """
+
+    def __init__(self, digest: str) -> None:
+        super().__init__(digest)
+        # What a model logs goes to the log of the actor, which Ray keeps.
+        logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+        essential_thread("the overseer of batches", self._oversee)
+
+    def _oversee(self) -> None:
+        while True:
+            time.sleep(_TICK_S)
+            self._overseer.look()
+
+
+def _plain(tensors: Sequence[Any]) -> list[dict[str, Any]]:
+    return [tensor.to_json() for tensor in tensors]
+
+
+def _kind(error: BaseException) -> tuple[str, str]:
+    """Module and name of the class of an error; those of a class of its own are not sent."""
+    for known in (InvalidInput, MemoryError):
+        if isinstance(error, known):
+            return known.__module__, known.__name__
+    return type(error).__module__, type(error).__name__
+
+
+def _is_write(error: ValueError) -> bool:
+    return "read-only" in said(error)
+
+
+def _is_writable(array: Any) -> bool:
+    return getattr(getattr(array, "flags", None), "writeable", True)
+
+
+def _node_id() -> str:
+    """What Ray calls the node; empty where this is no actor."""
+    ray = sys.modules.get("ray")
+    found: str = ray.get_runtime_context().get_node_id() if ray and ray.is_initialized() else ""
+    return found
+
+
+def _end_process() -> None:
+    """It runs for too long; Ray starts it again, with nothing in it."""
+    faulthandler.dump_traceback(STDERR, all_threads=True)
+    os._exit(1)
+
+
+def _end_actor() -> None:
+    """Nobody has come for it."""
+    ray = sys.modules["ray"]
+    ray.kill(ray.get_runtime_context().current_actor, no_restart=True)

@@ -1,0 +1,70 @@
+"""The actors that a Ray cluster holds for engines, for people; and their end."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from ringbatch.engine.models.extras import required
+from ringbatch.engine.runtimes.ray.runtime import connect
+from ringbatch.engine.runtimes.ray.terms import ActorName, actor_name
+
+_ANSWERS_WITHIN_S: Final = 2.0
+
+
+class Listed(NamedTuple):
+    """One actor.
+
+    Attributes:
+        name: of it.
+        about: what it says of itself; empty where it says nothing now.
+    """
+
+    name: ActorName
+    about: dict[str, Any]
+
+    @property
+    def line(self) -> str:
+        """For people."""
+        if not self.about:
+            return f"{self.name.title}: busy, or waits for its place"
+        about = self.about
+        state = "loaded" if about["loaded"] else "without a model"
+        return (
+            f"{self.name.title}: {state}, on {about['node']}, process {about['pid']}; driven from "
+            f"{about['host'] or 'nowhere yet'}, last {about['idle_s']:.0f} s ago"
+        )
+
+
+def actors(address: str, namespace: str, engine: str | None, *, end: bool) -> list[Listed]:
+    """The actors in a namespace of a cluster.
+
+    Args:
+        address: of the cluster.
+        namespace: of theirs.
+        engine: that they are for; None for any.
+        end: whether they are to end.
+
+    Raises:
+        StartupError: there is no such cluster.
+    """
+    who = "ringbatch actors"
+    ray = required("ray", "ray", Path(who))
+    connect(ray, address, namespace, who)
+    try:
+        names = filter(None, map(actor_name, ray.util.list_named_actors()))
+        wanted = sorted(name for name in names if engine in (None, name.engine))
+        return [_listed(ray, name, end=end) for name in wanted]
+    finally:
+        ray.shutdown()
+
+
+def _listed(ray: Any, name: ActorName, *, end: bool) -> Listed:
+    about: dict[str, Any] = {}
+    # It may be gone meanwhile.
+    with suppress(ValueError, ray.exceptions.RayError):
+        actor = ray.get_actor(name.text)
+        with suppress(ray.exceptions.RayError):
+            about = ray.get(actor.about.remote(), timeout=_ANSWERS_WITHIN_S)
+        if end:
+            ray.kill(actor, no_restart=True)
+    return Listed(name, about)

@@ -1,0 +1,145 @@
+"""Names of Ray actors, and messages about Ray's cluster and its errors. Pure.
+
+Nothing here needs Ray. Its errors are told by the names of their classes.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, unquote
+
+_PREFIX: Final = "ringbatch"
+_DIGEST_CHARACTERS: Final = 16
+_SAID: Final = 200
+_LOST: Final = {
+    "ActorUnavailableError": "its actor cannot be reached",
+    "ActorDiedError": "its actor has died",
+    "RayActorError": "its actor has died",
+    "WorkerCrashedError": "its actor has died",
+    "NodeDiedError": "the node of its actor has died",
+    "ObjectStoreFullError": "the object store is full",
+    "OutOfDiskError": "the object store is full, and so is its disk",
+    "OutOfMemoryError": "Ray has ended its actor, because the node is short of memory",
+    "ObjectLostError": "an object of the batch is lost",
+    "LocalRayletDiedError": "the cluster's process on this host has died",
+    "RaySystemError": "the cluster has failed",
+    "RpcError": "the cluster cannot be reached",
+}
+"""By the class of Ray's error, the nearest of its ancestors that is here."""
+_NODE_DIED: Final = ("node has died", "node died", "its node")
+_NOT_INSTALLED: Final = ("No module named 'ringbatch", "failed to import")
+
+
+class ActorName(NamedTuple):
+    """What an actor is called in its namespace.
+
+    Attributes:
+        engine: that it is for.
+        model: that it holds.
+        version: of the model.
+        worker: which of that version's drives it.
+        digest: of all that makes one loaded model another.
+    """
+
+    engine: str
+    model: str
+    version: str
+    worker: int
+    digest: str
+
+    @property
+    def text(self) -> str:
+        """As Ray has it."""
+        parts = (self.engine, self.model, self.version, str(self.worker), self.digest)
+        return "/".join((_PREFIX, *(quote(part, safe="") for part in parts)))
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return f"{self.model}:{self.version}/{self.worker} of engine {self.engine}"
+
+
+def actor_name(text: str) -> ActorName | None:
+    """The parts of a name; None where it is not one of ringbatch's."""
+    prefix, *parts = text.split("/")
+    if prefix != _PREFIX or len(parts) != len(ActorName._fields) or not parts[3].isdecimal():
+        return None
+    engine, model, version, worker, digest = map(unquote, parts)
+    return ActorName(engine, model, version, int(worker), digest)
+
+
+def digest(content: Any, told: Mapping[str, object]) -> str:
+    """What tells one loaded model from another.
+
+    Args:
+        content: of the model file, as a buffer.
+        told: all else that makes a difference.
+    """
+    found = hashlib.sha256(content)
+    for key in sorted(told):
+        found.update(f"\0{key}={told[key]!r}".encode())
+    return found.hexdigest()[:_DIGEST_CHARACTERS]
+
+
+def lost(error: BaseException) -> str:
+    """Why there is no answer, where that is the cluster's doing; empty where it is not."""
+    for kind in type(error).__mro__:
+        words = _LOST.get(kind.__name__, "")
+        if not words:
+            continue
+        text = str(error)
+        if "Actor" in kind.__name__ and any(said in text for said in _NODE_DIED):
+            words = _LOST["NodeDiedError"]
+        return f"{words}: {_last_line(text)}"
+    return ""
+
+
+def refused(error: BaseException, version: str) -> str:
+    """Why no actor can be made that would be of use; empty where another try may do.
+
+    Args:
+        error: Ray's.
+        version: of ringbatch, here.
+    """
+    text = str(error)
+    if any(said in text for said in _NOT_INSTALLED):
+        return (
+            f"ringbatch is not installed on a node of the cluster; install ringbatch {version} and "
+            f"what the model needs in the Python of every node: {_last_line(text)}"
+        )
+    if "error raised in its creation task" in text or "RuntimeEnvSetup" in type(error).__name__:
+        return f"its actor cannot be made: {_last_line(text)}"
+    return ""
+
+
+def another_version(theirs: object, ours: str) -> str:
+    """What is said of an actor with another ringbatch; empty where it is the same."""
+    if theirs == ours:
+        return ""
+    return (
+        f"the node of its actor has ringbatch {theirs}, and this host has {ours}; install the same "
+        "in the Python of every node"
+    )
+
+
+def waiting(needs: Mapping[str, float], nodes: Iterable[Mapping[str, Any]]) -> str:
+    """Why an actor has no place yet, for people.
+
+    Args:
+        needs: what one node must have for it.
+        nodes: as `ray.nodes` has them.
+    """
+    alive = [node.get("Resources", {}) for node in nodes if node.get("Alive")]
+    wanted = ", ".join(f"{name} {count:g}" for name, count in needs.items()) or "nothing"
+    if not alive:
+        return "the cluster has no node that lives"
+    if not any(all(have.get(name, 0) >= n for name, n in needs.items()) for have in alive):
+        most = {name: max(have.get(name, 0) for have in alive) for name in needs}
+        found = ", ".join(f"{name} {count:g}" for name, count in most.items())
+        return f"no node of {len(alive)} has {wanted}; the most that one has: {found}"
+    return f"its actor waits for {wanted} on one node, or is starting there"
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:_SAID] if lines else "it says no more"

@@ -1,0 +1,199 @@
+"""Directory of a text model: files and settings that transformers, sentence-transformers and their
+exporters write.
+
+    tokenizer.json                          how texts become tokens
+    model.onnx, openvino_model.xml, ...     the encoder; see `ENCODERS`
+    modules.json                            what comes after the encoder: pooling, normalizing
+    1_Pooling/config.json                   which pooling
+    sentence_bert_config.json, config.json, tokenizer_config.json
+                                            how long a text may be, what classes are called
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ringbatch.engine.runtimes.texts.pooling import POOLINGS
+from ringbatch.shm.errors import StartupError
+
+TOKENIZER: Final = "tokenizer.json"
+ENCODERS: Final = (
+    "model.onnx",
+    "onnx/model.onnx",
+    "openvino_model.xml",
+    "openvino/openvino_model.xml",
+    "model.xml",
+    "model.pt2",
+)
+"""Where an encoder may lie, the first that is there being used."""
+_DEFAULT_LIMIT: Final = 512
+_ABSURD: Final = 1 << 24
+"""As a length, a placeholder for none."""
+_OFFSET_POSITIONS: Final = ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl")
+"""Models whose positions begin behind that of padding."""
+_POOLING_PREFIX: Final = "pooling_mode_"
+_POOLINGS: Final = {
+    "cls_token": "cls",
+    "mean_tokens": "mean",
+    "max_tokens": "max",
+    "mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "lasttoken": "lasttoken",
+    "weightedmean_tokens": "weightedmean",
+}
+"""What is set in a pooling's configuration, and what that pooling is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextFiles:
+    """What a directory holds and says.
+
+    Attributes:
+        tokenizer, encoder: the files.
+        pooling: a key of `POOLINGS`; None where nothing is said.
+        normalizes: whether vectors are scaled to length 1.
+        limit: the most tokens of a text.
+        padding: the number of the token that stands behind the end of a shorter text.
+        vocabulary: how many tokens the encoder knows; 0 where nothing is said.
+        dims: of what the encoder says of a token; 0 where nothing is said.
+        classifies: whether the encoder is a classifier.
+        labels: what its classes are called, in order; none where they have no names.
+    """
+
+    tokenizer: Path
+    encoder: Path
+    pooling: str | None
+    normalizes: bool
+    limit: int
+    padding: int
+    vocabulary: int
+    dims: int
+    classifies: bool
+    labels: tuple[str, ...]
+
+
+def read_directory(path: Path) -> TextFiles:
+    """What lies there.
+
+    Raises:
+        StartupError: in words, what is missing, or not known.
+    """
+    tokenizer = path / TOKENIZER
+    encoder = next((path / name for name in ENCODERS if (path / name).is_file()), None)
+    if encoder is None:
+        raise StartupError(_no_encoder(path, has_tokenizer=tokenizer.is_file()))
+    if not tokenizer.is_file():
+        raise StartupError(
+            f"{path}: there is an encoder, {encoder.name}, but no {TOKENIZER}, by which texts "
+            "become tokens; transformers writes it with AutoTokenizer.from_pretrained(...)"
+            ".save_pretrained(...); an encoder that clients send tokens to is served by the path "
+            "of its own file"
+        )
+    config = _object(path / "config.json")
+    sentence = _object(path / "sentence_bert_config.json")
+    if sentence.get("do_lower_case"):
+        raise StartupError(
+            f"{path}/sentence_bert_config.json: do_lower_case is true, which is not supported; let "
+            f"the normalizer in {TOKENIZER} do it"
+        )
+    pooling, normalizes = _modules(path)
+    labels = config.get("id2label") or {}
+    architectures = config.get("architectures") or [""]
+    return TextFiles(
+        tokenizer=tokenizer,
+        encoder=encoder,
+        pooling=pooling,
+        normalizes=normalizes,
+        limit=_limit(config, sentence, _object(path / "tokenizer_config.json")),
+        padding=_whole(config.get("pad_token_id")),
+        vocabulary=_whole(config.get("vocab_size")),
+        dims=_whole(config.get("hidden_size")),
+        classifies=str(architectures[0]).endswith("ForSequenceClassification"),
+        labels=tuple(str(labels[key]) for key in sorted(labels, key=int)),
+    )
+
+
+def _no_encoder(path: Path, *, has_tokenizer: bool) -> str:
+    found = "there is a tokenizer.json, but no encoder" if has_tokenizer else "there is no encoder"
+    weights = next(
+        (n for n in ("model.safetensors", "pytorch_model.bin") if (path / n).is_file()), ""
+    )
+    export = (
+        f"; {weights} has weights alone, which optimum exports: optimum-cli export onnx --model "
+        f"{path} {path}"
+        if weights
+        else ""
+    )
+    return f"{path}: {found}; it may be {', '.join(ENCODERS[:-1])} or {ENCODERS[-1]}{export}"
+
+
+def _modules(path: Path) -> tuple[str | None, bool]:
+    """The pooling, and whether vectors are normalized."""
+    file = path / "modules.json"
+    if not file.is_file():
+        return None, False
+    modules = _read(file)
+    pooling, normalizes = None, False
+    if not isinstance(modules, list) or not all(isinstance(one, dict) for one in modules):
+        raise StartupError(f"{file}: must be a list of modules, each an object")
+    for module in modules:
+        kind = str(module.get("type", "")).rpartition(".")[2]
+        if kind == "Pooling":
+            pooling = _pooling(path / str(module.get("path", "")) / "config.json")
+        elif kind == "Normalize":
+            normalizes = True
+        elif kind != "Transformer":
+            raise StartupError(
+                f"{file}: has the module {kind!r}, which is not known; known are Transformer, "
+                "Pooling and Normalize"
+            )
+    return pooling, normalizes
+
+
+def _pooling(file: Path) -> str:
+    config = _object(file)
+    named = config.get("pooling_mode")
+    on = [str(named)] if named else []
+    for key, value in config.items():
+        if key.startswith(_POOLING_PREFIX) and value is True:
+            mode = key.removeprefix(_POOLING_PREFIX)
+            on.append(_POOLINGS.get(mode, mode))
+    if len(on) != 1 or on[0] not in POOLINGS:
+        found = " and ".join(on) or "none"
+        raise StartupError(
+            f"{file}: the pooling is {found}; it must be one of {', '.join(POOLINGS)}"
+        )
+    return on[0]
+
+
+def _limit(config: dict[str, Any], sentence: dict[str, Any], tokenizer: dict[str, Any]) -> int:
+    positions = _whole(config.get("max_position_embeddings"))
+    if positions and config.get("model_type") in _OFFSET_POSITIONS:
+        positions -= _whole(config.get("pad_token_id")) + 1
+    limits = (
+        _whole(sentence.get("max_seq_length")),
+        _whole(tokenizer.get("model_max_length")),
+        positions,
+    )
+    return min((limit for limit in limits if 0 < limit < _ABSURD), default=_DEFAULT_LIMIT)
+
+
+def _whole(value: object) -> int:
+    return int(value) if isinstance(value, int | float) and 0 <= value < 1 << 60 else 0
+
+
+def _object(file: Path) -> dict[str, Any]:
+    """The object in a file; an empty one where there is no such file."""
+    if not file.is_file():
+        return {}
+    found = _read(file)
+    if not isinstance(found, dict):
+        raise StartupError(f"{file}: must be an object")
+    return found
+
+
+def _read(file: Path) -> Any:
+    try:
+        return json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise StartupError(f"{file}: cannot be read as JSON: {error}") from None

@@ -1,0 +1,193 @@
+"""The torch runtime: exported programs (.pt2) and TorchScript, run by PyTorch.
+
+What a .pt2 file takes and returns is read from it; for TorchScript the configuration says it. The
+file is loaded when it is opened, because nothing else of it can be known before. On a GPU arrays
+travel through page-locked memory, which torch keeps and uses again: one input is on its way to the
+device while the next is copied, and the outputs come back together.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Final
+
+from ringbatch.engine.models.extras import required
+from ringbatch.engine.models.model import InvalidInput, Model, Options, RestartWorker
+from ringbatch.engine.runtimes.torch.file_kinds import TorchFile, kind_of
+from ringbatch.engine.runtimes.torch.program import Program, load_program
+from ringbatch.engine.runtimes.torch.script import load_script
+from ringbatch.shm.errors import StartupError
+
+logger = logging.getLogger("ringbatch.worker")
+
+_LOADERS: Final = {TorchFile.PROGRAM: load_program, TorchFile.SCRIPT: load_script}
+_AUTOCAST: Final = {"BF16": "bfloat16", "FP16": "float16"}
+_OUT_OF_MEMORY: Final = ("can't allocate memory", "CUDA out of memory", "_STATUS_ALLOC_FAILED")
+"""What torch writes where it has no class for it: the CPU's allocator, and CUDA's libraries."""
+
+_IMAGE_DIMENSIONS: Final = 4
+
+
+def open_torch(path: Path, options: Options) -> Model:
+    """Load a .pt2 or TorchScript file; see `ringbatch.engine.runtimes.opening.open_model`."""
+    kind = kind_of(options.readable(path), trust_pickle=options.trust_pickle)
+    torch = required("torch", "torch", path)
+    if kind is TorchFile.PROGRAM and (options.inputs or options.outputs):
+        raise StartupError(
+            f"{path}: inputs and outputs are for TorchScript; an exported program says them itself"
+        )
+    _check_device(path, options.device, torch)
+    torch.set_num_threads(options.threads)
+    program = _LOADERS[kind](path, options, torch)
+    return Model(program.inputs, program.outputs, lambda: None, _Predict(program, options, torch))
+
+
+def _check_device(path: Path, device: str, torch: Any) -> None:
+    if device == "cpu":
+        return
+    found = f'{path}: device is "{device}", but'
+    if torch.version.cuda is None:
+        raise StartupError(
+            f"{found} the torch that is installed, {torch.__version__}, has no CUDA; install one "
+            'that has, or set device = "cpu"'
+        )
+    if not torch.cuda.is_available():
+        raise StartupError(f"{found} torch finds no CUDA device; nvidia-smi says what there is")
+    count = torch.cuda.device_count()
+    if int(device.removeprefix("cuda:")) >= count:
+        there = ", ".join(f"cuda:{number}" for number in range(count))
+        raise StartupError(f"{found} there is only {there}")
+
+
+class _Predict:
+    """Runs a program: an array for each input in, what `Scatterer` takes out.
+
+    Raises:
+        InvalidInput: an input is larger than the file allows.
+        MemoryError: the device has too little memory for a batch of that size.
+        RestartWorker: the device has failed for good, and with it this process.
+    """
+
+    def __init__(self, program: Program, options: Options, torch: Any) -> None:
+        self._torch = torch
+        self._run = program.run
+        self._device = torch.device(options.device)
+        self._on_gpu = self._device.type == "cuda"
+        self._inputs = [
+            (tensor.name, tensor.datatype.name == "BF16", limits)
+            for tensor, limits in zip(program.inputs, program.limits, strict=True)
+        ]
+        self._channels_last = options.channels_last
+        self._autocast = _AUTOCAST.get(options.autocast)
+        if self._on_gpu:
+            torch.cuda.set_device(self._device)
+
+    def __call__(self, *arrays: Any) -> Any:
+        for array, (name, _, limits) in zip(arrays, self._inputs, strict=True):
+            _check_sizes(name, array.shape, limits)
+        try:
+            return self._answer(arrays)
+        except RuntimeError as error:
+            self._exit_if_lost(error)
+            if not self._is_out_of_memory(error):
+                raise
+            text = _line_of(str(error))
+        # Past the handler, so that the tensors which the failed run holds are gone.
+        if self._on_gpu:
+            self._torch.cuda.empty_cache()
+        raise MemoryError(text)
+
+    def _answer(self, arrays: Sequence[Any]) -> Any:
+        with self._torch.inference_mode(), self._datatypes():
+            results = self._run(
+                [
+                    self._tensor(array, is_bf16)
+                    for array, (_, is_bf16, _) in zip(arrays, self._inputs, strict=True)
+                ]
+            )
+            answer = self._to_host(results)
+            if self._on_gpu:
+                self._torch.cuda.current_stream().synchronize()
+            return self._to_arrays(answer)
+
+    def _datatypes(self) -> AbstractContextManager[Any]:
+        if self._autocast is None:
+            return nullcontext()
+        dtype = getattr(self._torch, self._autocast)
+        context: AbstractContextManager[Any] = self._torch.autocast(self._device.type, dtype=dtype)
+        return context
+
+    def _tensor(self, array: Any, is_bf16: bool) -> Any:
+        tensor = self._torch.from_numpy(array)
+        if is_bf16:
+            tensor = tensor.to(self._torch.bfloat16)
+        if self._on_gpu:
+            tensor = tensor.pin_memory().to(self._device, non_blocking=True)
+        if self._channels_last and tensor.ndim == _IMAGE_DIMENSIONS:
+            tensor = tensor.contiguous(memory_format=self._torch.channels_last)
+        return tensor
+
+    def _to_host(self, result: Any) -> Any:
+        """Every tensor in a result where numpy can have it, once the device has caught up."""
+        return _mapped(self._copied, result)
+
+    def _copied(self, value: Any) -> Any:
+        if not isinstance(value, self._torch.Tensor):
+            return value
+        if value.dtype == self._torch.bfloat16:
+            value = value.float()
+        if value.device.type == "cpu":
+            return value
+        host = self._torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
+        return host.copy_(value, non_blocking=True)
+
+    def _to_arrays(self, result: Any) -> Any:
+        def array(value: Any) -> Any:
+            return value.numpy() if isinstance(value, self._torch.Tensor) else value
+
+        answer = _mapped(array, result)
+        alone = isinstance(answer, (list, tuple)) and len(answer) == 1
+        return answer[0] if alone else answer
+
+    def _is_out_of_memory(self, error: RuntimeError) -> bool:
+        return isinstance(error, self._torch.OutOfMemoryError) or any(
+            words in str(error) for words in _OUT_OF_MEMORY
+        )
+
+    def _exit_if_lost(self, error: RuntimeError) -> None:
+        """An illegal access leaves a CUDA context in which every later call fails; only a new
+        process gets a new one."""
+        if not self._on_gpu:
+            return
+        try:
+            self._torch.cuda.synchronize()
+        except RuntimeError:
+            logger.critical("the device %s has failed; the worker ends", self._device)
+            raise RestartWorker(f"{type(error).__name__}: {error}") from None
+
+
+def _line_of(text: str) -> str:
+    """The line that says what was lacking; TorchScript puts where it stood around it."""
+    lines = text.splitlines() or [""]
+    return next((one for one in lines if any(words in one for words in _OUT_OF_MEMORY)), lines[0])
+
+
+def _check_sizes(name: str, shape: Sequence[int], limits: Sequence[int | None]) -> None:
+    """Frontends have checked what the signature says; ranges stand in the file alone."""
+    if len(shape) != len(limits):
+        raise InvalidInput(f"input {name!r} has {len(shape)} dimensions, the model's {len(limits)}")
+    for axis, (size, most) in enumerate(zip(shape, limits, strict=True)):
+        if most is not None and size > most:
+            raise InvalidInput(
+                f"input {name!r} has a size of {size} in dimension {axis}, "
+                f"but the model takes at most {most}"
+            )
+
+
+def _mapped(function: Any, result: Any) -> Any:
+    if isinstance(result, Mapping):
+        return {name: function(value) for name, value in result.items()}
+    if isinstance(result, (list, tuple)):
+        return [function(value) for value in result]
+    return function(result)

@@ -1,0 +1,143 @@
+"""The lightgbm runtime: a model that LightGBM saved as text (.txt).
+
+What it takes and returns is read from the file. LightGBM ends the process where a file breaks off
+in the wrong place, so that it is seen to be whole before LightGBM reads it.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringbatch.engine.models.extras import required
+from ringbatch.engine.models.model import Model, Options, refusing
+from ringbatch.engine.runtimes.trees.lightgbm_row import SingleRow
+from ringbatch.engine.runtimes.trees.signature import Column, Trees, both_classes, served
+from ringbatch.shm.errors import StartupError
+
+logger = logging.getLogger("ringbatch.worker")
+
+Array = NDArray[Any]
+
+_KNOWN: Final = ("v2", "v3", "v4")
+_ENDS: Final = ("\nend of trees\n", "\nend of parameters\n")
+_MULTICLASS: Final = ("multiclass", "multiclassova")
+_UNUSED: Final = "none"
+"""What stands for a feature with one value only, which no tree asks about."""
+
+
+def open_lightgbm(path: Path, options: Options) -> Model:
+    """Load a file of LightGBM's; see `ringbatch.engine.runtimes.opening.open_model`."""
+    if not options.max_batch_size:
+        raise StartupError(
+            f"{path}: max_batch_size is 0, but a LightGBM model takes batches; set 1 or more"
+        )
+    text = options.readable(path).read_bytes().decode(errors="replace")
+    head = _head(path, text)
+    lightgbm = required("lightgbm", "lightgbm", path)
+    # Whatever goes wrong is raised as well.
+    lightgbm.register_logger(logging.getLogger("ringbatch.lightgbm"))
+    logging.getLogger("ringbatch.lightgbm").setLevel(logging.CRITICAL)
+    with refusing(path, "LightGBM cannot load it"):
+        booster = lightgbm.Booster(model_str=text)
+    objective = head.get("objective", "").partition(" ")[0]
+    classes = int(head["num_class"]) if objective in _MULTICLASS else 2 * (objective == "binary")
+    how = {
+        "num_threads": options.threads,
+        "num_iteration": options.iterations or None,
+        "validate_features": False,
+    }
+
+    def run(**what: bool) -> Callable[[Array], Array]:
+        def predict(matrix: Array) -> Array:
+            predicted: Array = booster.predict(matrix, **how, **what)
+            return predicted
+
+        return predict
+
+    def run_of(margins: bool) -> Callable[[Array], Array]:
+        rows = run(raw_score=margins)
+        try:
+            row = SingleRow(lightgbm, booster, options.threads, options.iterations, margins=margins)
+        except AttributeError:
+            # Where the module keeps its library is not promised; only the C API is.
+            return rows
+        return lambda matrix: row(matrix) if len(matrix) == 1 else rows(matrix)
+
+    values = run_of(margins=False)
+    functions = {"y": values}
+    if classes == 2 and objective not in _MULTICLASS:
+        functions = {"probabilities": lambda x: both_classes(values(x))}
+    elif classes:
+        functions = {"probabilities": values}
+    functions |= {"margins": run_of(margins=True), "contributions": run(pred_contrib=True)}
+    trees = Trees(
+        columns=lightgbm_columns(text, booster),
+        precision="FP64",
+        classes=classes,
+        labels=(),
+        prepared=lambda matrix: matrix,
+        functions=functions,
+    )
+    return served(path, trees, options)
+
+
+def _head(path: Path, text: str) -> dict[str, str]:
+    """What stands before the trees, of a file that is whole.
+
+    Raises:
+        StartupError: it is none of LightGBM's, or not all of one.
+    """
+    head = _lines(text)
+    sizes = head.get("tree_sizes", "").split()
+    if not text.startswith("tree") or not {"version", "num_class", "feature_names"} <= head.keys():
+        raise StartupError(
+            f"{path}: is no LightGBM model; save one with Booster.save_model, as .txt"
+        )
+    if head["version"] not in _KNOWN:
+        raise StartupError(
+            f"{path}: is of LightGBM's format {head['version']}, and known are {', '.join(_KNOWN)}"
+        )
+    trees = len(re.findall(r"^Tree=\d+$", text, re.MULTILINE))
+    if trees != len(sizes) or not all(end in text for end in _ENDS):
+        raise StartupError(f"{path}: is not all of a LightGBM model, some of it is missing")
+    return head
+
+
+def lightgbm_columns(text: str, booster: Any) -> list[Column]:
+    """The features; those of categories with these, where it has learned from a DataFrame.
+
+    Args:
+        text: of the model, its head at least.
+        booster: the model.
+    """
+    head = _lines(text)
+    categories: Sequence[Sequence[Any]] | None = booster.pandas_categorical
+    names = head["feature_names"].split(" ")
+    infos = head.get("feature_infos", "").split(" ")
+    # Of numbers they are [least:largest].
+    categorical = [
+        index for index, info in enumerate(infos) if not info.startswith("[") and info != _UNUSED
+    ]
+    if not categories or len(categorical) != len(categories):
+        return [Column(name) for name in names]
+    columns = [Column(name) for name in names]
+    for index, known in zip(categorical, categories, strict=True):
+        codes = {_sent(category): float(code) for code, category in enumerate(known)}
+        columns[index] = Column(names[index], categories=codes, others=np.nan)
+    return columns
+
+
+def _lines(text: str) -> dict[str, str]:
+    """What the head of a model says, by its names."""
+    top, _, _ = text.partition("\nTree=")
+    return dict(line.partition("=")[::2] for line in top.splitlines())
+
+
+def _sent(category: Any) -> bytes | float:
+    """A category as an input holds it."""
+    return category.encode() if isinstance(category, str) else float(category)
