@@ -1,6 +1,5 @@
-"""What crosses between collector, workers and supervisor: tasks and reports in rings, instructions
-at the start, and the shape that a batch is run in.
+"""Messages between collector, workers and supervisor: tasks, reports, instructions, batch shapes.
 
-Enters: values. Leaves: words for rings, what a worker is told of its model, shapes. collector,
-worker and supervisor import it. Read first: messages.py.
+Enters: values. Leaves: words for rings, instructions for workers, shapes. collector, worker and
+supervisor import it. Read first: messages.py.
 """

@@ -1,5 +1,4 @@
-"""What a worker is told beside the file of its model: where to run, how to shape batches, what to
-warm up."""
+"""Instructions for a worker beside the file of its model: place, batch shapes, warm-up."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -25,9 +24,10 @@ WARM_UP_AGAIN_S: Final = 1.0
 
 
 def placed(config: Config, host: Host) -> tuple[Plan, str]:
-    """Where everything is to run, the workers in the order of their models, each with all that it
-    may ever have; and the same in words. So no worker moves, and none has other threads, where the
-    load changes their number.
+    """Return the CPU plan of everything, and the same in words.
+
+    Workers come in the order of their models, each model with all that it may ever have. So no
+    worker moves, and none has other threads, if the load changes their number.
 
     Raises:
         StartupError: the configuration names CPUs that cannot be used.
@@ -57,13 +57,15 @@ def placed(config: Config, host: Host) -> tuple[Plan, str]:
 
 
 def cpu_set_name(model: ModelConfig, index: int) -> CpuSetName:
-    """The name of the CPU set of one worker: its model, its version, and which of their workers."""
+    """Return the name of one worker's CPU set: its model, its version, and its index."""
     return model.name, model.version, index
 
 
 def cpu_sets(config: Config, found: Plan) -> dict[CpuSetName, CpuSet]:
-    """The CPU sets of a plan for that configuration, by name; a spare may go on for whichever of
-    its model's workers, so it runs where any of them does."""
+    """Return the CPU sets of a plan for that configuration, by name.
+
+    A spare may replace any of its model's workers, so it runs on all of their CPUs.
+    """
     names = [cpu_set_name(model, n) for model in config.models for n in range(model.most_workers)]
     by_name = dict(zip(names, found.workers, strict=True))
     for model in config.models:
@@ -77,18 +79,18 @@ def cpu_sets(config: Config, found: Plan) -> dict[CpuSetName, CpuSet]:
 
 
 def of_worker(each: Sequence[str], index: int) -> str | None:
-    """What a setting with an item for each worker says of one; a short list is begun again."""
+    """Return one worker's item of a setting with an item for each; a short list is repeated."""
     return each[index % len(each)] if each else None
 
 
 def of(model: ModelConfig, index: int, engine: str, *, again: bool) -> HeldModel:
-    """What one of a model's workers is told of it.
+    """Return the instructions for one of a model's workers.
 
     Args:
         model: as it is configured.
-        index: which of its workers.
+        index: of the worker.
         engine: the name of the engine.
-        again: whether the worker takes the place of another.
+        again: True if the worker takes the place of another.
     """
     in_ray = model.is_in_ray(index)
     options = RuntimeOptions(
@@ -127,7 +129,7 @@ def of(model: ModelConfig, index: int, engine: str, *, again: bool) -> HeldModel
 
 
 def actor(model: ModelConfig, index: int, engine: str) -> Actor:
-    """Where the actor is that one of its workers drives."""
+    """Return the place of the actor that one of its workers drives."""
     return Actor(
         engine=engine,
         version=model.version,
@@ -151,7 +153,7 @@ def _text(path: Path | None) -> str | None:
 
 
 def shape(model: ModelConfig) -> BatchShape:
-    """How its batches are padded."""
+    """Return the padding of its batches."""
     return BatchShape(
         max_batch_elements=model.max_batch_elements,
         pad_variable_length=model.pad_variable_length,
@@ -163,11 +165,11 @@ def shape(model: ModelConfig) -> BatchShape:
 
 
 def warm_up(model: ModelConfig, *, again: bool) -> WarmUp | None:
-    """What it is to warm up; None where nothing is.
+    """Return its warm-up; None if it has none.
 
     Args:
         model: another server's is left alone.
-        again: whether the worker takes the place of another.
+        again: True if the worker takes the place of another.
     """
     if model.warm_up == "off" or model.platform == "http":
         return None

@@ -1,8 +1,7 @@
-"""What crosses between the engine's processes beside the requests themselves.
+"""Tasks and reports between the collector and workers, as words in the rings of the segment.
 
-Tasks and reports are runs of words in the rings of the segment. A task is what the collector
-hands to a worker, a report is what a worker says back; both start with their length, so that
-several can be taken at once. `asked` is the word of `ringbatch.shm.chain`.
+The collector hands a task to a worker, and the worker sends a report back. Both start with their
+length, so that several can be taken at once. `asked` is the word of `ringbatch.shm.chain`.
 
     task     length, asked, batch, reason, rows, dispatched_ns, references...
     report   length, kind, first, second, and the five words of a `Spent`
@@ -31,7 +30,7 @@ class Task(NamedTuple):
 
 
 class ReportKind(IntEnum):
-    """What a report says; `first` and `second` depend on it."""
+    """Kinds of reports; `first` and `second` depend on them."""
 
     READY = 0
     """The worker takes tasks."""
@@ -58,7 +57,7 @@ _KIND_COUNT: Final = len(_KINDS)
 
 
 class Report(NamedTuple):
-    """What a worker tells the collector."""
+    """Report of a worker to the collector."""
 
     kind: ReportKind
     first: int
@@ -67,7 +66,7 @@ class Report(NamedTuple):
 
 
 def task_words(mark: BatchMark, references: Sequence[int], asked: int = 0) -> list[int]:
-    """A task as words."""
+    """Return a task as words."""
     return [
         task_size(references),
         asked,
@@ -80,15 +79,15 @@ def task_words(mark: BatchMark, references: Sequence[int], asked: int = 0) -> li
 
 
 def task_size(references: Sequence[int]) -> int:
-    """How many words a task of these takes."""
+    """Return how many words a task of these takes."""
     return TASK_HEADER_WORDS + len(references)
 
 
 def tasks(words: list[int]) -> list[Task]:
-    """The tasks in words taken from a ring.
+    """Return the tasks in words taken from a ring.
 
     Raises:
-        CorruptRingError: where a length or a reason makes no sense.
+        CorruptRingError: a length or a reason makes no sense.
     """
     found = []
     start = 0
@@ -108,13 +107,15 @@ def tasks(words: list[int]) -> list[Task]:
 def report_words(
     kind: ReportKind, first: int, second: int = 0, spent: Spent = NOTHING
 ) -> list[int]:
-    """A `Report` as words."""
+    """Return a `Report` as words."""
     return [_REPORT_WORDS, kind, first, second, *spent]
 
 
 def reports(words: list[int]) -> list[Report] | None:
-    """The reports in words taken from a ring; None where they are none, as after a model's own code
-    has written into the segment."""
+    """Return the reports in words taken from a ring; None if they are none.
+
+    A model's own code may have written into the segment.
+    """
     found = []
     for start in range(0, len(words), _REPORT_WORDS):
         record = words[start : start + _REPORT_WORDS]

@@ -1,23 +1,23 @@
-"""What shape a batch is run in: a pure function of what its requests hold and of the configuration.
+"""Shape that a batch is run in: a function of its requests and of the configuration. Pure.
 
 Two things can be padded, and both are cut off the answer again.
 
-Rows. A model that is fast at some batch sizes only has `allowed_batch_sizes`: a batch of 5 rows is
-run as one of 8, its last row being repeated, because a row that some client sent is one that the
-model can take. Where the time of each size has been measured, a batch closes at the size below
-instead if a row costs less there.
+Rows. A model that is fast at some batch sizes only has `allowed_batch_sizes`. A batch of 5 rows is
+run as one of 8. Its last row is repeated, because the model can take a row that a client sent. If
+the time of each size has been measured, a batch closes at the size below instead if a row costs
+less there.
 
 Lengths. Requests whose open dimensions differ cannot share a batch. With `pad_variable_length` they
-can: each open dimension of the inputs is padded to its goal, the least of `length_buckets` that is
+can. Each open dimension of the inputs is padded to its goal, the least of `length_buckets` that is
 not below it. Requests with different goals wait in different queues, so none is padded beyond its
 own bucket. Without buckets, and for a request that is beyond the last one, the goal is open: it is
 padded to the longest of its batch.
 
 An open dimension of an output is as long as the first open dimension at the same axis of an input,
-and is cut back to what that was in the request; one that declares a padding has lengths of its own,
-and is not cut. Where several inputs have one at that axis, and
-they differ within a request, nobody could say which is meant; such a request is not padded at all
-and shares batches with those of exactly its own shape.
+and is cut back to its size in the request. One that declares a padding has lengths of its own, and
+is not cut. If several inputs have an open dimension at that axis, and they differ within a request,
+its meaning is unknown. Such a request is not padded at all and shares batches with those of exactly
+its own shape.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -35,25 +35,25 @@ class Unfit(ValueError):
 
 
 def padded_rows(rows: int, sizes: Sequence[int]) -> int:
-    """How many rows a batch is run with: the least allowed size that takes it.
+    """Return how many rows a batch is run with: the least allowed size that takes it.
 
     Args:
         rows: that the requests hold.
-        sizes: ascending; none where every size is allowed. A batch beyond the last is run as it is.
+        sizes: ascending; none if every size is allowed. A batch beyond the last is run as it is.
     """
     return next((size for size in sizes if size >= rows), rows)
 
 
 def worthwhile_rows(rows: int, sizes: Sequence[int], costs_ns: Sequence[int]) -> int:
-    """How many of the rows that wait to take into a batch: all, or the allowed size below.
+    """Return how many waiting rows to take into a batch: all, or the allowed size below.
 
-    The size below is right where a row costs less in a full batch of that size than in a padded
+    The size below is right if a row costs less in a full batch of that size than in a padded
     one of the size above; those left over are the first of the next batch.
 
     Args:
         rows: that wait; not more than the largest size.
-        sizes: ascending; none where every size is allowed.
-        costs_ns: how long a batch of each size runs; none where that was not measured, and then
+        sizes: ascending; none if every size is allowed.
+        costs_ns: how long a batch of each size runs; none if that was not measured, and then
             everything is taken.
     """
     if not costs_ns:
@@ -67,8 +67,10 @@ def worthwhile_rows(rows: int, sizes: Sequence[int], costs_ns: Sequence[int]) ->
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """An open dimension of an output: the axis, the batch's being 0, and the input's dimension
-    that it is as long as, by its place among the open ones."""
+    """Open dimension of an output: its axis, and the input's dimension that it is as long as.
+
+    The batch's axis is 0. The input's dimension is given by its place among the open ones.
+    """
 
     axis: int
     dimension: int
@@ -107,9 +109,9 @@ class Lengths:
         """Dimensions that must be equal within a request, so that it is clear what to cut."""
 
     def goal(self, dimensions: Dimensions) -> Dimensions:
-        """What a request is padded to; -1 stands for the longest of its batch.
+        """Return the dimensions that a request is padded to; -1 for the longest of its batch.
 
-        Requests may share a batch where their goals are equal.
+        Requests may share a batch if their goals are equal.
         """
         for group in self._alike:
             if len({dimensions[index] for index in group}) > 1:
@@ -120,23 +122,25 @@ class Lengths:
         return tuple(next(edge for edge in edges if edge >= size) for size in dimensions)
 
     def least(self, dimensions: Dimensions) -> Dimensions:
-        """What a request is padded to, whatever the others of its batch are."""
+        """Return the least dimensions that a request is padded to, in any batch."""
         return tuple(map(max, dimensions, self.goal(dimensions)))
 
     def met(self, goal: Dimensions, requests: Iterable[Dimensions]) -> Dimensions:
-        """The dimensions of a batch of requests that have this goal."""
+        """Return the dimensions of a batch of requests that have this goal."""
         longest = (max(sizes) for sizes in zip(*requests, strict=True))
         return tuple(
             most if size == ANY else size for size, most in zip(goal, longest, strict=True)
         )
 
     def elements(self, dimensions: Dimensions) -> int:
-        """How many elements one row has in the largest of the inputs."""
+        """Return how many elements one row has in the largest of the inputs."""
         return elements(self._shapes, dimensions)
 
     def sizes(self, output: int, dimensions: Dimensions) -> list[tuple[int, int]]:
-        """The open axes of an output, and how long each is for inputs of these dimensions: in the
-        whole batch where they are the batch's, in its own answer where they are a request's."""
+        """Return the open axes of an output, and the size of each for inputs of these dimensions.
+
+        They are those of the whole batch for its dimensions, and of a request's answer for its own.
+        """
         return [(cut.axis, dimensions[cut.dimension]) for cut in self._cuts[output]]
 
 
@@ -156,7 +160,7 @@ def _axes(output: Tensor, by_axis: dict[int, list[int]]) -> list[_Axis]:
 
 
 def elements(shapes: Iterable[Sequence[int]], dimensions: Iterable[int]) -> int:
-    """How many elements one row has in the largest of some tensors.
+    """Return how many elements one row has in the largest of some tensors.
 
     Args:
         shapes: of the tensors.
@@ -167,11 +171,11 @@ def elements(shapes: Iterable[Sequence[int]], dimensions: Iterable[int]) -> int:
 
 
 class Budget:
-    """How many of the requests that wait fit into one batch of at most so many elements.
+    """Budget of elements for one batch: it limits how many waiting requests fit.
 
     Args:
-        max_elements: of the largest input in one batch, padding included; 0 where nothing is asked.
-        sizes: the allowed batch sizes, ascending; none where every size is allowed.
+        max_elements: of the largest input in one batch, padding included; 0 for no limit.
+        sizes: the allowed batch sizes, ascending; none if every size is allowed.
         elements: of one row, by its open dimensions.
     """
 
@@ -183,11 +187,11 @@ class Budget:
         self._elements = elements
 
     def fitting(self, requests: Iterable[tuple[int, Dimensions]]) -> int:
-        """How many of the oldest requests a batch may take; at least the first.
+        """Return how many of the oldest requests a batch may take; at least the first.
 
         Args:
-            requests: of each, oldest first, its rows and the open dimensions that it is run with at
-                least.
+            requests: of each, oldest first, its rows and the least open dimensions that it is run
+            with.
         """
         count = rows = 0
         longest: Dimensions = ()
@@ -201,11 +205,11 @@ class Budget:
         return count
 
     def share(self, rows: int, dimensions: Dimensions) -> float:
-        """The part that one request takes of a batch's elements, 1 where it takes them all.
+        """Return the part that one request takes of a batch's elements, 1 if it takes them all.
 
         Args:
             rows: its rows.
-            dimensions: those that it is run with at least.
+            dimensions: the least that it is run with.
         """
         wanted = padded_rows(rows, self._sizes) * self._elements(dimensions)
         return min(wanted / self._max_elements, 1.0)

@@ -1,5 +1,4 @@
-"""The collector: takes requests out of the lanes, forms batches by size and deadline, hands them to
-workers, hears their reports.
+"""Collector: takes requests out of the lanes, forms batches, hands them to workers, hears reports.
 
 Enters: slots that were submitted, reports. Leaves: tasks, and answers to requests that are not run.
 A batch closes in batching.py; requests that were with a worker that died go to quarantine.py.

@@ -1,7 +1,7 @@
-"""How long a request that comes now would take to its answer: a pure estimate.
+"""Predicted latency of a new request. Pure.
 
-The collector publishes it for each model, so that a frontend can refuse at once what would only
-come back too late, and say when to try again.
+The collector publishes it for each model. So a frontend can refuse at once a request that would be
+answered too late, and say when to try again.
 """
 
 from typing import NamedTuple
@@ -10,11 +10,12 @@ from ringbatch.shm.tuples import new_tuple
 
 
 class Backlog(NamedTuple):
-    """What a request that comes now would meet.
+    """Backlog that a new request meets.
 
     Attributes:
-        answer_ns: the time to its answer; 0 where nothing is in its way. At least 1 where something
-            is, though it is not known for how long.
+        answer_ns: the time to its answer; 0 if nothing waits. At least 1 if something does, even if
+        its
+            time is unknown.
         row_ns: how much every further instance before it adds.
     """
 
@@ -28,7 +29,7 @@ NOTHING = Backlog(0, 0)
 def estimate(
     rows: int, max_batch_size: int, idle: int, ready: int, cycle_ns: int, behind: int = 0
 ) -> Backlog:
-    """The backlog of one model.
+    """Return the backlog of one model.
 
     A batch under way is counted whole: it errs on the side of refusing, by half a batch.
 
@@ -36,8 +37,8 @@ def estimate(
         rows: instances that wait.
         max_batch_size: of one batch.
         idle: workers that have no batch.
-        ready: workers, busy or not; with none, nobody can say when there will be one.
-        cycle_ns: from the beginning of a batch to its report, of late.
+        ready: workers, busy or not; with none, nothing can be predicted.
+        cycle_ns: recent time from the beginning of a batch to its report.
         behind: batches that busy workers have beside those they run.
     """
     if not ready:

@@ -18,14 +18,14 @@ FAR: Final = 8
 
 @dataclass(slots=True)
 class Departures:
-    """What is known of batches that departed.
+    """Recent departures of batches from the average.
 
     Attributes:
         direction: of the last batch, 1 for longer and -1 for shorter; 0 if it did not depart.
         until_ns: when the last long batch ended that nothing confirmed. A batch that began earlier
             does not count if it took longer than the average.
-        doubtful: whether the next batch is to be followed by this, even if it does not depart.
-        alone: whether the average is that of a single batch, which may have been the one out of the
+        doubtful: True if the next batch is to be followed by this, even if it does not depart.
+        alone: True if the average is that of a single batch, which may have been the one out of the
             ordinary. A shorter one is then believed at once.
     """
 

@@ -17,16 +17,16 @@ from ringbatch.shm.slot import Reason
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How one model's batches are formed.
+    """Batching policy of one model.
 
     Attributes:
         max_batch_size: the most instances a batch may hold; a cap, not only a trigger.
         max_latency_ns: the longest wait of the oldest request for more to share its batch, while a
             worker is idle, under ``fixed``; ``eager`` does not use it.
         eager: close as soon as a worker is idle.
-        sizes: the numbers of rows that a batch is padded to, ascending; none where every number is
+        sizes: the numbers of rows that a batch is padded to, ascending; none if every number is
             right.
-        costs_ns: how long a batch of each of these sizes runs; none where that is not known.
+        costs_ns: how long a batch of each of these sizes runs; none if that is unknown.
     """
 
     max_batch_size: int
@@ -37,18 +37,18 @@ class Policy:
 
 
 class Pending(NamedTuple):
-    """What waits in one queue, or what waits to be run once more.
+    """Requests that wait in one queue, or to be run once more.
 
     Attributes:
         requests: how many.
         rows: instances in all of them.
         oldest_ns: when the oldest was accepted.
         deadline_ns: the earliest deadline among them; read only while a worker is idle.
-        others: whether requests of the same model wait that may not join, their shapes being
+        others: True if requests of the same model wait that may not join, as their shapes are
             different.
-        full: whether a batch is full before it has `max_batch_size` rows; read only while a worker
+        full: True if a batch is full before it has `max_batch_size` rows; read only while a worker
             is idle.
-        retry: whether these were in a batch before, whose worker died.
+        retry: True if these were in a batch before, whose worker died.
     """
 
     requests: int
@@ -136,7 +136,7 @@ def decide(
 
 
 def taking(rows: int, policy: Policy) -> int:
-    """The most rows that a batch closed now takes of those that wait.
+    """Return the most waiting rows that a batch closed now takes.
 
     Args:
         rows: that wait.
@@ -148,7 +148,7 @@ def taking(rows: int, policy: Policy) -> int:
 
 
 def fitting(rows: Iterable[int], max_batch_size: int) -> int:
-    """How many of the oldest requests a batch may take; at least the first.
+    """Return how many of the oldest requests a batch may take; at least the first.
 
     Args:
         rows: instances of each request, oldest first.

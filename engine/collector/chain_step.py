@@ -9,12 +9,12 @@ from ringbatch.shm.tuples import new_tuple
 def at_step(
     requests: Iterable[Request], word: int, start: int, size: int, now_ns: int
 ) -> list[Request]:
-    """Requests for a chain as they wait for a later step.
+    """Return requests for a chain as they wait for a later step.
 
     Args:
         requests: as they were at the step before.
-        word: what is asked of this one.
-        start: where its key is in their result memory.
+        word: names the model and this step.
+        start: of its key in their result memory.
         size: bytes of the key.
         now_ns: since when they wait.
     """

@@ -59,8 +59,10 @@ class Changeover:
                 successor.run_again([[request]])
 
     def move_on_from_retiring(self, now_ns: int) -> None:
-        """Call `move_on` for retiring models without a worker: the supervisor does not replace
-        workers of these that die."""
+        """Call `move_on` for retiring models without a worker.
+
+        The supervisor does not replace dead workers of these.
+        """
         for model in self._pool.retiring:
             if not model.ready and (model.queues.rows or model.retries):
                 self.move_on(model, now_ns)

@@ -96,8 +96,7 @@ class Collector:
         """Whether frontends have been told to ring."""
 
     def start(self, now_ns: int) -> None:
-        """Take over what stands in the segment: the models, their workers, and what a collector
-        before this one had under way. To be called once, before the first step."""
+        """Take over the segment's models, workers and earlier work; called once, before `step`."""
         # Nanoseconds since boot outrun any count of batches, so no two give out the same number.
         self._dispatcher.next_batch = now_ns
         self._counters.add(CollectorCounter.STARTS)
@@ -174,7 +173,7 @@ class Collector:
         return not (self.rung_for_requests and self.has_news())
 
     def has_news(self) -> bool:
-        """Whether the next step would find requests or reports."""
+        """Return whether the next step would find requests or reports."""
         return self._submissions.waiting or self._reports.waiting
 
     def worker_died(self, number: int, now_ns: int, *, killed: bool = False) -> bool:
@@ -291,8 +290,10 @@ class Collector:
         self._end_worker(number)
 
     def _request(self, ref: int, asked: int, now_ns: int) -> Request:
-        """A request that a worker holds, where its words make no sense by now as one without
-        payload; the worker that runs it tells them apart."""
+        """Return a request of a worker; without payload if its words make no sense by now.
+
+        The worker that runs it tells them apart.
+        """
         request = self._port.read(ref)
         if request is None:
             return Request(ref, asked, 1, 0, 0, 0, 0, 0, now_ns, _NEVER_NS)
@@ -447,8 +448,7 @@ class Collector:
                 model.counters.add(ModelCounter.PARTS)
 
     def _take_in_uniform(self, requests: list[Request], now_ns: int) -> bool:
-        """Take in requests to one model of which none needs a closer look; False where one does,
-        and nothing was done."""
+        """Take in requests to one model; False, with nothing done, if one needs a closer look."""
         refs, models, rows, _, keys, _, starts, _, accepted_ns, deadlines_ns = columns(requests)
         model = self._models.get(models[0])
         if (

@@ -10,14 +10,14 @@ _Trials = Iterable[tuple[int, int, int]]
 
 
 def costs_ns(trials: _Trials, sizes: Sequence[int]) -> tuple[int, ...]:
-    """How long a batch of each size runs, over all lengths that were tried with every size.
+    """Return how long a batch of each size runs, over all lengths that were tried with every size.
 
     Args:
-        trials: what was tried.
+        trials: of warm-up.
         sizes: the allowed batch sizes.
 
     Returns:
-        A time for each size, whose ratios are meant rather than the times themselves; none where
+        A time for each size, whose ratios are meant rather than the times themselves; none if
         no length was tried with all of them.
     """
     tried = {(rows, length): run_ns for rows, length, run_ns in trials}
@@ -29,5 +29,5 @@ def costs_ns(trials: _Trials, sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def full_batch_ns(trials: _Trials) -> int:
-    """How long the largest batch that was tried runs; 0 where none was."""
+    """Return how long the largest batch that was tried runs; 0 if none was."""
     return max(trials, default=(0, 0, 0))[2]

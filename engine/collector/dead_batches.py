@@ -1,4 +1,4 @@
-"""What becomes of the batches that a worker held when it died."""
+"""Batches of dead workers: they are split, and run again."""
 
 from ringbatch.engine.collector.dispatcher import Dispatcher
 from ringbatch.engine.collector.models import Batch, Known, Worker
@@ -36,17 +36,19 @@ class DeadBatches:
         requests may have their answers already."""
 
     def take_back(self, worker: Worker, now_ns: int, *, hung: bool, killed: bool) -> bool:
-        """Have the requests of a dead worker run again: those of its batch in groups that find the
-        one it died of, those of the batch it had not begun as they are.
+        """Have the requests of a dead worker run again.
+
+        Those of its batch run in groups that find the one it died of; those of the batch it had not
+        begun run as they are.
 
         Args:
             worker: the dead one, which held a batch at least.
             now_ns: the time.
-            hung: whether it was ended because it hung.
-            killed: whether it was ended with SIGKILL.
+            hung: True if it was ended because it hung.
+            killed: True if it was ended with SIGKILL.
 
         Returns:
-            Whether it is known which request it died of.
+            True if it is known which request it died of.
         """
         model, known = worker.model, self._known
         running, *behind = worker.batches

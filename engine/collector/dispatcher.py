@@ -1,4 +1,4 @@
-"""Which of the requests that wait go to which worker now.
+"""Dispatch of waiting requests to workers.
 
 The collector calls `serve_all` in each step; it serves the models on the agenda. Only
 `ringbatch.engine.collector.batching` decides when a batch closes. This module carries the decision
@@ -104,8 +104,7 @@ class Dispatcher:
             self._agenda.ring(model.reference, rings=rings)
 
     def _serve_without_worker(self, model: Model, now_ns: int) -> None:
-        """Publish the state of a model that no worker holds, and answer what waits if no worker is
-        to be expected."""
+        """Publish the state of a model without a worker; answer its requests if none will come."""
         if model.retiring:
             return
         health, segment = model.health, self._segment
@@ -131,10 +130,10 @@ class Dispatcher:
             self.tell_backlog(model)
 
     def pass_on(self, chain: ChainModel | None, requests: list[Request], now_ns: int) -> None:
-        """What a batch has not answered goes on to the next step.
+        """Send the unanswered requests of a batch on to the next step of their chain.
 
         Args:
-            chain: of which it was a step; None where there is none any more, or none was.
+            chain: of which it was a step; None if there is none any more, or none was.
             requests: of the batch.
             now_ns: the time.
         """
@@ -266,7 +265,7 @@ class Dispatcher:
         return None
 
     def _decide(self, model: Model, pending: Pending, now_ns: int) -> Reason | Wait:
-        """Whether to close a batch of what waits for a model."""
+        """Return the reason to close a batch of a model's waiting requests now, or the wait."""
         idle_workers = len(model.idle)
         # Where another worker is free or soon will be, those who come back are for that one.
         lingers = model.lingering.watching and idle_workers == model.ready == 1
@@ -352,14 +351,14 @@ class Dispatcher:
         self.fail(request, Status.EXPIRED, TOO_LATE, NO_BATCH, now_ns)
 
     def runs(self, worker: Worker, now_ns: int) -> None:
-        """A worker begins a run of its batch."""
+        """Arm the batch timeout: a worker begins a run of its batch."""
         model = worker.model
         self.limits.put(worker.number, now_ns + model.spec.batch_timeout_ns)
         if not model.idle:
             model.health.all_busy(now_ns, model.cycle_ns, model.spec.batch_timeout_ns)
 
     def begins(self, worker: Worker, now_ns: int) -> None:
-        """A worker begins with the first batch that it holds."""
+        """Note that a worker begins with the first batch that it holds."""
         worker.began_ns = now_ns
         if not worker.ending and not worker.leaving:
             worker.model.busy.append(worker)

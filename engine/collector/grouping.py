@@ -1,8 +1,8 @@
-"""Which requests of one model may share a batch, and how many of them.
+"""Grouping of one model's requests that may share a batch, and their number.
 
 The key of a request, its open dimensions, stands at the start of its payload. A frontend may change
-it at any time; what is read here decides who waits with whom and nothing else, and the worker reads
-again what it gathers.
+it at any time. It decides here only which requests wait together; the worker reads again all that
+it gathers.
 """
 
 import struct
@@ -43,17 +43,17 @@ class Grouping:
         self.bounded = spec.max_batch_elements > 0
 
     def key(self, request: Request) -> bytes:
-        """Requests with equal keys may share a batch; for one whose payload has a key at all."""
+        """Return the key of a request that has one; requests with equal keys may share a batch."""
         start = request.request_offset
         if self._lengths is None or request.key_bytes != self._key_bytes:
             return bytes(self._memory[start : start + request.key_bytes])
         return repr(self._lengths.goal(self._dimensions(request))).encode()
 
     def shared_key(self, starts: Iterable[int], key_bytes: int) -> bytes | None:
-        """The `key` of several requests; None where they differ, or may.
+        """Return the `key` of several requests; None if they differ, or may.
 
         Args:
-            starts: where the payload of each is.
+            starts: the offset of each payload.
             key_bytes: of each.
         """
         if not key_bytes:
@@ -65,11 +65,11 @@ class Grouping:
         return keys.pop() if len(keys) == 1 else None
 
     def fitting(self, requests: Iterable[Request]) -> int:
-        """How many of the oldest requests of one queue fit into the budget of elements."""
+        """Return how many of the oldest requests of one queue fit into the budget of elements."""
         return self._budget.fitting((request.rows, self._least(request)) for request in requests)
 
     def share(self, request: Request) -> float:
-        """The part that a request takes of the budget of elements, up to 1."""
+        """Return the part that a request takes of the budget of elements, up to 1."""
         return self._budget.share(request.rows, self._least(request))
 
     def _least(self, request: Request) -> Dimensions:

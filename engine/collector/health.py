@@ -1,8 +1,7 @@
-"""What the collector says of a model's workers: how many there are, what follows from that for
-requests, that they come and go, or that they get nothing finished.
+"""Health of a model: its number of workers, crash loops, and batches that never finish.
 
-The last two stand in the model's words as instants, so that they begin and end by themselves, and
-whoever is asked whether the model is ready compares them with the clock.
+The last two stand in the model's words as instants, so that they begin and end by themselves.
+A reader of the model's readiness compares them with the clock.
 """
 
 from collections.abc import Iterable, Sequence
@@ -70,7 +69,7 @@ class ModelHealth:
             words[self._stuck_word] = stuck_ns
 
     def held_by(self, workers: Iterable[int]) -> None:
-        """The workers of these numbers hold the model from now on."""
+        """Take these workers as the ones that hold the model from now on."""
         self._deaths = {number: self._deaths.get(number, 0) for number in workers}
 
     def ready(self, workers: int) -> None:
@@ -90,14 +89,14 @@ class ModelHealth:
             publish(self._words, self._first, state)
 
     def worker_ready(self, number: int, now_ns: int) -> None:
-        """A worker takes batches from now on."""
+        """Note that a worker takes batches from now on."""
         self._ready_ns[number] = now_ns
         self.moves()
         if self._in_a_row(now_ns) >= LOOP:
             self._words[self._unsteady_word] = now_ns + STEADY_NS
 
     def worker_died(self, number: int, now_ns: int) -> None:
-        """A worker has ended."""
+        """Note that a worker has ended."""
         if number not in self._deaths:
             return
         ready_ns = self._ready_ns.pop(number, now_ns)
@@ -105,7 +104,7 @@ class ModelHealth:
         self._count(number, 1 if steady else self._deaths[number] + 1, now_ns)
 
     def explained(self, number: int, now_ns: int) -> None:
-        """It is known what the worker died of, and that will not be tried again."""
+        """Note that a worker's death has a known cause, which will not be tried again."""
         self._count(number, 0, now_ns)
 
     def _count(self, number: int, deaths: int, now_ns: int) -> None:
@@ -125,7 +124,7 @@ class ModelHealth:
         self._words[self._stuck_word] = now_ns + patience_ns
 
     def moves(self) -> None:
-        """A worker has no batch."""
+        """Note that a worker has no batch."""
         self._words[self._stuck_word] = 0
 
     def _in_a_row(self, now_ns: int) -> int:

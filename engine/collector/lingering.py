@@ -1,11 +1,11 @@
-"""How long an eager batch waits for clients that are about to come back: a pure estimate.
+"""Wait of an eager batch for clients that are about to come back: an estimate. Pure.
 
 Clients that wait for an answer before they send their next request come back together, moments
-after a batch was answered. A batch that closes at once then holds only those who came meanwhile,
-and from then on two halves take turns, each paying what a run costs whatever its size. To wait for
-those who come back makes one batch of the two, which saves a run.
+after a batch was answered. A batch that closes at once then holds only the first of them. From then
+on two halves take turns, and each pays the fixed cost of a run. To wait for those who come back
+makes one batch of the two, which saves a run.
 
-That pays for a worker that is the only one, where runs have a fixed cost worth saving, and where
+That pays for a worker that is the only one, if runs have a fixed cost worth saving, and if
 nearly all requests are of clients that come back. Requests that come independently are no more
 likely after an answer than at any other time, and no batch waits for these.
 """
@@ -33,9 +33,9 @@ _SEEN: Final = 2
 
 
 class RunCosts:
-    """What runs take by their rows: the straight line nearest to what sizes took at their best.
+    """Run times by rows: the straight line nearest to the best time of each size.
 
-    Sizes are taken together by powers of two. One that does not run for long keeps what it took.
+    Sizes are taken together by powers of two. One that does not run for long keeps its time.
     """
 
     __slots__ = ("_sizes",)
@@ -45,7 +45,7 @@ class RunCosts:
         """By power of two: how often it ran, the mean of its rows, what it takes."""
 
     def ran(self, rows: int, took_ns: int, times: int = 1) -> None:
-        """A batch of so many rows took so long, so many times."""
+        """Record that a batch of so many rows took so long, so many times."""
         power = rows.bit_length()
         count, mean_rows, best_ns = self._sizes.get(power, (0, float(rows), float(took_ns)))
         mean_rows += (rows - mean_rows) / _FOLLOW
@@ -57,7 +57,7 @@ class RunCosts:
 
     @property
     def fixed_ns(self) -> int:
-        """What a run costs whatever its rows; 0 where only one size is known."""
+        """Fixed cost of a run; 0 if only one size is known."""
         points = [(rows, ns) for count, rows, ns in self._sizes.values() if count >= _SEEN]
         if len(points) < 2:
             return 0
@@ -96,10 +96,10 @@ class _Period:
 
 
 class Lingering:
-    """What is known of the clients of one model, to be told of all its batches and requests.
+    """Estimate for the clients of one model, fed with all its batches and requests.
 
     Attributes:
-        watching: whether it is to be told of requests: whether runs cost enough.
+        watching: True if it needs the requests: runs cost enough.
     """
 
     __slots__ = ("_before", "_costs", "_expected_rows", "_now", "_returning", "watching")
@@ -119,7 +119,7 @@ class Lingering:
             self._costs.ran(rows, took_ns, _SEEN)
 
     def answered(self, rows: int, took_ns: int, now_ns: int) -> None:
-        """A batch was answered.
+        """Record an answered batch.
 
         Args:
             rows: of the batch.
@@ -135,7 +135,7 @@ class Lingering:
         self._before, self._now = self._now, _Period(now_ns, now_ns + waits_ns)
 
     def came(self, requests: Iterable[Request]) -> None:
-        """Requests are taken in."""
+        """Record requests that are taken in."""
         now, before = self._now, self._before
         for request in requests:
             accepted_ns = request.accepted_ns
@@ -144,8 +144,10 @@ class Lingering:
 
     @property
     def until_ns(self) -> int:
-        """The instant until which a batch waits; past where it does not, because that would not
-        pay, or because as many have come back as usually do."""
+        """Instant until which a batch waits.
+
+        It lies in the past if a wait would not pay, or as many have come back as usually do.
+        """
         period = self._now
         all_back = period.back_rows + 0.5 > self._expected_rows
         return 0 if all_back or self._returning < _RETURNING else period.until_ns

@@ -13,11 +13,11 @@ from ringbatch.engine.collector.batch_time_average import Departures
 
 @dataclass(slots=True)
 class Sides:
-    """What batches take of late, from dispatch to report; 0 while nobody knows.
+    """Recent times of batches from dispatch to report; 0 if unknown.
 
     Attributes:
-        here_ns: by workers here.
-        elsewhere_ns: by those elsewhere.
+        here_ns: by local workers.
+        elsewhere_ns: by remote ones.
         departures_here, departures_elsewhere: of their batches.
     """
 
@@ -27,13 +27,13 @@ class Sides:
     departures_elsewhere: Departures = field(default_factory=Departures)
 
     def ran(self, cycle_ns: int, began_ns: int, now_ns: int, *, elsewhere: bool) -> None:
-        """A batch has run.
+        """Record a batch that has run.
 
         Args:
-            cycle_ns: what it took.
+            cycle_ns: its time.
             began_ns: when it began.
             now_ns: when it ended.
-            elsewhere: where.
+            elsewhere: True if a remote worker ran it.
         """
         if elsewhere:
             departures, average_ns = self.departures_elsewhere, self.elsewhere_ns

@@ -80,13 +80,15 @@ class ModelPool:
 
     @property
     def outdated(self) -> bool:
-        """Whether there is another table by now."""
+        """True if there is another table by now."""
         outdated: bool = self._words[_MODEL_TABLE] != self._number
         return outdated
 
     def look_at_those_without_worker(self, now_ns: int) -> None:
-        """Put the models without a worker on the agenda: the supervisor rings nobody for what it
-        says of their workers."""
+        """Put the models without a worker on the agenda.
+
+        The supervisor wakes no process when it publishes the state of their workers.
+        """
         self.look_ns = now_ns + LOOK_NS
         self.agenda.add_all([r for r, model in self.models.items() if not model.ready])
 
@@ -145,13 +147,15 @@ class ModelPool:
                 self.models[chain.spec.reference] = self.models.pop(chain.spec.reference)
 
     def chain(self, word: int) -> ChainModel | None:
-        """The chain of which a step is asked; None where there is none."""
+        """Return the chain of a word's step; None if there is none."""
         model = self.models.get(reference_in(word))
         return model if isinstance(model, ChainModel) else None
 
     def acknowledged(self, now_ns: int) -> bool:
-        """Whether no frontend sends requests to a retiring model any more; what was sent before is
-        found by who looks after this."""
+        """Return whether no frontend sends requests to a retiring model any more.
+
+        A look after that finds all requests that were sent before.
+        """
         if now_ns >= self._patient_until_ns:
             return True
         layout, words = self._segment.layout, self._segment.words
@@ -162,7 +166,7 @@ class ModelPool:
         )
 
     def busy(self, model: Model) -> bool:
-        """Whether requests to a model wait or run."""
+        """Return whether requests to a model wait or run."""
         if isinstance(model, ChainModel):
             return self._on_their_way(model.spec.reference)
         if model.queues or model.retries:
@@ -171,27 +175,27 @@ class ModelPool:
         return any(w.batches for w in own + self.leaving if w.model is model)
 
     def _on_their_way(self, reference: int) -> bool:
-        """Whether requests for a chain wait or run at any of its steps."""
+        """Return whether requests for a chain wait or run at any of its steps."""
         held = (b.requests for worker in self.workers.values() for b in worker.batches)
         found = [*held, *(model.waiting() for model in self.models.values())]
         return any(reference_in(r.model) == reference for requests in found for r in requests)
 
     def heir(self, reference: int) -> Model | None:
-        """The model in the place of one that is gone, if there is any."""
+        """Return the model in the place of one that is gone, if there is any."""
         gone = self._gone.get(reference)
         return None if gone is None else self.successor(gone)
 
     def successor(self, spec: ModelSpec) -> Model | None:
-        """The model that serves in the place of one that does so no longer."""
+        """Return the model that serves in the place of one that does so no longer."""
         found = self._serving.get((spec.name, spec.version), ()) if spec.chain is None else ()
         return next((model for model in found if _takes_the_same(model.spec, spec)), None)
 
     def left_over(self, number: int, reference: int) -> Worker | None:
-        """A worker that the table has no longer, and that still lives or has yet to be reclaimed.
+        """Return a worker that the table has no longer, but that lives or has yet to be reclaimed.
 
         Args:
             number: the worker's.
-            reference: of the model that it holds; None is returned where there is none of that.
+            reference: of its model; None is returned if there is no worker of that.
         """
         model = self.models.get(reference)
         if model is None:

@@ -1,6 +1,4 @@
-"""The models of the table and their workers, as the collector knows them: what waits for a model,
-who runs its batches, and how long these have taken.
-"""
+"""Models of the table and their workers in the collector: queues, batches, times."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,7 +32,7 @@ NEXT_FROM_NS: Final = 1_000_000
 
 
 class Batch(NamedTuple):
-    """What a worker was given to run."""
+    """Batch that a worker was given to run."""
 
     mark: BatchMark
     requests: list[Request]
@@ -158,7 +156,7 @@ class Model:
 
     @property
     def retiring(self) -> bool:
-        """Whether it gets no new requests."""
+        """True if it gets no new requests."""
         return self.spec.state == RETIRING
 
     def adjust(self, spec: ModelSpec) -> None:
@@ -193,8 +191,11 @@ class Model:
         return self.retries.remove(ref) if key is None else self.queues.remove(key, ref)
 
     def turned_away(self, rows: int) -> None:
-        """A request came and is refused. It is counted as well: of what came, the further parts are
-        subtracted, of which it may be one."""
+        """Count a request that is refused.
+
+        It counts as well as an arrival: further parts, of which it may be one, are subtracted from
+        these.
+        """
         self.agenda.add(self.reference)
         self.taken_requests += 1
         self.taken_rows += rows
@@ -208,13 +209,13 @@ class Model:
             self.known.update(dict.fromkeys([request.ref for request in group], place))
 
     def join(self, worker: Worker) -> None:
-        """A worker has loaded the model."""
+        """Add a worker that has loaded the model."""
         self._count(self.ready + 1)
         if not worker.batches:
             self.rest(worker)
 
     def rest(self, worker: Worker) -> None:
-        """A worker has no batch; where enough others run, it waits as a spare."""
+        """Mark a worker idle, or as a spare if enough others run."""
         if self.ready > self.running:
             self._count(self.ready - 1)
             self.spares.append(worker)
@@ -222,7 +223,7 @@ class Model:
             self._wait(worker)
 
     def leave(self, worker: Worker) -> None:
-        """A worker that was ready gets no further batch; a spare goes on in its place."""
+        """Remove a worker that was ready; a spare goes on in its place."""
         if worker in self.spares:
             self.spares.remove(worker)
         else:
@@ -254,10 +255,10 @@ class Model:
 
     @property
     def takes_next(self) -> bool:
-        """Whether its worker, busy and the only one, may be given a batch to run next.
+        """True if its worker, busy and the only one, may be given a batch to run next.
 
         A full one loses nothing by it: it cannot grow, and no other worker could be free sooner.
-        What is given up meanwhile, the worker leaves out.
+        The worker leaves out requests that are given up meanwhile.
         """
         return (
             bool(self.busy)
@@ -268,7 +269,7 @@ class Model:
 
     @property
     def wants_next(self) -> bool:
-        """Whether that pays so much that requests are to ring for it."""
+        """True if a next batch pays so much that requests are to wake the collector for it."""
         return self.cycle_ns >= NEXT_FROM_NS and self.takes_next
 
     def learn(self, tried: list[Trial]) -> None:
@@ -372,12 +373,12 @@ def serving(models: Iterable[Model]) -> dict[tuple[str, str], Model]:
 
 
 def has_both(spec: ModelSpec) -> bool:
-    """Whether a model has workers here and elsewhere."""
+    """Return whether a model has local and remote workers."""
     return 0 < len(spec.remote) < len(spec.workers)
 
 
 def bounded(policy: Policy, spec: ModelSpec) -> Policy:
-    """A policy with the bounds of an entry of the table."""
+    """Return a policy with the bounds of an entry of the table."""
     return replace(
         policy,
         max_batch_size=spec.cap,

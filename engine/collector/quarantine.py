@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def regroup(requests: Sequence[T], *, first: bool, run_ns: int, death_ns: int) -> list[list[T]]:
-    """How the requests of a dead worker's batch are run again.
+    """Return the groups in which the requests of a dead worker's batch are run again.
 
     Each alone, the request that workers die of takes one more of them, but the others wait for as
     many runs as they are. In groups of about the square root of their number, they wait for two
@@ -37,8 +37,8 @@ def regroup(requests: Sequence[T], *, first: bool, run_ns: int, death_ns: int) -
 
     Args:
         requests: not answered yet.
-        first: whether nobody had died of them before.
-        run_ns: how long a run takes, of late.
+        first: True if no worker had died of them before.
+        run_ns: recent time of a run.
         death_ns: how long it takes to notice another death and to replace the worker.
     """
     size = isqrt(len(requests))
@@ -68,7 +68,7 @@ class Quarantine:
         self._last_until_ns = 0
 
     def remember(self, request: Request, now_ns: int) -> None:
-        """This one killed."""
+        """Remember a request that killed a worker."""
         if self.count >= MAX_QUARANTINED:
             self.forget(now_ns)
         if self.count >= MAX_QUARANTINED:
@@ -80,14 +80,16 @@ class Quarantine:
         known[digest] = self._last_until_ns = now_ns + REMEMBERED_NS
 
     def knows(self, request: Request, now_ns: int) -> bool:
-        """Whether the same killed a while ago."""
+        """Return whether an equal request killed a worker a while ago."""
         payload = self._payload(request)
         known = self._until_ns.get(_start(request.model, payload))
         return known is not None and known.get(_digest(payload), 0) > now_ns
 
     def tick(self, now_ns: int) -> None:
-        """Forget all of them once the while of the last is over: as long as there are some, every
-        request that comes is looked at by itself."""
+        """Forget all of them once the last one's time is over.
+
+        While there are some, every new request is looked at by itself.
+        """
         if now_ns >= self._last_until_ns:
             self.forget(now_ns)
 

@@ -104,16 +104,16 @@ class Queue:
                 self._deadlines.put(request.ref, request.deadline_ns)
 
     def pending(self, max_batch_size: int, *, others: bool, idle: bool) -> Pending:
-        """The queue, not empty, as the batching decision sees it.
+        """Return the queue, not empty, as the batching decision sees it.
 
         The earliest deadline, and whether the batch is full of something else than rows, matter
-        only where a worker is idle and the rows do not fill the batch; so they are looked for only
-        there, and a long queue costs no more than a short one.
+        only if a worker is idle and the rows do not fill the batch. Only then are they looked for,
+        so a long queue costs no more than a short one.
 
         Args:
             max_batch_size: of one batch.
             others: see `Pending`.
-            idle: whether a worker is.
+            idle: True if a worker is.
         """
         requests, full = self._requests, False
         if idle and self.rows < max_batch_size:
@@ -242,7 +242,7 @@ class Queues:
         return len(self._queues)
 
     def __iter__(self) -> Iterator[Queue]:
-        """The queues, none empty, in any order."""
+        """Yield the queues, none empty, in any order."""
         return iter(self._queues.values())
 
     def extend(self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int) -> None:
@@ -350,8 +350,7 @@ class Queues:
         return self._numbered[min(found)[1]]
 
     def most_urgent(self) -> Queue:
-        """Return the queue with the earliest deadline, its exact `earliest_ns`; there are
-        several queues."""
+        """Return the queue, of several, with the earliest deadline (its exact `earliest_ns`)."""
         self._rank()
         while True:
             first = self._deadlines.first()

@@ -1,7 +1,7 @@
-"""What workers hold while one collector takes another's place: it stands in their rings of tasks.
+"""Takeover from another collector: the tasks that workers hold, read from their rings.
 
 A worker lets go of a batch once all of it is answered, see `ringbatch.engine.worker.worker`. So
-what stands in its ring is what it holds, or held when it died, until `reclaim` empties the ring.
+its ring has the tasks that it holds, or held when it died, until `reclaim` empties the ring.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from ringbatch.shm.segment import Segment
 
 
 def held(segment: Segment, worker: int) -> list[Task]:
-    """What a worker has not let go of, the batch that it runs in front.
+    """Return the tasks still in a worker's ring, the running one first.
 
     Raises:
         CorruptRingError: the ring makes no sense.
@@ -30,13 +30,13 @@ def reclaim(segment: Segment, worker: int) -> None:
 
 
 def says_ready(segment: Segment, worker: int) -> bool:
-    """Whether a worker takes tasks, as it says itself."""
+    """Return whether a worker takes tasks, by its own words."""
     word = segment.layout.worker(worker) + WorkerWords.STATE
     return bool(segment.words[word] == WorkerState.READY)
 
 
 def model_of(segment: Segment, worker: int) -> int:
-    """The reference of the model that a worker holds, as it says itself."""
+    """Return the reference of a worker's model, by its own words."""
     reference: int = segment.words[segment.layout.worker(worker) + WorkerWords.MODEL]
     return reference
 

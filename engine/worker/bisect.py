@@ -1,12 +1,12 @@
-"""Which requests of a batch make the model raise: a pure search by halves.
+"""Bisection: finds the requests of a batch that make the model raise, by halves. Pure.
 
-A run that raises says only that one of its requests is to blame, or the model itself. So the
-batch is halved and run again until every request that fails is alone: k of them among n cost about
-2k log2(n / k) runs. A model that raises whatever it is given would cost 2n, for every batch
-it gets. So where the whole and both halves have raised, a few requests from all over the batch
-are run alone next, which is no run wasted; where all of these raise in the same way, the rest
-fails with them. A request that is told so wrongly was in a batch of which nearly everything is
-bad: of ten batches of which half is, it happens in none.
+A run that raises says only that one of its requests is to blame, or the model itself. So the batch
+is halved and run again until every request that fails is alone: k of them among n cost about 2k
+log2(n / k) runs. A model that raises for any request would cost 2n, for every batch it gets. So if
+the whole and both halves have raised, a few requests from all over the batch are run alone next,
+which is no run wasted. If all of these raise in the same way, the rest fails with them. A request
+that fails wrongly so was in a batch of which nearly everything is bad: of ten batches of which half
+is, it happens in none.
 """
 
 from collections import deque
@@ -37,15 +37,15 @@ class Search(Generic[T]):
         self._any_succeeded = False
 
     def next(self) -> list[T] | None:
-        """The requests to run now; None where there are no more."""
+        """Return the requests to run now; None if there are no more."""
         return self._groups.popleft() if self._groups else None
 
     def succeeded(self) -> None:
-        """The group was answered."""
+        """Record that the group was answered."""
         self._any_succeeded = True
 
     def failed(self, group: Sequence[T]) -> None:
-        """The model raised for a group of several."""
+        """Record that the model raised for a group of several."""
         self._failures += 1
         self.halve(group)
         if self._failures == _WHOLE_AND_HALVES and not self._any_succeeded:
@@ -57,10 +57,10 @@ class Search(Generic[T]):
         self._groups += [list(group[:half]), list(group[half:])]
 
     def failed_alone(self, kind: object) -> list[T]:
-        """The model raised for one request.
+        """Record that the model raised for one request.
 
         Args:
-            kind: what it raised; None where only that one request can be meant.
+            kind: of the exception; None if only that one request can be meant.
 
         Returns:
             The requests that need not be run any more, because they would fail as this one did.

@@ -1,9 +1,8 @@
-"""A model's batches as steps of chains: inputs come from tensors of earlier steps, outputs go to
-places where later steps find them; see `ringbatch.shm.chain`.
+"""Batches as steps of chains: inputs come from earlier steps, outputs go to later ones.
 
-What is particular to a model, such as padding, is its own codec's; a step's is a copy of that with
-another `Gatherer` and another `Scatterer`. All requests of a batch are at the same step of the same
-chain: the collector says at which, so that no frontend's word decides it.
+See `ringbatch.shm.chain`. A model's own codec does its particular work, such as padding; a step's
+is a copy of that with another `Gatherer` and another `Scatterer`. All requests of a batch are at
+the same step of the same chain. The collector says at which, so no frontend's word decides it.
 """
 
 import struct
@@ -117,7 +116,7 @@ class StepGatherer(Gatherer):
         return combined
 
     def key(self, request: Request) -> bytes:
-        """The open dimensions of what is read, as words; of a request whose tensors lie well."""
+        """Return the open dimensions of the inputs, as words; for a request with sound tensors."""
         placement = self.placement(request)
         assert placement is not None, "what was just written makes sense"
         sizes = [
@@ -274,7 +273,7 @@ class Steps:
         self._places: dict[int, Place] = {}
 
     def place(self, asked: int) -> Place | None:
-        """Where batches of which that is asked are in their chain; None where it is no chain."""
+        """Return the place of a word's batches in their chain; None if it is no chain."""
         place = self._places.get(asked) or self._made(asked)
         if place is not None:
             if len(self._places) >= _PLACES_KEPT:
@@ -316,7 +315,7 @@ class Steps:
 
 
 def _behind(request: Request, skipped: int) -> Request:
-    """A request whose result memory starts so many bytes later."""
+    """Return a request whose result memory starts so many bytes later."""
     return request._replace(
         result_offset=request.result_offset + skipped,
         result_capacity=request.result_capacity - skipped,

@@ -1,5 +1,7 @@
-"""Tensors that a chain's steps leave in a request's slot, and where later steps find them; see
-`ringbatch.shm.chain`."""
+"""Tensors that a chain's steps leave in a request's slot, for later steps.
+
+See `ringbatch.shm.chain`.
+"""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -16,7 +18,7 @@ PLACEMENTS_KEPT: Final = 1024
 
 
 class Block(NamedTuple):
-    """What one step has kept of a request.
+    """Tensors that one step has kept of a request.
 
     Attributes:
         start: of its frame, in bytes from that of the result memory.
@@ -30,11 +32,11 @@ class Block(NamedTuple):
 
 
 class Kept:
-    """What the requests of one chain hold, and what its steps have kept of them.
+    """Reader of a chain's requests and of the tensors that its steps have kept.
 
     Attributes:
         chain: which.
-        static: whether where every tensor lies follows from a request's rows alone.
+        static: True if every tensor's place follows from a request's rows alone.
 
     Args:
         memory: the segment's.
@@ -55,11 +57,11 @@ class Kept:
         self._ends: dict[tuple[int, int, int], int | None] = {}
 
     def blocks(self, rows: int, result: int, capacity: int, count: int) -> list[Block] | None:
-        """The first blocks of a request; None where what stands there makes no sense.
+        """Return the first blocks of a request; None if its words make no sense.
 
         Args:
             rows: of the request.
-            result: where its result memory starts.
+            result: the start of its result memory.
             capacity: bytes of that.
             count: how many blocks.
         """
@@ -77,13 +79,13 @@ class Kept:
         return found
 
     def end(self, blocks: Sequence[Block]) -> int:
-        """Where the next block starts."""
+        """Return the start of the next block."""
         if not blocks:
             return self.key_starts[-1]
         return aligned(blocks[-1].start + blocks[-1].placement.size)
 
     def kept_bytes(self, count: int, request: Request) -> int:
-        """Where the block behind so many starts in a request's memory, or where that ends."""
+        """Return the end of so many blocks in a request's memory, at most the end of that."""
         capacity = request.result_capacity
         blocks = self.blocks(request.rows, request.result_offset, capacity, count)
         return capacity if blocks is None else min(self.end(blocks), capacity)

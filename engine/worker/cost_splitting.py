@@ -19,11 +19,11 @@ Cost = Callable[[Any], Any]
 
 
 class Plan(NamedTuple):
-    """How a batch is run.
+    """Plan of a batch's runs.
 
     Attributes:
         parts: requests that are run together, in that order.
-        refused: requests of which `cost` has raised, or said no cost, and the exception.
+        refused: requests for which `cost` has raised, or returned no cost, and the exception.
     """
 
     parts: list[list[Request]]
@@ -47,7 +47,7 @@ class CostlyCodec(JsonCodec):
         """What requests hold of which the cost is known, by their references; read once."""
 
     def plan(self, requests: Sequence[Request]) -> Plan:
-        """The runs of a batch; what cannot be read costs nothing."""
+        """Return the runs of a batch; an unreadable request costs nothing."""
         costs: list[tuple[float, Request]] = []
         refused: list[tuple[Request, BaseException]] = []
         self._planned.clear()
@@ -79,7 +79,7 @@ class CostlyCodec(JsonCodec):
 
 
 def bounded(costs: Sequence[tuple[float, Request]], most: float) -> list[list[Request]]:
-    """Requests in parts that cost at most so much, or of a single one, in the order given."""
+    """Return requests in parts that cost at most so much, or of a single one, in their order."""
     parts: list[list[Request]] = []
     total = 0.0
     for cost, request in costs:

@@ -24,7 +24,7 @@ class FiniteCodec(TensorCodec):
 
 
 def only_finite(outputs: Outputs, tensors: Sequence[Tensor]) -> Outputs:
-    """The same, with a fault of whatever is NaN or infinity.
+    """Return the outputs with a fault for each element that is NaN or infinite.
 
     Args:
         outputs: of a model.

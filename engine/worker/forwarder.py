@@ -93,7 +93,7 @@ class Forwarder:
         return sound, self._ask(asked, sound, lists, mark)
 
     def _open(self, payload: bytes) -> tuple[Forwarded, bytes]:
-        """What the requests of a batch have in common, and how the payload of each begins.
+        """Return the common envelope of a batch's requests, and the begin of each payload.
 
         Raises:
             UnsoundForward: this payload is not that of a request.

@@ -18,8 +18,10 @@ _FINITE: Final = decoder_with(orjson.loads)
 
 
 class JsonCodec:
-    """Batches of a model that takes and returns lists of JSON values, or one value where it has no
-    batch dimension."""
+    """Codec of a model that takes and returns lists of JSON values.
+
+    It takes and returns one value if the model has no batch dimension.
+    """
 
     uniform = False
 
@@ -45,8 +47,10 @@ class JsonCodec:
         return readable, unreadable, (instances, words) if self._asks else (instances,)
 
     def _values(self, request: Request) -> list[Any] | None:
-        """What a request holds: its instances, behind what is told of it to a model that asks; None
-        where it is not what its header says."""
+        """Return a request's instances, behind its context if the model asks for that.
+
+        It is None if the request differs from its header.
+        """
         start = request.request_offset
         try:
             text = bytes(self._memory[start : start + request.request_bytes])

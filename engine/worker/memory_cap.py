@@ -1,7 +1,7 @@
-"""How large a batch may be for the memory there is, learned from runs that ran out of it.
+"""Memory cap: the largest batch that fits, learned from runs that ran out of memory.
 
-A run that runs out of memory is halved. Where it was the size and no single request, later batches
-are run in parts from the start. Memory that somebody else took may come back: after many runs at
+A run that runs out of memory is halved. If it was the size and no single request, later batches
+are run in parts from the start. Memory that another process took may come back: after many runs at
 the cap a larger one is tried, and each time that fails it is tried more seldom.
 """
 
@@ -31,9 +31,9 @@ T = TypeVar("T")
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception says that memory is used up, the host's or a device's.
+    """Return whether an exception says that memory is used up, the host's or a device's.
 
-    Libraries say so with exceptions of many types. Texts count of those types only that a model
+    Libraries raise exceptions of many types for it. Texts count only of types that a model
     does not raise itself with a client's words in them.
     """
     if isinstance(error, MemoryError):
@@ -67,11 +67,11 @@ class MemoryCap:
         self._trying = False
 
     def allows(self, rows: int) -> bool:
-        """Whether so many may be run at once."""
+        """Return whether so many rows may be run at once."""
         return self.rows is None or rows <= self.rows
 
     def parts(self, requests: Sequence[T], rows: Sequence[int]) -> list[list[T]]:
-        """Requests in runs that are allowed, or of a single one.
+        """Return requests in runs that are allowed, or of a single one.
 
         Args:
             requests: of a batch.
@@ -90,7 +90,7 @@ class MemoryCap:
         return parts
 
     def ran_out(self, rows: int) -> None:
-        """A run of so many, at least 2, was too large, and its parts were not."""
+        """Record that a run of so many, at least 2, was too large, and its parts were not."""
         if self._trying:
             self._patience = min(2 * self._patience, _MOST_PATIENCE)
         self._trying = False
@@ -98,7 +98,7 @@ class MemoryCap:
         self.rows = max(min(rows, self.rows or rows) // 2, 1)
 
     def fitted(self, rows: int) -> bool:
-        """A run of so many was not too large; whether the cap is another one now."""
+        """Record that a run of so many fitted; return whether the cap has changed."""
         if self.rows is None or 2 * rows <= self.rows:
             return False
         self._full_runs += 1

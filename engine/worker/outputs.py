@@ -1,7 +1,7 @@
-"""What a model returned, in the datatypes that it declared.
+"""Outputs of a model, in the datatypes that it declared.
 
-What does not fit the signature as a whole is a `WrongResult`. What cannot be told of single
-elements is a fault of these, so that it costs no request but those whose they are.
+A return value that does not fit the signature as a whole is a `WrongResult`. A wrong element is a
+fault of that element alone, so that it costs no other request.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 
 class WrongResult(Exception):
-    """What the model returned is not what its signature says."""
+    """Return value of a model that does not fit its signature."""
 
 
 class WrongCount(WrongResult):
@@ -43,12 +43,13 @@ class Fault(NamedTuple):
 
 
 class Outputs:
-    """What a model returned for a batch.
+    """Outputs of a model for a batch.
 
     Args:
         arrays: one an output, with rows, in the declared datatype; BF16 as its bits, BYTES as
-            objects that are `bytes`; `Ragged` where rows differ in shape. What stands where an
-            element is at fault means nothing.
+            objects that are `bytes`; `Ragged` if rows differ in shape. An element with a fault has
+            no
+            meaningful value.
         faults: none, mostly.
     """
 
@@ -83,10 +84,10 @@ class Checker:
             self._only = tensors[0].shape, array_dtype(tensors[0])
 
     def outputs(self, returned: object, rows: int) -> Outputs:
-        """What `predict` returned for so many rows.
+        """Return the outputs of `predict` for so many rows.
 
         Raises:
-            WrongResult: where it is not what the signature says, in words.
+            WrongResult: they do not fit the signature; the text says why.
         """
         # A subclass may be another array where it is sliced or copied.
         if self._only is not None and type(returned) is np.ndarray:
@@ -141,7 +142,7 @@ def _by_output(returned: object, tensors: tuple[Tensor, ...]) -> list[object]:
 
 
 def _as_array(value: object, tensor: Tensor) -> tuple[Array, Array | None]:
-    """A plain array, and which of its elements are masked, if any may be."""
+    """Return a plain array, and its masked elements, if any may be."""
     try:
         # Left to itself numpy makes byte strings of a fixed length, without their last zeros.
         array = np.asarray(value) if tensor.datatype.fixed else np.asarray(value, dtype=object)
@@ -156,8 +157,10 @@ def _as_array(value: object, tensor: Tensor) -> tuple[Array, Array | None]:
 
 
 def _rows_apart(value: object, tensor: Tensor) -> list[tuple[Array, Array | None]]:
-    """The rows of an output that may differ in shape, each as `_as_array` gives it; none where it
-    is one array."""
+    """Return the rows of an output that may differ in shape; none if it is one array.
+
+    Each row is as `_as_array` returns it.
+    """
     if isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 1:
         value = value.tolist()
     if tensor.static or not isinstance(value, (list, tuple)):
@@ -232,7 +235,7 @@ def _expect_shape(array: Array, tensor: Tensor, shape: tuple[int, ...]) -> None:
 
 
 def _converted(array: Array, tensor: Tensor) -> tuple[Array, Array | None, str]:
-    """An output in its datatype, which of its elements have no value there, and what these are."""
+    """Return an output in its datatype, a mask of elements without a value there, and why."""
     if not tensor.datatype.fixed:
         return _texts(array)
     target = array_dtype(tensor)
@@ -265,7 +268,7 @@ def _texts(array: Array) -> tuple[Array, Array | None, str]:
 
 
 def _text(element: object) -> bytes | None:
-    """An element of a BYTES tensor; None where it is none."""
+    """Return an element of a BYTES tensor; None if it is none."""
     if isinstance(element, bytes):
         return bytes(element)
     try:

@@ -37,13 +37,12 @@ _LENGTHS: Final = ("INT32", "INT64")
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """How the open dimensions of a model are padded.
+    """Padding of a model's open dimensions.
 
     Attributes:
         lengths: of its inputs and outputs.
-        values: what each input is padded with, in order.
-        lengths_at: where among its inputs the model takes the true lengths; None where it takes
-            none.
+        values: that each input is padded with, in order.
+        lengths_at: the index of the input for the true lengths; None if there is none.
         lengths_dtype: of that input.
     """
 
@@ -56,17 +55,17 @@ class Padding:
 def padding(
     model: Model, edges: Sequence[int], values: Mapping[str, float], lengths_input: str
 ) -> tuple[Model, Padding]:
-    """A model as requests see it, and how its inputs are padded.
+    """Return a model as requests see it, and the padding of its inputs.
 
     Args:
         model: as its file declares it.
-        edges: of the buckets, ascending; none where everything is padded to the longest.
-        values: to pad with, by the input's name; where it is not named, 0, false or nothing.
+        edges: of the buckets, ascending; none if everything is padded to the longest.
+        values: to pad with, by the input's name; by default 0, false or empty.
         lengths_input: the input that takes the true length of each row, the first open dimension of
-            its request; it is no part of requests. Empty where there is none.
+            its request; it is no part of requests. Empty if there is none.
 
     Raises:
-        Unfit: in words, where the model is not made for it.
+        Unfit: the model is not made for it; the text says why.
     """
     names = [tensor.name for tensor in model.inputs]
     for name in [*values, *([lengths_input] if lengths_input else [])]:
@@ -149,7 +148,7 @@ class PaddedCodec(TensorCodec):
         return arguments
 
     def _arguments(self, rows: list[list[Array]]) -> tuple[list[Dimensions], list[Array]]:
-        """The open dimensions of each of several arrays for each input, and all of them padded."""
+        """Return the open dimensions of each of several arrays for each input, and all padded."""
         own = [open_dimensions(self._inputs, arrays) for arrays in rows]
         goals = {self._lengths.goal(dimensions) for dimensions in own}
         if len(goals) > 1:
@@ -248,7 +247,7 @@ class PaddedCodec(TensorCodec):
 
 
 def _joined(arrays: Sequence[Array], shape: tuple[int, ...], value: Any) -> Array:
-    """The rows of all arrays in one, each row padded to `shape`."""
+    """Return the rows of all arrays in one, each row padded to `shape`."""
     if all(array.shape[1:] == shape for array in arrays):
         return np.concatenate(arrays)
     joined: Array = np.full((sum(map(len, arrays)), *shape), value, arrays[0].dtype)
@@ -261,7 +260,7 @@ def _joined(arrays: Sequence[Array], shape: tuple[int, ...], value: Any) -> Arra
 
 
 def _cut(array: Array, sizes: Sequence[tuple[int, int]]) -> Array:
-    """An array with some of its axes cut to a size."""
+    """Return an array with some of its axes cut to a size."""
     if not sizes:
         return array
     cut = [slice(None)] * array.ndim

@@ -1,8 +1,8 @@
-"""Whether a model answers a sample alike alone and in company: which batches are tried, and how far
-their answers are from those alone. Pure.
+"""Parity: batches that show whether a model answers a sample alike alone and in company. Pure.
 
 Each sample is run alone first. Then it is run in batches of every size, with those that come after
-it and with others, and beside neighbours that are long, where lengths are padded.
+it and with others, and beside neighbours that are long, if lengths are padded. The answers are
+compared with those alone.
 """
 
 import random
@@ -69,13 +69,13 @@ class Difference:
 def batches(
     groups: Sequence[Sequence[int]], sizes: Sequence[int], allowed: Sequence[int], *, long: bool
 ) -> Iterator[Batch]:
-    """The batches of at least two rows that are run.
+    """Yield the batches of at least two rows that are run.
 
     Args:
         groups: numbers of the samples that may share a batch.
         sizes: rows of a batch, ascending.
-        allowed: those that the model is run with; none where every number is right.
-        long: whether there are long neighbours.
+        allowed: those that the model is run with; none if every number is right.
+        long: True if there are long neighbours.
     """
     drawn = random.Random(_SEED)
     for group in groups:
@@ -128,8 +128,9 @@ def _note(worst: Difference, found: tuple[float, float, float], sample: int, bat
 
 
 def difference(alone: Any, together: Any, tolerance: float) -> tuple[float, float, float]:
-    """Of one output of one row: the largest difference, the largest relative one, and the largest
-    part of what is tolerated. NaN is equal to NaN; whole numbers, texts and truths must be equal.
+    """Return the largest difference, relative difference and share of the tolerance of one output.
+
+    They are for one row. NaN is equal to NaN; whole numbers, texts and booleans must be equal.
     """
     if not isinstance(alone, (np.ndarray, np.generic)):
         return _of_json(alone, together, tolerance)

@@ -76,7 +76,7 @@ def compare(
 
 
 def _numbers(spec: ModelSpec, row: Answer) -> Answer:
-    """An answer in which BF16 are numbers, and no longer their bits."""
+    """Return an answer in which BF16 are numbers, and no longer their bits."""
     if not spec.typed:
         return row
     return [
@@ -100,7 +100,7 @@ def _together(spec: ModelSpec, rows: list[Any]) -> Any:
 def _samples(
     spec: ModelSpec, wanted: Parity, path: Path | str
 ) -> tuple[list[Any], list[list[int]]]:
-    """The samples, and the numbers of those that may share a batch."""
+    """Return the samples, and the numbers of those that may share a batch."""
     if not spec.typed:
         if not wanted.file:
             raise StartupError(
@@ -133,8 +133,11 @@ def _lengths(spec: ModelSpec) -> Lengths:
 
 
 def drawn(spec: ModelSpec, length: int) -> list[list[Any]]:
-    """Samples that differ from each other: normally distributed numbers, whole ones of 0 and 1, and
-    texts of one figure. Where lengths are padded, open dimensions have several."""
+    """Return random samples that differ from each other.
+
+    They are normally distributed numbers, whole ones of 0 and 1, and texts of one digit. If lengths
+    are padded, open dimensions have several.
+    """
     random = np.random.default_rng(_SEED)
     edges = spec.length_buckets or (length,)
     rows = []
@@ -163,7 +166,7 @@ def _drawn(tensor: Tensor, length: int, random: np.random.Generator) -> Any:
 def _long_neighbour(
     spec: ModelSpec, group: Sequence[int], samples: Sequence[Any], length: int
 ) -> list[Any] | None:
-    """A row that is as long as any that may share a batch with these; None where there is none."""
+    """Return a row as long as any that may share a batch with these; None if there is none."""
     if not spec.pad_variable_length:
         return None
     lengths = _lengths(spec)

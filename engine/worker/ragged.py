@@ -46,12 +46,12 @@ Column = Array | Ragged
 
 
 def laid_out(columns: Sequence[Column], tensors: Sequence[Tensor]) -> list[Array]:
-    """The outputs of one request as they stand in its slot.
+    """Return the outputs of one request as they stand in its slot.
 
     Args:
         columns: the request's rows of each output.
-        tensors: what stands in the slot; one more than the outputs where this one is for the
-            lengths of rows, see `ringbatch.shm.ragged`.
+        tensors: of the slot; one more than the outputs if the lengths of rows have one, see
+            `ringbatch.shm.ragged`.
 
     Raises:
         Uneven: rows differ in shape and cannot be padded.
@@ -83,7 +83,7 @@ def _padded(column: Ragged, tensor: Tensor) -> Array:
 
 
 def _lengths(column: Column, tensor: Tensor) -> Array:
-    """The open dimensions of each row; shape [rows, so many]."""
+    """Return the open dimensions of each row; shape [rows, so many]."""
     axes = [axis for axis, size in enumerate(tensor.shape) if size == ANY]
     rows = column.rows if isinstance(column, Ragged) else column
     return np.array([[row.shape[axis] for axis in axes] for row in rows], "<u8")

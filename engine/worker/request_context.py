@@ -61,7 +61,7 @@ class AskingCodec:
         return Asked(*said, request.deadline_ns, partial(self._is_wanted, request.ref))
 
     def read_uniform(self, uniform: UniformBatch) -> Any | None:
-        """What is told is read request by request."""
+        """Return None, as the context is read request by request."""
         return None
 
     def alone(self, arguments: Any) -> Any:

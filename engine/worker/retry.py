@@ -1,10 +1,10 @@
-"""Running a batch again, and again, as long as the model fails for some of it.
+"""Retries of a batch, as long as the model fails for some of it.
 
-Two things make a batch too much for a model: a request that it cannot bear, which
-`ringbatch.engine.worker.bisect` finds, and a size for which there is no memory, which
-`ringbatch.engine.worker.memory_cap` learns. Before every further run those are left out whose
-deadline has come or who have gone, and whoever has been answered is told at once, because a batch
-that is run many times takes many times as long.
+A batch is too much for a model for one of two reasons. Either it cannot bear a request, which
+`ringbatch.engine.worker.bisect` finds. Or there is no memory for its size, which
+`ringbatch.engine.worker.memory_cap` learns. Before every further run, expired and cancelled
+requests are left out, and finished answers are flushed, because a batch that is run many times
+takes many times as long.
 """
 
 import logging
@@ -56,11 +56,11 @@ class Retry:
         self._cap = MemoryCap()
 
     def allows(self, rows: int) -> bool:
-        """Whether memory is not known to lack room for so many rows."""
+        """Return whether memory is not known to lack room for so many rows."""
         return self._cap.allows(rows)
 
     def fitted(self, rows: int) -> None:
-        """A run of so many rows did not fail."""
+        """Record that a run of so many rows did not fail."""
         if self._cap.fitted(rows):
             most = self._cap.rows
             logger.info(
@@ -84,8 +84,7 @@ class Retry:
             self._search(part, mark, error, first=not number)
 
     def answer_in_turn(self, parts: Sequence[Sequence[Request]], mark: BatchMark) -> None:
-        """Run the requests of a batch in these parts, whoever is answered being told before the
-        next is run."""
+        """Run the requests of a batch in these parts, and flush answers after each."""
         first = True
         for requests in parts:
             for part in self._cap.parts(requests, [request.rows for request in requests]):

@@ -126,7 +126,7 @@ def _signature(model: Model) -> Signature:
 
 
 def _opened(path: Path | str, start: StartWorker, control: ControlSocket) -> Model:
-    """The model, from the content that all workers of its version have."""
+    """Open the model, from the content that all workers of its version have."""
     kept, told = Kept(start.file.fd, start.file.stamp, start.file.copied), start.model.options
     kept.keep_from_children()
     content = kept.content(path)
@@ -179,7 +179,7 @@ def _lost(control: ControlSocket, why: str, blames_batch: bool) -> NoReturn:
 
 
 def _shaped(model: Model, path: Path | str, shape: BatchShape) -> tuple[Model, Padding | None]:
-    """The model as requests see it, and how its inputs are padded, where they are."""
+    """Return the model as requests see it, and the padding of its inputs, if any."""
     if shape.max_batch_elements and not model.inputs:
         raise StartupError(
             f"{path}: max_batch_elements needs a model that declares its inputs, to count them"

@@ -7,8 +7,7 @@ from ringbatch.shm.tuples import new_tuple
 
 
 class Runs:
-    """The runs of the batch that a worker holds. It reads no clock: whoever runs the model has
-    done so."""
+    """Run times of the batch that a worker holds. It reads no clock; its caller does."""
 
     __slots__ = ("_attempts", "_began_ns", "_gathered_ns", "_ran_ns", "padded_rows")
 
@@ -18,20 +17,20 @@ class Runs:
         """That were added to the batch."""
 
     def begin(self, mark: BatchMark, now_ns: int) -> None:
-        """A batch is taken up. One that runs again after a worker died was run once before."""
+        """Begin a batch; one that runs again after a worker died was run once before."""
         self._began_ns = now_ns
         self._gathered_ns = self._ran_ns = self.padded_rows = 0
         self._attempts = int(mark.reason is Reason.RETRY)
 
     def ran(self, started_ns: int, ended_ns: int) -> None:
-        """The model was started, and has returned or raised."""
+        """Record a run of the model, which has returned or raised."""
         if not self._gathered_ns:
             self._gathered_ns = started_ns
         self._ran_ns = ended_ns
         self._attempts += 1
 
     def spent(self, infer_ns: int, now_ns: int) -> Spent:
-        """What the batch has taken, now that it is answered.
+        """Return the time of the batch, now that it is answered.
 
         Args:
             infer_ns: inside the model.
@@ -51,7 +50,7 @@ class Runs:
         )
 
     def stamped(self, mark: BatchMark) -> BatchMark:
-        """What an answer given now is to say of the batch."""
+        """Return the batch's mark for an answer given now."""
         batch, rows, reason, dispatched_ns = mark[:4]
         # Calling the class takes twice as long.
         return new_tuple(

@@ -1,9 +1,9 @@
-"""Running one batch: inputs out of the slots, the model, answers into the slots.
+"""Run of one batch: inputs out of the slots, the model, answers into the slots.
 
-One bad request fails alone. What can be checked is checked for each request before they are put
-together, and so is what can be told of each of its results. Where the model raises, or returns what
-cannot be told apart, such as another number of rows, the batch is halved and run again until the
-one that fails is alone, see `ringbatch.engine.worker.retry`.
+One bad request fails alone. Each request is checked as far as possible before they are put
+together, and so is each of its results. If the model raises, or its results cannot be told apart,
+as with another number of rows, the batch is halved. It is run again until the request that fails is
+alone, see `ringbatch.engine.worker.retry`.
 """
 
 import logging
@@ -102,14 +102,15 @@ class Runner:
         self.runs = Runs()
 
     def run(self, references: list[int], mark: BatchMark, began_ns: int, asked: int = 0) -> None:
-        """Run a batch and answer every request in it, but for what goes on to the next step of its
-        chain; the answers still want a `flush`.
+        """Run a batch and answer every request in it; the answers still want a `flush`.
+
+        Requests that go on to the next step of their chain get no answer.
 
         Args:
             references: the requests.
             mark: the batch.
             began_ns: now, on the monotonic clock.
-            asked: what all of them are for, see `ringbatch.shm.chain`.
+            asked: the model and step of all of them, see `ringbatch.shm.chain`.
         """
         if asked != self._asked:
             self._turn_to(asked)
@@ -140,8 +141,7 @@ class Runner:
         self._judge(mark)
 
     def _judge(self, mark: BatchMark) -> None:
-        """Count the batch if the model has failed it entirely; once there were enough, find out
-        whether the model is to blame."""
+        """Count a batch that the model failed entirely; after enough, find out why."""
         failing = self._failing
         if self._answered:
             failing.answered()
@@ -194,22 +194,23 @@ class Runner:
         return self.run_ns - before_ns
 
     def results(self, values: Any, rows: list[int]) -> Any:
-        """What the model returns for the same, as `Codec.check` gives it; `rows` are instances of
-        each request that there might be."""
+        """Return the model's results for values, as `Codec.check` returns them.
+
+        `rows` are instances of each request that there might be.
+        """
         results = self._call(self._codec.made_up(values), rows)
         if (fault := self._codec.fault(results)) is not None:
             raise fault
         return results
 
     def answers(self, values: Any, rows: int) -> list[list[Any]]:
-        """The same for each row by itself: an array for each output, or the one value of JSON."""
+        """Return the results for each row: an array for each output, or the one value of JSON."""
         return self._codec.each(self.results(values, [1] * rows), rows)
 
     def _run_uniform(
         self, uniform: UniformBatch, mark: BatchMark
     ) -> tuple[bool, BaseException | None]:
-        """Run requests of the same sizes without looking at each: whether they are answered, and
-        what the model raised."""
+        """Run uniform requests without a look at each; return success, and the exception."""
         codec, port, sizes = self._codec, self._port, uniform.sizes
         try:
             arguments = codec.read_uniform(uniform)
@@ -240,8 +241,7 @@ class Runner:
     def _run(
         self, requests: list[Request], mark: BatchMark
     ) -> tuple[list[Request], BaseException | None]:
-        """Run requests once: those that it was for, and what it raised. Where it raised nothing,
-        they are answered."""
+        """Run once and answer; return the requests, and the exception if there was one."""
         try:
             readable, unreadable, arguments = self._codec.read(requests)
         except Unlike as unlike:
@@ -337,7 +337,7 @@ class Runner:
             self._fail(requests, Status.MODEL_FAILED, text, mark)
 
     def _batch(self, mark: BatchMark) -> str:
-        """A batch as its clients know it, in the log."""
+        """Return a batch's name for the log, as its clients know it."""
         return f"batch {self._port.batch_ids.text(mark.batch)}"
 
     def _fail(self, requests: list[Request], status: Status, text: str, mark: BatchMark) -> None:
@@ -457,5 +457,5 @@ class TensorCodec:
         return told
 
     def _own_part(self, rows: Any, output: int, request: Request) -> Any:
-        """What of its rows of an output, or of what goes with it, a request is told."""
+        """Return a request's part of its rows of an output, or of their companion array."""
         return rows

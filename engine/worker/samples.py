@@ -1,10 +1,10 @@
-"""What warm-up runs a model on: values made up from its signature, or those of a file.
+"""Samples for warm-up: values made up from the signature, or those of a file.
 
 Made-up values are ones, because they are harmless in more places than zeros: an index that most
 tables have, a mask that hides nothing, a divisor. A file has the form of a V1 request,
 ``{"instances": [...]}``, or is the list alone.
 
-Where lengths are padded, the rows of a batch have several, as those of clients do: made-up ones are
+If lengths are padded, the rows of a batch have several, as those of clients do. Made-up ones are
 spread over their bucket, and those of a file are put with those of the same bucket.
 """
 
@@ -28,8 +28,11 @@ Array = NDArray[Any]
 
 
 def made_up(inputs: Sequence[Tensor], rows: int, length: int) -> list[Array]:
-    """An array of ones for each input, shape [rows, ...], with `length` for every open dimension;
-    BYTES are the text "1". An input of a fixed shape that has a default is that."""
+    """Return an array of ones for each input, shape [rows, ...].
+
+    `length` stands for every open dimension; BYTES are the text "1". An input of a fixed shape with
+    a default has that.
+    """
     return [
         of_default(tensor, rows)
         if tensor.default is not None and tensor.static
@@ -63,17 +66,20 @@ def spread(below: int, length: int, count: int) -> list[int]:
 
 
 class Values(Protocol):
-    """What a model is run with.
+    """Values that a model is run with.
 
     Attributes:
-        lengths: the sizes of open dimensions that there are; 0 alone where nothing is open.
+        lengths: the sizes of open dimensions that there are; 0 alone if nothing is open.
     """
 
     lengths: list[int]
 
     def rows(self, count: int, length: int) -> Any:
-        """So many instances of that length: a list of JSON values; an array for each input, shape
-        [count, ...]; or where lengths are padded, for each row a list of such arrays of its own."""
+        """Return so many instances of that length.
+
+        They are a list of JSON values, or an array for each input, shape [count, ...]. If lengths
+        are padded, each row is a list of such arrays of its own.
+        """
 
 
 class MadeUp:
@@ -100,15 +106,16 @@ class MadeUp:
 
 
 class Samples:
-    """The instances of a file; see `Values`. Of several buckets whose first sizes are equal, those
-    of the first are used.
+    """Instances of a file; see `Values`.
+
+    Of several buckets whose first sizes are equal, those of the first are used.
 
     Args:
         path: of the file.
         spec: the model.
 
     Raises:
-        StartupError: in words, where the file does not hold instances of this model.
+        StartupError: the file does not hold instances of this model; the text says why.
     """
 
     def __init__(self, path: Path, spec: ModelSpec) -> None:
@@ -155,10 +162,10 @@ class Samples:
 
 
 def read_instances(path: Path) -> list[Any]:
-    """The instances in a file: a list of them, a V1 body, a V2 body, or a list of such bodies.
+    """Return the instances in a file: a list, a V1 body, a V2 body, or a list of such bodies.
 
     Raises:
-        StartupError: in words, where there are none.
+        StartupError: there are none; the text says why.
     """
     try:
         document = json.loads(path.read_bytes(), parse_float=orjson.loads)
@@ -192,7 +199,7 @@ def _is_v2(document: Any) -> bool:
 
 
 def _rows_of_v2(path: Path, body: Any) -> list[Any]:
-    """What a V2 body says, as instances."""
+    """Return the instances in a V2 body."""
     columns = {}
     for tensor in body["inputs"]:
         name, shape = tensor.get("name"), tensor.get("shape")
@@ -219,10 +226,10 @@ def _flat(data: Any) -> Iterator[Any]:
 
 
 def row_of(path: Path, tensor: Tensor, inputs: Sequence[Tensor], instance: Any) -> Array:
-    """The value that an instance has for an input, as an array of one row.
+    """Return an instance's value for an input, as an array of one row.
 
     Raises:
-        StartupError: in words, where it has none, or one that does not fit.
+        StartupError: it has none, or one that does not fit; the text says why.
     """
     value = instance
     named = isinstance(instance, dict) and any(one.name in instance for one in inputs)
@@ -254,7 +261,7 @@ def row_of(path: Path, tensor: Tensor, inputs: Sequence[Tensor], instance: Any) 
 
 
 def open_dimensions(inputs: Sequence[Tensor], arrays: Sequence[Array]) -> tuple[int, ...]:
-    """The sizes that the open dimensions of a model's inputs have in these arrays with rows."""
+    """Return the sizes of the inputs' open dimensions in these arrays with rows."""
     return tuple(
         size
         for tensor, array in zip(inputs, arrays, strict=True)

@@ -1,11 +1,10 @@
 """Gathering a batch out of the slots into arrays, and scattering results back.
 
-Every payload byte is copied once. A lone request is one copy, and a few small ones are joined. Of
-more, use is made of payloads starting on multiples of 64 bytes: all runs of n bytes that could be
-a payload are one strided array of items of n bytes, and the payloads of a batch are a selection
-from it, which one numpy call copies, whatever lanes its requests lie in. That holds where every
-request has the same number of rows and nothing of its size is open; the others are copied one by
-one.
+Every payload byte is copied once. A lone request is one copy, and a few small ones are joined. For
+more, payloads start on multiples of 64 bytes: all runs of n bytes that could be a payload are one
+strided array of items of n bytes. The payloads of a batch are a selection from it, which one numpy
+call copies, in any lanes. That holds if every request has the same number of rows and nothing of
+its size is open; the others are copied one by one.
 """
 
 from collections.abc import Sequence
@@ -54,7 +53,7 @@ class Gatherer:
 
     @property
     def static(self) -> bool:
-        """Whether where a request's tensors lie follows from its rows alone."""
+        """True if the places of a request's tensors follow from its rows alone."""
         return self._frame.static
 
     @property
@@ -67,7 +66,7 @@ class Gatherer:
         self._widens = False
 
     def placement(self, request: Request) -> Placement | None:
-        """Where a request's tensors lie; None where they would not lie within its payload."""
+        """Return the places of a request's tensors; None if they would leave its payload."""
         start, prefix_bytes = request.request_offset, self._frame.prefix_bytes
         if prefix_bytes > request.request_bytes:
             return None
@@ -75,8 +74,7 @@ class Gatherer:
         return self.placed(request.rows, prefix, request.request_bytes)
 
     def placed(self, rows: int, prefix: bytes, limit_bytes: int) -> Placement | None:
-        """Where the tensors of a frame with that prefix lie; None where they would not lie within
-        so many bytes."""
+        """Return the places of the tensors of a frame with that prefix; None if they do not fit."""
         placement = self._known.get((rows, prefix))
         if placement is None:
             try:
@@ -103,8 +101,7 @@ class Gatherer:
         return [joined(column) for column in zip(*columns, strict=True)]
 
     def gather_uniform(self, uniform: UniformBatch) -> list[Array] | None:
-        """`gather` for requests of the same sizes, of a static frame; None where those sizes are
-        not the model's."""
+        """Gather uniform requests of a static frame; None if their sizes are not the model's."""
         sizes = uniform.sizes
         placement = self.placed(sizes.rows, b"", sizes.request_bytes)
         return None if placement is None else self._gathered(uniform.request_offsets, placement)
@@ -190,8 +187,10 @@ class Scatterer:
         ]
 
     def scatter_uniform(self, arrays: list[Array], uniform: UniformBatch) -> int | None:
-        """`scatter` for requests of the same sizes: the bytes that each result takes; None where
-        these may differ, and nothing was written."""
+        """Scatter to uniform requests; return the bytes of each result.
+
+        It returns None, with nothing written, if these may differ.
+        """
         if not self._frame.static:
             return None
         _, _, sizes, starts, distance = uniform
@@ -263,10 +262,10 @@ class Scatterer:
 
 
 def joined(arrays: Sequence[Array]) -> Array:
-    """The rows of all arrays in one.
+    """Return the rows of all arrays in one.
 
     Raises:
-        Unlike: where their rows have different shapes.
+        Unlike: their rows have different shapes.
     """
     try:
         return np.concatenate(arrays)
@@ -280,7 +279,7 @@ def _batch_shape(count: int, part: PlacedTensor) -> tuple[int, ...]:
 
 
 def _sensible(part: PlacedTensor, tensor: Tensor) -> bool:
-    """Whether a shape is one that an array can have, also where no bytes bound it."""
+    """Return whether an array can have a shape, also if no bytes bound it."""
     count = prod(part.shape)
     if not count:
         return prod(size or 1 for size in part.shape) <= MAX_BYTES

@@ -1,13 +1,12 @@
-"""Running every batch size before the first request: so that none of them is slow, and to know how
-long each takes.
+"""Warm-up: runs every batch size before the first request, and measures how long each takes.
 
-What a model does once, such as compiling for a shape, choosing an algorithm or making room, it then
-does before anybody waits for it. All sizes are run, smallest first, and then all of them again,
-because what is done once is no part of what a batch takes. Time is bounded: what would exceed it is
-left out, and said.
+A model then does its one-time work, such as compiling for a shape, choosing an algorithm or making
+room, before a client waits for it. All sizes are run, smallest first, and then all of them again,
+because one-time work is no part of a batch's time. Time is bounded: a size that would exceed it is
+left out, and the log says so.
 
 A model that fails at a size of its own signature would fail its clients there, so it is not served
-where warm-up is required. One that refuses values that were made up, with InvalidInput, has
+if warm-up is required. One that refuses values that were made up, with InvalidInput, has
 answered, and is served.
 """
 
@@ -41,15 +40,15 @@ _ROUNDS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the configuration says of warm-up.
+    """Settings of warm-up.
 
     Attributes:
-        required: whether a model that fails is not to be served.
+        required: True if a model that fails is not to be served.
         limit_s: seconds that it may take.
-        limit: what that is called in messages.
-        batch_timeout: what a batch may take, likewise.
-        length: of open dimensions, where no bucket says it.
-        file: with instances; None where they are made up.
+        limit: the limit's name in messages.
+        batch_timeout: the name of a batch's limit, likewise.
+        length: of open dimensions, if no bucket sets it.
+        file: with instances; None if they are made up.
     """
 
     required: bool
@@ -62,12 +61,12 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """What came of a warm-up.
+    """Result of a warm-up.
 
     Attributes:
         trials: the sizes that were run, in order.
         left_out: those that would have taken too long, as rows and length.
-        error: what the model raised, where it did; nothing was run after that.
+        error: the model's exception, if any; nothing was run after that.
         failed_at: the rows and the length that it was run with then.
     """
 
@@ -155,7 +154,7 @@ def _failed(error: BaseException, batch: str, spec: ModelSpec, path: Path, wante
 
 
 def batch_text(spec: ModelSpec, rows: int, length: int, values: Values) -> str:
-    """The shapes of what a model was run with, for people."""
+    """Return the shapes that a model was run with, for people."""
     if not spec.typed:
         return f"a batch of {rows}"
     if spec.pad_variable_length:
@@ -175,7 +174,7 @@ def _listed(tensors: Sequence[Tensor], shapes: Sequence[list[int]]) -> str:
 
 
 def _is_formed(spec: ModelSpec, rows: int, length: int) -> bool:
-    """Whether a batch of that size is within the budget of elements."""
+    """Return whether a batch of that size is within the budget of elements."""
     if not spec.max_batch_elements:
         return True
     shapes = [tensor.shape for tensor in spec.inputs]
@@ -201,7 +200,7 @@ def _warn(result: WarmUp, spec: ModelSpec, wanted: Wanted) -> None:
 
 
 def sizes_to_try(max_batch_size: int, allowed: Sequence[int]) -> list[int]:
-    """The batch sizes to run: the allowed ones, or the powers of two up to the cap and the cap."""
+    """Return the batch sizes to run: the allowed ones, or powers of two and the cap."""
     if allowed:
         return list(allowed)
     powers = [1 << power for power in range(max_batch_size.bit_length())]
@@ -211,13 +210,15 @@ def sizes_to_try(max_batch_size: int, allowed: Sequence[int]) -> list[int]:
 def planned(
     sizes: Sequence[int], lengths: Sequence[int], fits: Callable[[int, int], bool]
 ) -> list[tuple[int, int]]:
-    """Rows and length of each run: every length with few rows first, so that each is run however
-    soon time is up, and then those with little to do.
+    """Return rows and length of each run.
+
+    Every length comes with few rows first, so that each is run however soon time is up. Then come
+    those with little to do.
 
     Args:
         sizes: in rows.
         lengths: of open dimensions.
-        fits: whether a batch of such rows and length is ever formed; one row always is.
+        fits: returns whether a batch of such rows and length is ever formed; one row always is.
     """
     runs = [(rows, length) for rows, length in product(sizes, lengths) if fits(rows, length)]
     return sorted(runs, key=lambda run: (run[0] > sizes[0], run[0] * max(run[1], 1), run))
@@ -264,7 +265,7 @@ def warm_up(
 
 
 def mentioned(run: Callable[[int, int], int]) -> Callable[[int, int], int]:
-    """A run that is mentioned in the log while it takes long."""
+    """Return a run that the log mentions while it takes long."""
 
     def watched(rows: int, length: int) -> int:
         words = "warm-up: a batch of %d has been running for %g s"
@@ -311,7 +312,7 @@ class Progress:
 
 
 def summary(result: WarmUp, took_ns: int) -> str:
-    """What a warm-up came to, for the log."""
+    """Return the result of a warm-up, for the log."""
     times = ", ".join(
         f"{size_text(trial.rows, trial.length)} {trial.run_ns / 1e6:.3g} ms"
         for trial in result.trials

@@ -90,8 +90,7 @@ class Worker:
     def _finish(
         self, size: int, kind: ReportKind, batch: int, rows: int, spent: Spent = NOTHING
     ) -> None:
-        """Post the answers of a batch of which so many instances were run, let go of its task of
-        that size, and report it."""
+        """Post the answers of a batch with so many instances, let go of its task, and report it."""
         self._port.flush()
         self._tasks.release(size)
         self._report(kind, batch, rows, spent)
@@ -99,7 +98,7 @@ class Worker:
     def _still_wanted(
         self, mark: BatchMark, references: list[int], now_ns: int
     ) -> tuple[BatchMark, list[int]]:
-        """What is to run of a batch that has waited behind another; the rest is answered."""
+        """Return the wanted part of a batch that has waited behind another; answer the rest."""
         port = self._port
         given_up = port.given_up(references, now_ns)
         if not given_up:
