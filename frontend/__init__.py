@@ -1,4 +1,4 @@
-"""What stands between clients and the ring: HTTP and gRPC servers, and a client in Python.
+"""Frontends between clients and the ring: HTTP and gRPC servers, and a client in Python.
 
 A program on the same host imports from here what it needs to use the engine.
 """

@@ -3,9 +3,8 @@
 The segment is transient, in native byte order, for one host and one version of ringbatch.
 `ringbatch.shm.layout` says where its regions lie; this module says what a region holds. Each class
 describes one record. Its constants number the record's words, counted from its first. `Layout`
-gives
-the record's start, and the sum indexes the segment as a memoryview of format ``Q``. SIZE is the
-record's length in words, whole cache-line pairs.
+gives the record's start, and the sum indexes the segment as a memoryview of format ``Q``. SIZE is
+the record's length in words, whole cache-line pairs.
 
 Each table says who stores a word and how often, and who loads it and how often:
 
@@ -51,18 +50,14 @@ class HeaderWords:
 
     MAGIC is stored last, and says that the rest is complete. The sizes are those of
     `ringbatch.shm.layout.Layout`, TRACED among them. IDENTITY is a random number. MODEL_CONTROL is
-    1 if
-    frontends may ask the supervisor to load and unload models. PORT is the HTTP port, 0 without
-    one.
-    READY_NS is when the whole engine was ready for the first time, 0 before. MODEL_TABLE is the
-    number of the valid model table, whose copy is that number modulo 2. COLLECTOR_ERRNO is the
-    kernel's reason if no collector can be started, else 0. RING_COLLECTOR is 0 while no worker is
-    idle, so that requests need not wake the collector. COLLECTOR_NS is when it last looked for
-    work; the
-    supervisor makes it 0 if the collector has ended. DRAINING is 0 while the engine serves, 1 while
-    it
-    stops, 2 if a successor serves. In every version MAGIC, READY_NS and DRAINING stand here, for
-    handovers.
+    1 if frontends may ask the supervisor to load and unload models. PORT is the HTTP port, 0
+    without one. READY_NS is when the whole engine was ready for the first time, 0 before.
+    MODEL_TABLE is the number of the valid model table, whose copy is that number modulo 2.
+    COLLECTOR_ERRNO is the kernel's reason if no collector can be started, else 0. RING_COLLECTOR is
+    0 while no worker is idle, so that requests need not wake the collector. COLLECTOR_NS is when it
+    last looked for work; the supervisor makes it 0 if the collector has ended. DRAINING is 0 while
+    the engine serves, 1 while it stops, 2 if a successor serves. In every version MAGIC, READY_NS
+    and DRAINING stand here, for handovers.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -148,12 +143,10 @@ class WorkerWords:
     STATE is a `WorkerState`; the supervisor stores ABSENT once the worker has ended, and 0 in
     FAILING. MODEL is the reference of its model. SERVERS is how many model servers it knows, and
     SERVERS_DOWN the same if all of several are down, else 0. FAILING is how many batches in a row
-    its
-    model has failed entirely, if that is beyond chance, else 0. ERRNO is the kernel's reason if no
-    process can be started for it, else 0. ENDS is how many of its processes have ended since one
-    was
-    ready, with that one and failed starts; it counts while STATE is not READY. AGAIN_NS is the next
-    start.
+    its model has failed entirely, if that is beyond chance, else 0. ERRNO is the kernel's reason if
+    no process can be started for it, else 0. ENDS is how many of its processes have ended since one
+    was ready, with that one and failed starts; it counts while STATE is not READY. AGAIN_NS is the
+    next start.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -184,8 +177,7 @@ class CostProfileWords:
     """Cost profile of a worker: run times of its warm-up batches.
 
     COUNT is the number of valid records of at most MAX_TRIALS, 0 while they are written. A record
-    has
-    the rows, the size of the open dimensions (0 without any), and the nanoseconds of the run.
+    has the rows, the size of the open dimensions (0 without any), and the nanoseconds of the run.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -204,14 +196,11 @@ class ModelWords:
     """Words of a model.
 
     READY counts the workers that hold it now. TAKES is 1 while its requests are accepted, and 0
-    while
-    they are refused; STATE says why, as a `ringbatch.shm.readiness.ModelState`. Until UNSTEADY_NS
-    its
-    workers count as unsteady, after DEATHS deaths in a row. ANSWER_NS is the expected time of a new
-    request, 0 if nothing waits; ROW_NS is added for each instance not yet taken by the collector.
-    From
-    STUCK_NS on, if not 0, no batch was finished for too long. AWAITED is 1 while requests lack a
-    worker.
+    while they are refused; STATE says why, as a `ringbatch.shm.readiness.ModelState`. Until
+    UNSTEADY_NS its workers count as unsteady, after DEATHS deaths in a row. ANSWER_NS is the
+    expected time of a new request, 0 if nothing waits; ROW_NS is added for each instance not yet
+    taken by the collector. From STUCK_NS on, if not 0, no batch was finished for too long. AWAITED
+    is 1 while requests lack a worker.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -248,11 +237,9 @@ class ModelCounterWords:
     """Counters of the collector for one account.
 
     TAG is the account and 1, or 0. After the members of `ringbatch.shm.counters.ModelCounter`
-    follow runs
-    of words: batches by `Reason`, batches by rows, waits of requests and run times of batches, in
-    the buckets of `ringbatch.shm.tallies`. Records of SIZE_RECORD words follow, one for each batch
-    size,
-    see `ringbatch.shm.model_counters`.
+    follow runs of words: batches by `Reason`, batches by rows, waits of requests and run times of
+    batches, in the buckets of `ringbatch.shm.tallies`. Records of SIZE_RECORD words follow, one for
+    each batch size, see `ringbatch.shm.model_counters`.
     """
 
     TAG: Final = 31
@@ -270,8 +257,7 @@ class ScalingWords:
     """Number of a model's workers, from the supervisor, for one account.
 
     TAG is the account and 1, or 0. WANTED is how many are to run. FAILED is 1 if a model without a
-    worker
-    could not get one, and AGAIN_NS is then the next attempt. COUNTS starts a count for each
+    worker could not get one, and AGAIN_NS is then the next attempt. COUNTS starts a count for each
     `ringbatch.shm.scalings.Cause`, RESTARTS one for each `ringbatch.shm.counters.RestartCase`.
 
         word  name               stored by   how often  loaded by   how often
@@ -418,8 +404,8 @@ class SlotWords:
     """Words of a slot: the first pair is the lane owner's, the second its holder's.
 
     The holder is the collector until it dispatches the request, then the worker.
-    `ringbatch.shm.slot` has
-    CONTROL and DONE. MODEL is a model's reference. Offsets are bytes from the start of the segment.
+    `ringbatch.shm.slot` has CONTROL and DONE. MODEL is a model's reference. Offsets are bytes from
+    the start of the segment.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -447,12 +433,10 @@ class SlotWords:
           27  ANSWER_START       holder      request    owner       request
 
     DISPATCHED_NS is when the collector gave the batch to a worker, BEGAN_NS when the worker took it
-    up.
-    GATHERED_NS is when the model first started with it, RAN_NS when the model last returned, and
-    FINISHED_NS when the answer was written. Each is 0 if it did not happen. ATTEMPTS counts the
-    runs of
-    the batch up to this answer; earlier crashes of a worker on it count as one. For chains see
-    `ringbatch.shm.chain`. The structures below are runs of words.
+    up. GATHERED_NS is when the model first started with it, RAN_NS when the model last returned,
+    and FINISHED_NS when the answer was written. Each is 0 if it did not happen. ATTEMPTS counts the
+    runs of the batch up to this answer; earlier crashes of a worker on it count as one. For chains
+    see `ringbatch.shm.chain`. The structures below are runs of words.
     """
 
     CONTROL: Final = 0

@@ -1,9 +1,8 @@
 """Doorbell for processes with an event loop: a named pipe.
 
 The verbs and the rules are those of `ringbatch.shm.wakeup`. But the loop can watch a pipe beside
-its
-connections; a semaphore would need a thread that waits and passes each ring on. A ring is one byte,
-and a full pipe needs no further one.
+its connections; a semaphore would need a thread that waits and passes each ring on. A ring is one
+byte, and a full pipe needs no further one.
 """
 
 import os

@@ -27,8 +27,7 @@ def engine_name_of(file: PurePath) -> str:
     """Return the default name of an engine: the stem of its configuration file.
 
     A dash replaces each character that no name may have. A stem that begins with no letter gets one
-    in
-    front.
+    in front.
     """
     name = re.sub(r"[^A-Za-z0-9_-]", "-", file.stem)
     return (name if is_engine_name(name[:1]) else f"{UNNAMED}-{name}")[:MAX_CHARACTERS]

@@ -1,9 +1,8 @@
 """Running engines of this host, and the one that a command or a client means.
 
 The caller gives the engine's name or the process id of its supervisor, or nothing if one alone
-runs.
-Several engines bear a name while one takes over from another. The newest that is ready stands for
-it, so no caller is sent to an engine that starts or stops while another serves.
+runs. Several engines bear a name while one takes over from another. The newest that is ready stands
+for it, so no caller is sent to an engine that starts or stops while another serves.
 """
 
 import os

@@ -6,8 +6,7 @@ them.
 
 An entry has a place in the segment, its index. Places are used again, so requests carry a
 reference: the index, and a generation that no two entries share. So a late message for an entry
-that
-is gone never reaches the next one in its place.
+that is gone never reaches the next one in its place.
 """
 
 import json

@@ -15,8 +15,7 @@ So a writer that dies in between leaves a record that no reader sees, and the ne
 it. The fields are written only while the stamp is 0, and in the order above, which x86-64 keeps.
 Readers take no lock. Registrars share one lock of the open file, which the kernel drops with its
 holder. No process waits for it here: a process that was stopped while it held the lock must not
-stop
-the others.
+stop the others.
 """
 
 import threading

@@ -2,8 +2,7 @@
 
 A typed model has one more tensor behind its inputs, BYTES []. The first row of each slot has a JSON
 object, the others are empty. In the list of an untyped model's instances the object comes first,
-and
-is no instance. Slots of other models have none of it.
+and is no instance. Slots of other models have none of it.
 
     {"id": "42", "parameters": {"top_k": 5}, "headers": {"x-tenant": "a"}}
 """

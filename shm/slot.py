@@ -2,9 +2,8 @@
 
 A slot is described by two words, each with one writer at a time. CONTROL is the frontend's: the
 generation of its latest request and whether that still wants an answer. DONE belongs to the holder
-of
-the request: the generation it answered last, and how. Generations only grow, so the two
-together are the state:
+of the request: the generation it answered last, and how. Generations only grow, so the two together
+are the state:
 
     CONTROL                DONE                  state
     ---------------------  --------------------  ---------

@@ -29,8 +29,7 @@ class SlotMemory:
     """Allocator of a lane's slots and payload memory, for its owner.
 
     `ringbatch.shm.lane.Lane` extends it by the protocol; as a separate object it would cost a call
-    with
-    every request.
+    with every request.
 
     Args:
         layout: the segment's.

@@ -1,11 +1,9 @@
 """Outcomes of requests, counted by the answering process for each model and protocol.
 
-Every lane has a block for every place of the table's models, and one more for requests without
-an existing model. The holder of the lane writes them, and readers add up those of all lanes. A
-block
+Every lane has a block for every place of the table's models, and one more for requests without an
+existing model. The holder of the lane writes them, and readers add up those of all lanes. A block
 names its account, which a model of one name and version keeps through every reload. So the counts
-go
-on if a lane gets another holder or a model other files, and no model inherits those of another.
+go on if a lane gets another holder or a model other files, and no model inherits those of another.
 
 A request that was answered with 200 is counted by how long it took alone, all others by their
 status. Times are from acceptance to the answer, which is about to be written.

@@ -2,9 +2,8 @@
 
 Every worker of the runtime http has a record of each server, which it alone writes, and says which
 of them has its batch now. A server's state is concluded from all records together. So a failure
-that
-one worker has met spares the others, and no counter has two writers. The records of a worker that
-does not serve are left out, and with them the batch that it died with.
+that one worker has met spares the others, and no counter has two writers. The records of a worker
+that does not serve are left out, and with them the batch that it died with.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,5 +1,6 @@
 """The rooms of the house: their sub-packages, the table of their imports, and no circle."""
 
+import re
 from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
 
@@ -187,3 +188,7 @@ def test_a_room_says_what_enters_what_leaves_and_where_to_begin(room: str) -> No
     package, *names = room.split(".")
     text = " ".join(folder_of(package).joinpath(*names, "__init__.py").read_text().split())
     assert all(word in text for word in ("Enters: ", "Leaves: ", "Read first: "))
+    beginning = text.partition("Read first: ")[2].partition('"""')[0]
+    stems = re.findall(r"(\w+)\.py", beginning)
+    folder = folder_of(package).joinpath(*names)
+    assert [stem for stem in stems if not (folder / f"{stem}.py").exists()] == []

@@ -13,8 +13,8 @@ not below it. Requests with different goals wait in different queues, so none is
 own bucket. Without buckets, and for a request that is beyond the last one, the goal is open: it is
 padded to the longest of its batch.
 
-An open dimension of an output is as long as the first open dimension at the same axis of an input,
-and is cut back to its size in the request. One that declares a padding has lengths of its own, and
+An open dimension of an output is as long as the first open dimension at the same axis of an input.
+It is cut back to its size in the request. One that declares a padding has lengths of its own, and
 is not cut. If several inputs have an open dimension at that axis, and they differ within a request,
 its meaning is unknown. Such a request is not padded at all and shares batches with those of exactly
 its own shape.

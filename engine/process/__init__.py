@@ -3,5 +3,5 @@ the supervisor say to each other, CPUs, limits of memory, the delay before a res
 
 Enters: a configuration's plain values. Leaves: plans of CPUs, processes that are set up.
 supervisor, collector, worker and batch import it; it imports `ringbatch.shm` alone. Read first:
-startup.py, role_messages.py, then plan.py.
+startup.py, role_messages.py, then cpu_plan.py.
 """

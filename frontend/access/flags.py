@@ -1,4 +1,4 @@
-"""How the supervisor tells a frontend what to log and to trace of requests."""
+"""Flags by which the supervisor passes the settings of logs and traces to a frontend."""
 
 import argparse
 
@@ -16,7 +16,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def given_access(given: argparse.Namespace) -> AccessSettings:
-    """What the flags say."""
+    """Return the settings in the flags."""
     return AccessSettings(
         given.access_log,
         given.access_log_sample,

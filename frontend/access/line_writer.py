@@ -65,7 +65,7 @@ class Writer:
             self._news.set()
 
     def leave_out(self) -> None:
-        """A request is not logged, for the rate of failures."""
+        """Count a request that is not logged, because of the rate limit of failures."""
         self._left_out += 1
 
     def close(self) -> None:
@@ -85,8 +85,10 @@ class Writer:
         return not closing
 
     def _rest(self) -> None:
-        """Where nothing has come since the last time, wait for news from now on. While lines come,
-        that would be one more turn at the lock for each gathering."""
+        """Wait for news from now on, if nothing has come since the last time.
+
+        While lines come, that would be one more turn at the lock for each gathering.
+        """
         if not self._waiting:
             self._news.clear()
             # Whoever put an entry here just before that saw that there were news already.
@@ -107,8 +109,10 @@ class Writer:
             self._left_out_told += left_out
 
     def _pieces(self) -> Iterator[bytes]:
-        """What waits, as many lines at once as a pipe takes in one piece, lest another process's
-        come between their parts; one that is longer alone."""
+        """Yield the waiting lines, as many at once as a pipe takes in one piece.
+
+        So no other process's line comes between their parts. A longer line comes alone.
+        """
         piece = b""
         while self._waiting:
             try:

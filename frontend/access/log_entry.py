@@ -47,7 +47,7 @@ class Entry(NamedTuple):
 
 
 def fields(entry: Entry) -> dict[str, Any]:
-    """An entry by names, without what does not apply."""
+    """Return an entry by names, without fields that do not apply."""
     found = entry.found
     said: dict[str, Any] = {"id": entry.request_id}
     if entry.trace:
@@ -81,7 +81,7 @@ def fields(entry: Entry) -> dict[str, Any]:
 
 
 def line(entry: Entry, formatter: LineFormatter) -> str:
-    """An entry as a line of the log: a failure of ours is a warning."""
+    """Return an entry as a line of the log: a failure of ours is a warning."""
     level = logging.WARNING if entry.status >= _SERVER_FAILED else logging.INFO
     word = "failed" if entry.status >= FIRST_FAILURE else "answered"
     return formatter.line(entry.time_s, level, f"request {word}", fields(entry))

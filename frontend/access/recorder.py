@@ -1,8 +1,7 @@
-"""What the connections of a process do with the end of a request: its id, what its client is told,
-its line in the log, its place among the slowest and among those that are traced.
+"""Recorder of ended requests: id, response headers, log line, slowest and traced requests.
 
-Whoever writes an answer asks here, in the call that brought it: the end that `Endings` saw last is
-that request's then. Of most requests nothing is to be said.
+The writer of an answer asks here, in the call that brought it. The end that `Endings` saw last
+belongs to that request then. Most requests need none of it.
 """
 
 import os
@@ -38,10 +37,10 @@ PROTOCOL_NAMES: Final = tuple(protocol.name.lower() for protocol in Protocol)
 
 
 class Exchanged(NamedTuple):
-    """What a connection knows of a request that has ended.
+    """Facts of an ended request from its connection.
 
     Attributes:
-        began_ns: when its first byte came; 0 where all of it came at once.
+        began_ns: when its first byte came; 0 if all of it came at once.
         request_id, trace, target, client, bytes_in, bytes_out: as in `Entry`.
     """
 
@@ -187,7 +186,7 @@ def _recent(ending: Ending, exchanged: Exchanged, take_ns: int) -> RecentRequest
 
 
 def _traced(request: RecentRequest) -> RecentRequest:
-    """The same with a span of its own, in its client's trace or a new one."""
+    """Return the request with a span of its own, in its client's trace or a new one."""
     # Neither may be 0, to W3C.
     trace = request.trace or f"{random.getrandbits(128) | 1:032x}"
     return request._replace(trace=trace, span=f"{random.getrandbits(64) | 1:016x}")
@@ -196,13 +195,13 @@ def _traced(request: RecentRequest) -> RecentRequest:
 def recording(
     settings: AccessSettings, engine: Engine, role: str, reports: LoadReports | None = None
 ) -> tuple[Recorder, Writer]:
-    """What a frontend needs for it, writing to standard error; the writer is to be closed.
+    """Return a frontend's recorder, and its writer to standard error, which is to be closed.
 
     Args:
-        settings: what is wanted.
+        settings: of logs and traces.
         engine: of the process, which forks no more.
         role: of the process, in its lines.
-        reports: of the engine's load; None where nobody gets any.
+        reports: of the engine's load; None if no client gets any.
     """
     writer = Writer(formatter(role, os.environ, STDERR), writing_to(STDERR))
     if settings.scope != "off":

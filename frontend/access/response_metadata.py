@@ -1,5 +1,7 @@
-"""Response headers with timing and load: `Server-Timing` and ORCA. Their common part is made once
-for each batch."""
+"""Response headers with timing and load: `Server-Timing` and ORCA.
+
+Their common part is made once for each batch.
+"""
 
 from typing import Final
 
@@ -89,46 +91,48 @@ class Told:
         self._behind_id = b""
 
     def load_line(self, asked: Form) -> bytes:
-        """What the head of an answer says of the engine's load; empty where that is nothing.
+        """Return the header line with the engine's load; empty if there is none.
 
         Args:
-            asked: in which form its client wants a report.
+            asked: the form that the client wants.
         """
         report = self.load_value(asked)
         return _LOAD_LINE + report if report else b""
 
     def load_value(self, asked: Form) -> bytes:
-        """The value of the header ``endpoint-load-metrics``; empty where there is to be none."""
+        """Return the value of the header ``endpoint-load-metrics``; empty without one."""
         if self._reports is None or not (asked or self.load_report):
             return b""
         return self._reports.value(asked or "text")
 
     def load_message(self, asked: Form) -> bytes:
-        """The same for the metadata ``endpoint-load-metrics-bin``."""
+        """Return the value of the metadata ``endpoint-load-metrics-bin``."""
         if self._reports is None or not (asked or self.load_report):
             return b""
         return self._reports.message()
 
     def timing(self, ending: Ending, began_ns: int) -> bytes:
-        """The value of the header ``Server-Timing``.
+        """Return the value of the header ``Server-Timing``.
 
         Args:
-            ending: how the request ended.
-            began_ns: when its first byte came; 0 where all of it came at once.
+            ending: of the request.
+            began_ns: when its first byte came; 0 if all of it came at once.
         """
         found = breakdown(began_ns, ending.accepted_ns, ending.stamps, ending.ended_ns)
         batch_id = self._batch_ids.text(found.batch) if found.batch_rows else ""
         return header(found, batch_id).encode()
 
     def timing_line(self, began_ns: int) -> bytes:
-        """What the head of an answer says of that, of the request that ended last."""
+        """Return the header line with the timing of the request that ended last."""
         return _TIMING_LINE + self.timing(self._endings.last(), began_ns)
 
     def with_timing(
         self, head: bytes, request_id: bytes, behind: bytes = b"", body: bytes = b""
     ) -> bytes:
-        """An answer of these pieces, with `timing_line` behind the second. Its request is not
-        notable, and came at once."""
+        """Return an answer of these pieces, with `timing_line` behind the second.
+
+        Its request is not notable, and came at once.
+        """
         endings = self._endings
         finished_ns: int = self._words[self._finished_words[endings.slot]]
         # A batch has its id from `BatchIds`, which keeps the text while neighbours are answered.
@@ -163,7 +167,7 @@ class Told:
         )
 
     def _learn(self, finished_ns: int) -> None:
-        """The request that ended last is the first of a batch."""
+        """Remember the common part of a batch from its first request."""
         endings = self._endings
         batch_id = endings.batch_id
         rows, reason, _, began_ns, gathered_ns, ran_ns, attempts, _ = self._lane.stamps(

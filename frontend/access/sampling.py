@@ -1,5 +1,4 @@
-"""Sampling: decides which requests are logged and traced. Pure; time and randomness are
-arguments."""
+"""Sampling: decides which requests are logged and traced. Pure; time and chance are arguments."""
 
 import math
 import re
@@ -30,17 +29,17 @@ TRACED: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class AccessSettings:
-    """What is to be logged, told and traced.
+    """Settings of the access log, response headers and traces.
 
     Attributes:
         scope: nothing; failures, within a rate; or these and a share of all others.
         sample: that share, 0 to 1.
         slower_than_ms: a longer request is logged too, unless the scope is "off"; 0 for none; None
             for requests longer than both `SLOW_NS` and `SLOW_TIMES` medians.
-        server_timing: whether every answer tells its client where the time went.
-        load_report: whether every answer tells how busy the engine is.
-        trace_sample: where requests are traced, the share of those whose clients do not say
-            whether they are to be, 0 to 1.
+        server_timing: True if every answer has the header ``Server-Timing``.
+        load_report: True if every answer has a report of the engine's load.
+        trace_sample: if requests are traced, the share of those whose clients do not decide it,
+            0 to 1.
     """
 
     scope: Scope = "off"
@@ -85,14 +84,14 @@ class Choice:
     def takes(
         self, status: int, took_ns: int, now_ns: int, median_ns: Callable[[], int], *, drawn: bool
     ) -> bool | None:
-        """Whether a request is logged; None where only the rate speaks against it.
+        """Return whether a request is logged; None if only the rate limit is against it.
 
         Args:
             status: HTTP's.
             took_ns: from its first byte to its answer.
             now_ns: the time.
             median_ns: returns the median of requests of its kind; called only if it decides.
-            drawn: whether it is of the sample.
+            drawn: True if it is in the sample.
         """
         if self._off:
             return False
@@ -132,7 +131,7 @@ class Draw:
         self.left_out = self._gap()
 
     def hits(self) -> bool:
-        """Whether this one is of the sample."""
+        """Return whether this one is in the sample."""
         if self.left_out:
             self.left_out -= 1
             return False

@@ -45,7 +45,7 @@ _STRINGS: Final = "OSU"
 
 
 class ArrayCodec:
-    """What arrays mean to one model; pure.
+    """Codec of arrays for one model. Pure.
 
     Args:
         spec: the model, with declared inputs and outputs.
@@ -77,7 +77,7 @@ class ArrayCodec:
             self._only = output.shape, _dtype(output), output.row_bytes
 
     def parse(self, inputs: Array | Mapping[str, Array]) -> tuple[Part, ...]:
-        """What goes into slots, in order; nothing where there are no instances.
+        """Return the parts for slots, in order; none without instances.
 
         The parts may refer to the arrays' own memory.
 
@@ -85,7 +85,7 @@ class ArrayCodec:
             inputs: the array of the model's only input, or the arrays of all by name.
 
         Raises:
-            InvalidRequest: naming what was found and what would be right.
+            InvalidRequest: with the value found and the right form.
         """
         if type(inputs) is np.ndarray:
             rows = self._known.get(inputs.shape)
@@ -134,19 +134,19 @@ class ArrayCodec:
         return dict.fromkeys(self._tensors, inputs)
 
     def result_bytes(self, rows: int) -> int | None:
-        """The memory that an answer of so many rows takes; None where the model decides that."""
+        """Return the memory for an answer of so many rows; None if the model decides that."""
         return self._frame.place(rows).size if self._frame.static else None
 
     def render(self, results: Sequence[tuple[int, bytearray]]) -> Arrays:
-        """The outputs.
+        """Return the outputs.
 
         Args:
-            results: rows and result of each part in order. The arrays are views of a result where
-                it is the only one; none where there were no instances.
+            results: rows and result of each part in order. The arrays are views of a result if
+                it is the only one; none if there were no instances.
 
         Returns:
             The array of the only output, or all by name; each of the declared datatype, with the
-            batch dimension in front where the model has one, and writable.
+            batch dimension in front if the model has one, and writable.
 
         Raises:
             ModelFailed: a result does not fit the model's outputs.
@@ -182,8 +182,9 @@ class ArrayCodec:
 
 
 class RowCodec:
-    """Instances and predictions as items of one array each, for models where both are runs of bytes
-    of one size.
+    """Codec of instances and predictions that are runs of bytes of one size.
+
+    Each is an item of one array.
 
     Attributes:
         input_bytes: of one instance.
@@ -193,8 +194,8 @@ class RowCodec:
         spec: the model.
 
     Raises:
-        InvalidRequest: it has several inputs or outputs, or the size of one depends on the request,
-            or of what is kept between its steps.
+        InvalidRequest: it has several inputs or outputs, or a size depends on the request, as may
+            that of the tensors kept between its steps.
     """
 
     def __init__(self, spec: ModelSpec) -> None:
@@ -215,14 +216,14 @@ class RowCodec:
         self._wanted = Input(self._input, spec.name)
 
     def rows(self, inputs: Any) -> Array:
-        """The bytes of each instance, shape [rows].
+        """Return the bytes of each instance, shape [rows].
 
         Args:
-            inputs: an array whose first size is the number of instances, also where the model has
+            inputs: an array whose first size is the number of instances, also if the model has
                 no batch dimension.
 
         Raises:
-            InvalidRequest: naming what was found and what would be right.
+            InvalidRequest: with the value found and the right form.
         """
         if not isinstance(inputs, np.ndarray):
             kind = type(inputs).__name__
@@ -233,7 +234,7 @@ class RowCodec:
         return data.view(f"V{self.input_bytes}")
 
     def predictions(self, results: Array) -> Array:
-        """The outputs in an array of the bytes of each, of any datatype; shape [rows, ...]."""
+        """Return the outputs, shape [rows, ...], from an array of the bytes of each."""
         shape = (len(results), *self._output.shape)
         array: Array = results.view(_dtype(self._output)).reshape(shape)
         return _sound(array, self._output)
@@ -248,7 +249,7 @@ def _dtype(tensor: Tensor) -> np.dtype[Any]:
 
 
 def _datatype(array: Array, tensor: Tensor) -> str:
-    """The protocol's name of an array's dtype, or numpy's where the protocol has none."""
+    """Return the protocol's name of an array's dtype, or numpy's if the protocol has none."""
     if array.dtype.kind in _STRINGS:
         return "BYTES"
     if tensor.datatype.name == "BF16" and (array.dtype == _BITS or array.dtype.name == "bfloat16"):

@@ -30,10 +30,10 @@ _TURNS: Final = 4
 
 
 class Many(NamedTuple):
-    """What became of many requests.
+    """Results of many requests.
 
     Attributes:
-        outputs: a row for each, in their order; 0 where there is none.
+        outputs: a row for each, in their order; 0 if there is none.
         errors: why there is none, by the number of the row.
     """
 
@@ -106,7 +106,7 @@ class Bulk(Waiter):
 
     @property
     def over(self) -> bool:
-        """Whether every request has its answer or its error."""
+        """True once every request has its answer or its error."""
         return self._over
 
     def advance(self) -> None:
@@ -233,5 +233,5 @@ class Bulk(Waiter):
         self._channel.over(self)
 
     def outcome(self) -> Many:
-        """What became of the requests, once all are over."""
+        """Return the results, once all requests are over."""
         return Many(self._codec.predictions(self._results), self.errors)

@@ -33,13 +33,13 @@ class Codec(Protocol):
     """Between what a program gives and gets, and slots."""
 
     def parse(self, inputs: Any) -> tuple[Part, ...]:
-        """What goes into slots, in order; raises `InvalidRequest`."""
+        """Return the parts for slots, in order; raises `InvalidRequest`."""
 
     def render(self, results: Sequence[tuple[int, bytearray]]) -> Any:
-        """The answer, from the rows and the result of each part; raises `ModelFailed`."""
+        """Return the answer from the rows and the result of each part; raises `ModelFailed`."""
 
     def result_bytes(self, rows: int) -> int | None:
-        """The memory that an answer of so many rows takes; None where the model decides that."""
+        """Return the memory for an answer of so many rows; None if the model decides that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Call(Waiter):
         return self._send(index, usual)
 
     def _send(self, index: int, room: int) -> bool:
-        """Whether a part was sent, with that much room for its answer."""
+        """Send a part, with that much room for its answer; return whether it was sent."""
         rows, payload, key_bytes = self._parts[index]
         model = self._model.spec.reference
         slot = self._channel.slots.send(self, model, rows, payload, key_bytes, room)
@@ -229,7 +229,7 @@ class Call(Waiter):
         channel.over(self)
 
     def result(self) -> Any:
-        """The answer, once ready.
+        """Return the answer, once ready.
 
         Raises:
             RequestError: why there is none.

@@ -1,17 +1,17 @@
-"""The lane of a client, shared by the threads of its process.
+"""Lane of a client, shared by the threads of its process.
 
-A lane has one producer, so every use of it is under one lock, and short. Nobody holds it asleep.
-Of the threads that wait for answers one leads: it sleeps at the lane's doorbell, and hands out what
-comes to the others, which sleep on a lock of their own. A leader whose own answer has come wakes
-one of the others to lead. So a lone thread is woken by the worker itself, with no thread between.
+A lane has one producer, so every use of it is under one lock, and short. No thread sleeps with the
+lock. Of the threads that wait for answers one leads: it sleeps at the lane's doorbell, and hands
+answers out to the others, which sleep on a lock of their own. A leader whose own answer has come
+wakes one of the others to lead. So the worker itself wakes a lone thread.
 
-Beside the doorbell the leader watches a descriptor that tells of the end of the engine's
-supervisor, and looks at the supervisor's lock, so nobody waits for an engine that is gone; and
-every wait ends at its deadline.
+Beside the doorbell the leader watches a descriptor for the end of the engine's supervisor, and
+looks at the supervisor's lock. So no thread waits for an engine that is gone. Every wait ends at
+its deadline.
 
-An exception may hit a thread amid its use of the lane: KeyboardInterrupt, or what a signal handler
-raises. Then the lane is taken over from itself, as the next owner takes it over from a dead one:
-what is in flight is cancelled, and who waits for it is told.
+An exception may hit a thread amid its use of the lane: KeyboardInterrupt, or that of a signal
+handler. Then the thread takes the lane over from itself, as the next owner takes it over from a
+dead one. Requests in flight are cancelled, and their waiters get an error.
 """
 
 import os
@@ -108,7 +108,7 @@ class Channel:
 
     @property
     def gone(self) -> bool:
-        """Whether the engine has ended; found out at most once a second."""
+        """True once the engine has ended; looked up at most once a second."""
         now_ns = self.clock()
         if self._refusal is None and now_ns - self._checked_ns > SWEEP_NS:
             self._checked_ns = now_ns
@@ -168,7 +168,7 @@ class Channel:
         self._patience.learn(time_ns)
 
     def over(self, waiter: Waiter) -> None:
-        """A waiter has got, or given up, everything; it says so once."""
+        """Forget a waiter that has got, or given up, everything; each calls it once."""
         if waiter.deferred:
             self._deferred -= 1
             self._delivery.add(waiter)
@@ -180,7 +180,7 @@ class Channel:
             self._delivery.add(self._last)
 
     def wake(self, waiter: Waiter) -> None:
-        """A waiter has become ready, or is to lead."""
+        """Wake a waiter that has become ready, or is to lead."""
         if waiter.asleep:
             waiter.asleep = False
             del self._sleepers[waiter]
@@ -395,7 +395,7 @@ class Channel:
             raise
 
     def _replace(self, standby: Waiter) -> None:
-        """The client's own thread ends by an exception: another takes its place."""
+        """Replace the client's own thread, which ends by an exception."""
         with self._lock:
             self._begin()
             if self._leader is standby:
@@ -435,12 +435,12 @@ class Channel:
 
     @property
     def closed(self) -> bool:
-        """Whether the lane is left."""
+        """True once the lane is left."""
         return self._detached.is_set()
 
     @property
     def draining(self) -> bool:
-        """Whether the engine is to stop, and takes nothing more."""
+        """True if the engine is to stop, and takes nothing more."""
         with suppress(ValueError):  # the memory was let go of
             return bool(self._words[_DRAINING_WORD])
         return self._last is not None

@@ -271,8 +271,7 @@ class Client:
             raise
 
     def _sent(self, session: _Session, request: Waiter, model: Model) -> bool:
-        """Send a request; False where an engine serves in the stead of this one, for which it has
-        to be made anew.
+        """Send a request; return False if a successor engine serves, which needs a new one.
 
         Raises:
             ModelNotReady, Draining, EngineGone, ClientClosed: nothing was sent.
@@ -289,7 +288,7 @@ class Client:
         return True
 
     def _kept_up(self, session: _Session) -> _Session:
-        """The session with the models that serve now; where the engine has ended, as it was."""
+        """Return the session with the models that serve now; unchanged if the engine has ended."""
         try:
             if session.segment.model_table.number == session.table:
                 return session
@@ -305,7 +304,7 @@ class Client:
         return session
 
     def _reopened(self, session: _Session) -> _Session:
-        """A session with the engine that runs now, if that is another one."""
+        """Return a session with the engine that runs now, if that is another one."""
         if isinstance(self._engine, int) or self._segment is not None:
             raise EngineGone("the engine has stopped")
         # It calls functions of the program's own, which may use the client.
@@ -350,8 +349,7 @@ _CLIENTS: Final[weakref.WeakSet[Client]] = weakref.WeakSet()
 
 
 def _renew_locks() -> None:
-    """In a forked child: threads of the parent may have had the locks, and are not here to release
-    them."""
+    """Replace the locks in a forked child, since threads of the parent may have held them."""
     for client in list(_CLIENTS):
         client._opening = threading.Lock()
 
@@ -362,8 +360,9 @@ os.register_at_fork(after_in_child=_renew_locks)
 def models_of(
     segment: Segment, known: Mapping[str, Model] = MappingProxyType({})
 ) -> tuple[int, dict[str, Model]]:
-    """The number of a segment's model table, and those that serve in it by name, each in the
-    version that is the engine's choice; of those that are known, nothing is lost that was learned.
+    """Return the number of a segment's model table, and its serving models by name.
+
+    Each is the version that the engine chooses. Known models keep all that was learned of them.
     """
     table = segment.read_models()
     models = {}
@@ -384,6 +383,6 @@ def _model(spec: ModelSpec, segment: Segment) -> Model:
 
 
 def _refused(session: _Session, spec: ModelSpec | None, error: RequestError) -> RequestError:
-    """The error of a request that is not sent, counted; `spec` is of its model."""
+    """Count a request that is not sent, and return its error; `spec` is of its model."""
     session.channel.resume(NotSent(session.channel, spec, error))
     return error

@@ -7,7 +7,7 @@ from ringbatch.shm.segment import Segment
 
 
 def attach(name: str) -> tuple[Segment, int]:
-    """A segment, and what its `watch_life` gives.
+    """Attach a segment; return it and the result of its `watch_life`.
 
     Args:
         name: the segment's.

@@ -18,6 +18,6 @@ class Interrupted(RequestError):
 
 
 def counted_as(error: RequestError) -> int:
-    """The status under which the end of a request is counted."""
+    """Return the status under which the end of a request is counted."""
     nobody_waits = isinstance(error, ClientClosed | Interrupted)
     return CLIENT_GONE if nobody_waits else status_of(error)

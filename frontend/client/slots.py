@@ -75,13 +75,13 @@ class Slots:
         return slot
 
     def tally(self, spec: ModelSpec | None) -> Tally:
-        """Where the ends of requests to a model are counted, or of those to none."""
+        """Return the counter of ends of requests to a model, or of those to none."""
         if spec is None:
             return self.tallies.nobody[Protocol.CLIENT]
         return self.tallies.of(spec.account, spec.name, spec.version)[Protocol.CLIENT]
 
     def fits(self, request_bytes: int, result_bytes: int) -> bool:
-        """Whether a request and its answer find room where nothing else is."""
+        """Return whether a request and its answer fit into an empty lane."""
         return self.lane.could_hold([(request_bytes, result_bytes)])
 
     def expect(self, waiter: Waiter, slots: Iterable[int]) -> None:
@@ -91,8 +91,10 @@ class Slots:
             waiting[slot] = waiter
 
     def cancel(self, slots: Iterable[int]) -> None:
-        """Cancel the answers in a waiter's slots, and tell the collector. An answer that is being
-        handed out still arrives."""
+        """Cancel the answers in a waiter's slots, and notify the collector.
+
+        An answer that is being handed out still arrives.
+        """
         for slot in slots:
             if self._waiting[slot] is not None:
                 self._waiting[slot] = None

@@ -1,5 +1,4 @@
-"""Arrays of texts as the tokens that stand in slots, for one model; made by the program's own
-thread."""
+"""Arrays of texts as tokens in slots, for one model; the program's own thread makes them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -22,7 +21,7 @@ class TextCodec:
         self._texts = TextModel(spec)
 
     def parse(self, inputs: Array | Mapping[str, Array]) -> tuple[Part, ...]:
-        """What goes into slots, in the order of the rows.
+        """Return the parts for slots, in the order of the rows.
 
         Raises:
             InvalidRequest: the inputs are no texts, or one is too long.
@@ -34,7 +33,7 @@ class TextCodec:
         return self._texts.tokenized(self._texts.given(parts), in_order=True).parts
 
     def render(self, results: Sequence[tuple[int, bytearray]]) -> Arrays:
-        """The outputs, as `ArrayCodec.render`."""
+        """Return the outputs, as `ArrayCodec.render`."""
         return self._arrays.render(results)
 
     def result_bytes(self, rows: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Who waits for answers in a client, and what it fails with."""
+"""Waiters for answers in a client, and their errors."""
 
 import threading
 from collections.abc import Callable
@@ -7,14 +7,15 @@ from ringbatch.shm.errors import RequestError
 
 
 class Waiter:
-    """Who has requests in the lane. But for `ready`, all of it is touched under the lock alone.
+    """Owner of requests in the lane. But for `ready`, all of it is touched under the lock alone.
 
     Attributes:
-        ready: whether its thread has nothing to wait for now.
+        ready: True while its thread has nothing to wait for.
         deadline_ns: when it fails, on the monotonic clock.
-        asleep: whether its thread sleeps on `signal`, which a thread that wakes it releases; made
+        asleep: True while its thread sleeps on `signal`, which a thread that wakes it releases;
+        made
             when it first sleeps so.
-        deferred: whether nobody waits for it, so that the channel's own thread must.
+        deferred: True if no thread waits for it, so that the channel's own thread must.
     """
 
     __slots__ = ("__weakref__", "asleep", "deadline_ns", "ready", "signal")
@@ -30,14 +31,16 @@ class Waiter:
         """Send what there is to send."""
 
     def answered(self, slot: int) -> None:
-        """The answer stands in the slot; the waiter reads it and releases the slot, which it does
-        also where it has failed over an answer that came together with this one."""
+        """Read the answer in the slot, and release the slot.
+
+        It does so even if it has failed over an answer that came together with this one.
+        """
 
     def fail(self, error: RequestError) -> None:
         """Want no answer any more; does nothing where all have come."""
 
     def expired(self) -> None:
-        """The deadline has come."""
+        """Fail, as the deadline has come."""
 
     def lost(self, error: RequestError) -> None:
         """Its slots are no longer its own."""
@@ -47,10 +50,10 @@ class Waiter:
 
 
 class Last(Waiter):
-    """What is resolved behind everybody else.
+    """Waiter that is resolved after all others.
 
     Args:
-        close: what is to be done then.
+        close: called then.
     """
 
     __slots__ = ("_close",)
@@ -65,5 +68,5 @@ class Last(Waiter):
 
 
 def again(error: RequestError) -> RequestError:
-    """An equal error: one that was raised belongs to the thread that it was raised in."""
+    """Return an equal error: one that was raised belongs to the thread that it was raised in."""
     return type(error)(*error.args)

@@ -23,8 +23,7 @@ class Rendering(Protocol[A_co]):
     """Rendering of one request's answer, in its protocol and with its options.
 
     It is a value: it holds nothing of the request's way, and equal requests share one. Those of
-    texts
-    inherit from it. Tuples cannot, and what is compiled would be slower for it.
+    texts inherit from it. Tuples cannot, and what is compiled would be slower for it.
     """
 
     def render(self, results: Results, batch_id: str) -> A_co:

@@ -98,8 +98,7 @@ class AllStatistics:
         """Answer with the statistics since the engine started.
 
         If a model has the name of this path's end, the path is that model's: the protocol has it
-        so, and
-        this resource is an extension.
+        so, and this resource is an extension.
         """
         service = self._service
         if _STATISTICS in service.models:

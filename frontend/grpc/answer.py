@@ -1,13 +1,12 @@
 """ModelInferResponse: results in slots as the bytes of an answer.
 
 Elements stand in `raw_output_contents`, an entry for each output. On request they stand instead in
-the field of each output's `contents` for its datatype. Outputs in memory of the
-client's are there when the answer is sent.
+the field of each output's `contents` for its datatype. Outputs in memory of the client's are there
+when the answer is sent.
 
 Messages are written field by field rather than built and serialized as a whole. The parts that many
 answers share are serialized once, and a result is copied once, from its slot into the answer. By
-the
-encoding of Protocol Buffers, a message's fields one after the other are the message.
+the encoding of Protocol Buffers, a message's fields one after the other are the message.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
 """Departure of a gRPC frontend's clients to the engine that takes over.
 
 While clients are connected all goes on. Once a connection has its age, a GOAWAY that costs no call
-says that no further call is for it, and its client connects anew. For that
-the kernel is to begin no connection with this process any more. All that listen on the port are one
-group, in the order in which they came, and a program says which of them a connection is for.
+says that no further call is for it, and its client connects anew. For that the kernel is to begin
+no connection with this process any more. All that listen on the port are one group, in the order in
+which they came, and a program says which of them a connection is for.
 """
 
 import asyncio

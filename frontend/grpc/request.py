@@ -1,9 +1,9 @@
 """ModelInferRequest of the Open Inference Protocol, and its parts for slots.
 
-`inputs` describes each input. Its values stand in `raw_input_contents`, an entry for
-each input and in the layout of V2's binary data, or in the one field of its `contents` for
-its datatype. Or they are in memory of the client's, and in neither. The rules for a request
-are the same as over REST, and the same code checks them.
+`inputs` describes each input. Its values stand in `raw_input_contents`, an entry for each input and
+in the layout of V2's binary data, or in the one field of its `contents` for its datatype. Or they
+are in memory of the client's, and in neither. The rules for a request are the same as over REST,
+and the same code checks them.
 """
 
 from math import isfinite
@@ -259,8 +259,7 @@ class GrpcRequests:
         """Return the description of a request with raw contents, from memory if it came before.
 
         Programs mostly send the same description with each request, and reading it takes as long as
-        all
-        the rest.
+        all the rest.
         """
         request.ClearField("id")
         request.ClearField("raw_input_contents")

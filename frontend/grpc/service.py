@@ -166,8 +166,7 @@ class Health:
     """gRPC's own health service.
 
     The whole server and its inference service are ready together, and each model is a service of
-    its
-    own.
+    its own.
 
     Args:
         service: the models.

@@ -107,8 +107,7 @@ class Bodies(ControlFrames[H]):
         self._touch(stream)
 
     def _pour(self, data: memoryview) -> int:
-        """Have the frames that data begin with land, as far as their streams have sinks for them;
-        where the first of the others begins."""
+        """Copy the first frames of data to their streams' sinks; return where the others begin."""
         at, end = self._land(data, 0), len(data)
         read, streams = FRAME_HEAD.unpack_from, self.streams
         while end - at >= FRAME_HEAD_BYTES:
@@ -134,7 +133,7 @@ class Bodies(ControlFrames[H]):
         return at
 
     def _begin_landing(self, stream: Stream[H], size: int, flags: int) -> None:
-        """A frame has begun whose payload is to land."""
+        """Begin a frame whose payload goes to a sink."""
         self.frames += 1
         self._landing, self._landing_bytes = stream, size
         self._landing_ends = bool(flags & END_STREAM)
@@ -194,7 +193,7 @@ class Bodies(ControlFrames[H]):
         raise NotImplementedError
 
     def _end_stream(self, number: int, code: int) -> None:
-        """A stream cannot go on, by its client's fault."""
+        """End a stream that cannot go on, by its client's fault."""
         raise NotImplementedError
 
 
@@ -209,7 +208,7 @@ def _sunk(stream: Stream[H], piece: memoryview) -> bool:
 
 
 def unpadded(data: bytes, start: int, end: int) -> tuple[int, int]:
-    """Where the payload of a padded frame begins and ends; raises `ConnectionFault`."""
+    """Return the begin and the end of a padded frame's payload; raises `ConnectionFault`."""
     if start == end:
         raise ConnectionFault(FRAME_SIZE_ERROR, "the length of the padding is missing")
     padding = data[start]

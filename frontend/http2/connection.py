@@ -122,7 +122,7 @@ class Connection(Bodies[H]):
 
     @property
     def unfinished(self) -> bool:
-        """Whether a frame, a header block or the greeting has begun and not ended."""
+        """True while a frame, a header block or the greeting has begun and not ended."""
         whole = self._greeted and self._block is None and not self._landing_bytes
         return bool(self._rest) or not whole
 
@@ -146,11 +146,10 @@ class Connection(Bodies[H]):
         return touched
 
     def receive_in_place(self, data: memoryview) -> tuple[int, list[Stream[H]]]:
-        """As `receive`, of bytes in memory that is another's afterwards: what has a sink is copied
-        from there to there.
+        """Receive as `receive`, from borrowed memory: bytes for a sink are copied straight there.
 
         Returns:
-            How many of them were read, and the streams. Where not all were, somebody may give
+            How many of them were read, and the streams. If not all were, the caller may give
             streams a sink before the rest is read.
         """
         self.behind = False
@@ -200,8 +199,10 @@ class Connection(Bodies[H]):
 
     @staticmethod
     def _missing(rest: bytes, data: bytes | memoryview) -> int:
-        """How many bytes end the one frame that has begun; 0 where there is more, or they have not
-        all come."""
+        """Return how many bytes end the one frame that has begun.
+
+        It is 0 if there is more, or they have not all come.
+        """
         head = rest[:FRAME_HEAD_BYTES]
         head += data[: FRAME_HEAD_BYTES - len(head)]
         if len(head) < FRAME_HEAD_BYTES:
@@ -210,14 +211,14 @@ class Connection(Bodies[H]):
         return missing if 0 < missing <= len(data) else 0
 
     def upgraded(self, settings: bytes, request: Request) -> list[Stream[H]]:
-        """The first stream, whose request came over HTTP/1.1 and is whole.
+        """Return the first stream, whose request came over HTTP/1.1 and is whole.
 
         Args:
             settings: the client's, as a SETTINGS frame has them.
-            request: what came.
+            request: over HTTP/1.1.
 
         Returns:
-            It, or nothing where the connection is at its end.
+            The stream, or nothing if the connection is at its end.
         """
         try:
             self._take_settings(0, settings)
@@ -262,8 +263,10 @@ class Connection(Bodies[H]):
         return self._touched
 
     def _fail(self, error: Exception) -> None:
-        """End the connection, because reading has raised. After an error of the server, too, the
-        state of the connection is unsure."""
+        """End the connection, because reading has raised.
+
+        After an error of the server, too, the state of the connection is unsure.
+        """
         if isinstance(error, ConnectionFault):
             self._end(error.code, error.text)
         else:
@@ -283,7 +286,7 @@ class Connection(Bodies[H]):
             self._touched.append(stream)
 
     def _greet(self, data: bytes) -> int:
-        """Where the frames begin; 0 where that is yet to come."""
+        """Return where the frames begin; 0 if that is yet to come."""
         if not PREFACE.startswith(data[: len(PREFACE)]):
             raise ConnectionFault(PROTOCOL_ERROR, "this is not HTTP/2")
         self._greeted = len(data) >= len(PREFACE)
@@ -330,7 +333,7 @@ class Connection(Bodies[H]):
         return at
 
     def _end_stream(self, number: int, code: int) -> None:
-        """A stream cannot go on, by its client's fault."""
+        """End a stream that cannot go on, by its client's fault."""
         self.patience.spend(STREAM)
         stream = self.streams.get(number)
         if stream is not None:
@@ -430,8 +433,10 @@ class Connection(Bodies[H]):
 
 
 def _next_sink(data: memoryview, at: int) -> int:
-    """Where the first of the frames ends that begin there which may have somebody give its stream a
-    sink; the end where there is none."""
+    """Return the end of the first frame after which a stream may get a sink.
+
+    Without one, it is the end of the data.
+    """
     end = len(data)
     while end - at >= FRAME_HEAD_BYTES:
         word, flags, _ = FRAME_HEAD.unpack_from(data, at)

@@ -150,13 +150,13 @@ class ControlFrames(Outgoing[H]):
         raise NotImplementedError
 
     def _has_begun(self, number: int) -> bool:
-        """Whether there is or was a stream of that number."""
+        """Return whether there is or was a stream of that number."""
         raise NotImplementedError
 
     def _is_discarded(self, number: int) -> bool:
-        """Whether a stream of that number is as if it had never been."""
+        """Return whether a stream of that number counts as never begun."""
         raise NotImplementedError
 
     def _ponged(self, payload: bytes) -> None:
-        """A ping was answered."""
+        """Note that a ping was answered."""
         raise NotImplementedError

@@ -40,7 +40,7 @@ SENT: Final = 3
 
 
 class Patience:
-    """What is left of it for one connection.
+    """Rest of the budget for one connection.
 
     Attributes:
         left: so much.

@@ -72,12 +72,12 @@ class StreamFault(Exception):
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """A whole frame."""
+    """Return a whole frame."""
     return FRAME_HEAD.pack(len(payload) << 8 | kind, flags, stream) + payload
 
 
 def settings_frame(values: dict[int, int]) -> bytes:
-    """SETTINGS with these values, by their numbers."""
+    """Return SETTINGS with these values, by their numbers."""
     pairs = (
         number.to_bytes(2, "big") + value.to_bytes(4, "big") for number, value in values.items()
     )

@@ -132,8 +132,7 @@ class HeaderDecoder:
 
 
 def _number(block: bytes, at: int, value: int) -> tuple[int, int]:
-    """Return a number whose first bits are all set, and the place behind it (RFC 7541, section
-    5.1)."""
+    """Return a number whose first bits are all set, and its end (RFC 7541, section 5.1)."""
     for shift in range(0, _MOST_SHIFT + 1, 7):
         more = block[at]
         at += 1

@@ -1,4 +1,4 @@
-"""What the fields of a request may be (RFC 9113, sections 8.2 and 8.3). Pure."""
+"""Rules for the fields of a request (RFC 9113, sections 8.2 and 8.3). Pure."""
 
 import re
 from collections.abc import Sequence
@@ -84,7 +84,7 @@ def expect_trailers(found: Fields) -> None:
 
 
 def size_of(found: Sequence[tuple[bytes, bytes]]) -> int:
-    """What fields count, as SETTINGS_MAX_HEADER_LIST_SIZE does."""
+    """Return the size of fields as SETTINGS_MAX_HEADER_LIST_SIZE counts it."""
     return sum(len(name) + len(value) + FIELD_BYTES for name, value in found)
 
 

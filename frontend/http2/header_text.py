@@ -1,5 +1,8 @@
-"""Header fields as they are sent: each a literal that enters no table (RFC 7541, section 6.2.2), so
-that what was written once is right on every connection and at any time. Pure."""
+"""Header fields as they are sent. Pure.
+
+Each is a literal that enters no table (RFC 7541, section 6.2.2), so a written field is right on
+every connection and at any time.
+"""
 
 from typing import Final
 
@@ -11,17 +14,17 @@ _ONE_BYTE: Final = 0x7F
 
 
 def field(name: bytes, value: bytes) -> bytes:
-    """A field; the name in lower case."""
+    """Return a field; the name in lower case."""
     return value_after(field_name(name), value)
 
 
 def field_name(name: bytes) -> bytes:
-    """The part of a field that is the same whatever its value."""
+    """Return the part of a field that is the same for any value."""
     return b"\0" + _sized(name)
 
 
 def value_after(name: bytes, value: bytes) -> bytes:
-    """A field of which `field_name` has made the first part."""
+    """Return a field of which `field_name` has made the first part."""
     size = len(value)
     if size < _ONE_BYTE:
         return b"%b%c%b" % (name, size, value)
@@ -29,8 +32,7 @@ def value_after(name: bytes, value: bytes) -> bytes:
 
 
 def _sized(text: bytes) -> bytes:
-    """A string as it is, without Huffman's code: its length as an integer with a prefix of seven
-    bits, and the string."""
+    """Return a string without Huffman's code: its length with a prefix of seven bits, then it."""
     size = len(text)
     if size < _ONE_BYTE:
         return bytes((size,)) + text

@@ -1,8 +1,8 @@
-"""What a connection sends: answers, as the client's windows have room for them, and their ends.
+"""Sending of answers over a connection, as the client's windows have room for them.
 
-What finds room is sent in the order in which it was given; of streams that wait for room, each
-sends a frame in turn. How much waits is known, so that whoever serves the streams can begin no more
-of them until some of it was taken.
+Frames that find room are sent in the order in which they were given; of streams that wait for room,
+each sends a frame in turn. The waiting bytes are counted, so that the server begins no more streams
+until the client has taken some.
 """
 
 from typing import Final, Generic, TypeVar
@@ -99,21 +99,21 @@ class Outgoing(Generic[H]):
 
     @property
     def waits(self) -> bool:
-        """Whether pieces of answers wait for their client to make room."""
+        """True if pieces of answers wait for their client to make room."""
         return bool(self._waiting or self._blocked)
 
     @property
     def full(self) -> bool:
-        """Whether so much of answers waits that no more is to be begun."""
+        """True if so many bytes wait that no further answer is to be begun."""
         return self.waiting_bytes > self.most_waiting_bytes
 
     @property
     def has_output(self) -> bool:
-        """Whether there are bytes to be sent."""
+        """True if there are bytes to be sent."""
         return bool(self._out)
 
     def take_output(self) -> list[Bytes]:
-        """The bytes that are to be sent now, in order."""
+        """Take the bytes that are to be sent now, in order."""
         out, self._out = self._out, []
         self.large = False
         return out
@@ -177,7 +177,7 @@ class Outgoing(Generic[H]):
             self.wait(len(data))
 
     def wait(self, size: int) -> None:
-        """An answer of so many bytes waits for its client; as many fewer do where it is below 0."""
+        """Count an answer of so many bytes that waits for its client; below 0, so many fewer."""
         self.waiting_bytes += size
         if size > 0:
             self.most_waiting_bytes = max(self.most_waiting_bytes, ANSWERS * size)
@@ -206,8 +206,7 @@ class Outgoing(Generic[H]):
             self._finished(stream)
 
     def part(self, stream: Stream[H]) -> None:
-        """End a stream once the whole answer is sent, and tell a client that still sends to
-        stop."""
+        """End a stream once the whole answer is sent; ask a client that still sends to stop."""
         stream.lingers = False
         if stream.trailers is not None and not stream.queue and not stream.gone:
             self._finished(stream)
@@ -296,7 +295,7 @@ class Outgoing(Generic[H]):
             self._out.append(pack(len(piece) << 8 | kind, own | last, number) + piece)
 
     def _finished(self, stream: Stream[H]) -> None:
-        """The end of an answer is sent."""
+        """End the server's side of a stream: its answer is sent."""
         if stream.lingers and not stream.ended:
             return
         stream.gone = True
@@ -305,7 +304,7 @@ class Outgoing(Generic[H]):
             self._send_reset(stream.number, NO_ERROR)
 
     def _drop(self, stream: Stream[H]) -> None:
-        """A stream is at its end, and nothing more is sent on it."""
+        """Forget an ended stream, on which nothing more is sent."""
         stream.gone = True
         stream.queue.clear()
         self._waits_no_longer(stream)
@@ -318,7 +317,7 @@ class Outgoing(Generic[H]):
         self.wait(-size)
 
     def _return_room(self) -> None:
-        """The client may send on, where it was to take answers first."""
+        """Let the client send again, if it had to take answers first."""
         raise NotImplementedError
 
     def _send_reset(self, number: int, code: int) -> None:
@@ -331,14 +330,14 @@ class Outgoing(Generic[H]):
             del self._lingering[next(iter(self._lingering))]
 
     def _widen(self, more: int) -> None:
-        """The client makes room on the connection."""
+        """Use the room that the client makes on the connection."""
         self._window += more
         if self._window > MAX_WINDOW:
             raise ConnectionFault(FLOW_CONTROL_ERROR, "the window is too large")
         self.go_on()
 
     def _widen_all(self, first_window: int) -> None:
-        """The client has another window for streams, those that there are among them."""
+        """Take another window for streams, those that exist among them."""
         more = first_window - self._first_window
         if not more:
             return
@@ -352,7 +351,7 @@ class Outgoing(Generic[H]):
         self.go_on()
 
     def _widen_stream(self, stream: Stream[H], more: int) -> None:
-        """The client makes room on a stream."""
+        """Use the room that the client makes on a stream."""
         stream.window += more
         if stream.window > MAX_WINDOW:
             raise StreamFault(FLOW_CONTROL_ERROR)

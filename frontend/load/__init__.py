@@ -1,6 +1,6 @@
-"""What balancers are told of an engine: how long a request that comes now would take.
+"""Load of an engine for balancers: the expected time of a request that comes now.
 
-Enters: what the segment says of every model, and the time. Leaves: HAProxy's word for a server, and
-load reports (ORCA) for Envoy and gRPC. Imports request, to know what speaks against a model. Read
-first: word.py.
+Enters: the segment's words of every model, and the time. Leaves: HAProxy's weight of a server, and
+load reports (ORCA) for Envoy and gRPC. Imports request, for the obstacles of a model. Read
+first: haproxy_weight.py.
 """

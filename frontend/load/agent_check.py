@@ -66,7 +66,7 @@ class _Answering(asyncio.Protocol):
         self._end: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """The transport's call."""
+        """Answer an opened connection; called by the transport."""
         transport.write(word(self._load()))
         if len(self._answered) >= MOST:
             transport.close()
@@ -79,7 +79,7 @@ class _Answering(asyncio.Protocol):
         self._end = asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport's call."""
+        """Forget a closed connection; called by the transport."""
         self._answered.discard(self)
         if self._end is not None:
             self._end.cancel()

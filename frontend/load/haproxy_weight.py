@@ -23,14 +23,13 @@ QUEUE_POWER: Final = 2.0
 
 
 class ModelLoad(NamedTuple):
-    """What is known of one model.
+    """Load of one model.
 
     Attributes:
         name: of it.
-        obstacle: why a request might not be answered; empty where nothing is known.
-        wait_ns: what a request takes that comes now, its own batch included; 0 where nothing is
-            known.
-        pace: how it fares.
+        obstacle: why a request might not be answered; empty if no reason is known.
+        wait_ns: the time of a request that comes now, its own batch included; 0 if unknown.
+        pace: its slowdown and its queue.
     """
 
     name: str
@@ -47,10 +46,10 @@ class ModelLoad(NamedTuple):
 
 
 class EngineLoad(NamedTuple):
-    """What is known of an engine.
+    """Load of an engine.
 
     Attributes:
-        draining: whether it is to stop, with no other in its stead.
+        draining: True if it is to stop without a successor.
         models: those that serve.
     """
 
@@ -59,12 +58,12 @@ class EngineLoad(NamedTuple):
 
     @property
     def wait_ns(self) -> int:
-        """That of the model with the longest."""
+        """Longest expected time of any model."""
         return max((model.wait_ns for model in self.models), default=0)
 
     @property
     def slowdown(self) -> float:
-        """That of the model with the most."""
+        """Largest slowdown of any model."""
         return max((model.pace.slowdown for model in self.models), default=1.0)
 
     @property
@@ -81,11 +80,11 @@ class EngineLoad(NamedTuple):
 
 
 def word(load: EngineLoad) -> bytes:
-    """A line for HAProxy.
+    """Return a line for HAProxy.
 
     An engine that drains is up with a share of 0, by which HAProxy gives it no more requests. The
-    words ``drain`` and ``ready`` are never said. They set what an operator sets: the second, which
-    must follow the first, would undo an operator's own ``drain`` or ``maint``.
+    words ``drain`` and ``ready`` are never sent. They set the same state as an operator: the
+    second, which must follow the first, would undo an operator's own ``drain`` or ``maint``.
     """
     if load.obstacle and not load.draining:
         return b"down #%b\n" % " ".join(load.obstacle.split()).encode("ascii", "replace")

@@ -25,7 +25,7 @@ class LoadReader:
         """By the reference of the model."""
 
     def look(self, now_ns: int) -> EngineLoad:
-        """What is said now."""
+        """Return the load now."""
         segment = self._segment
         segment.read_models()
         serving = [spec for spec in segment.models if spec.state == SERVING]

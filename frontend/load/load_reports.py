@@ -24,7 +24,7 @@ _FAILURES: Final = [1 + at for at, label in enumerate(CODE_LABELS) if label.star
 
 
 class Counts(NamedTuple):
-    """What was counted until an instant.
+    """Counts until an instant.
 
     Attributes:
         at_ns: when.
@@ -40,7 +40,7 @@ class Counts(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """What was counted, by the time that passed.
+    """Counts divided by the time that passed.
 
     Attributes:
         requests_per_s, failures_per_s: that ended.
@@ -53,10 +53,10 @@ class Rates(NamedTuple):
 
 
 def rates(before: Counts, now: Counts, row_ns: dict[int, int]) -> Rates:
-    """What was counted between two instants; pure.
+    """Return the rates between two instants. Pure.
 
     Args:
-        before, now: until the one and the other.
+        before, now: the counts at each.
         row_ns: by account, how long all workers together need for an instance in a full batch.
     """
     passed_ns = now.at_ns - before.at_ns

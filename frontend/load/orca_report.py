@@ -32,17 +32,18 @@ _DOUBLE, _BYTES = 1, 2
 
 
 class Report(NamedTuple):
-    """What is said of an engine.
+    """Load report of an engine.
 
     Attributes:
-        application_utilization: the share of what it could answer in full batches, at the time that
-            batches take of late, that it has been asked; beyond 1 where more comes than it can do.
+        application_utilization: the demand as a share of the highest rate in full batches, at
+        recent
+            batch times; beyond 1 if more comes than it can answer.
         rps_fractional: requests that ended, a second.
         eps: those of them that ended with a status of 500 or more.
-        answer_seconds: what a request that comes now would take; 0 where nothing is known.
-        percent: its share as HAProxy is told; 0 where it is to get no requests.
-        slowdown: what batches take, as a multiple of what they took in warm-up; 1 where they are
-            not known to be slow.
+        answer_seconds: the expected time of a request that comes now; 0 if unknown.
+        percent: its weight for HAProxy; 0 if it is to get no requests.
+        slowdown: times of batches as a multiple of those in warm-up; 1 if they are not known to be
+            slow.
     """
 
     application_utilization: float
@@ -54,16 +55,16 @@ class Report(NamedTuple):
 
 
 def form_of(asked: bytes) -> Form:
-    """What a request asks for, by the value of its header.
+    """Return the form that a request wants, by the value of its header.
 
-    A form that there is not is as good as none. A prediction is worth more than a report of load,
-    and so none is refused over it.
+    An unknown form counts as none. A prediction is worth more than a report of load, and so none is
+    refused over it.
     """
     return _FORMS.get(asked.strip().lower(), "")
 
 
 def encoded(report: Report, form: Form) -> bytes:
-    """The value of the header of an answer; empty where there is no form."""
+    """Return the value of the header of an answer; empty if no form is wanted."""
     if form == "text":
         named = [f"named_metrics.{name}={value!r}" for name, value in _named(report)]
         own = [f"{name}={value!r}" for name, value in _own(report)]
@@ -77,7 +78,7 @@ def encoded(report: Report, form: Form) -> bytes:
 
 
 def message(report: Report) -> bytes:
-    """The bytes of the message."""
+    """Return the bytes of the message."""
     fields = [
         _double(_RPS, report.rps_fractional),
         _double(_EPS, report.eps),

@@ -20,7 +20,7 @@ class Window(Generic[Seen]):
         """What `_before` becomes once it is old enough itself."""
 
     def look(self, at_ns: int, now: Seen) -> Seen:
-        """What is to be compared with what is seen now; the first time that is the same."""
+        """Return the older values to compare the present ones with; at first, the present ones."""
         before = self._before or (at_ns, now)
         then = self._next or (at_ns, now)
         if at_ns - then[0] >= self._least_ns:

@@ -31,14 +31,14 @@ FOLLOW_NS: Final = 1_000_000_000
 
 
 class Baseline:
-    """What batches took in warm-up, by their rows.
+    """Times of batches in warm-up, by their rows.
 
-    Of several lengths the longest counts, and of several workers the mean: whose requests are long
-    is not slow for that.
+    Of several lengths the longest counts, and of several workers the mean: a model with long
+    requests is not slow for that.
 
     Args:
         warm_ups: of each worker.
-        padded: whether batches are filled up to the next size that was tried.
+        padded: True if batches are filled up to the next size that was tried.
     """
 
     def __init__(self, warm_ups: Iterable[WarmUp], *, padded: bool) -> None:
@@ -53,8 +53,11 @@ class Baseline:
         self._padded = padded
 
     def run_ns(self, rows: int) -> float:
-        """Of a batch, on the straight line between the sizes next to it; beyond them all in
-        proportion, so that nobody is called slow for what was not tried. 0 where nothing was."""
+        """Return the time of a batch, interpolated between the sizes next to it; 0 without any.
+
+        Beyond all sizes it is in proportion, so that no model is called slow for a size that was
+        not tried.
+        """
         points = self._points
         place = bisect_left(points, (rows, 0.0))
         if place == len(points):
@@ -66,10 +69,10 @@ class Baseline:
         return less_ns + (rows - less) / (more - less) * (more_ns - less_ns)
 
     def slowdown(self, before: Runs, now: Runs) -> float:
-        """What batches took between two instants, as a multiple of what they took in warm-up.
+        """Return how much slower batches ran between two samples than in warm-up.
 
         Returns:
-            At least 1; 0 where no batch ran, or nothing is known of their sizes.
+            At least 1; 0 if no batch ran, or their sizes are unknown.
         """
         if not self._points:
             return 0.0
@@ -85,11 +88,11 @@ class Baseline:
 
 
 class Pace(NamedTuple):
-    """How a model fares.
+    """Slowdown and queue of a model.
 
     Attributes:
-        slowdown: as `Baseline` has it; 1 where it is not known to be slow.
-        batches: until a request that comes now is answered, its own among them; 0 where a worker
+        slowdown: as `Baseline` has it; 1 if it is not known to be slow.
+        batches: until a request that comes now is answered, its own among them; 0 if a worker
             is free.
     """
 
@@ -107,7 +110,7 @@ class PaceFollower:
         self._looked_ns: int | None = None
 
     def look(self, at_ns: int, baseline: Baseline, runs: Runs, batches: float) -> Pace:
-        """How it fares.
+        """Return the slowdown and the queue of a model.
 
         Args:
             at_ns: the time.

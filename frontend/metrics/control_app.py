@@ -1,4 +1,4 @@
-"""What is served at the control address, on Falcon: metrics, how every model is, and the page."""
+"""Falcon application of the control address: metrics, the state of models, and the page."""
 
 import time
 from functools import partial
@@ -36,14 +36,14 @@ def create_control_app(
     failed_handshakes: FailedHandshakes | None = None,
     payloads: DeliveryCounts | None = None,
 ) -> falcon.asgi.App[Request, Response]:
-    """The ASGI application.
+    """Return the ASGI application.
 
     Args:
         segment: attached.
         version: of ringbatch.
         watchers: of the page.
-        keys: of which whoever asks from another host must send one; None where everybody is served.
-        traces: counts of them; None where nothing is traced.
+        keys: those of which a client from another host must send one; None to serve every client.
+        traces: counts of them; None if nothing is traced.
         failed_handshakes: counter of this process's failed TLS hand-shakes.
         payloads: counts of the payload log's events; None without one.
     """
@@ -77,17 +77,17 @@ class Metrics:
 
 
 class Live:
-    """Whether this process serves."""
+    """Liveness of this process."""
 
     async def on_get(self, _req: Request, resp: Response) -> None:
-        """The Open Inference Protocol's form."""
+        """Answer in the Open Inference Protocol's form."""
         _send(resp, {"live": True})
 
     on_head = on_get
 
 
 class Ready:
-    """Whether every model can predict, and which cannot."""
+    """Readiness of all models, with those that are not ready."""
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment

@@ -1,5 +1,4 @@
-"""Who is refused at the control address: whoever comes from another host without an API key, where
-the engine has any."""
+"""Access control of the control address: clients of other hosts need an API key, if any is set."""
 
 import ipaddress
 from base64 import b64decode
@@ -39,8 +38,10 @@ class KeysFromAfar:
         self._keys = keys
 
     async def process_request(self, req: Request, _resp: Response) -> None:
-        """Before routing, so that nobody learns which paths there are; raises
-        `falcon.HTTPUnauthorized`."""
+        """Refuse a client without a key before routing, so that it cannot probe paths.
+
+        It raises `falcon.HTTPUnauthorized`.
+        """
         if req.path in OPEN_PATHS or self._is_local(req):
             return
         authorization = req.get_header(AUTHORIZATION)
@@ -50,9 +51,9 @@ class KeysFromAfar:
 
     @staticmethod
     def _is_local(req: Request) -> bool:
-        """Whether somebody on this host asks, for himself, and knows whom.
+        """Return whether a program on this host asks, by an address of this host.
 
-        A name that leads here may be another site's, whose page would read what is served.
+        A name that leads here may be another site's, whose page would read the answer.
         """
         if req.scope["http_version"] == _OF_PROXIES:
             return False
@@ -65,10 +66,10 @@ class KeysFromAfar:
 
 
 def names_this_host(host: str | None) -> bool:
-    """Whether a Host header says 127.0.0.1 or localhost, as it is where nobody resolved a name.
+    """Return whether a Host header is 127.0.0.1 or localhost, which no other site can have.
 
     Args:
-        host: with or without a port; None where there is none.
+        host: with or without a port; None if there is none.
     """
     if not host:
         return True
@@ -78,7 +79,7 @@ def names_this_host(host: str | None) -> bool:
 
 
 def is_near(host: str | None) -> bool:
-    """Whether a peer is on this host.
+    """Return whether a peer is on this host.
 
     Args:
         host: its address; None over a Unix socket.
@@ -94,8 +95,7 @@ def is_near(host: str | None) -> bool:
 
 
 def basic_password(authorization: str | None) -> str:
-    """The password of HTTP's Basic scheme, in which browsers send what somebody typed; empty where
-    there is none."""
+    """Return the password of HTTP's Basic scheme, as browsers send it; empty without one."""
     scheme, _, token = (authorization or "").partition(" ")
     if scheme.lower() != _BASIC:
         return ""

@@ -1,9 +1,8 @@
-"""``python -m ringbatch.frontend.metrics.control_server``: the control address and the answers to
-HAProxy's agent-check, for the supervisor.
+"""Control server: ``python -m ringbatch.frontend.metrics.control_server``, for the supervisor.
 
-A process of its own: it holds no lane and serves no clients, so that neither load nor whoever can
-reach the public address has a say in whether the engine can be looked at. It reads the segment and
-writes nothing there.
+It serves the control address and answers HAProxy's agent-check. It is a process of its own: it
+holds no lane and serves no clients. So neither load nor clients of the public address can keep an
+operator from looking at the engine. It reads the segment and writes nothing there.
 """
 
 import argparse
@@ -68,7 +67,7 @@ class ControlServer(TickingServer):
         self._watchers = watchers
 
     async def shutdown(self, sockets: list[Any] | None = None) -> None:
-        """uvicorn's call: no more requests are wanted."""
+        """Stop serving; called by uvicorn when no more requests are wanted."""
         self._watchers.close()
         await super().shutdown(sockets)
 
@@ -198,8 +197,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _have_ended(segment: Segment) -> bool:
-    """Return whether no frontend serves any more, or the engine goes on and this process alone
-    ends."""
+    """Return whether no frontend serves any more, or only this process of the engine ends."""
     return not segment.draining or not segment.serving_lanes()
 
 

@@ -1,8 +1,8 @@
-"""What is counted in the segment, for Prometheus: one view of the whole engine.
+"""Metrics for Prometheus, read from the segment: one view of the whole engine.
 
-Everything is read when somebody asks; the engine does not notice. Labels have few values: names of
+Everything is read on request; the engine does not notice. Labels have few values: names of
 models, numbers of lanes and workers, statuses, and words of the code. Counters begin at zero with
-the engine, and those of a model go on where it is reloaded.
+the engine, and those of a model go on over a reload.
 """
 
 import platform

@@ -90,7 +90,7 @@ class Family:
 
 
 def gauge(name: str, says: str, value: float) -> Family:
-    """A gauge without labels."""
+    """Return a gauge without labels."""
     family = Family("gauge", name, says)
     family.add((), value)
     return family

@@ -1,5 +1,4 @@
-"""Of requests, how they ended and how long they took; of batches, why they closed, how large they
-were and how long they ran."""
+"""Metrics of requests and batches: outcomes, times, reasons, sizes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -24,7 +23,7 @@ _ROW_BOUNDS: Final = [*(f"{1 << bucket}.0" for bucket in range(ROWS_BUCKETS - 1)
 
 
 def request_metrics(segment: Segment, accounts: Sequence[ModelSpec]) -> Iterator[Family]:
-    """Requests as their clients saw them.
+    """Yield metrics of requests as their clients saw them.
 
     Args:
         segment: attached.
@@ -65,7 +64,7 @@ def _add_codes(family: Family, labels: list[str], ends: Ends) -> None:
 
 
 def model_metrics(models: Iterable[tuple[ModelSpec, Counted]]) -> Iterator[Family]:
-    """What was counted of waiting and of batches, for each account."""
+    """Yield metrics of waits and of batches, for each account."""
     waits = Family(
         "histogram",
         "ringbatch_model_queue_seconds",

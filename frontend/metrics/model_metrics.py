@@ -1,8 +1,7 @@
-"""Metrics of models' own code: counters and histograms added up over workers, gauges for each
-worker.
+"""Metrics of models' own code: counters and histograms summed over workers, gauges for each worker.
 
-Where a model was reloaded and its metric is another by now, what the workers that run say is shown;
-what earlier ones had counted in another form is left out.
+If a reload changes the form of a metric, the values of the running workers are shown; those of
+earlier workers in another form are left out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,7 @@ Counted = tuple[str, Series]
 
 
 def own_metrics(segment: Segment, accounts: Sequence[ModelSpec]) -> Iterator[Family]:
-    """A family for each metric of each model.
+    """Yield a family for each metric of each model.
 
     Args:
         segment: attached.
@@ -45,7 +44,7 @@ def own_metrics(segment: Segment, accounts: Sequence[ModelSpec]) -> Iterator[Fam
 def merged(
     live: Sequence[Counted], earlier: Sequence[Counted], by_account: dict[int, ModelSpec]
 ) -> Iterator[Family]:
-    """The same for series that were read.
+    """Yield the families of series that were read.
 
     Args:
         live: of workers that run.

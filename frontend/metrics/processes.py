@@ -14,10 +14,10 @@ _PROC: Final = Path("/proc")
 
 
 class Usage(NamedTuple):
-    """What one process, or all of one name, has used.
+    """Resources used by one process, or by all of one name.
 
     Attributes:
-        memory_bytes: resident, with what it shares with others.
+        memory_bytes: resident, with the part that it shares with others.
         cpu_s: since it began.
     """
 
@@ -26,11 +26,11 @@ class Usage(NamedTuple):
 
 
 def usage(supervisor: int, proc: Path = _PROC) -> dict[str, Usage]:
-    """That of a supervisor and of its descendants, by what each of them is.
+    """Return the usage of a supervisor and its descendants, by the role of each.
 
     Args:
         supervisor: its process id.
-        proc: where the kernel says so.
+        proc: the file system of the kernel.
     """
     found: dict[str, Usage] = {}
     for pid in _descendants(proc, supervisor):
@@ -44,7 +44,7 @@ def usage(supervisor: int, proc: Path = _PROC) -> dict[str, Usage]:
 
 
 def _descendants(proc: Path, pid: int) -> Iterator[int]:
-    """A process and all below it, parents first."""
+    """Yield a process and all below it, parents first."""
     yield pid
     with suppress(OSError, ValueError):
         # What starts processes of an engine does so from its first thread.

@@ -1,4 +1,4 @@
-"""What is counted of the model servers that the runtime http asks, for Prometheus."""
+"""Metrics of the model servers that the runtime http asks, for Prometheus."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -39,10 +39,9 @@ _GAUGES: Final[tuple[tuple[str, str, Callable[[ServerState], float]], ...]] = (
 
 
 def upstream_metrics(segment: Segment, models: Iterable[ModelSpec]) -> Iterator[Family]:
-    """The metrics of each model's servers, which are none where its own workers run it.
+    """Yield the metrics of each model's servers; none if its own workers run it.
 
-    Counters are of each worker: a sum over those that a model has now would fall with each that it
-    has no more.
+    Counters are of each worker: a sum over the present workers would fall with each that goes.
     """
     upstreams, now_ns = Upstreams(segment.words, segment.layout), time.monotonic_ns()
     asking = [spec for spec in models if spec.platform == "http"]

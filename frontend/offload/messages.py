@@ -1,5 +1,7 @@
-"""Messages between a frontend and its process for large bodies: a JSON value, and bytes. Only the
-kernel copies the bytes."""
+"""Messages between a frontend and its process for large bodies: a JSON value, and bytes.
+
+Only the kernel copies the bytes.
+"""
 
 import importlib
 import socket

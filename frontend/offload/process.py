@@ -1,5 +1,8 @@
-"""A frontend's process for large bodies. The first large body starts it. Its only connection leads
-to its frontend, and it ends when the frontend does."""
+"""Frontend's process for large bodies.
+
+The first large body starts it. Its only connection leads to its frontend, and it ends when the
+frontend does.
+"""
 
 import importlib
 import socket

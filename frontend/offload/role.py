@@ -34,8 +34,7 @@ def main(number: int) -> None:
 
 
 def outcome(job: Job, value: Any, data: Sequence[memoryview]) -> Answer:
-    """Run a function. Return its result, its error for the client or its defect in words; and
-    bytes."""
+    """Run a function; return its result, its error for the client or its defect, and bytes."""
     try:
         found, parts = job(value, data)
     except RequestError as error:

@@ -1,8 +1,8 @@
-"""What watchers of the page are told, made of samples of the engine. Pure.
+"""Events for watchers of the page, made of samples of the engine. Pure.
 
-Four kinds of event: the `terms` say how to read the others; a `second` is what happened between two
-samples, and is kept for those who come later; the `state` is how things are now, and `slowest` are
-the requests that took longest lately, and of these the latest alone is worth sending.
+There are four kinds. The `terms` explain the others. A `second` is the change between two samples,
+and is kept for later watchers. The `state` is the present one. `slowest` are the requests that took
+longest in the last minute; only the latest of these events is worth sending.
 """
 
 from collections.abc import Iterable, Mapping
@@ -52,12 +52,12 @@ def event(kind: str, document: object, number: int | None = None) -> bytes:
 
 
 def second(before: Sample, now: Sample, at_ms: int) -> Json:
-    """What happened between two samples.
+    """Return the change between two samples.
 
     Args:
         before: the earlier one.
         now: of the same segment.
-        at_ms: when that was, for people: since 1970.
+        at_ms: its time for people, since 1970.
     """
     return {
         "at": at_ms,
@@ -70,13 +70,13 @@ def second(before: Sample, now: Sample, at_ms: int) -> Json:
 
 
 def state(before: Sample | None, now: Sample, obstacles: Mapping[str, str], more: Json) -> Json:
-    """How things are.
+    """Return the present state.
 
     Args:
-        before: an earlier sample, for what workers do a second.
+        before: an earlier sample, for the rates of workers.
         now: the latest.
         obstacles: by the title of a model, why a request to it might not be answered.
-        more: what is said beside.
+        more: further members.
     """
     seconds = passed_s(before, now)
     word = "ready" if now.ready_ns else "starting"
@@ -97,7 +97,7 @@ def state(before: Sample | None, now: Sample, obstacles: Mapping[str, str], more
 
 
 def slowest(requests: Iterable[SlowRequest], now_ns: int, at_ms: int) -> list[Json]:
-    """The requests that took longest lately, the longest first.
+    """Return the requests that took longest, the longest first.
 
     Args:
         requests: those.
@@ -128,7 +128,7 @@ def slowest(requests: Iterable[SlowRequest], now_ns: int, at_ms: int) -> list[Js
 
 
 def marks(before: Sample, now: Sample) -> list[Json]:
-    """What came between two samples and is worth a line in every chart."""
+    """Return events between two samples that are worth a line in every chart."""
     found: list[str] = []
     for model in now.models:
         earlier = same_model(before, model)
@@ -169,7 +169,7 @@ def _several(count: int) -> str:
 
 
 def _counted(before: ModelSample | None, now: ModelSample) -> Json:
-    """What grew, and what is under way; whatever is nothing is left out."""
+    """Return the counters that grew, and the requests under way, without zeros."""
     found: Json = {
         "flight": now.under_way.in_flight,
         "waiting": now.under_way.waiting,

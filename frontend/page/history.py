@@ -32,11 +32,11 @@ class History:
             self._bytes -= len(self._events.popleft()[1])
 
     def after(self, at_ms: int, max_bytes: int) -> tuple[int, bytes]:
-        """The events later than a time, up to a size but one at least.
+        """Return the events later than a time, up to a size but one at least.
 
         Returns:
             The time of the last of them, and all of them together; the given time and nothing
-            where there are none.
+            if there are none.
         """
         found: list[bytes] = []
         size = 0

@@ -125,7 +125,7 @@ class Slowest:
         self._segment = segment
 
     async def on_get(self, _req: Request, resp: Response) -> None:
-        """The slowest first, each with what its phases took in milliseconds."""
+        """Answer with the slowest requests and their phases in milliseconds, the slowest first."""
         self._segment.read_models()
         now_ns, at_ms = time.monotonic_ns(), time.time_ns() // 1_000_000
         found = slowest(slow_requests(self._segment, now_ns), now_ns, at_ms)

@@ -1,7 +1,7 @@
-"""Who watches the page, and what each of them has not been sent yet.
+"""Watchers of the page, and the events that each has yet to get.
 
-An event is made once, however many watch. A watcher keeps nothing but the time up to which it was
-told everything: one that reads slowly holds no memory, and catches up from the history.
+An event is made once for all watchers. A watcher keeps only the time of its last event: one that
+reads slowly holds no memory, and catches up from the history.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ class Watchers:
         return watcher
 
     def leave(self, watcher: "Watcher") -> None:
-        """It watches no more."""
+        """Remove a watcher."""
         self._all.discard(watcher)
 
     def drop_all(self) -> None:
@@ -120,7 +120,7 @@ class Watcher:
         self._sent_at_s: float | None = None
 
     def gone(self) -> None:
-        """The connection is closed, or to be closed."""
+        """End: the connection is closed, or to be closed."""
         self._over = True
         self._watchers.leave(self)
         self._exchanges.discard(self)
@@ -130,7 +130,7 @@ class Watcher:
         return self
 
     async def __anext__(self) -> Sent:
-        """The next events, as soon as there are any."""
+        """Return the next events, as soon as there are any."""
         clock = asyncio.get_running_loop().time
         if self._sent_at_s is not None and clock() - self._sent_at_s > MAX_LAG_S:
             self.gone()

@@ -49,15 +49,15 @@ class KeptExchange:
         self._answer = _Body(payloads.most_bytes)
 
     def asks(self, piece: bytes) -> None:
-        """A piece of the request has come."""
+        """Keep a piece of the request."""
         self._request.add(piece)
 
     def begins(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """The head of the answer is there."""
+        """Keep the head of the answer."""
         self._answer_headers = _by_name(headers)
 
     def answers(self, piece: bytes) -> None:
-        """A piece of the answer is there."""
+        """Keep a piece of the answer."""
         self._answer.add(piece)
 
     def ended(self, ending: Ending, request_id: bytes) -> None:

@@ -124,11 +124,11 @@ class PayloadRecorder:
         return Kept(headers, bytes(body[: self.most_bytes]), len(body), json_bytes, type)
 
     def ended(self, kept: Kept, ending: Ending, request_id: bytes, answered: Answered) -> None:
-        """A drawn request has ended.
+        """Send a drawn request that has ended.
 
         Args:
             kept: of it.
-            ending: how.
+            ending: its end.
             request_id: as its client gets it.
             answered: its answer; its body may be longer than is kept.
         """

@@ -12,7 +12,7 @@ RESPONSE: Final = "response"
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """What a serving process keeps of its requests.
+    """Settings of a serving process for the payload log.
 
     Attributes:
         sample: the share of the requests, 0 to 1.
@@ -27,12 +27,12 @@ class Keeping:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What the control process makes of exchanges.
+    """Settings of the control process for the payload log.
 
     Attributes:
         place: an address, http or https, or the path of a file.
-        mode: of which bodies there are events: `ALL`, `REQUEST` or `RESPONSE`.
-        failures: whether there are events of answers with a status other than 200.
+        mode: the bodies that make events: `ALL`, `REQUEST` or `RESPONSE`.
+        failures: True for events of answers with a status other than 200.
         source: of the events.
         attributes: of the events, besides those of each.
         file_bytes: of a file, before the next one is begun.

@@ -1,5 +1,5 @@
 """Requests that are for another server, passed on: the application, and which paths go there.
 
 Enters: requests as ASGI has them. Leaves: the other server's answers. Imports http, request,
-security. Read first: passing.py, then pass_through.py.
+security. Read first: pass_through_app.py, then pass_through.py.
 """

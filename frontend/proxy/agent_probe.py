@@ -16,13 +16,13 @@ _FAILURES: Final = 400
 
 
 class Question(NamedTuple):
-    """How the model server is asked whether it is ready.
+    """Form of the readiness probe of the model server.
 
     Attributes:
         path: for a GET.
-        strict: whether a status from 400 on means that it is not ready, whatever the status. If
+        strict: True if every status from 400 on means that it is not ready. If
             not, a server that does not know the path is ready.
-        connects: whether an answer is enough, of any status.
+        connects: True if an answer of any status is enough.
     """
 
     path: str = READY_PATH

@@ -191,8 +191,11 @@ class PassThrough:
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Gives no connection again on which something has come unasked: it would be taken for the
-    answer to the next request, and each later answer for that to the request before it."""
+    """Connector that never reuses a connection with unexpected bytes.
+
+    They would be taken for the answer to the next request, and each later answer for that to the
+    request before it.
+    """
 
     async def connect(
         self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
@@ -205,13 +208,13 @@ class _Connector(aiohttp.TCPConnector):
 
 
 class _Exchange:
-    """What a connection ends with itself."""
+    """Exchange that ends with its client's connection."""
 
     def __init__(self, work: "asyncio.Future[None]") -> None:
         self._work = work
 
     def gone(self) -> None:
-        """The connection's call: nobody waits any more."""
+        """Stop, as no client waits any more; called by the connection."""
         self._work.cancel()
 
 
@@ -226,10 +229,10 @@ def _url(server: str, path: bytes, query: bytes) -> URL:
 
 
 def _answered(status: int, headers: Iterable[Header]) -> list[Header]:
-    """The headers of the other server's answer, as its client gets them.
+    """Return the headers of the other server's answer, as its client gets them.
 
     Raises:
-        ModelServerBroken: they are none that may be sent, or the status is none of an answer.
+        ModelServerBroken: they may not be sent, or the status is none of an answer.
     """
     if status not in _FINAL:
         raise ModelServerBroken(f"the model server answered {status}, which is no status of HTTP")
@@ -245,7 +248,7 @@ def _answered(status: int, headers: Iterable[Header]) -> list[Header]:
 
 
 def _asked(headers: Iterable[Header], dropped: frozenset[bytes]) -> list[tuple[str, str]]:
-    """The headers of a request, as aiohttp takes them: it writes all text as UTF-8."""
+    """Return the headers of a request, as aiohttp takes them: it writes all text as UTF-8."""
     asked = []
     for name, value in _kept(headers, dropped):
         try:
@@ -272,8 +275,10 @@ def _kept(headers: Iterable[Header], dropped: frozenset[bytes]) -> list[Header]:
 
 
 class _Once:
-    """A body, which can be read once. Where aiohttp asks again, some of its releases would send
-    what is left of one, or nothing, as if it were the whole.
+    """Body that can be read once.
+
+    If aiohttp asks again, some of its releases would send the rest of a body, or nothing, as if it
+    were the whole.
 
     Args:
         chunks: the body.
@@ -294,7 +299,7 @@ class _Once:
 
 
 async def _body_of(scope: Scope, receive: Receive) -> AsyncIterator[bytes] | None:
-    """The body of a request; None where it has none."""
+    """Return the body of a request; None if it has none."""
     framed = dict(scope["headers"])
     if b"transfer-encoding" in framed or framed.get(b"content-length", b"0") != b"0":
         return _Once(_body(receive))

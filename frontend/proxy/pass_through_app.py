@@ -30,14 +30,14 @@ def with_pass_through(
     server: str,
     keys: ApiKeys | None = None,
 ) -> PassThrough:
-    """An application that passes on requests with paths that are none of ours.
+    """Return an application that passes on requests with paths of the other server.
 
     Args:
         app: ours.
         router: of that.
         service: the models.
-        server: to which it is passed on, ``http://HOST:PORT``.
-        keys: those of which a client must send one; None where everybody is served.
+        server: the other one, ``http://HOST:PORT``.
+        keys: those of which a client must send one; None to serve every client.
     """
 
     def parameters(path: str) -> Mapping[str, str] | None:
@@ -65,7 +65,7 @@ def _has_route(find: Find, service: Service, scope: Mapping[str, Any]) -> bool:
 
 
 def _or_without_key(ours: Judgement, keys: ApiKeys) -> Judgement:
-    """What comes without a key is ours, to be refused."""
+    """Return a judgement that also keeps requests without a key, to refuse them."""
 
     def judged(scope: Mapping[str, Any]) -> bool:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}

@@ -1,7 +1,7 @@
-"""Which requests are for this server itself where all others are passed on; pure.
+"""Routing of requests to this server or to the one that all others are passed on to. Pure.
 
-Beside a model of ours, what its paths and our documents are is ours. As a sidecar in front of
-another server, nothing is but predictions and the question whether we are ready.
+Beside a model of ours, its paths and our documents are ours. As a sidecar in front of
+another server, only predictions and the readiness probe are.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -23,9 +23,9 @@ Find = Callable[[str], Mapping[str, str] | None]
 
 
 def is_probe(scope: Mapping[str, Any]) -> bool:
-    """Whether a request asks no more than whether requests can be answered.
+    """Return whether a request only asks if requests can be answered.
 
-    Kubernetes' own probes are told by their name, whatever their path, as KServe's agent does.
+    The name of Kubernetes' own probes tells them, on any path, as in KServe's agent.
     """
     if scope["method"] not in _READ:
         return False
@@ -36,13 +36,12 @@ def is_probe(scope: Mapping[str, Any]) -> bool:
 
 
 def is_ready_path(scope: Mapping[str, Any]) -> bool:
-    """The same where other paths have answers of their own."""
+    """Return the same if other paths have answers of their own."""
     return bool(scope["method"] in _READ and scope["path"] == READY)
 
 
 def is_for_sidecar(scope: Mapping[str, Any]) -> bool:
-    """Whether a request is for predictions, of whatever model, or about nothing but the server that
-    reads it."""
+    """Return whether a request is for predictions of any model, or about this server alone."""
     path = scope["path"]
     return bool(path == SERVER or (scope["method"] == "POST" and path.endswith(PREDICT)))
 
@@ -53,12 +52,12 @@ def has_route(
     v2_models: Collection[str],
     serves_texts_at: Callable[[str], bool | None],
 ) -> Callable[[Mapping[str, Any]], bool]:
-    """What says whether a request is for something of ours.
+    """Return a function that tells if a request is for a path of ours.
 
     Args:
         find: knows our routes.
         models: the names of ours.
-        v2_models: of those that V2 can ask.
+        v2_models: of those that V2 serves.
         serves_texts_at: whether a path about texts is served; None of every other.
     """
 

@@ -165,8 +165,7 @@ class Endings:
         """Return the end of the request that ended last.
 
         It is the one whose `reply` is called, while that call lasts. Its slot's words stand until
-        another
-        request is sent.
+        another request is sent.
         """
         tally = self._tally
         assert tally is not None, "a request has ended"

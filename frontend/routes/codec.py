@@ -16,8 +16,9 @@ from ringbatch.shm.tallies import Protocol
 
 
 class InProcessCodec:
-    """A `ringbatch.frontend.request.codec.Codec` for arrays, or for lists of JSON values where a
-    model declares no inputs; there is no framing.
+    """Codec for arrays, or for lists of JSON values if a model declares no inputs.
+
+    It is a `ringbatch.frontend.request.codec.Codec`; there is no framing.
 
     Args:
         models: of this process.
@@ -52,10 +53,10 @@ class InProcessCodec:
 
 
 class InProcessRendering:
-    """How requests for one model are answered: by arrays of their own memory.
+    """Rendering of answers for one model: arrays of their own memory.
 
     Attributes:
-        values: what arrays, or JSON values, mean to the model.
+        values: the codec of arrays, or of JSON values, for the model.
 
     Args:
         spec: the model.

@@ -16,13 +16,13 @@ has left, or what it does at the exit, may keep it for ever."""
 
 
 def imported(target: str) -> App:
-    """The application; its directory is where modules are looked for first, for good.
+    """Import the application; its directory becomes the first for modules, for good.
 
     Args:
         target: ``DIRECTORY/MODULE:NAME``; the module may be one of a package, with dots.
 
     Raises:
-        StartupError: in words, with the line of the module where there is one.
+        StartupError: in words, with the line of the module if there is one.
     """
     place, _, name = target.rpartition(":")
     directory, _, module_name = place.rpartition("/")
@@ -64,8 +64,10 @@ def _words(target: str, error: Exception) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """``python -m ringbatch.frontend.routes.loading DIRECTORY/MODULE:NAME``: the exit status is 2
-    where it cannot be imported, and the last line on standard error says why."""
+    """Try the import: ``python -m ringbatch.frontend.routes.loading DIRECTORY/MODULE:NAME``.
+
+    The exit status is 2 if it cannot be imported, and the last line on standard error says why.
+    """
     (target,) = arguments
     try:
         imported(target)

@@ -116,8 +116,11 @@ class Mounted:
         return is_ours(path) if of_texts is None else of_texts
 
     def _allowed(self, scope: Mapping[str, Any]) -> bool:
-        """What comes without a key is ours, to be refused; but a browser sends none when it asks
-        whether a page of another site may ask, which is the application's to say."""
+        """Return whether a request may go to the application: it has a key, or is a preflight.
+
+        Ringbatch refuses a request without a key. But a browser sends none when it asks if a page
+        of another site may ask, and the application decides that.
+        """
         if self._keys is None:
             return True
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
@@ -150,5 +153,5 @@ async def _nothing(_scope: Scope, _receive: Receive, send: Send) -> None:
 
 
 def is_ours(path: str) -> bool:
-    """Whether a path is ringbatch's where there is an application beside it."""
+    """Return whether a path is ringbatch's beside an application."""
     return path == _SERVER or any(path == root or path.startswith(f"{root}/") for root in _ROOTS)

@@ -35,7 +35,7 @@ class ApiKeys:
         self.changes += 1
 
     def allow(self, authorization: str | None, key: str | None) -> bool:
-        """Whether a request may be served.
+        """Return whether a request may be served.
 
         Args:
             authorization: its header Authorization, in which the scheme is Bearer.

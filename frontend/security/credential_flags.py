@@ -1,4 +1,4 @@
-"""How the supervisor tells a frontend where the files with credentials are."""
+"""Flags by which the supervisor passes the paths of credential files to a frontend."""
 
 import argparse
 from pathlib import Path
@@ -15,5 +15,5 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def given_credentials(given: argparse.Namespace) -> Credentials:
-    """What the flags say."""
+    """Return the paths in the flags."""
     return Credentials(**{key: getattr(given, key) for key in _KEYS})

@@ -1,8 +1,7 @@
-"""A frontend's certificate, authorities and API keys, taken anew from their files whenever these
-change.
+"""Reloading of a frontend's certificate, authorities and API keys when their files change.
 
-Nobody has to say that they did: the files are looked at from time to time. What is wrong with a
-new one is logged, and what was read before stays in force.
+No signal is needed: the files are looked at from time to time. A fault in a new file is logged, and
+the previous content stays in force.
 """
 
 import logging
@@ -72,7 +71,7 @@ class Watched(Generic[T]):
 
 
 def _stamp(path: Path) -> _Stamp:
-    """What differs between a file and what was written in its stead."""
+    """Return a stamp that changes if the file is replaced."""
     try:
         found = os.stat(path)
     except OSError:
@@ -81,9 +80,9 @@ def _stamp(path: Path) -> _Stamp:
 
 
 class ContextInForce(ssl.SSLContext):
-    """What listening sockets are given once: every hand-shake is that of the context in force.
+    """Context for listening sockets that hands every hand-shake to the context in force.
 
-    So whatever the files hold is new at once, authorities included, and no session of before can be
+    So a changed file takes effect at once, authorities included, and no earlier session can be
     resumed.
 
     Attributes:
@@ -95,7 +94,7 @@ class ContextInForce(ssl.SSLContext):
     failed: FailedHandshakes
 
     def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
-        """The event loop's call: a connection has come."""
+        """Begin the hand-shake of a connection; called by the event loop."""
         self.current.sslobject_class = Handshake
         made = self.current.wrap_bio(*arguments, **named)
         assert isinstance(made, Handshake), "contexts make what they are told to"
@@ -104,11 +103,11 @@ class ContextInForce(ssl.SSLContext):
 
 
 class Changes(NamedTuple):
-    """What became another at a look.
+    """Changes that a look has found.
 
     Attributes:
-        keys: whoever was let in by a key may have one no more.
-        authorities: whoever was let in by a certificate may have a good one no more.
+        keys: True if a client with a key may have lost access.
+        authorities: True if a client with a certificate may have lost access.
     """
 
     keys: bool
@@ -116,11 +115,11 @@ class Changes(NamedTuple):
 
 
 class Security:
-    """What is asked of clients and shown to them.
+    """Credentials in force, of the server and for clients.
 
     Attributes:
-        keys: those of which a client must send one; None where everybody is served.
-        context: for listening sockets; None where connections are plain.
+        keys: those of which a client must send one; None to serve every client.
+        context: for listening sockets; None if connections are plain.
         failed_handshakes: counter of failed TLS hand-shakes.
 
     Args:

@@ -81,14 +81,16 @@ class CountingArbiter(Arbiter):  # type: ignore[misc]
         super().stop(graceful)
 
     def _pass_over(self) -> None:
-        """In the place of what Gunicorn does by itself: start a second arbiter, which the engine
-        does not know, or have other numbers of frontends than there are lanes."""
+        """Ignore signals that would start a second arbiter, or change the number of frontends.
+
+        The engine would not know of the one, and has no lanes for the other.
+        """
         self.log.warning(PASSED_OVER)
 
     handle_usr1 = handle_usr2 = handle_ttin = handle_ttou = _pass_over
 
     def count_end(self, worker: Any) -> None:
-        """A frontend has ended."""
+        """Count the end of a frontend."""
         if not self._ends:
             # One that ended after the look that says whether it was killed counts as crashed.
             reason = end_reason(hung=worker.aborted, killed=worker.killed)
@@ -96,7 +98,7 @@ class CountingArbiter(Arbiter):  # type: ignore[misc]
 
 
 def is_killed(pid: int) -> bool:
-    """Whether a child has ended by SIGKILL; it can be waited for as before."""
+    """Return whether a child has ended by SIGKILL; it can be waited for as before."""
     try:
         found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

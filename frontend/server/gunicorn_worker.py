@@ -58,25 +58,25 @@ _PROTOCOLS: Final = {False: ("http/1.1",), True: ("h2", "http/1.1")}
 
 @dataclass(frozen=True, slots=True)
 class FrontendOptions:
-    """What the supervisor tells a frontend.
+    """Options of a frontend, from the supervisor.
 
     Attributes:
         segment: the segment's name.
         max_request_bytes: longer bodies are refused.
         drain_s: how long a graceful stop may take.
-        shared_memory_prefixes: how the names of objects may begin that clients share.
-        compress_answers: whether large answers are compressed for clients that accept it.
+        shared_memory_prefixes: prefixes that the names of clients' objects must have.
+        compress_answers: True to compress large answers for clients that accept it.
         credentials: the server's, and those that clients must have.
         max_connections: that are served at once.
         idle_timeout_s: how long a connection without a request is kept.
-        pass_through: the server to which they pass on requests with paths that are none of ours.
-        access: what is logged of requests.
+        pass_through: the server that gets requests with other paths than ours.
+        access: settings of the request log.
         app: the user's own application, see `ringbatch.frontend.routes.loading`.
-        http2: whether HTTP/2 is spoken too.
+        http2: True if HTTP/2 is spoken too.
         own_paths: the access to ringbatch's own paths, beside an application.
         cors_origins: origins whose pages may read answers.
         unix_fd: a listening Unix socket, which all frontends share; None if there is none.
-        keeping: what the payload log keeps of requests, and the descriptor that takes it; None
+        keeping: settings of the payload log, and the descriptor that takes it; None
             without a payload log.
     """
 
@@ -99,8 +99,10 @@ class FrontendOptions:
 
     @property
     def fast_lane_bytes(self) -> int:
-        """The longest request body that the fast lane takes. If the application decides about
-        predictions, the fast lane takes none, not even empty ones."""
+        """Longest request body that the fast lane takes.
+
+        If the application decides about predictions, the fast lane takes none, not even empty ones.
+        """
         return self.max_request_bytes if self.own_paths == "keys" else -1
 
 
@@ -240,7 +242,7 @@ class Frontend(Attachment):
         budget: BodyBudget,
         recorder: Recorder,
     ) -> FastLaneSettings:
-        """What its connections share."""
+        """Return the settings that its connections share."""
         return FastLaneSettings(
             predictions=self.service,
             heads=heads,
@@ -261,7 +263,7 @@ class Frontend(Attachment):
         settings: FastLaneSettings,
         payloads: PayloadRecorder | None,
     ) -> Callable[..., asyncio.BaseProtocol]:
-        """What makes a protocol for every connection."""
+        """Return the factory of the protocol of every connection."""
         most = connections_allowed(options.max_connections)
         if most < options.max_connections:
             log.warning(

@@ -13,7 +13,7 @@ CONTINUE: Final = value_after(_STATUS, b"100")
 
 
 def answer_head(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """A block; what is about a connection of HTTP/1 is left out.
+    """Return a header block, without the fields about an HTTP/1 connection.
 
     Args:
         status: of the answer.

@@ -100,7 +100,7 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
         self._scope: dict[str, Any] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The transport's call, or HTTP/1's: the connection is open."""
+        """Begin a connection; called by the transport, or by HTTP/1's protocol."""
         self._transport = transport  # type: ignore[assignment]
         self._server_state.connections.add(self)  # type: ignore[arg-type]
         info = transport.get_extra_info
@@ -119,15 +119,15 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport's call: the connection is closed, by whomever."""
+        """End a closed connection; called by the transport."""
         self._server_state.connections.discard(self)
         super().connection_lost(exc)
 
     def forget(self) -> None:
-        """The server's call: the keys are others now; here every request is looked at anyway."""
+        """Ignore changed keys, as every request is checked here; called by the server."""
 
     def shutdown(self) -> None:
-        """The server's call: finish what has begun, and close."""
+        """Finish the requests that have begun, and close; called by the server."""
         self.leave()
 
     def refuse(self, stream: Stream[RestHead], status: int, body: bytes) -> None:

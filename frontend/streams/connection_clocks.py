@@ -1,12 +1,12 @@
-"""How long a connection over HTTP/2 may be about the same: an end for each of its states. Pure.
+"""Clocks of an HTTP/2 connection: a time limit for each of its states. Pure.
 
 state                                             ends
 ------------------------------------------------  -------------------------------------------
 greeting, frame or header block that stops        after `HEAD_TIMEOUT_S`
 no call                                           after the idle timeout
-a client that has vanished                        after two such times, and a ping for which
-                                                  nobody says thanks in `PING_S`
-its socket does not take what is written          as `Phase.TAKING` has it
+a client that has vanished                        after two such times, and a ping without an
+                                                  answer in `PING_S`
+its socket does not take the bytes                as `Phase.TAKING` has it
 a stream does not take its answer                 the same, for that stream alone
 its age                                           once the calls under way are over
 """
@@ -24,7 +24,7 @@ PING_S: Final = 20
 
 
 class Due(Enum):
-    """What is to be done with a connection."""
+    """Actions that are due on a connection."""
 
     NOTHING = "it goes on"
     PROBE = "its client is asked whether it is there"

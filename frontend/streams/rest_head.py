@@ -42,7 +42,7 @@ class RestHead:
 
 
 def rest_head(request: Request) -> RestHead:
-    """What is asked for; a refusal where nobody could serve it."""
+    """Return the head of a request; a refusal if no server could serve it."""
     headers = _headers(request)
     status, refusal = 0, ""
     if request.size > LIST_BYTES:

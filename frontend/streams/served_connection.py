@@ -21,7 +21,7 @@ H = TypeVar("H")
 
 
 class Served(Protocol):
-    """What serves one stream."""
+    """Interface of an object that serves one stream."""
 
     def happened(self) -> None:
         """Something has come on it."""
@@ -33,7 +33,7 @@ class Served(Protocol):
         """Another second has passed."""
 
     def cancel(self) -> None:
-        """It is gone, and nobody waits any more."""
+        """Stop: the stream is gone, and no client waits any more."""
 
 
 S = TypeVar("S", bound=Served)
@@ -82,12 +82,12 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
         """Of the connection, when it was last looked at whether there is room for more."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport's call: the connection is closed, by whomever."""
+        """End a closed connection; called by the transport."""
         self._look_at_all(self.core.give_up(NO_ERROR, ""))
         self.core.take_output()
 
     def data_received(self, data: bytes) -> None:
-        """The transport's call: bytes have come."""
+        """Take received bytes; called by the transport."""
         self._look_at_all(self.core.receive(data))
         self._received()
 
@@ -125,15 +125,15 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
             self._transport.pause_reading()
 
     def eof_received(self) -> None:
-        """The transport's call: nothing more comes, and so nobody is there."""
+        """Treat the end of the peer's bytes as its disconnect; called by the transport."""
 
     def pause_writing(self) -> None:
-        """The transport's call: the client does not read its answers."""
+        """Pause, as the client does not read its answers; called by the transport."""
         self.core.writable = False
         self._stop_reading()
 
     def resume_writing(self) -> None:
-        """The transport's call: the client reads again."""
+        """Go on, as the client reads again; called by the transport."""
         self.core.writable = True
         self.core.go_on()
         if not self.core.behind:
@@ -141,7 +141,7 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
         self._flush()
 
     def tick(self) -> None:
-        """The server's call: another second has passed."""
+        """Count a second; called by the server."""
         core = self.core
         core.tick()
         for number, served in list(self._serving.items()):
@@ -166,14 +166,14 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
         self._flush()
 
     def leave(self) -> None:
-        """The server's call: the client is asked to begin no further stream."""
+        """Ask the client to begin no further stream; called by the server."""
         if not self.core.leaving:
             self.core.leave()
             self._loop.call_later(LEAVE_S, self._close)
             self._flush()
 
     def let_go(self, stream: Stream[H]) -> None:
-        """A `Served`'s: it serves the stream no longer."""
+        """Forget a stream that its `Served` serves no longer."""
         self._serving.pop(stream.number, None)
         self.flush_soon()
 
@@ -247,7 +247,7 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
         raise NotImplementedError
 
     def _abandon(self, stream: Stream[H]) -> None:
-        """A stream is gone that no `Served` serves any longer."""
+        """End a stream that no `Served` serves any longer."""
 
     def _look_for_room(self) -> None:
         """There may be room for more of answers, and for more of them."""
@@ -262,11 +262,11 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
         return self.core.full
 
     def _under_way(self) -> int:
-        """How many streams are served."""
+        """Return how many streams are served."""
         return len(self._serving)
 
     def _close(self) -> None:
-        """Whatever the client has said, no further stream is served."""
+        """Serve no further stream, whatever the client has sent."""
         self.core.close()
         self._flush()
 

@@ -46,7 +46,7 @@ class Owner(Protocol):
         """There may be something to send."""
 
     def let_go(self, stream: Stream[RestHead]) -> None:
-        """A stream is served."""
+        """Forget a served stream."""
 
     def refuse(self, stream: Stream[RestHead], status: int, body: bytes) -> None:
         """Answer a stream with that JSON, and leave it to the caller to end the stream."""
@@ -132,7 +132,7 @@ class ServedStream:
         return self._task
 
     def happened(self) -> None:
-        """The connection's call: something has come."""
+        """Look for new bytes; called by the connection."""
         stream = self._stream
         if self._unwanted or self.scope.get(REFUSED):
             self._owner.core.taken(stream, sum(map(len, stream.pieces)))
@@ -150,12 +150,12 @@ class ServedStream:
         self._wake()
 
     def looked(self) -> None:
-        """The connection's call: there may be room for more of an answer."""
+        """Look for room to send; called by the connection."""
         if self._sending and not self._stream.queue:
             self._wake()
 
     def tick(self) -> None:
-        """The connection's call: another second has passed."""
+        """Count a second; called by the connection."""
         stream = self._stream
         if stream.gone:
             return
@@ -190,12 +190,12 @@ class ServedStream:
         self.cancel()
 
     def leave(self) -> None:
-        """The connection's call: it is to end soon."""
+        """Prepare for the end of the connection; called by the connection."""
         if self._unwanted and not self._stream.gone:
             self._end()
 
     def cancel(self) -> None:
-        """The connection's call: the stream is gone, and nobody waits any more."""
+        """Stop: the stream is gone, and no client waits any more; called by the connection."""
         self._hold(0)
         self._wake()
         if self._answered and self._stream.gone:
@@ -217,7 +217,7 @@ class ServedStream:
             self._owner.let_go(stream)
 
     async def _receive(self) -> Mapping[str, Any]:
-        """The application's call: more of the body, or that nobody is there."""
+        """Return more of the body, or the client's disconnect; called by the application."""
         stream, core = self._stream, self._owner.core
         first, self._heard = not self._heard, True
         if not (stream.told or stream.pieces or stream.ended or stream.gone):
@@ -261,7 +261,7 @@ class ServedStream:
         self._sending = False
 
     def _is_made(self) -> bool:
-        """Whether the answer is, or nobody wants it."""
+        """Return whether the answer is complete, or no client wants it."""
         return self._stream.gone or self._stream.trailers is not None or self._unwanted
 
     def _finish(self) -> None:
@@ -312,5 +312,5 @@ class ServedStream:
 
 
 def _has_come(stream: Stream[RestHead]) -> bool:
-    """Whether all of a body is there; its end may come later, where its length was said."""
+    """Return whether all of a body is there; its end may come later if its length is known."""
     return stream.ended or stream.body_left == 0

@@ -27,12 +27,12 @@ _BODY: Final = (b"content-length", b"transfer-encoding")
 
 
 class Upgrade(NamedTuple):
-    """What such a request says.
+    """Request to upgrade to h2c.
 
     Attributes:
         settings: the client's, as a SETTINGS frame has them.
         request: to be answered on the first stream.
-        head_bytes: what of the bytes was its head.
+        head_bytes: the size of its head.
     """
 
     settings: bytes
@@ -41,7 +41,7 @@ class Upgrade(NamedTuple):
 
 
 def upgrade_of(data: bytes) -> Upgrade | None:
-    """The request at the beginning of these bytes, where it asks for h2c and may have it."""
+    """Return the request at the beginning of these bytes, if it asks for h2c and may have it."""
     end = data.find(_END)
     if end < 0:
         return None

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def parsed(body: bytes | bytearray) -> dict[str, Any]:
-    """The object that a body is.
+    """Return the object that a body is.
 
     Raises:
         InvalidRequest: it is none.
@@ -38,7 +38,7 @@ def expect_members(found: dict[str, Any], known: Sequence[str]) -> None:
 
 
 def optional(found: dict[str, Any], name: str, kind: type[T], words: str) -> T | None:
-    """A member of one type; None where it is absent or null.
+    """Return a member of one type; None if it is absent or null.
 
     Raises:
         InvalidRequest: it is of another type.
@@ -66,7 +66,7 @@ def optional_count(found: dict[str, Any], name: str) -> int:
 
 
 def required_texts(found: dict[str, Any], name: str) -> list[str]:
-    """A member that is a text or a list of texts, one at the least.
+    """Return a member that is a text or a list of at least one text.
 
     Raises:
         InvalidRequest: it is not.

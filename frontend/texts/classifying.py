@@ -49,12 +49,12 @@ _FORMS: Final = 'it must be a text, or several as [["a text"], ["another"]]'
 
 @dataclass(frozen=True, slots=True)
 class Classifying:
-    """What a body asks for.
+    """Request to classify texts.
 
     Attributes:
-        model: its name; empty where the body has none.
+        model: its name; empty if the body has none.
         given: the texts.
-        alone: whether the answer is that of one text, and no list of answers.
+        alone: True if the answer is that of one text, and no list of answers.
         function: the name in `FUNCTIONS` of the function that is applied to the scores.
         top: the number of best labels in the answer; 0 for all.
     """
@@ -67,10 +67,10 @@ class Classifying:
 
 
 def read(body: bytes | bytearray) -> Classifying:
-    """What a body asks for.
+    """Return the request in a body.
 
     Raises:
-        InvalidRequest: naming what was found and what would be right.
+        InvalidRequest: with the value found and the right form.
     """
     found = parsed(body)
     expect_members(found, _MEMBERS)
@@ -95,7 +95,7 @@ def read(body: bytes | bytearray) -> Classifying:
 
 
 def suits(spec: ModelSpec) -> bool:
-    """Whether a model classifies texts."""
+    """Return whether a model classifies texts."""
     return spec.tokens is not None and spec.outputs[0].name == OUTPUT
 
 

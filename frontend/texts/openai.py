@@ -43,12 +43,12 @@ _FORMATS: Final = ("float", "base64")
 
 @dataclass(frozen=True, slots=True)
 class Embeddings:
-    """What a body asks for.
+    """Request for embeddings.
 
     Attributes:
-        model: its name; empty where the body has none.
+        model: its name; empty if the body has none.
         given: the texts, or tokens.
-        base64: whether vectors are wanted in base64, little-endian FP32; else as lists of numbers.
+        base64: True for vectors in base64, little-endian FP32; else lists of numbers.
         dimensions: the first so many of each vector, scaled to length 1 again; 0 for all.
     """
 
@@ -59,10 +59,10 @@ class Embeddings:
 
 
 def read(body: bytes | bytearray) -> Embeddings:
-    """What a body asks for.
+    """Return the request in a body.
 
     Raises:
-        InvalidRequest: naming what was found and what would be right.
+        InvalidRequest: with the value found and the right form.
     """
     found = parsed(body)
     expect_members(found, _KNOWN)
@@ -139,13 +139,13 @@ class EmbeddingsRendering:
 
 
 def refused(error: RequestError) -> Answer:
-    """The answer that says why there is none."""
+    """Return the answer for an error."""
     _, _, headers = outcome(error)
     return status_of(error), error_body(status_of(error), text_of(error), _code(error)), headers
 
 
 def error_body(status: int, text: str, code: str | None = None) -> bytes:
-    """An error in OpenAI's form."""
+    """Return an error in OpenAI's form."""
     kind = "server_error" if status >= _SERVER_ERRORS else "invalid_request_error"
     message = text.encode(errors="replace").decode()
     return orjson.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}})
@@ -158,7 +158,7 @@ def _code(error: RequestError) -> str | None:
 
 
 def only(names: Sequence[str], model: str, what: str) -> str:
-    """The model that is meant: the one that is named, or the only one.
+    """Return the model that the request names, or the only one.
 
     Raises:
         InvalidRequest: none is named, and there is not one alone.

@@ -17,14 +17,14 @@ _OF_TEI: Final = (tei.INFO, tei.HEALTH)
 
 
 def is_served(path: str, specs: Iterable[ModelSpec]) -> bool | None:
-    """Whether a path about texts is served.
+    """Return whether a path about texts is served.
 
     Args:
         path: of a request.
         specs: of the models that serve.
 
     Returns:
-        None where it is no path about texts.
+        None if it is no path about texts.
     """
     if path in _OF_TEXTS:
         return any(spec.tokens is not None for spec in specs)

@@ -57,16 +57,16 @@ _FIELDS: Final = ["text"]
 
 @dataclass(frozen=True, slots=True)
 class Reranking:
-    """What a body asks for.
+    """Request to rank texts by a query.
 
     Attributes:
-        model: its name; empty where the body has none.
+        model: its name; empty if the body has none.
         given: the query with each of the texts.
         texts: in the order of the request.
-        top: so many of the best are wanted; 0 for all.
-        raw: whether scores are wanted as the model gives them; else between 0 and 1.
-        returns_texts: whether they are wanted with the scores.
-        cohere: whether the answer has Cohere's form; else TEI's.
+        top: the number of best ones in the answer; 0 for all.
+        raw: True for scores as the model gives them; else between 0 and 1.
+        returns_texts: True for texts beside the scores.
+        cohere: True for an answer in Cohere's form; else TEI's.
     """
 
     model: str
@@ -79,10 +79,10 @@ class Reranking:
 
 
 def read(body: bytes | bytearray) -> Reranking:
-    """What a body asks for.
+    """Return the request in a body.
 
     Raises:
-        InvalidRequest: naming what was found and what would be right.
+        InvalidRequest: with the value found and the right form.
     """
     found = parsed(body)
     of_cohere = "documents" in found

@@ -1,7 +1,7 @@
-"""Texts of a request, and rows of tokens as they stand in slots; pure.
+"""Texts of a request, and rows of tokens as they stand in slots. Pure.
 
-A part holds rows of one bucket of lengths alone, and no more of them than a batch may have tokens,
-so that no list of texts makes a batch which others wait for longer than for any.
+A part holds rows of one bucket of lengths alone, and no more of them than a batch may have tokens.
+So no list of texts makes a batch that takes longer than any other.
 """
 
 from collections.abc import Iterator, Sequence
@@ -98,7 +98,7 @@ class Made(Given):
 
 
 def given(parts: Sequence[SlotPart], frame: Frame) -> Given:
-    """The texts of a request.
+    """Return the texts of a request.
 
     Args:
         parts: as a protocol has read them.
@@ -141,7 +141,7 @@ def _decoded(data: bytes, number: int, name: str) -> str:
 
 
 class Shape:
-    """How rows of tokens become parts of one model's requests.
+    """Rules that make rows of tokens into parts of one model's requests.
 
     Args:
         spec: the model.

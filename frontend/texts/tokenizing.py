@@ -47,11 +47,10 @@ class Tokenized(NamedTuple):
 
 
 class TextModel:
-    """What makes tokens of the texts for one model.
+    """Tokenization of the texts for one model.
 
     Attributes:
-        obstacle: why no text can be answered, as it is told to clients; empty where nothing is
-            known.
+        obstacle: why no text can be answered, in words for clients; empty if no reason is known.
 
     Args:
         spec: the model, with `tokens`.
@@ -81,17 +80,17 @@ class TextModel:
         return given(parts, self._frame)
 
     def is_quick(self, asked: Given) -> bool:
-        """Whether `tokenized` takes less time than anybody would notice."""
+        """Return whether `tokenized` takes less time than a client would notice."""
         if isinstance(asked, Made):
             return True
         return self._tokenizer is not None and asked.size <= QUICK_SIZE
 
     def tokenized(self, asked: Given, *, in_order: bool = False) -> Tokenized:
-        """The texts of a request as tokens, by any thread.
+        """Return the texts of a request as tokens; in any thread.
 
         Args:
             asked: the request's.
-            in_order: whether rows must stay in their order, at the price of more parts.
+            in_order: True if rows must stay in their order, at the price of more parts.
 
         Raises:
             InvalidRequest: a text is too long, or has no tokens.
@@ -211,7 +210,7 @@ class Tokenizer:
         self._added: int = tokenizer.num_special_tokens_to_add(tokens.pairs)
 
     def rows(self, texts: Sequence[Text], *, truncate: bool) -> list[Ids]:
-        """The tokens of each text.
+        """Return the tokens of each text.
 
         Raises:
             InvalidRequest: one is too long, and not to be truncated, or has none at all.
@@ -295,5 +294,5 @@ def _library() -> Any:
 
 @cache
 def thread() -> Executor:
-    """The one thread of this process that makes tokens of what is long."""
+    """Return the one thread of this process that tokenizes long texts."""
     return ThreadPoolExecutor(1, "tokens")

@@ -33,7 +33,7 @@ class Encoder:
         self._scope = field(_FIRST, scope.SerializeToString())
 
     def encode(self, spans: Iterable[Span], epoch_ns: int) -> bytes:
-        """A request of the collector's.
+        """Return a request to the collector.
 
         Args:
             spans: in it.
@@ -44,10 +44,10 @@ class Encoder:
 
 
 def refusal(body: bytes) -> str:
-    """What a collector says that has taken only some of the spans; empty where it has all.
+    """Return a collector's reason for taking only some of the spans; empty if it has all.
 
     Raises:
-        ValueError: it answers with something else.
+        ValueError: its answer has another form.
     """
     try:
         partial = ExportTraceServiceResponse.FromString(body).partial_success

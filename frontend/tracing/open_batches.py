@@ -28,7 +28,7 @@ class OpenBatches:
         """Those given out lately: each is, once."""
 
     def add(self, request: RecentRequest, now_ns: int) -> None:
-        """A request has ended that was in a batch."""
+        """Add an ended request that was in a batch."""
         batch = request.found.batch
         if batch in self._open:
             self._open[batch][1].append(request)
@@ -36,7 +36,7 @@ class OpenBatches:
             self._open[batch] = now_ns, [request]
 
     def take(self, now_ns: int) -> list[Members]:
-        """The members of each batch that was held for long enough."""
+        """Return the members of each batch that was held for long enough."""
         taken = []
         while self._open:
             since_ns, _ = next(iter(self._open.values()))

@@ -85,6 +85,6 @@ class Sender:
 
 
 def pairs(text: str) -> dict[str, str]:
-    """What a variable of OpenTelemetry's says, as ``name=value,name=value``, percent-encoded."""
+    """Return the pairs in an OpenTelemetry variable: ``name=value,name=value``, percent-encoded."""
     found = (item.partition("=") for item in text.split(","))
     return {name.strip(): unquote(value).strip() for name, equals, value in found if equals}

@@ -55,14 +55,14 @@ _BEHIND_BATCH: Final = PHASES.index("write")
 
 
 class Kind(IntEnum):
-    """What a span is, by OTLP's numbers."""
+    """Kinds of spans, by OTLP's numbers."""
 
     INTERNAL = 1
     SERVER = 2
 
 
 class Context(NamedTuple):
-    """What names a span: 32 and 16 hexadecimal digits."""
+    """Ids of a span: 32 and 16 hexadecimal digits."""
 
     trace: str
     span: str
@@ -94,11 +94,11 @@ class Span(NamedTuple):
 
 
 class ModelName(NamedTuple):
-    """What spans say of a model.
+    """Model in the attributes of spans.
 
     Attributes:
-        name, version: its own; empty where a request was for none that is known.
-        texts: whether it takes texts, for which there are further paths.
+        name, version: its own; empty if a request was for none that is known.
+        texts: True if it takes texts, for which there are further paths.
     """
 
     name: str = ""
@@ -107,11 +107,11 @@ class ModelName(NamedTuple):
 
 
 def request_spans(request: RecentRequest, model: ModelName, batch_ids: BatchIds) -> list[Span]:
-    """The span of a request, and those of its phases.
+    """Return the span of a request, and those of its phases.
 
     Args:
         request: that is traced.
-        model: for which it was.
+        model: of the request.
         batch_ids: of the engine.
     """
     context, found = Context(request.trace, request.span), request.found
@@ -150,7 +150,7 @@ def request_spans(request: RecentRequest, model: ModelName, batch_ids: BatchIds)
 
 
 def _of_protocol(request: RecentRequest, model: ModelName) -> Attributes:
-    """What OpenTelemetry's semantic conventions have names for."""
+    """Return the attributes that OpenTelemetry's semantic conventions name."""
     if request.protocol is Protocol.GRPC:
         return {
             "rpc.system": "grpc",
@@ -181,17 +181,17 @@ def _phases(request: RecentRequest, began_ns: int) -> list[Span]:
 
 
 def batch_context(batch_ids: BatchIds, batch: int) -> Context:
-    """That of a batch's span, which everybody can tell who knows the batch."""
+    """Return the ids of a batch's span, which follow from the batch alone."""
     trace = batch_ids.text(batch).replace("-", "")
     return Context(trace, trace[16:])
 
 
 def batch_span(members: Sequence[RecentRequest], model: str, batch_ids: BatchIds) -> Span:
-    """The span of a batch, from when a worker took it up until all results stood in their slots.
+    """Return the span of a batch, from its start in a worker until all results are in slots.
 
     Args:
         members: those of its requests that are traced and known, at least one.
-        model: that ran it; empty where it is not known.
+        model: that ran it; empty if it is not known.
         batch_ids: of the engine.
     """
     found = members[0].found

@@ -89,8 +89,7 @@ class Tracing:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def finish(self) -> None:
-        """See what comes until the frontends have ended, where the engine stops, and have the last
-        of it sent."""
+        """Take the last requests until the frontends have ended, and send the last spans."""
         while self._segment.draining and self._segment.serving_lanes():
             self.look()
             await asyncio.sleep(LOOK_EVERY_S)
@@ -116,7 +115,7 @@ class Tracing:
 
 
 def tracing_to(endpoint: str, segment: Segment, version: str) -> Tracing:
-    """What sends the traces of an engine, with its thread.
+    """Return the sender of an engine's traces, with its thread.
 
     Args:
         endpoint: of an OpenTelemetry collector, without OTLP's path.

@@ -2,9 +2,9 @@
 
     {"instances": [...], "signature_name": "a"}
 
-The list travels as it was written. So do all other members of the body, the path, the
-query and the headers that are passed on. These stand before the list, in an envelope
-(ringbatch.shm.forward), and decide which requests share a batch.
+The list travels as it was written. So do all other members of the body, the path, the query and the
+headers that are passed on. These stand before the list, in an envelope (ringbatch.shm.forward), and
+decide which requests share a batch.
 """
 
 import json
