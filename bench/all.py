@@ -1,4 +1,4 @@
-"""Run every scenario and write the report: report.json, report.md and README's tables.
+"""Run every scenario and write the report: report.json, report.md and README's table.
 
 A scenario whose result is there is not run again, so that a run which was interrupted goes on where
 it ended; --again runs it anew. What is neither there nor asked for stays in the report as it is,
@@ -100,7 +100,7 @@ def kept(summary: Summary, earlier: Summary | None) -> Summary:
 
 
 def write(summaries: Mapping[str, Summary], pins: Mapping[str, Any], command: str) -> None:
-    """Write the report and README's tables.
+    """Write the report and README's table.
 
     Args:
         summaries: by scenario.
@@ -170,7 +170,7 @@ def main() -> int:
     worse = {name: s["outcome"] for name, s in summaries.items() if s["outcome"] != MEASURED}
     for name, outcome_word in worse.items():
         print(f"{name}: {outcome_word}")
-    print(f"wrote {REPORT_MD.relative_to(BENCH.parent)} and README's tables")
+    print(f"wrote {REPORT_MD.relative_to(BENCH.parent)} and README's table")
     return 1 if worse else 0
 
 

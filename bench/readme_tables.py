@@ -1,4 +1,4 @@
-"""Write README's comparisons between their markers, from the committed report.
+"""Write README's comparison between its markers, from the committed report.
 
 python bench/readme_tables.py            writes README.md
 python bench/readme_tables.py --check    says whether it is what the report gives
@@ -16,18 +16,10 @@ from rounds import number
 
 README: Final = BENCH.parent / "README.md"
 REPORT_JSON: Final = BENCH / "report.json"
-BEGIN: Final = "<!-- report:{} -->"
-END: Final = "<!-- report:end {} -->"
+BEGIN: Final = "<!-- report:frameworks -->"
+END: Final = "<!-- report:end frameworks -->"
 Column = tuple[str, str, tuple[Any, ...], str, str]
 """Heading, scenario, key of its row after the peer, figure, unit."""
-SPEED: Final[tuple[Column, ...]] = (
-    ("p50, 1 connection", "speed", (1, "same"), "p50_ms", " ms"),
-    ("requests/s, 1", "speed", (1, "same"), "requests_per_s", ""),
-    ("32", "speed", (32, "same"), "requests_per_s", ""),
-    ("32, own heads", "speed", (32, "own"), "requests_per_s", ""),
-    ("128", "speed", (128, "same"), "requests_per_s", ""),
-    ("128, own heads", "speed", (128, "own"), "requests_per_s", ""),
-)
 WORKLOAD: Final = "16 floats"
 OWN_HEADS: Final = "16 floats, own heads"
 COLUMNS: Final[tuple[Column, ...]] = (
@@ -43,115 +35,48 @@ COLUMNS: Final[tuple[Column, ...]] = (
     ("memory, MiB", "startup", (), "pss_mib", ""),
 )
 
-TREES: Final = (
-    *(("ringbatch, 1", "ringbatch", 1), ("FastAPI, 1", "fastapi", 1)),
-    *(("ringbatch, 32", "ringbatch", 32), ("FastAPI, 32", "fastapi", 32)),
-    *(("mosec, 32", "mosec", 32), ("LitServe, 32", "litserve", 32)),
-    ("MLServer, 32", "mlserver", 32),
-    *(("ringbatch, 128", "ringbatch", 128), ("FastAPI, 128", "fastapi", 128)),
-    *(("mosec, 128", "mosec", 128), ("LitServe, 128", "litserve", 128)),
-    ("MLServer, 128", "mlserver", 128),
-)
-"""Heading, peer, connections."""
-KINDS: Final = {
-    "xgboost": "XGBoost",
-    "lightgbm": "LightGBM",
-    "catboost": "CatBoost",
-    "histgb": "scikit-learn's HistGradientBoosting",
-    "forest": "scikit-learn's random forest",
-}
-
 Report = Mapping[str, Any]
 
 
 class NoMarkers(ValueError):
-    """README has not exactly one place for a table."""
+    """README has not exactly one place for the table."""
 
 
-def with_tables(readme: str, report: Report) -> str:
-    """README's text with what lies between its markers made from the report.
+def with_table(readme: str, report: Report) -> str:
+    """Return README's text with the report's table between its markers.
 
-    What the report has no figures of stays as it is.
+    It stays as it is if the report has no figures.
 
     Raises:
-        NoMarkers: there is not one place for a table, with a beginning and after it an end.
+        NoMarkers: there is not one place for the table, with a beginning and after it an end.
     """
-    for name, lines in TABLES.items():
-        begin, end = BEGIN.format(name), END.format(name)
-        parts = re.fullmatch(
-            rf"(.*{re.escape(begin)}\n)(.*?)({re.escape(end)}.*)", readme, re.DOTALL
-        )
-        if parts is None or readme.count(begin) != 1 or readme.count(end) != 1:
-            raise NoMarkers(f"README needs {begin} and after it {end}, once each")
-        if "tables" in report["scenarios"].get(name, {}):
-            text = "\n".join(lines(report["scenarios"]))
-            readme = f"{parts[1]}\n{text}\n\n{parts[3]}"
-    return readme
-
-
-def head(found: Mapping[str, Any]) -> Iterator[str]:
-    """How a scenario was measured, and whether others disturbed it."""
-    settings = found["settings"]
-    rounds, seconds = int(settings["rounds"]), float(settings["seconds"])
-    yield f"Medians of {rounds} interleaved rounds, {seconds:g} s each, on"
-    yield f"{found['started_utc'][:10]}: {machine_words(found)}."
-    if disturbed(found) > BUSY:
-        yield f"**Others used up to {disturbed(found):.0%} of the machine meanwhile: provisional.**"
-    yield ""
-
-
-def variants(scenarios: Mapping[str, Any]) -> Iterator[str]:
-    """The table of speed.py."""
-    found = scenarios["speed"]
-    notes = {peer: f"{peer}: {note}" for peer, note in found["notes"].items()}
-    yield from head(found)
-    yield from by_peer(scenarios, found, SPEED, notes)
+    parts = re.fullmatch(rf"(.*{BEGIN}\n)(.*?)({END}.*)", readme, re.DOTALL)
+    if parts is None or readme.count(BEGIN) != 1 or readme.count(END) != 1:
+        raise NoMarkers(f"README needs {BEGIN} and after it {END}, once each")
+    if "tables" not in report["scenarios"].get("frameworks", {}):
+        return readme
+    text = "\n".join(comparison(report["scenarios"]))
+    return f"{parts[1]}\n{text}\n\n{parts[3]}"
 
 
 def comparison(scenarios: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the table of all frameworks."""
+    """Yield the table of all frameworks, and whether others disturbed its runs."""
     main = scenarios["frameworks"]
-    yield from head(main)
-    yield from by_peer(scenarios, main, COLUMNS, {})
-    for peer, why in main["absent"].items():
-        yield from ("", f"Without {peer}: {why.splitlines()[0]}")
-
-
-def by_peer(
-    scenarios: Mapping[str, Any],
-    main: Mapping[str, Any],
-    columns: Sequence[Column],
-    notes: Mapping[str, str],
-) -> Iterator[str]:
-    """Yield a line for each peer of a scenario, without columns that have no figure."""
-    known = [c for c in columns if any(figures(scenarios, c, peer) for peer in peers(main))]
+    settings = main["settings"]
+    rounds, seconds = int(settings["rounds"]), float(settings["seconds"])
+    yield f"Medians of {rounds} interleaved rounds, {seconds:g} s each, on"
+    yield f"{main['started_utc'][:10]}: {machine_words(main)}."
+    if disturbed(main) > BUSY:
+        yield f"**Others used up to {disturbed(main):.0%} of the machine meanwhile: provisional.**"
+    yield ""
+    known = [c for c in COLUMNS if any(figures(scenarios, c, peer) for peer in peers(main))]
     yield f"| | {' | '.join(heading for heading, *_ in known)} |"
     yield "|---" * (len(known) + 1) + "|"
     for peer in peers(main):
         cells = [cell(figures(scenarios, column, peer), column[4]) for column in known]
-        yield f"| {notes.get(peer, peer)} | {' | '.join(cells)} |"
-
-
-def trees(scenarios: Mapping[str, Any]) -> Iterator[str]:
-    """The table of trees.py: a line for each kind, without columns that have no figure."""
-
-    def found(kind: str, peer: str, count: int) -> Sequence[float] | None:
-        return figures(scenarios, ("", "trees", (kind, count), "requests_per_s", ""), peer)
-
-    yield from head(scenarios["trees"])
-    rows = {
-        name: [found(kind, peer, count) for _, peer, count in TREES] for kind, name in KINDS.items()
-    }
-    known = [place for place, _ in enumerate(TREES) if any(row[place] for row in rows.values())]
-    yield f"| | {' | '.join(TREES[place][0] for place in known)} |"
-    yield "|---" * (len(known) + 1) + "|"
-    for name, row in rows.items():
-        if any(row):
-            yield f"| {name} | {' | '.join(cell(row[place], '') for place in known)} |"
-
-
-TABLES: Final = {"speed": variants, "frameworks": comparison, "trees": trees}
-"""What makes each table, by its scenario."""
+        yield f"| {peer} | {' | '.join(cells)} |"
+    for peer, why in main["absent"].items():
+        yield from ("", f"Without {peer}: {why.splitlines()[0]}")
 
 
 def peers(scenario: Mapping[str, Any]) -> list[str]:
@@ -190,7 +115,7 @@ def cell(found: Sequence[float] | None, unit: str) -> str:
 
 def wanted() -> str:
     """README as the committed report has it."""
-    return with_tables(README.read_text(), json.loads(REPORT_JSON.read_text()))
+    return with_table(README.read_text(), json.loads(REPORT_JSON.read_text()))
 
 
 def write() -> None:

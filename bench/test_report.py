@@ -11,7 +11,7 @@ import report
 from entries import run_entries
 from harness import ServerDied
 from peers import BENCH, Environment, install
-from readme_tables import BEGIN, END, NoMarkers, with_tables
+from readme_tables import BEGIN, END, NoMarkers, with_table
 from report import Report, git_state
 from report_text import as_json, markdown
 from scenarios import SCENARIOS, Scenario, Shape
@@ -48,11 +48,7 @@ RECORD: dict[str, Any] = {
 FRAMEWORKS = Scenario(
     "frameworks", "", [Shape(("workload", "peer", "connections"), ("p50_ms",))], "", 1, 1
 )
-README = "before\n" + "".join(
-    f"{BEGIN.format(name)}\n{text}\n{END.format(name)}\nafter\n"
-    for name, text in (("speed", "unmeasured"), ("frameworks", "old"), ("trees", "unmeasured"))
-)
-RUN = {"p50_ms": 2.0, "p99_ms": 3.0, "requests_per_s": 4000.0}
+README = f"before\n{BEGIN}\nold\n{END}\nafter\n"
 OUTCOME = Outcome(0, 60.0, 0.0, 0.01, "")
 
 
@@ -129,55 +125,23 @@ def test_the_json_is_read_back_as_it_was() -> None:
     assert '["16 floats", "us", 1, [2.0, 1.0, 3.0, 3]]' in text
 
 
-def test_the_table_of_speed_says_what_each_peer_is() -> None:
-    runs = [
-        {"peer": "us", "heads": heads, "result": {"connections": count, **RUN}}
-        for count, heads in ((1, "same"), (32, "same"), (32, "own"), (128, "same"))
-    ]
-    shape = next(scenario for scenario in SCENARIOS if scenario.name == "speed")
-    record = RECORD | {"runs": runs, "notes": {"us": "one frontend"}}
-    text = with_tables(README, report_of(speed=summarize(shape, OUTCOME, record)))
-    assert "| us: one frontend | 2 ms | 4,000 | 4,000 | 4,000 | 4,000 |" in text
-    assert "old" in text
-    assert text.count("unmeasured") == 1
-
-
-def test_the_table_of_trees_has_a_line_for_each_kind_that_was_measured() -> None:
-    measured = [("forest", "ringbatch", 1), ("forest", "fastapi", 32), ("xgboost", "fastapi", 32)]
-    runs = [
-        {"model": kind, "peer": peer, "result": {"connections": count, **RUN}}
-        for kind, peer, count in measured
-    ]
-    shape = next(scenario for scenario in SCENARIOS if scenario.name == "trees")
-    # As trees.py has its settings: texts.
-    record = RECORD | {"runs": runs, "settings": {"rounds": "1", "seconds": "2"}}
-    text = with_tables(README, report_of(trees=summarize(shape, OUTCOME, record)))
-    assert "| | ringbatch, 1 | FastAPI, 32 |\n|---|---|---|\n" in text
-    assert "| XGBoost | - | 4,000 |\n| scikit-learn's random forest | 4,000 | 4,000 |\n" in text
-
-
-def test_tables_go_between_the_markers_and_nowhere_else() -> None:
+def test_the_table_goes_between_the_markers_and_nowhere_else() -> None:
     report = report_of(frameworks=summarize(FRAMEWORKS, OUTCOME, RECORD))
-    text = with_tables(README, report)
-    assert text.startswith(f"before\n{BEGIN.format('speed')}\nunmeasured\n")
-    assert f"{END.format('frameworks')}\nafter\n" in text
+    text = with_table(README, report)
+    assert text.startswith(f"before\n{BEGIN}\n\nMedians")
+    assert text.endswith(f"\n\n{END}\nafter\n")
     assert "old" not in text
     assert "| us | 2 ms |" in text
-    assert with_tables(text, report) == text
+    assert with_table(text, report) == text
+    assert with_table(README, report_of()) == README
 
 
 @pytest.mark.parametrize(
-    "readme",
-    [
-        "",
-        README.replace(END.format("speed"), ""),
-        README.replace(BEGIN.format("frameworks"), ""),
-        README * 2,
-    ],
+    "readme", ["", README.replace(END, ""), README.replace(BEGIN, ""), README * 2]
 )
-def test_readme_without_one_place_for_them_is_refused(readme: str) -> None:
+def test_readme_without_one_place_for_it_is_refused(readme: str) -> None:
     with pytest.raises(NoMarkers, match="once each"):
-        with_tables(readme, report_of(frameworks={}))
+        with_table(readme, report_of(frameworks={}))
 
 
 def test_the_committed_report_is_made_from_its_figures() -> None:

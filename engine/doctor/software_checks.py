@@ -18,7 +18,8 @@ _PYTHON: Final = Topic("python", "ringbatch is tested with CPython 3.11 to 3.14"
 _PACKAGES: Final = Topic("packages", "below its floor a release was never tested with ringbatch")
 _COMPILED: Final = Topic(
     "compiled",
-    "the hot path turned into C serves a sixth to two fifths more requests a second (README.md)",
+    "the hot path turned into C serves a sixth to two fifths more requests a second "
+    "(docs/how-to/install.md)",
 )
 _REASONS: Final = {
     "gunicorn": "releases below have known request-smuggling advisories",
