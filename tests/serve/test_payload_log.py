@@ -105,6 +105,10 @@ class Clients:
         batch = answer.json.get("batchId", "")
         self.asked[name] = Asked(name, answer.status, body, answer.body, batch, model)
 
+    def ask_for_health(self) -> None:
+        """Ask on the connection of `fast`, whose requests are over for the frontend then."""
+        self._lane.ask(request("/v2/health/live", method="GET"))
+
     def post(self, path: str, body: bytes, model: str, *, http2: bool, **headers: str) -> None:
         """By a client that sends head and body apart."""
         name = self._id()
@@ -337,6 +341,7 @@ def test_what_a_killed_frontend_had_gathered_is_counted(
         clients, frontend = Clients(server, bearer()), frontend_of(server)
         for _ in range(3):
             clients.fast("echo", v1("x"))
+        clients.ask_for_health()
         os.kill(frontend, signal.SIGKILL)
         killed.add(frontend)
         clients.close()
