@@ -37,65 +37,89 @@ _NS: Final = 1e-9
 
 LANE_NAMES: Final = {
     LaneCounter.REQUESTS: ("lane_requests", "Requests given to the collector."),
-    LaneCounter.ANSWERS: ("lane_answers", "Answers that came while somebody waited."),
-    LaneCounter.REFUSED: ("lane_refused", "Requests refused for want of slots, memory or time."),
-    LaneCounter.TIMEOUTS: ("lane_timeouts", "Requests whose deadline came before the answer."),
-    LaneCounter.LATE_ANSWERS: ("lane_late_answers", "Answers to an earlier request of a slot."),
-    LaneCounter.MISSED_WAKEUPS: ("lane_missed_wakeups", "Answers only the sweep found; stays 0."),
-    LaneCounter.HANDED_OVER: ("lane_handed_over", "Connections given to the Falcon path."),
-    LaneCounter.CORRUPT_RINGS: ("lane_corrupt_rings", "Rings that claimed the impossible."),
+    LaneCounter.ANSWERS: ("lane_answers", "Answers that came before the deadline."),
+    LaneCounter.REFUSED: ("lane_refused", "Requests refused for lack of slots, memory or time."),
+    LaneCounter.TIMEOUTS: ("lane_timeouts", "Requests whose deadline passed before the answer."),
+    LaneCounter.LATE_ANSWERS: (
+        "lane_late_answers",
+        "Answers that came after their request was given up.",
+    ),
+    LaneCounter.MISSED_WAKEUPS: (
+        "lane_missed_wakeups",
+        "Answers that only the periodic check found; stays 0.",
+    ),
+    LaneCounter.HANDED_OVER: ("lane_handed_over", "Connections that left the fast lane."),
+    LaneCounter.CORRUPT_RINGS: ("lane_corrupt_rings", "Rings found corrupt by the frontend."),
     LaneCounter.CANCELLED: ("lane_cancelled", "Requests given up before their answer."),
-    LaneCounter.HOLDERS: ("lane_holders", "Processes that took the lane, one after the other."),
-    LaneCounter.TLS_FAILED: ("lane_tls_failed", "TLS hand-shakes that failed."),
+    LaneCounter.HOLDERS: ("lane_holders", "Processes that have held the lane."),
+    LaneCounter.TLS_FAILED: ("lane_tls_failed", "Failed TLS handshakes with clients."),
     LaneCounter.REFUSED_AT_SHARE: (
         "lane_refused_at_share",
-        "Those refused at their model's share, while slots for other models were free.",
+        "Requests refused at their model's share while slots for other models were free.",
     ),
     LaneCounter.PAYLOADS_LOST: (
         "lane_payloads_lost",
-        "Requests whose payloads were lost: the control process was behind, or a frontend died.",
+        "Requests missing in the payload log: the control process was slow, or a frontend died.",
     ),
 }
 """By counter, the name behind ``ringbatch_`` and what it says."""
 COLLECTOR_NAMES: Final = {
-    CollectorCounter.STEPS: ("collector_steps", "Times the collector woke up."),
-    CollectorCounter.CORRUPT_RINGS: ("collector_corrupt_rings", "Rings of the impossible."),
-    CollectorCounter.CORRUPT_SLOTS: ("collector_corrupt_slots", "Slots that made no sense."),
+    CollectorCounter.STEPS: ("collector_steps", "Wake-ups of the collector."),
+    CollectorCounter.CORRUPT_RINGS: (
+        "collector_corrupt_rings",
+        "Rings found corrupt by the collector.",
+    ),
+    CollectorCounter.CORRUPT_SLOTS: (
+        "collector_corrupt_slots",
+        "Slots found corrupt by the collector.",
+    ),
     CollectorCounter.WORKER_DEATHS: ("worker_deaths", "Workers that died."),
     CollectorCounter.MISSED_WAKEUPS: (
         "collector_missed_wakeups",
-        "Requests or reports only the sweep found; stays 0.",
+        "Requests and reports that only the periodic check found; stays 0.",
     ),
     CollectorCounter.WORKERS_HUNG: ("workers_hung", "Workers that hung and were ended."),
     CollectorCounter.QUARANTINED: (
         "quarantined",
-        "Requests refused because workers died of them.",
+        "Requests refused because two workers died with them.",
     ),
-    CollectorCounter.STARTS: ("collector_starts", "Processes that were the collector."),
+    CollectorCounter.STARTS: ("collector_starts", "Processes that have been the collector."),
 }
 MODEL_NAMES: Final = {
-    ModelCounter.REQUESTS: ("model_parts", "Requests collected, each part and each time sent.", 1),
+    ModelCounter.REQUESTS: ("model_parts", "Parts of requests collected, again for each retry.", 1),
     ModelCounter.ROWS: ("model_instances", "Instances in the requests collected.", 1),
-    ModelCounter.EXPIRED: ("model_expired", "Requests dropped at their deadline, not run.", 1),
-    ModelCounter.CANCELLED: ("model_cancelled", "Requests dropped as nobody waited any more.", 1),
-    ModelCounter.FAILED: ("model_failed_batches", "Batches that the model failed.", 1),
+    ModelCounter.EXPIRED: ("model_expired", "Requests dropped at their deadline without a run.", 1),
+    ModelCounter.CANCELLED: (
+        "model_cancelled",
+        "Requests dropped because no client waited any more.",
+        1,
+    ),
+    ModelCounter.FAILED: ("model_failed_batches", "Batches that failed in the model.", 1),
     ModelCounter.RETRIED: ("model_retried", "Requests that were dispatched again.", 1),
     ModelCounter.PARTS: (
         "model_further_parts",
-        "Parts of requests counted before.",
+        "Parts of split requests beyond the first.",
         1,
     ),
     ModelCounter.DISPATCHED_ROWS: (
         "model_dispatched_instances",
-        "Instances in the batches dispatched.",
+        "Instances in dispatched batches.",
         1,
     ),
-    ModelCounter.PADDED_ROWS: ("model_padded_instances", "Rows that filled batches up.", 1),
-    ModelCounter.FURTHER_RUNS: ("model_further_runs", "Runs of batches beyond their first.", 1),
-    ModelCounter.EXECUTED: ("model_executed_parts", "Requests, each part, in batches run.", 1),
+    ModelCounter.PADDED_ROWS: (
+        "model_padded_instances",
+        "Rows that pad batches to allowed_batch_sizes.",
+        1,
+    ),
+    ModelCounter.FURTHER_RUNS: (
+        "model_further_runs",
+        "Runs of batches beyond their first, to isolate failures.",
+        1,
+    ),
+    ModelCounter.EXECUTED: ("model_executed_parts", "Parts of requests in batches that ran.", 1),
     ModelCounter.INPUT_NS: (
         "model_input_seconds",
-        "Time in which inputs were put together, summed over the parts in batches.",
+        "Time to gather inputs, summed over the parts in batches.",
         _NS,
     ),
     ModelCounter.INFER_NS: (
@@ -105,7 +129,7 @@ MODEL_NAMES: Final = {
     ),
     ModelCounter.OUTPUT_NS: (
         "model_output_seconds",
-        "Time in which results were given out, summed over the parts in batches.",
+        "Time to scatter results, summed over the parts in batches.",
         _NS,
     ),
 }
@@ -167,11 +191,15 @@ class EngineMetrics:
         occupancy = Occupancy(segment, time.monotonic_ns())
         python = platform.python_version()
         build = {"version": self._version or "unknown", "python": python}
-        info = Family("info", "ringbatch_build", "What runs.", tuple(build))
+        info = Family(
+            "info", "ringbatch_build", "Version of ringbatch and of Python.", tuple(build)
+        )
         info.add(tuple(build.values()), 1)
         yield info
-        yield gauge("ringbatch_draining", "1 while the engine stops.", int(segment.stopping))
-        yield gauge("ringbatch_frontends", "Frontends that serve.", segment.serving_lanes())
+        yield gauge("ringbatch_draining", "1 while the engine is stopping.", int(segment.stopping))
+        yield gauge(
+            "ringbatch_frontends", "Frontends that serve requests.", segment.serving_lanes()
+        )
         yield from request_metrics(segment, self._accounts)
         yield from self._of_lanes(occupancy)
         yield from self._of_collector()
@@ -181,7 +209,7 @@ class EngineMetrics:
         yield from upstream_metrics(segment, self._serving)
         yield from own_metrics(segment, self._accounts)
         yield from _of_processes(used)
-        failed = "TLS hand-shakes at the control address that failed."
+        failed = "Failed TLS handshakes at the control address."
         family = Family("counter", "ringbatch_control_tls_failed", failed)
         family.add((), self._failed.total)
         yield family
@@ -205,11 +233,11 @@ class EngineMetrics:
             # Read in this order, what comes in between makes it larger and never negative.
             untaken.append(words[ring + RingWords.TAIL] - taken)
         for name, says, values in (
-            ("waiting", "Requests that the collector has not taken.", untaken),
-            ("slots_used", "Slots with requests that are not answered.", occupancy.slots),
+            ("waiting", "Requests that the collector has not read yet.", untaken),
+            ("slots_used", "Slots with unanswered requests.", occupancy.slots),
             (
                 "memory_used_bytes",
-                "Payload memory of such requests and for their answers.",
+                "Memory of unanswered requests and for their answers.",
                 occupancy.memory_bytes,
             ),
         ):
@@ -219,7 +247,9 @@ class EngineMetrics:
             yield family
         yield gauge("ringbatch_lane_slots", "Slots of each lane.", layout.slots)
         yield gauge(
-            "ringbatch_lane_memory_bytes", "Payload memory of each lane.", layout.lane_bytes
+            "ringbatch_lane_memory_bytes",
+            "Memory of each lane for requests and answers.",
+            layout.lane_bytes,
         )
 
     def _of_collector(self) -> Iterator[Family]:
@@ -233,7 +263,7 @@ class EngineMetrics:
         family = Family(
             "counter",
             "ringbatch_restarts",
-            "Processes other than workers that ended and were started again, by why they ended.",
+            "Restarts of processes other than workers, by role and by reason of their end.",
             labels=["role", "reason"],
         )
         for (role, reason), count in restarts_of(self._segment).items():
@@ -250,18 +280,18 @@ class EngineMetrics:
                 family.add([spec.name, spec.version], block[counter] * unit)
             yield family
         requests = Family(
-            "counter", "ringbatch_model_requests", "Requests collected, as sent.", labels=OF_MODEL
+            "counter", "ringbatch_model_requests", "Requests collected.", labels=OF_MODEL
         )
         deaths = Family(
             "counter",
             "ringbatch_model_worker_deaths",
-            "Workers that ended and were started again, by why they ended.",
+            "Restarted workers, by the reason of their end: crashed, killed or hung.",
             labels=[*OF_MODEL, "reason"],
         )
         restarts = Family(
             "counter",
             "ringbatch_model_worker_restarts",
-            "Workers that were started again, by the case that decides how soon.",
+            "Restarted workers, by the case that sets the delay.",
             labels=[*OF_MODEL, "case"],
         )
         for spec, block in counted:
@@ -278,20 +308,20 @@ class EngineMetrics:
         yield from self._of_actors()
         under_way = [occupancy.of(spec) for spec in models]
         for name, says, values in (
-            ("workers", "Workers configured.", [spec.running for spec in models]),
+            ("workers", "Configured workers.", [spec.running for spec in models]),
             ("ready_workers", "Workers that take batches.", self._model_words(ModelWords.READY)),
-            ("ready", "1 while requests can be expected to be answered.", self._ready()),
+            ("ready", "1 while the model is ready.", self._ready()),
             ("in_flight", "Requests waiting or running.", [m.in_flight for m in under_way]),
-            ("waiting", "Requests that no worker has yet.", [m.waiting for m in under_way]),
+            ("waiting", "Requests that wait for a worker.", [m.waiting for m in under_way]),
             (
                 "oldest_waiting_seconds",
-                "How long the oldest of these has waited; 0 where none does.",
+                "Wait of the oldest waiting request; 0 if none waits.",
                 [m.oldest_s for m in under_way],
             ),
             (
                 "answer_seconds",
-                "What a request that comes now is expected to take; 0 while a worker is idle and "
-                "nothing waits, and while none is ready.",
+                "Expected time to the answer of a request sent now; 0 while a worker is idle "
+                "and nothing waits, and while no worker is ready.",
                 [ns * _NS for ns in self._model_words(ModelWords.ANSWER_NS)],
             ),
         ):
@@ -306,7 +336,7 @@ class EngineMetrics:
             family = Family(
                 "gauge",
                 "ringbatch_model_ray_workers",
-                "Workers configured that drive actors in a Ray cluster.",
+                "Configured workers with an actor in a Ray cluster.",
                 labels=OF_MODEL,
             )
             for spec in far:
@@ -321,7 +351,7 @@ class EngineMetrics:
         decisions = Family(
             "counter",
             "ringbatch_model_scalings",
-            "Decisions on the number of workers, where it is a range: up, down, or held.",
+            "Decisions on the number of workers of a range: up, down or held, with the reason.",
             labels=[*OF_MODEL, "direction", "reason"],
         )
         for spec, block in zip(elastic, blocks, strict=True):
@@ -330,9 +360,9 @@ class EngineMetrics:
                 decisions.add(labels, count)
         yield decisions
         for name, says, values in (
-            ("wanted_workers", "Workers that the load wants.", [b.wanted for b in blocks]),
-            ("least_workers", "The fewest that run.", [spec.least for spec in elastic]),
-            ("most_workers", "The most that run.", [spec.most for spec in elastic]),
+            ("wanted_workers", "Workers that the load needs.", [b.wanted for b in blocks]),
+            ("least_workers", "Fewest workers of the range.", [spec.least for spec in elastic]),
+            ("most_workers", "Most workers of the range.", [spec.most for spec in elastic]),
         ):
             family = Family("gauge", f"ringbatch_model_{name}", says, labels=OF_MODEL)
             for spec, value in zip(elastic, values, strict=True):
@@ -353,7 +383,7 @@ class EngineMetrics:
         states = Family(
             "gauge",
             "ringbatch_worker_state",
-            "1 for what a worker says it is.",
+            "1 for the worker's present state.",
             labels=[*labels, "state"],
         )
         for number, spec in owners.items():
@@ -376,7 +406,7 @@ def _of_processes(used: Mapping[str, Usage]) -> Iterator[Family]:
     memory = Family(
         "gauge",
         "ringbatch_process_resident_memory_bytes",
-        "Memory of a process, with what it shares with others.",
+        "Resident memory of a process, shared memory included.",
         labels=["process"],
     )
     cpu = Family(

@@ -34,8 +34,7 @@ def request_metrics(segment: Segment, accounts: Sequence[ModelSpec]) -> Iterator
     requests = Family(
         "counter",
         "ringbatch_requests",
-        "Requests that have ended, by how they came and by their status; without a model where "
-        "they were for none.",
+        "Requests that have ended, by protocol and status; model is empty for other requests.",
         labels=[*OF_MODEL, "protocol", "code"],
     )
     times = Family(
@@ -68,25 +67,25 @@ def model_metrics(models: Iterable[tuple[ModelSpec, Counted]]) -> Iterator[Famil
     waits = Family(
         "histogram",
         "ringbatch_model_queue_seconds",
-        "Time from acceptance to the first dispatch, of requests or parts of them.",
+        "Time from acceptance to the first dispatch, of requests or their parts.",
         labels=OF_MODEL,
     )
     runs = Family(
         "histogram",
         "ringbatch_model_run_seconds",
-        "Time inside the model, of batches.",
+        "Time of batches inside the model.",
         labels=OF_MODEL,
     )
     rows = Family(
         "histogram",
         "ringbatch_model_batch_instances",
-        "Instances in a batch dispatched.",
+        "Instances in a dispatched batch.",
         labels=OF_MODEL,
     )
     batches = Family(
         "counter",
         "ringbatch_model_batches",
-        "Batches dispatched, by why they closed.",
+        "Dispatched batches, by the reason why they closed.",
         labels=[*OF_MODEL, "reason"],
     )
     for spec, counted in models:

@@ -12,17 +12,17 @@ from ringbatch.shm.upstreams import SentCounts, ServerState, Upstreams
 
 _COUNTERS: Final[tuple[tuple[str, str, Callable[[SentCounts], int]], ...]] = (
     ("batches", "Batches sent to a model server.", lambda sent: sent.batches),
-    ("failed_batches", "Of these, those that it did not answer.", lambda sent: sent.failures),
+    ("failed_batches", "Batches that a model server did not answer.", lambda sent: sent.failures),
     (
         "refused_batches",
-        "Of these, those that it turned away with 429 or 503.",
+        "Batches that a model server refused with 429 or 503.",
         lambda sent: sent.refusals,
     ),
 )
 _GAUGES: Final[tuple[tuple[str, str, Callable[[ServerState], float]], ...]] = (
     (
         "up",
-        "0 while a model server gets no batch, because it failed.",
+        "0 while a model server gets no batches because it failed.",
         lambda state: int(not state.down),
     ),
     (
@@ -32,7 +32,7 @@ _GAUGES: Final[tuple[tuple[str, str, Callable[[ServerState], float]], ...]] = (
     ),
     (
         "answer_seconds",
-        "How long a model server takes for a batch, as learned lately; 0 where nothing was.",
+        "Recent time of a batch at a model server; 0 if unknown.",
         lambda state: state.took_ns / 1e9,
     ),
 )

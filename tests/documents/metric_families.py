@@ -1,0 +1,28 @@
+"""Every family of metrics that an engine can have, collected from a segment of this process."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from collector_harness import CollectorHarness, eager
+
+from ringbatch.frontend.metrics.exposition import EngineMetrics
+from ringbatch.frontend.metrics.families import Family
+from ringbatch.frontend.metrics.processes import usage
+
+
+class Deliveries:
+    delivered: Final = 1
+    dropped: Final = {"failed": 1}
+
+
+def families() -> Iterator[Family]:
+    """Yield the families of an engine with a model server, actors, a range of workers and logs."""
+    segment = CollectorHarness(eager()).segment
+    metrics = EngineMetrics(segment, "1", traces=Deliveries(), payloads=Deliveries())
+    (spec,) = segment.models
+    spec = replace(spec, platform="http", most=2, remote=(0,))
+    segment.models = (spec,)
+    segment.read_models = lambda: 0  # type: ignore[method-assign]
+    return metrics.collect(usage(os.getpid()))
