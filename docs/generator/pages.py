@@ -5,12 +5,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from generator import commands, settings
+from generator import commands, errors, settings
 
 PAGES: Final = sorted((Path(__file__).parents[1] / "reference").glob("*.md"))
 BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
     "commands": commands.details,
     "commands-index": commands.index,
+    "error-messages": errors.messages,
+    "error-statuses": errors.statuses,
     "settings-index": settings.index,
     "settings": settings.details,
 }
