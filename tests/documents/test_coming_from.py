@@ -11,6 +11,7 @@ from documents.commands import printed, serving, write
 from documents.pages import blocks, example, output_after, table
 from tiers import first_of
 
+from ringbatch.engine.config import unknown_keys
 from ringbatch.engine.config.document import ALIASES
 from ringbatch.engine.config.settings import ModelConfig, ServerConfig
 
@@ -72,3 +73,16 @@ def test_every_word_of_ringbatch_in_the_table_exists(server: str, name: str) -> 
         for word in re.findall(r"`([a-zA-Z_]+)(?: = [^`]+)?`", ours):
             known = SETTINGS | OTHER_WORDS | {"inputs", "outputs", "Model"}
             assert word in known, f"{theirs}: {word}"
+
+
+@pytest.mark.parametrize("server", ["triton", "torchserve", "litserve", "mosec"])
+def test_the_table_says_what_ringbatch_says_of_a_foreign_key(server: str) -> None:
+    """A foreign key in a settings file is refused with a hint, which the table repeats."""
+    hints = 0
+    for theirs, ours in table(page(server), SERVERS[server]):
+        for word in re.findall(r"`([a-zA-Z_]+)`", theirs):
+            hint = re.search(r"is here (\w+)", unknown_keys.words(word, SETTINGS, listed=""))
+            if hint and hint[1] in SETTINGS:
+                hints += 1
+                assert f"`{hint[1]}" in ours, f"{word}: {hint.string}"
+    assert hints

@@ -7,8 +7,11 @@ import pytest
 from documents.pages import blocks, table, text_of
 from documents.timelines import play, read
 
+from ringbatch.engine.batch.shaping import worthwhile_rows
 from ringbatch.engine.collector import lingering
 from ringbatch.engine.collector.models import NEXT_FROM_NS, NEXT_UP_TO_NS
+from ringbatch.engine.worker.cost_splitting import bounded
+from ringbatch.shm.engine_port import Request
 from ringbatch.shm.slot import Reason
 
 PAGE: Final = "docs/explanation/batches.md"
@@ -49,3 +52,23 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert f"its runs take {NEXT_FROM_NS // MS} to {NEXT_UP_TO_NS // MS} ms" in text
     assert f"a fixed cost of {lingering.COSTLY_NS // MS} ms or more" in text
     assert f"for less than {lingering.MOST_NS // MS} ms" in text
+
+
+@pytest.mark.parametrize("row", table(PAGE, "`max_batch_cost`"), ids="-".join)
+def test_instances_of_unlike_cost_run_in_the_parts_that_the_page_shows(row: list[str]) -> None:
+    most, costs, runs = row
+    named = [pair.split() for pair in costs.split(", ")]
+    by_cost = sorted((float(cost), place) for place, (_, cost) in enumerate(named))
+    parts = bounded([(cost, request(place)) for cost, place in by_cost], float(most))
+    names = [" ".join(named[one.ref][0] for one in part) for part in parts]
+    assert ", then ".join(names) == runs
+
+
+@pytest.mark.parametrize("row", table(PAGE, "rows that wait"), ids="-".join)
+def test_a_batch_closes_at_the_size_that_the_page_shows(row: list[str]) -> None:
+    waiting, sizes, costs, taken = ([int(text) for text in cell.split(", ")] for cell in row)
+    assert [worthwhile_rows(waiting[0], sizes, costs)] == taken
+
+
+def request(ref: int) -> Request:
+    return Request(ref, 0, 1, 0, 0, 0, 0, 0, 0, 0)
