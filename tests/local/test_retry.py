@@ -9,6 +9,7 @@ import pytest
 from segment_fixture import Client, Reply, local_segment, pack, spec, unpack
 
 from ringbatch.engine.models.model import InvalidInput, Model
+from ringbatch.engine.worker import retry
 from ringbatch.engine.worker.bisect import PROBES
 from ringbatch.engine.worker.finite_outputs import FiniteCodec
 from ringbatch.engine.worker.runner import Runner
@@ -169,6 +170,14 @@ def short_of_memory(limit: int) -> Callable[[Any], Any]:
     return predict
 
 
+@pytest.fixture
+def nothing_to_give_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No collection of garbage after a run out of memory, which goes through all that other tests
+    of the process have left."""
+    monkeypatch.setattr(retry, "give_back", lambda: None)
+
+
+@pytest.mark.usefixtures("nothing_to_give_back")
 def test_a_batch_without_memory_is_halved_and_its_size_is_learned(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -184,6 +193,7 @@ def test_a_batch_without_memory_is_halved_and_its_size_is_learned(
     assert not harness.runner.failed
 
 
+@pytest.mark.usefixtures("nothing_to_give_back")
 @pytest.mark.parametrize("count", [FEW - 8, FEW + 8], ids=["each", "uniform"])
 def test_a_batch_without_memory_for_its_inputs_is_halved_too(count: int) -> None:
     harness = Harness(lambda x: x)
@@ -206,6 +216,7 @@ def test_a_batch_without_memory_for_its_inputs_is_halved_too(count: int) -> None
     assert max(harness.calls) <= 5
 
 
+@pytest.mark.usefixtures("nothing_to_give_back")
 def test_one_request_for_which_no_memory_is_enough_fails_alone_and_teaches_nothing() -> None:
     harness = Harness(failing_for(3, error=MemoryError))
     replies = harness.run(*(harness.send(n) for n in range(16)))
@@ -217,6 +228,7 @@ def test_one_request_for_which_no_memory_is_enough_fails_alone_and_teaches_nothi
     assert harness.calls == [16]
 
 
+@pytest.mark.usefixtures("nothing_to_give_back")
 def test_a_model_that_never_has_memory_costs_a_few_runs() -> None:
     harness = Harness(short_of_memory(0))
     replies = harness.run(*(harness.send(n) for n in range(64)))

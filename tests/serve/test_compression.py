@@ -94,7 +94,7 @@ BAD = {
     "unknown": ("br", GOOD, 415, "Content-Encoding 'br' is not supported; send the body as gzip"),
     "two": ("gzip, gzip", gzip.compress(GOOD), 415, "is not supported"),
     "bomb": ("gzip", gzip.compress(bytes(LIMIT + 1)), 413, f"more than {LIMIT} bytes once it is"),
-    "large-bomb": ("deflate", zlib.compress(bytes(200 << 20)), 413, "once it is expanded"),
+    "large-bomb": ("deflate", zlib.compress(bytes(50 << 20)), 413, "once it is expanded"),
 }
 
 
