@@ -12,7 +12,14 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-SLOW: Final = ("tests/serve/", "tests/process/", "tests/simulation/", "tests/fuzz/", "bench/")
+SLOW: Final = (
+    "tests/serve/",
+    "tests/process/",
+    "tests/simulation/",
+    "tests/fuzz/",
+    "tests/documents/",
+    "bench/",
+)
 """Where the files are that start processes, or take as long."""
 
 

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import zlib
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import orjson
@@ -106,8 +107,13 @@ def client(service: Any) -> TestClient:
     return TestClient(create_app(service, MAX_REQUEST_BYTES))
 
 
+@cache
+def usual_client() -> TestClient:
+    return client(ScriptedService())
+
+
 def ask(method: str, path: str, **options: Any) -> Result:
-    return client(ScriptedService()).simulate_request(method, path, **options)
+    return usual_client().simulate_request(method, path, **options)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,6 @@ import subprocess
 import sys
 
 import pytest
-from sources import calls, modules
-
-from ringbatch.shm.host.own_log import NAMES
 
 ACTS = {
     "nothing": "pass",
@@ -74,15 +71,3 @@ def test_a_model_that_logs_less_of_processes_is_understood() -> None:
     command = [sys.executable, "-P", "-c", SAYS.format(act=act)]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     assert re.search(r"\[\d+\] WARNING of the model$", said, re.M)
-
-
-def test_every_logger_of_ringbatch_is_kept() -> None:
-    used = {
-        call.args[0].value
-        for module in modules()
-        for call, called in calls(module)
-        if called == "getLogger" and call.args and hasattr(call.args[0], "value")
-    }
-    ours = {name for name in used if str(name).startswith("ringbatch")}
-    # LightGBM writes to it, and is to be silent.
-    assert ours - {"ringbatch.lightgbm"} == set(NAMES)

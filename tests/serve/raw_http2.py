@@ -5,6 +5,7 @@ The library h2 takes GOAWAY for the end of all streams, which it is not; so fram
 
 import socket
 import threading
+import time
 from typing import Final
 
 from http2_harness import GREETING, block, data, frame, headers, widen
@@ -94,17 +95,23 @@ class Raw:
 class Load:
     """Connections on which requests are made until told to stop, or until nobody listens.
 
+    Args:
+        port: of the server.
+        connections: how many.
+        pause_s: of each between an answer and its next request.
+
     Attributes:
         answered: how many right answers came.
         refused: clients that could not connect any more, and ended.
         failures: in words.
     """
 
-    def __init__(self, port: int, connections: int) -> None:
+    def __init__(self, port: int, connections: int, pause_s: float = 0.0) -> None:
         self.answered = 0
         self.refused = 0
         self.failures: list[str] = []
         self._port = port
+        self._pause_s = pause_s
         self._going = True
         self._lock = threading.Lock()
         self._threads = [
@@ -134,6 +141,7 @@ class Load:
                     assert b"[%d]" % value in answer, answer
                     with self._lock:
                         self.answered += 1
+                    time.sleep(self._pause_s)
             except Left:
                 pass
             except (OSError, AssertionError) as error:

@@ -1,16 +1,19 @@
 """Engines that are meant by name: by the commands, and by programs on their host."""
 
+import io
 import os
 import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import numpy as np
 import pytest
-from serve.server import COMMAND, Server, Start, configured
+from serve.server import Server, Start, configured
 from tiers import exhaustive
 
+from ringbatch.engine.command.cli import main
 from ringbatch.frontend import Client, EngineGone
 from ringbatch.shm.errors import StartupError
 
@@ -30,7 +33,14 @@ ONE, TWO = f"one-{os.getpid()}", f"two-{os.getpid()}"
 
 
 def told(*words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([*COMMAND, *words], capture_output=True, text=True)
+    """What a command says and its status, without the start of a process for each."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            status = main(words)
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+    return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
 
 
 def again(server: Server, *more: str) -> Server:

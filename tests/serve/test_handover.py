@@ -5,6 +5,7 @@ import re
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -41,8 +42,11 @@ WANTED = infer_request(
 )
 SLOW = "import time\ntime.sleep(600)\n"
 AGE_S = 0.5
-STUBS = 4
+STUBS = 3
 """Connections over gRPC, each of which leaves the old engine at an instant of its own."""
+PAUSE_S = 0.005
+"""Between an answer and the next request: many clients that ask without one take the CPUs from the
+engine that starts, and make a handover long and no harder."""
 
 
 def named(name: str) -> str:
@@ -77,7 +81,7 @@ class Asking:
 
     Attributes:
         count: of the calls that have returned.
-            failures: what was raised.
+        failures: what was raised.
     """
 
     def __init__(self, ask: Callable[[], object]) -> None:
@@ -95,6 +99,7 @@ class Asking:
             except Exception as error:
                 self.failures.append(error)
             self.count += 1
+            time.sleep(PAUSE_S)
 
     def stop(self) -> None:
         self._going = False
@@ -131,7 +136,8 @@ def test_no_request_fails(start: Start, replace: Replace, name: str, wait_until:
     keys |= {"agent_check_port": 0, "http2": True}
     old = start(MODELS, **keys)
     with Client(name) as client, ExitStack() as stack:
-        load, http2 = Load(old), Http2Load(old.port, STUBS)
+        load = Load(old, clients=8, pause_s=PAUSE_S)
+        http2 = Http2Load(old.port, STUBS, PAUSE_S)
         stubs = [stack.enter_context(Stub(grpc_port(old))) for _ in range(STUBS)]
         asking = [Asking(lambda: client.infer("m", X))]
         asking += [Asking(partial(over_grpc, stub)) for stub in stubs]
@@ -258,7 +264,7 @@ def test_where_the_new_one_never_serves_the_old_one_does(
     words: str,
 ) -> None:
     old = start(MODELS, name=name, grpc_port=0)
-    load = Load(old)
+    load = Load(old, clients=4, pause_s=PAUSE_S)
     try:
         (tmp_path / "other.py").write_text(source)
         keys = {"name": name, "grpc_port": 0}

@@ -5,12 +5,13 @@ import shutil
 import socket
 import ssl
 import subprocess
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import numpy as np
@@ -28,13 +29,15 @@ ROW = np.ones((1, 16), np.float32)
 MODELS: dict[str, dict[str, Any]] = {"m": {"path": "matmul.py"}}
 
 
-@pytest.fixture
-def folder(request: pytest.FixtureRequest) -> Iterator[Path]:
-    # Paths of sockets are short, and those of pytest's folders are not.
-    found = Path(f"/tmp/rb-{os.getpid()}-{abs(hash(request.node.name)) % 10**6}")
-    found.mkdir()
+def short_folder() -> Iterator[Path]:
+    """Paths of sockets are short, and those of pytest's folders are not."""
+    found = Path(tempfile.mkdtemp(prefix="rb-", dir="/tmp"))
     yield found
     shutil.rmtree(found)
+
+
+folder = pytest.fixture(short_folder)
+folder_of_module = pytest.fixture(short_folder, scope="module")
 
 
 def over(path: Path, **more: Any) -> httpx.Client:
@@ -70,28 +73,38 @@ def test_http_and_grpc_come_over_unix_sockets_beside_tcp(start: Start, folder: P
     assert list(folder.iterdir()) == []
 
 
-@pytest.fixture
-def alone(start: Start, folder: Path) -> Server:
+class Alone(NamedTuple):
+    """A server without TCP, and the folder of its sockets."""
+
+    server: Server
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def alone(start_for_module: Start, folder_of_module: Path) -> Alone:
+    folder = folder_of_module
     keys = {"host": f"unix:{folder / 'http'}", "grpc_unix_socket": str(folder / "grpc")}
-    return start(MODELS, frontends=2, grpc_frontends=2, http2=True, **keys)
+    server = start_for_module(MODELS, frontends=2, grpc_frontends=2, http2=True, **keys)
+    return Alone(server, folder)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_curl_asks_over_it(alone: Server, folder: Path) -> None:
-    asked = ["curl", "-sS", "--unix-socket", str(folder / "http"), f"http://x{PATH}"]
+def test_curl_asks_over_it(alone: Alone) -> None:
+    asked = ["curl", "-sS", "--unix-socket", str(alone.folder / "http"), f"http://x{PATH}"]
     told = subprocess.run([*asked, "--data", BODY], capture_output=True, check=True)
     assert b'"predictions"' in told.stdout
 
 
-def test_without_tcp_nothing_listens_on_a_port(alone: Server, folder: Path) -> None:
-    assert f"on unix:{folder / 'http'}\n" in alone.stdout
+def test_without_tcp_nothing_listens_on_a_port(alone: Alone) -> None:
+    server, folder = alone
+    assert f"on unix:{folder / 'http'}\n" in server.stdout
     with over(folder / "http", http1=False, http2=True) as client:
         assert client.post(PATH, content=BODY).http_version == "HTTP/2"
     inodes = {
         row.split()[9] for row in Path("/proc/net/tcp").read_text().splitlines()[1:]
         if row.split()[3] == "0A"
     }  # fmt: skip
-    for pid in alone.living():
+    for pid in server.living():
         with suppress(OSError):
             links = {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}
             assert not links & {f"socket:[{inode}]" for inode in inodes}
@@ -105,7 +118,7 @@ def held(folder: Path, name: str, count: int, stack: ExitStack) -> list[socket.s
     return found
 
 
-def test_frontends_share_the_connections_of_one_socket(alone: Server, folder: Path) -> None:
+def test_frontends_share_the_connections_of_one_socket(alone: Alone) -> None:
     """One that is woken first takes one connection, not all that wait."""
     head = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (
         PATH.encode(),
@@ -113,12 +126,12 @@ def test_frontends_share_the_connections_of_one_socket(alone: Server, folder: Pa
     )
     accepted: Counter[int] = Counter()
     with ExitStack() as stack:
-        clients = held(folder, "http", 64, stack)
+        clients = held(alone.folder, "http", 64, stack)
         for client in clients:
             client.sendall(head + BODY)
         for client in clients:
             assert client.recv(1 << 16).startswith(b"HTTP/1.1 200")
-        for title, pid in alone.titles().items():
+        for title, pid in alone.server.titles().items():
             if title.startswith("ringbatch: frontend "):
                 accepted[pid] = len(list(Path(f"/proc/{pid}/fd").iterdir()))
     low, high = sorted(accepted.values())
@@ -126,15 +139,16 @@ def test_frontends_share_the_connections_of_one_socket(alone: Server, folder: Pa
 
 
 def test_a_killed_frontend_is_replaced_on_the_same_socket(
-    alone: Server, folder: Path, wait_until: WaitUntil
+    alone: Alone, wait_until: WaitUntil
 ) -> None:
-    before = alone.titles()
+    server, folder = alone
+    before = server.titles()
     killed = ("ringbatch: frontends", "ringbatch: grpc frontend 1")
     for title in killed:
         os.kill(before[title], 9)
 
     def are_new() -> bool:
-        now = alone.titles()
+        now = server.titles()
         return all(now.get(title, before[title]) != before[title] for title in killed)
 
     wait_until(are_new, "they are replaced")
@@ -143,14 +157,13 @@ def test_a_killed_frontend_is_replaced_on_the_same_socket(
     assert (folder / "http").is_socket()
 
 
-def test_a_second_engine_is_refused_and_the_first_goes_on(
-    alone: Server, folder: Path, tmp_path: Path
-) -> None:
+def test_a_second_engine_is_refused_and_the_first_goes_on(alone: Alone, tmp_path: Path) -> None:
+    server, folder = alone
     words = configured(tmp_path, MODELS, host=f"unix:{folder / 'http'}", name="second")
     second = Server(tmp_path, *words)
     try:
         assert second.process.wait(60) == 2
-        assert f"process {alone.pid} listens on {folder / 'http'}" in second.stderr
+        assert f"process {server.pid} listens on {folder / 'http'}" in second.stderr
     finally:
         second.destroy()
     assert ask(folder / "http") == 200
