@@ -7,6 +7,7 @@ from attacks import ATTACKS, Attack
 from floods import ADDED_MS, TIMES, Run, hold_to_limits, most_p99_ms, percentile_ms, resident_bytes
 from open_loop import Answer
 from report import Report
+from tiers import first_of
 
 from ringbatch.bench.load.http2 import Kind, frames_of, greeting
 
@@ -53,13 +54,16 @@ def test_others_may_wait_some_times_as_long_or_somewhat_longer(
 
 @pytest.mark.parametrize(
     ("wrong", "met"),
-    [
-        ({}, 4),
-        ({"p99_ms": 2 + ADDED_MS + 1}, 3),
-        ({"grown_mib": 1e3}, 3),
-        ({"cpu_fraction": 0.9}, 3),
-        ({"failed": 1}, 3),
-    ],
+    first_of(
+        [
+            ({}, 4),
+            ({"p99_ms": 2 + ADDED_MS + 1}, 3),
+            ({"grown_mib": 1e3}, 3),
+            ({"cpu_fraction": 0.9}, 3),
+            ({"failed": 1}, 3),
+        ],
+        2,
+    ),
 )
 def test_who_waits_fails_or_holds_too_much_is_told(wrong: dict[str, float], met: int) -> None:
     report = Report("floods", {})

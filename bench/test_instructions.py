@@ -51,6 +51,7 @@ def program(folder: Path, loops: Mapping[str, int]) -> list[str]:
     return [sys.executable, str(file)]
 
 
+@exhaustive
 @needs_valgrind
 def test_counts_repeat_and_what_takes_more_is_found(tmp_path: Path) -> None:
     """What stands before and behind the marks takes no part: a loop without turns is next to

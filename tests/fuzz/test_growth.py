@@ -17,7 +17,7 @@ from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.http.fast_lane import FastLane
 from ringbatch.frontend.http.fast_lane_states import State
 
-SEEDS = {**dict.fromkeys(TARGETS, 8), **dict.fromkeys(CONNECTIONS, 3)}
+SEEDS = {**dict.fromkeys(TARGETS, 4), **dict.fromkeys(CONNECTIONS, 1)}
 MANY_SEEDS = {**dict.fromkeys(TARGETS, 300), **dict.fromkeys(CONNECTIONS, 40)}
 
 

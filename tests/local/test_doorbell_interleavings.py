@@ -326,6 +326,7 @@ LARGE = {
     "two apart, a worker finishes",
     "two at once, a worker begins",
     "two apart, a worker begins",
+    "a batch to go on with, a worker finishes",
     "a batch to go on with, a worker serves",
     "one request, a busy worker serves",
 }
@@ -450,7 +451,7 @@ LEAVING = {
 
 @both_memories
 @pytest.mark.parametrize(
-    "made", only(LEAVING, *LEAVING.keys() - {"a worker finishes", "the collector dies"})
+    "made", only(LEAVING, "before it was submitted", "a busy worker", "no worker", "a worker idle")
 )
 def test_what_is_cancelled_before_it_is_dispatched_is_given_back_whatever_workers_do(
     made: Scenario, store_buffers: bool

@@ -43,7 +43,7 @@ def test_half_of_the_answers_have_the_usual_room(answers: list[int]) -> None:
     assert sum(answer <= made.usual for answer in [*answers, *answers[-1:] * 64]) >= 32
 
 
-@given(st.lists(sizes, min_size=300, max_size=1500), st.randoms(use_true_random=False))
+@given(st.lists(sizes, min_size=300, max_size=700), st.randoms(use_true_random=False))
 def test_nearly_all_of_many_answers_have_room(answers: list[int], random: object) -> None:
     """Over the whole of a run of answers that come in no order; what is being learned counts."""
     answers = answers * 3

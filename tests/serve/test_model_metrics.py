@@ -75,10 +75,11 @@ def gauges(server: Server) -> set[float]:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        (
+        pytest.param(
             'metrics.counter("ringbatch_requests", "Mine.")',
             "a.py: line 2: ValueError: metric ringbatch_requests: names that begin with "
             "ringbatch_ are ringbatch's own; choose another beginning",
+            marks=exhaustive,
         ),
         (
             'metrics.gauge("told_words", "Others.")',

@@ -153,6 +153,7 @@ def succeeded(ends: Ends, model: str, *, well: bool) -> int:
     )
 
 
+@exhaustive
 @needs("prometheus")
 def test_prometheus_finds_what_the_clients_counted(
     server: Server, script: Script, prometheus: Prometheus, wait_until: WaitUntil

@@ -210,9 +210,10 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (
+        pytest.param(
             "spoilt.onnx",
             "{here}/spoilt.onnx: onnxruntime cannot load it: InvalidProtobuf: ",
+            marks=exhaustive,
         ),
         (
             "fixed.onnx",

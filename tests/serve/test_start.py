@@ -134,7 +134,6 @@ def folder(tmp_path: Path) -> Path:
         {name: name for name in CASES},
         "no-model-file",
         "syntax-error",
-        "raises-in-load",
         "raises-when-warmed-up",
         "unknown-key",
         "wrong-flag",

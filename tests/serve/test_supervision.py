@@ -408,9 +408,8 @@ def test_a_load_that_hangs_fails_its_reload_and_the_next_order_is_carried_out(
     assert own.stop() == 0
 
 
-@pytest.mark.parametrize(
-    "role", first_of(["frontends", WORKER, "collector", "grpc frontend 0", "control"], 1)
-)
+@exhaustive
+@pytest.mark.parametrize("role", ["frontends", WORKER, "collector", "grpc frontend 0", "control"])
 def test_where_its_working_directory_is_removed_its_processes_are_replaced_all_the_same(
     server: Callable[..., Server], tmp_path: Path, wait_until: WaitUntil, role: str
 ) -> None:

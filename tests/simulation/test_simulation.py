@@ -17,7 +17,6 @@ PARTS = 100
 LIVES_EACH = 200
 SEEDS_FOR_A_MUTANT = 10_000
 FOUND_SOON = (
-    "a request is published before its header",
     "an answer is posted before DONE",
     "answers to requests that are alike are posted before DONE",
     "what a step has answered goes on to the next",
