@@ -34,23 +34,24 @@ _NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,99}")
 
 
 def counter(name: str, help: str, labels: Sequence[str] = ()) -> Counter:
-    """A counter of the model's own, at the control address as ``name_total``, by model, version and
-    its labels.
+    """Return a counter of the model's own, shown at the control address as ``name_total``.
+
+    It has the labels model and version, and its own.
 
     Args:
         name: letters, digits and ``_``; with or without ``_total``.
-        help: what is counted, for people.
+        help: its description, for people.
         labels: names of further labels; series are then counted by `Counter.labels`.
 
     Raises:
-        ValueError: in words, where the name is ringbatch's or another metric's, or is no name.
+        ValueError: the name is ringbatch's or another metric's, or is no name; the text says which.
     """
     bare = name.removesuffix("_total") if isinstance(name, str) else name
     return model_metrics.BOOK.metric(Counter, _metric("counter", bare, help, labels))
 
 
 def gauge(name: str, help: str, labels: Sequence[str] = ()) -> Gauge:
-    """A gauge of the model's own, with a value for each worker; arguments as of `counter`."""
+    """Return a gauge of the model's own, with a value for each worker; arguments as `counter`."""
     return model_metrics.BOOK.metric(Gauge, _metric("gauge", name, help, labels))
 
 
@@ -60,11 +61,11 @@ def histogram(
     labels: Sequence[str] = (),
     buckets: Sequence[float] = DEFAULT_BUCKETS,
 ) -> Histogram:
-    """A histogram of the model's own.
+    """Return a histogram of the model's own.
 
     Args:
         name, help, labels: as of `counter`.
-        buckets: upper bounds, ascending, up to 40; one for all that is above them is added.
+        buckets: upper bounds, ascending, up to 40; one for all values above them is added.
 
     Raises:
         ValueError: as of `counter`, or the buckets are not ascending numbers.

@@ -270,7 +270,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _expect_with_url(arguments: argparse.Namespace) -> None:
-    """An engine that is started has addresses and a name of its own."""
+    """Refuse addresses and a name for an engine that is started, as it has its own."""
     given = {
         "--control-url": arguments.control_url,
         "--grpc-url": arguments.grpc_url,

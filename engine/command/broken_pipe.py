@@ -32,7 +32,7 @@ def until_reader_leaves(command: Callable[[], int]) -> int:
 
 
 def _has_left() -> bool:
-    """Whether it was standard output that broke, and no other pipe."""
+    """Return whether standard output broke, and no other pipe."""
     output = select.poll()
     output.register(sys.stdout.fileno(), 0)
     return any(events & select.POLLERR for _, events in output.poll(0))

@@ -45,7 +45,7 @@ fi
 
 
 def bash(program: Command) -> str:
-    """The script for bash, which offers files wherever it has nothing else to offer."""
+    """Return the script for bash, which offers files if it has nothing else to offer."""
     cases = []
     for command in program.commands:
         flags = [a for a in command.arguments if a.flags and a.value]
@@ -67,7 +67,7 @@ def _words(words: Sequence[str]) -> str:
 
 
 def zsh(program: Command) -> str:
-    """The script for zsh."""
+    """Return the script for zsh."""
     commands = [shlex.quote(f"{c.name}:{_zsh_text(c.about)}") for c in program.commands]
     cases = []
     for command in program.commands:
@@ -93,7 +93,7 @@ def _zsh_text(text: str) -> str:
 
 
 def fish(program: Command) -> str:
-    """The script for fish."""
+    """Return the script for fish."""
     first = f"complete -c {program.name} -n __fish_use_subcommand -f"
     lines = [f"# {program.name} completion fish"]
     lines += [f"{first} -a {c.name} -d {_fish_text(c.about)}" for c in program.commands]

@@ -50,14 +50,14 @@ def add_flags(command: argparse._ActionsContainer, default: str) -> Any:
 
 
 def add_flags_and_word(command: argparse.ArgumentParser, default: str) -> None:
-    """The same for a command in which a word alone can mean nothing else; it sets `named`."""
+    """Add the flags, and a word without a flag that can mean nothing else; it sets `named`."""
     add_flags(command, default).add_argument(
         "named", nargs="?", type=_engine, metavar="ENGINE", help="the same as --engine ENGINE"
     )
 
 
 def count(text: str) -> int:
-    """A whole number from 1, as argparse has types.
+    """Return a whole number from 1, as argparse has types.
 
     Raises:
         argparse.ArgumentTypeError: the text is none.
@@ -68,7 +68,7 @@ def count(text: str) -> int:
 
 
 def number(text: str) -> int | float | str:
-    """The number that a flag's text spells; other text as it is, to be refused in words."""
+    """Return the number that a flag's text spells; other text as it is, to be refused in words."""
     for read in (int, float):
         with suppress(ValueError):
             return read(text)
@@ -76,7 +76,7 @@ def number(text: str) -> int | float | str:
 
 
 def seconds(text: str) -> float:
-    """A number above 0, as argparse has types.
+    """Return a number above 0, as argparse has types.
 
     Raises:
         argparse.ArgumentTypeError: the text is none.

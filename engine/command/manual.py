@@ -6,7 +6,7 @@ from ringbatch.engine.command.usage import Argument, Command
 
 
 def page(program: Command, version: str) -> str:
-    """The manual page of a program.
+    """Return the manual page of a program.
 
     Args:
         program: with all its commands.

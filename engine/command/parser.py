@@ -18,7 +18,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(
         self, args: Iterable[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """What was given; each command refuses by itself what it does not know."""
+        """Return the arguments; each command refuses unknown ones itself."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(self._unexpected(unknown))

@@ -10,8 +10,10 @@ from ringbatch.shm.host.control_socket import Order
 
 
 def main(engine: str | int | None, word: str | None, model: str | None) -> int:
-    """Wait until it is done, and print what was; the exit status is 1 where anything failed, or is
-    left as it was because only another engine can have it, as a port.
+    """Wait for a reload, print the changes, and return the exit status.
+
+    The status is 1 if any part failed, or is left as it was because only another engine can have
+    it, as a port.
 
     Args:
         engine: its name, or the process id of its supervisor; None for the only one of this user.

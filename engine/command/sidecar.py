@@ -167,7 +167,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def configuration(arguments: argparse.Namespace, more: dict[Place, tuple[str, Any]]) -> Config:
-    """The configuration that the arguments ask for.
+    """Return the configuration of the arguments.
 
     Args:
         arguments: as `add_arguments` has them.
@@ -208,7 +208,7 @@ def configuration(arguments: argparse.Namespace, more: dict[Place, tuple[str, An
 
 
 def ignored(arguments: argparse.Namespace) -> list[str]:
-    """What to tell the operator of flags that do nothing here."""
+    """Return notices for the operator on flags that do nothing here."""
     return [
         f"--{name} does nothing here: it is for the agent's puller, stores or probes"
         for name in IDLE

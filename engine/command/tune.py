@@ -98,7 +98,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def present_in(path: Path, model: str | None) -> dict[str, int | float | str]:
-    """What a file sets of what is tuned, defaults included; nothing where it is no configuration.
+    """Return a file's values of tuned settings, defaults included; none if it is no configuration.
 
     Args:
         path: of the file.
@@ -112,7 +112,7 @@ def present_in(path: Path, model: str | None) -> dict[str, int | float | str]:
 
 
 def present(config: Config, model: str | None, cpus: int) -> dict[str, int | float | str]:
-    """What a configuration sets of what is tuned, as far as it is one value for the whole run.
+    """Return a configuration's values of tuned settings, if one value holds for the whole run.
 
     Args:
         config: the configuration.

@@ -122,7 +122,7 @@ def _numeric(path: Path, host: str, port: int) -> str:
 
 
 def _on_host(path: Path, root: Path) -> str:
-    """What a file is called on the host whose file system is at `root`."""
+    """Return a file's path on the host whose file system is at `root`."""
     found, top = str(absolute(path)), str(absolute(root)).rstrip("/")
     return found.removeprefix(top) if found.startswith(f"{top}/") else found
 
@@ -159,7 +159,7 @@ def _remove_unwanted(below: Path, found: Mapping[str, str]) -> None:
 
 
 def _command() -> Sequence[str]:
-    """What runs this installation of ringbatch."""
+    """Return the command that runs this installation of ringbatch."""
     script = Path(sysconfig.get_path("scripts"), "ringbatch")
     return [str(script)] if script.exists() else [sys.executable, "-P", "-m", "ringbatch.engine"]
 

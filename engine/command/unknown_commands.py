@@ -1,5 +1,4 @@
-"""Suggestions for unknown commands: those of other servers, and model files given as a command.
-Pure."""
+"""Suggestions for unknown commands: those of other servers, and model files. Pure."""
 
 from pathlib import Path
 from typing import Final
@@ -21,7 +20,7 @@ _HERE: Final = {
 
 
 def command_for(word: str) -> str:
-    """How to ask for what a word in the place of a command means; empty where that is not known."""
+    """Return the command that a word in the place of one probably means; empty if unknown."""
     if word in _HERE:
         return f"that is here {_HERE[word]}"
     if Path(word).suffix == ".toml":

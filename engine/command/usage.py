@@ -1,4 +1,4 @@
-"""What a parser of arguments takes, as a value. Pure.
+"""Commands, flags and arguments of an argparse parser, as values. Pure.
 
 argparse has no public way to ask for this. Its names that are used here have stayed the same since
 it was written, and `tests/pure/test_completion.py` holds them.
@@ -30,7 +30,7 @@ class Argument:
 
     @property
     def is_file(self) -> bool:
-        """Whether its value is a path."""
+        """True if its value is a path."""
         return self.value in _FILES
 
 
@@ -56,7 +56,7 @@ class Command:
 
 
 def usage_of(parser: argparse.ArgumentParser) -> Command:
-    """What a program takes."""
+    """Return a program's commands and arguments."""
     return _command(parser, parser.prog, parser.description or "", tuple(_commands(parser)))
 
 

@@ -1,5 +1,4 @@
-"""What may be said of other servers in a configuration: where they are, and what a model server
-gets to see."""
+"""Addresses of other servers in a configuration, and the headers that a model server gets."""
 
 import re
 from collections.abc import Sequence
@@ -57,7 +56,7 @@ _OF_ONE_REQUEST: Final = frozenset(
 
 
 def is_host(value: object) -> bool:
-    """Whether it may be an address or the name of a host; with a port or a scheme it is neither."""
+    """Return whether a value may be a host's address or name, without port and scheme."""
     return (
         isinstance(value, str)
         and bool(value.strip())
@@ -90,12 +89,12 @@ def is_socket_path(value: object) -> bool:
 
 
 def lacks_scheme(path: str) -> bool:
-    """Whether a path looks like the address of a model server without its http://."""
+    """Return whether a path looks like the address of a model server without its http://."""
     return _SCHEMELESS.fullmatch(path) is not None
 
 
 def is_address(value: object) -> bool:
-    """Whether it is the address of one server, not over TLS, with or without a path."""
+    """Return whether a value is the address of one server, not over TLS, with or without a path."""
     return isinstance(value, str) and _ADDRESS.fullmatch(value) is not None
 
 
@@ -108,58 +107,58 @@ def are_origins(value: object) -> bool:
 
 
 def is_ray_address(value: object) -> bool:
-    """Whether it may be that of a Ray cluster."""
+    """Return whether a value may be the address of a Ray cluster."""
     return isinstance(value, str) and _RAY_ADDRESS.fullmatch(value) is not None
 
 
 def are_ray_resources(value: object) -> bool:
-    """Whether it is a list of resources of a Ray cluster, with how much of each."""
+    """Return whether a value is a list of a Ray cluster's resources, each with an amount."""
     return isinstance(value, list | tuple) and all(
         isinstance(item, str) and _RAY_RESOURCE.fullmatch(item) is not None for item in value
     )
 
 
 def is_any_address(value: object) -> bool:
-    """Whether it is the address of one server, over TLS or not, with or without a path."""
+    """Return whether a value is the address of one server, with or without TLS or a path."""
     return isinstance(value, str) and _ANY_ADDRESS.fullmatch(value) is not None
 
 
 def are_addresses(value: object) -> bool:
-    """Whether it is a list of such addresses, of one at least."""
+    """Return whether a value is a list of at least one such address."""
     return isinstance(value, list | tuple) and len(value) > 0 and all(map(is_any_address, value))
 
 
 def addresses(path: str) -> list[str]:
-    """The addresses of the model servers that a model's `path` holds, which is one text."""
+    """Return the addresses of model servers in a model's `path`, which is one text."""
     return path.split(" ")
 
 
 def origin(address: str) -> str:
-    """An address without its path."""
+    """Return an address without its path."""
     return "/".join(address.split("/")[:3])
 
 
 def v1_path(path: str, name: str) -> str:
-    """Where the servers that a model's `path` holds have its predictions in V1."""
+    """Return the path of a model's predictions in V1 on the servers of its `path`."""
     address = addresses(path)[0]
     return address.removeprefix(origin(address)) or f"/v1/models/{name}:predict"
 
 
 def stored(value: str | Sequence[str]) -> Path | str:
-    """A legal `path` of a model: addresses are one text, with a space between two."""
+    """Return a legal `path` of a model: addresses are one text, with a space between two."""
     if not isinstance(value, str):
         return " ".join(address.rstrip("/") for address in value)
     return value.rstrip("/") if "://" in value else Path(value)
 
 
 def written(value: Path | str) -> str | list[str]:
-    """A `path` as a document has it."""
+    """Return a `path` as a document has it."""
     text = str(value)
     return addresses(text) if isinstance(value, str) and " " in value else text
 
 
 def are_forwarded(value: object) -> bool:
-    """Whether it is a list of names of headers that a batch can have."""
+    """Return whether a value is a list of names of headers that a batch can have."""
     return isinstance(value, list | tuple) and all(
         isinstance(item, str)
         and _HEADER_NAME.fullmatch(item) is not None

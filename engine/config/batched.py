@@ -1,4 +1,4 @@
-"""What can be set of a model's file and of its batches; see `ringbatch.engine.config.settings`."""
+"""Settings of a model's file and of its batches; see `ringbatch.engine.config.settings`."""
 
 from dataclasses import dataclass
 from pathlib import Path

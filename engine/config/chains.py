@@ -21,19 +21,19 @@ _NAMES_WORDS: Final = 'a table of names, as { ids = "tokens" }'
 
 
 def is_chain(section: object) -> bool:
-    """Whether a section of the models is a chain's."""
+    """Return whether a section of the models is a chain's."""
     return isinstance(section, dict) and STEPS in section
 
 
 def read_all(
     sections: Mapping[str, Any], models: Iterable[Mapping[str, Any]], report: Problems
 ) -> tuple[ChainConfig, ...]:
-    """The chains among the sections of the models.
+    """Return the chains among the sections of the models.
 
     Args:
         sections: by name.
         models: the values of every version of those that are no chains.
-        report: takes what is wrong.
+        report: takes the problems.
     """
     known: dict[str, list[str] | None] = {
         name: None if is_chain(section) else [] for name, section in sections.items()
@@ -55,13 +55,13 @@ def _read(
     versions: Mapping[str, Collection[str] | None],
     report: Problems,
 ) -> ChainConfig | None:
-    """A chain; None, and what is wrong in the report, where it cannot be one.
+    """Return a chain; None, with problems in the report, if it cannot be one.
 
     Args:
         name: its name.
         raw: its section.
         versions: those of each model of the document; None of a chain.
-        report: takes what is wrong.
+        report: takes the problems.
     """
     place: Place = ("models", name)
     for key in raw:
@@ -100,7 +100,7 @@ def _read(
 
 
 def described(chain: ChainConfig) -> Iterator[str]:
-    """The lines of a chain's section."""
+    """Yield the lines of a chain's section."""
     section: dict[str, Any] = {STEPS: [_written(step) for step in chain.steps]}
     if chain.returns:
         section["returns"] = [*chain.returns]
@@ -128,7 +128,7 @@ def _misplaced(key: str) -> str:
 def _problems(
     given: Any, chain: str, versions: Mapping[str, Collection[str] | None]
 ) -> Iterator[str]:
-    """What is wrong with one step."""
+    """Yield the problems of one step."""
     if not isinstance(given, dict):
         yield f"found {quoted(given)}, but it must be a model's name or a table"
         return

@@ -1,4 +1,4 @@
-"""Where the files with credentials are: as configured, or where systemd has put them."""
+"""Paths of credential files, from the configuration or from systemd."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -9,10 +9,10 @@ _TENSOR: Final = re.compile(r"\s*(\S+)\s+(\S+)\s*\[\s*((?:-?\d+\s*(?:,\s*-?\d+\s
 
 
 def declared(text: str) -> Tensor:
-    """The tensor that a text describes: its name, its datatype and the shape of one instance.
+    """Return the tensor that a text declares: its name, its datatype and the shape of one instance.
 
     Raises:
-        ValueError: in words, where the text has another form, or describes no tensor.
+        ValueError: the text has another form, or describes no tensor; the error says which.
     """
     found = _TENSOR.fullmatch(text)
     if found is None:
@@ -22,7 +22,7 @@ def declared(text: str) -> Tensor:
 
 
 def is_declaration(text: object) -> bool:
-    """Whether `declared` gives a tensor for it."""
+    """Return whether `declared` returns a tensor for it."""
     try:
         return isinstance(text, str) and declared(text) is not None
     except ValueError:

@@ -18,7 +18,7 @@ class Setting:
 
 
 def settings(section: type[ServerConfig] | type[ModelConfig]) -> dict[str, Setting]:
-    """The keys of a section in their order; a model's name and version are the section's own."""
+    """Return the keys of a section in their order, without a model's name and version."""
     hints = get_type_hints(section, include_extras=True)
     said = [(f, getattr(hints[f.name], "__metadata__", ())) for f in fields(section)]
     return {f.name: Setting(f.name, words[0], words[1], f.default) for f, words in said if words}

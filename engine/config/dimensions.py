@@ -1,4 +1,4 @@
-"""How large the segment of an engine is, with the places that live changes need. Pure."""
+"""Size of an engine's segment, with the places that live changes need. Pure."""
 
 from dataclasses import replace
 from typing import Final
@@ -36,18 +36,18 @@ def lane_bytes(server: ServerConfig) -> int:
 
 
 def frontend_lanes(server: ServerConfig) -> int:
-    """How many lanes the frontends need."""
+    """Return how many lanes the frontends need."""
     # A frontend for gRPC is started when the one before it has ended.
     grpc = server.grpc_frontends if server.serves_grpc else 0
     return _LANES_EACH * server.frontends + grpc
 
 
 def fitted(config: Config, free_bytes: int | None) -> Config:
-    """The same with lanes and a limit of requests that fit, where none were asked for.
+    """Return the configuration with lanes and a request limit that fit, if none are configured.
 
     Args:
-        config: what is configured.
-        free_bytes: of /dev/shm; None for as much as one likes.
+        config: the configuration.
+        free_bytes: of /dev/shm; None for no limit.
     """
     server = config.server
     if free_bytes is None or server.lane_bytes is not None:
@@ -63,10 +63,10 @@ def fitted(config: Config, free_bytes: int | None) -> Config:
 
 
 def layout_of(server: ServerConfig, entries: tuple[ModelSpec, ...]) -> Layout:
-    """The layout for a configuration.
+    """Return the layout for a configuration.
 
     Args:
-        server: what is configured.
+        server: its settings.
         entries: of the models that are served from the start.
     """
     workers = sum(max(len(spec.workers), spec.most + spec.spares) for spec in entries)

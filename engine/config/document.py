@@ -100,7 +100,7 @@ _NO_WAIT_WORDS: Final = "has no effect, because policy is eager; it is for polic
 
 
 def load(path: Path) -> Config:
-    """The configuration that a TOML file holds.
+    """Return the configuration in a TOML file.
 
     Raises:
         ConfigError: with every problem, or with the reason why there is no document to check.
@@ -109,17 +109,17 @@ def load(path: Path) -> Config:
 
 
 def bundled_document(name: str = BUNDLED_NAME) -> dict[str, Any]:
-    """The raw document that serves the bundled digits model and sets nothing else."""
+    """Return the raw document that serves the bundled digits model and sets nothing else."""
     return {"models": {name: {"path": str(BUNDLED_PATH)}}}
 
 
 def bundled() -> Config:
-    """The configuration of ``ringbatch serve`` without arguments."""
+    """Return the configuration of ``ringbatch serve`` without arguments."""
     return conclude(bundled_document(), source="bundled model", base=BUNDLED_PATH.parent)
 
 
 def _with_ending(base: Path, path: object) -> str | None:
-    """The file that is meant where its ending was left out."""
+    """Return the file that is meant if its ending was left out."""
     if not isinstance(path, str) or os.path.exists(base / path):
         return None
     every = (path + ending for endings in RUNTIMES.values() for ending in endings)
@@ -135,13 +135,13 @@ def conclude(
     origins: Mapping[Place, str] | None = None,
     is_file: Callable[[Path], bool] = os.path.isfile,
 ) -> Config:
-    """The checked configuration of a raw document.
+    """Return the checked configuration of a raw document.
 
     Args:
-        document: what TOML gives, with the values of flags laid over it.
+        document: as read from TOML, with the values of flags laid over it.
         source: names the document in problems.
         base: relative model paths start here.
-        name: the engine's, where the document says none.
+        name: the engine's, if the document has none.
         origins: for values from elsewhere, the words that stand in place of `source` and the
             key; a flag's own name.
         is_file: whether there is a file at a path.
@@ -234,7 +234,7 @@ def _versions(
     is_file: Callable[[Path], bool],
     report: Problems,
 ) -> list[dict[str, Any]]:
-    """The values of every version of a model."""
+    """Return the values of every version of a model."""
     place: Place = ("models", name)
     shared = dict(_table(sections, place, report))
     if not isinstance(sections[name], dict):
@@ -375,7 +375,7 @@ def _section(
     aliases: Mapping[str, str],
     report: Problems,
 ) -> dict[str, Any]:
-    """The legal values of a section and the defaults of absent keys; of a bad one, neither."""
+    """Return a section's legal values and the defaults of absent keys; of a bad one, neither."""
     known = settings(section)
     values = {key: s.default for key, s in known.items() if s.default is not MISSING}
     for key, value in raw.items():
@@ -399,7 +399,7 @@ def _missing(known: Iterable[Setting], raw: Mapping[str, Any]) -> Iterable[Setti
 
 
 def _table(parent: Mapping[str, Any], place: Place, report: Problems) -> Mapping[str, Any]:
-    """The table at a place; an empty one, and a problem, where something else stands there."""
+    """Return the table at a place; an empty one, and a problem, if it is no table."""
     value = parent.get(place[-1], {})
     if isinstance(value, dict):
         return value

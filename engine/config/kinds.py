@@ -56,7 +56,7 @@ def _is_whole(value: object) -> bool:
 
 
 def whole(least: int, most: int) -> Kind:
-    """A whole number within bounds, both included."""
+    """Return the kind of whole numbers within bounds, both included."""
 
     def accepts(value: Any) -> bool:
         return _is_whole(value) and least <= value <= most
@@ -65,7 +65,7 @@ def whole(least: int, most: int) -> Kind:
 
 
 def count_or_range(most: int) -> Kind:
-    """A whole number from 1 on, or two, whose order is looked at elsewhere."""
+    """Return the kind of a whole number from 1 on, or two, whose order is checked elsewhere."""
 
     def accepts(value: Any) -> bool:
         if isinstance(value, list | tuple):
@@ -81,7 +81,7 @@ def count_or_range(most: int) -> Kind:
 
 
 def _spelled_range(text: str) -> object:
-    """The value that a flag's text such as ``4`` or ``1-8`` spells; other text as it is."""
+    """Return the value that a flag's text such as ``4`` or ``1-8`` spells; other text as it is."""
     numbers = text.split("-")
     if len(numbers) > 2 or not all(number.isdecimal() for number in numbers):
         return text
@@ -90,7 +90,7 @@ def _spelled_range(text: str) -> object:
 
 
 def power_of_two(most: int) -> Kind:
-    """A power of two from 1 up to a bound."""
+    """Return the kind of powers of two from 1 up to a bound."""
 
     def accepts(value: Any) -> bool:
         return _is_whole(value) and 1 <= value <= most and value.bit_count() == 1
@@ -100,7 +100,7 @@ def power_of_two(most: int) -> Kind:
 
 
 def number(most: int, *, zero: bool) -> Kind:
-    """A number from 0, or above it, up to a bound."""
+    """Return the kind of numbers from 0, or above it, up to a bound."""
 
     def accepts(value: Any) -> bool:
         if not _is_whole(value) and not isinstance(value, float):
@@ -297,7 +297,7 @@ HEADER_NAMES: Final = Kind(
 
 
 def ascending(least: int, most: int, example: str) -> Kind:
-    """A list of whole numbers within bounds, each above the one before."""
+    """Return the kind of lists of whole numbers within bounds, each above the one before."""
 
     def accepts(value: Any) -> bool:
         return (
@@ -368,7 +368,7 @@ _VERSION_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 def is_version(value: object) -> bool:
-    """Whether a version may be called that, in a URL and in a file alike."""
+    """Return whether a value may name a version, in a URL and in a file alike."""
     named = isinstance(value, str) and _VERSION_NAME.fullmatch(value) is not None
     return named and value not in {".", ".."}
 
@@ -408,7 +408,7 @@ OF_TABLES: Final = frozenset({"sklearn", "xgboost", "lightgbm", "catboost"})
 
 
 def runtime_of(path: Path | str) -> str | None:
-    """The runtime that knows a file by its ending, or an address."""
+    """Return the runtime that knows a file by its ending, or an address."""
     if isinstance(path, str):
         return "http"
     return next((name for name, endings in RUNTIMES.items() if path.suffix in endings), None)

@@ -1,4 +1,4 @@
-"""Where the files of a configuration lie, as whole paths."""
+"""Absolute paths of the files in a configuration."""
 
 import os
 from pathlib import Path
@@ -7,17 +7,18 @@ from ringbatch.engine.config.problems import ConfigError
 
 
 def absolute(path: Path) -> Path:
-    """The whole path, which starts at the working directory where it is relative.
+    """Return the absolute path; a relative one starts at the working directory.
 
     Raises:
-        ConfigError: it would, and that is gone.
+        ConfigError: the working directory is gone.
     """
     return Path(os.path.normpath(_from_here(path)))
 
 
 def resolved(path: Path) -> Path:
-    """Where a model lies, its folders without links. A file that is a link keeps its name and what
-    lies beside it, and may lead elsewhere later.
+    """Return a model's path with its folders free of links.
+
+    A file that is a link keeps its name and its neighbours, and may lead elsewhere later.
 
     Raises:
         ConfigError: as of `absolute`.

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, said with the place of each value."""
+"""Problems of a configuration, each with the place of the value."""
 
 import datetime
 import json
@@ -67,17 +67,17 @@ class Problems:
 
 
 def heading(section: Place) -> str:
-    """How a section begins."""
+    """Return the heading of a section."""
     return f"[{'.'.join(map(key_text, section))}]"
 
 
 def key_text(name: str) -> str:
-    """A key as TOML has it."""
+    """Return a key as TOML has it."""
     return name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 
 def in_toml(value: object) -> str:
-    """A value as a TOML document has it."""
+    """Return a value as a TOML document has it."""
     if isinstance(value, dict):
         pairs = ", ".join(f"{key_text(key)} = {in_toml(item)}" for key, item in value.items())
         return f"{{ {pairs} }}"
@@ -87,7 +87,7 @@ def in_toml(value: object) -> str:
 
 
 def quoted(value: object) -> str:
-    """A TOML value as a person would write it, cut where it is long."""
+    """Return a TOML value as a person would write it, shortened if it is long."""
     if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
         text = json.dumps(value, ensure_ascii=False)
         return text if len(text) <= _LONGEST_QUOTE else "a long list"
@@ -105,5 +105,5 @@ def quoted(value: object) -> str:
 
 
 def valued(key: str, value: float, raw: Mapping[str, Any], unit: str = "") -> str:
-    """A number for people, and whether it is there by default."""
+    """Return a number for people, and whether it is there by default."""
     return f"{value:.15g}{unit}" + ("" if key in raw else " by default")

@@ -1,4 +1,4 @@
-"""Which settings of a model are for which runtimes: pure, in words."""
+"""Rules for settings that only some runtimes have, in words. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -45,8 +45,7 @@ RUNTIMES_OF_KEY: Final = {
 
 
 def problems(runtime: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What is wrong with one model's settings: those of another runtime would do nothing, and their
-    writer would not notice.
+    """Yield the settings of a model that its runtime ignores, which its writer would not notice.
 
     Args:
         runtime: of the model.
@@ -79,7 +78,7 @@ def problems(runtime: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str
 
 
 def _beside_ray(runtime: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What goes not with workers here and in a Ray cluster side by side."""
+    """Yield the settings that cannot be combined with both local and Ray workers."""
     if runtime == "ray":
         words = "is for actors beside workers on this host, but with the runtime ray all are actors"
         yield "ray_workers", f"{words}; set workers alone"

@@ -27,7 +27,7 @@ _APP_WORDS: Final = "takes all paths but those of models; pass_through and sidec
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What is wrong, each with the key that it is told of.
+    """Yield the problems of the section, each with its key.
 
     Args:
         values: of the section; a key whose value is wrong itself is missing.

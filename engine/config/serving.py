@@ -1,4 +1,4 @@
-"""What can be set of the frontends and of the memory; see `ringbatch.engine.config.settings`."""
+"""Settings of the frontends and of the memory; see `ringbatch.engine.config.settings`."""
 
 from dataclasses import dataclass
 from pathlib import Path

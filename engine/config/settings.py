@@ -104,7 +104,7 @@ class ServerConfig(PayloadConfig):
 
     @property
     def has_control_process(self) -> bool:
-        """Whether there is a process for what is not for clients."""
+        """True if there is a process for the control address and other work without clients."""
         wants = (self.control_port, self.agent_check_port, self.payload_log)
         return any(value is not None for value in wants)
 
@@ -120,14 +120,17 @@ class ServerConfig(PayloadConfig):
 
     @property
     def serves_grpc(self) -> bool:
-        """Whether gRPC is served."""
+        """True if gRPC is served."""
         return self.grpc_port is not None or self.grpc_unix_socket is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig(BatchedConfig):
-    """One version of a model: a section ``[models.NAME]``, or ``[models.NAME.versions.VERSION]``
-    laid over it; `path` is absolute where the configuration was concluded."""
+    """Version of a model: a section ``[models.NAME]``, or a version's section laid over it.
+
+    That is ``[models.NAME.versions.VERSION]``. `path` is absolute once the configuration is
+    concluded.
+    """
 
     workers: Annotated[
         int | tuple[int, int],
@@ -354,7 +357,7 @@ class ModelConfig(BatchedConfig):
 
     @property
     def default(self) -> bool:
-        """Whether it is chosen for requests that name no version."""
+        """True if it is chosen for requests that name no version."""
         return self.version == self.default_version
 
     @property
@@ -381,41 +384,43 @@ class ModelConfig(BatchedConfig):
         return worker_places.in_ray(self.workers, self.ray_workers or 0)
 
     def is_in_ray(self, index: int) -> bool:
-        """Whether one of its workers does; a spare is as the first one.
+        """Return whether one of its workers drives a Ray actor; a spare is as the first one.
 
         Args:
-            index: which.
+            index: of the worker.
         """
         kinds = self.in_ray
         return kinds[index if index < len(kinds) else 0]
 
     def waits(self, index: int) -> bool:
-        """Whether one of its workers waits while others compute.
+        """Return whether one of its workers waits while others compute.
 
         Args:
-            index: which.
+            index: of the worker.
         """
         return self.platform == "http" or self.is_in_ray(index)
 
     @property
     def fewest_workers(self) -> int:
-        """That run where there is no load."""
+        """Lower bound of workers (autoscaling)."""
         return worker_places.fewest(self.workers) + worker_places.fewest(self.ray_workers or 0)
 
     @property
     def most_workers(self) -> int:
-        """That run where there is much of it."""
+        """Upper bound of workers (autoscaling)."""
         return worker_places.most(self.workers) + worker_places.most(self.ray_workers or 0)
 
     @property
     def follows_load(self) -> bool:
-        """Whether the load decides how many run."""
+        """True if the load decides how many workers run."""
         return isinstance(self.workers, tuple) or isinstance(self.ray_workers, tuple)
 
     @property
     def processes(self) -> int:
-        """Worker processes that hold it at the start, spares among them; one at the least, which
-        says what the model takes and returns."""
+        """Worker processes at the start, spares among them.
+
+        There is at least one, which reports the model's inputs and outputs.
+        """
         return max(self.fewest_workers, 1) + self.spares
 
     @property
@@ -448,8 +453,10 @@ class ModelConfig(BatchedConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """All that one engine is told, models and chains in the order of the document. Each of the
-    `notices` is a line on a setting that is legal and has no effect."""
+    """Configuration of one engine, with models and chains in the order of the document.
+
+    Each of the `notices` is a line on a setting that is legal and has no effect.
+    """
 
     server: ServerConfig = field(default_factory=ServerConfig)
     models: tuple[ModelConfig, ...]
@@ -458,7 +465,7 @@ class Config:
 
     @property
     def names(self) -> list[str]:
-        """What all models and chains are called, each once."""
+        """Names of all models and chains, each once."""
         names = [*(model.name for model in self.models), *(chain.name for chain in self.chains)]
         return [*dict.fromkeys(names)]
 

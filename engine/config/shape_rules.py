@@ -1,4 +1,4 @@
-"""What must hold between the settings that shape batches and place workers: pure, in words."""
+"""Rules between the settings that shape batches and place workers, in words. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -17,7 +17,7 @@ _OF_RANGES: Final = ("target_wait_ms", "scale_up_after_s", "scale_down_after_s")
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What is wrong with one model's settings.
+    """Yield the problems of one model's settings.
 
     Args:
         values: by key; a key whose own value is wrong is missing.
@@ -56,11 +56,11 @@ def problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def notices(values: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What is legal in one model's settings and has no effect.
+    """Yield the settings of one model that are legal and have no effect.
 
     Args:
         values: as for `problems`.
-        raw: what is written.
+        raw: the section as written.
 
     Returns:
         The key, and the words for it.

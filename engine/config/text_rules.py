@@ -1,4 +1,4 @@
-"""What batches of texts are by default, and which settings are not for them: pure, in words."""
+"""Defaults and rules for the batches of models of texts, in words. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -16,11 +16,11 @@ _DECIDED: Final = ("pad_variable_length", "padding_values", "lengths_input", "wa
 
 
 def shape(values: Mapping[str, Any], raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a model of texts, over those that hold for any model.
+    """Return the settings of a model of texts, over those that hold for any model.
 
     Args:
         values: by key; a key whose own value is wrong is missing.
-        raw: what is written.
+        raw: the section as written.
     """
     return {
         "pad_variable_length": True,
@@ -33,7 +33,7 @@ def shape(values: Mapping[str, Any], raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What is wrong with the settings of a model of texts: the key, and the words for it.
+    """Yield the problems of a text model's settings: the key, and the words for it.
 
     Args:
         values: as for `shape`.

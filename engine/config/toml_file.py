@@ -14,7 +14,7 @@ _SHOWN: Final = 80
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The raw document of a TOML file, unchecked.
+    """Return the raw document of a TOML file, unchecked.
 
     Raises:
         ConfigError: the file cannot be read, or is not TOML; with line and column.
@@ -38,7 +38,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _reason(said: str, text: str) -> str:
-    """What tomllib says, with the line that it means, and at times what would be right."""
+    """Return tomllib's message with the line that it means, and at times a remedy."""
     lines = text.split("\n")
     # tomllib names no line where the document ends too soon.
     said = said.replace("(at end of document)", f"(at line {len(lines)}, the end of the document)")

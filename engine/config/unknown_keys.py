@@ -1,4 +1,4 @@
-"""What is said of a key or a flag that there is not: what was probably meant. Pure."""
+"""Suggestions for unknown keys and flags. Pure."""
 
 import difflib
 from collections.abc import Iterable
@@ -82,12 +82,12 @@ def words(key: str, known: Iterable[str], *, kind: str = "key", listed: str) -> 
 
 
 def is_of_another_server(key: str) -> bool:
-    """Whether other servers have a word for a setting that is written so."""
+    """Return whether other servers write the word for a setting like this."""
     return _folded(key) in _ELSEWHERE
 
 
 def closest(word: str, known: Iterable[str]) -> str:
-    """What looks most like a word, whatever its case; empty where nothing does."""
+    """Return the known word most like another, in any case; empty if none is alike."""
     lowered = {name.lower(): name for name in known}
     found = difflib.get_close_matches(word.lower(), lowered, n=1)
     return lowered[found[0]] if found else ""

@@ -1,4 +1,4 @@
-"""What may be said together of the model servers that one model is asked of: pure, in words."""
+"""Rules for the model servers that one model asks, in words. Pure."""
 
 import ipaddress
 from collections import Counter
@@ -29,12 +29,12 @@ _MEANT: Final = {"localhost": ("127.0.0.1", "::1")}
 
 
 def workers(path: str) -> int:
-    """How many workers ask model servers where the configuration does not say it."""
+    """Return how many workers ask model servers by default."""
     return min(_UNDER_WAY * len(addresses(path)), _MOST_WORKERS)
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What is wrong with the settings of a model of the runtime http.
+    """Yield the problems of a model's settings for the runtime http.
 
     Args:
         values: by key; a key whose own value is wrong is missing.
@@ -76,8 +76,9 @@ def sidecar_problem(server: Mapping[str, Any], models: Sequence[Mapping[str, Any
 
 
 def own_address(path: object, server: Mapping[str, Any]) -> str:
-    """What is wrong where one of some addresses is that at which the engine itself serves; empty
-    where none is, as far as that is known without asking the network.
+    """Return the problem that one of some addresses is the engine's own; empty if none is.
+
+    It holds as far as that is known without the network.
 
     Args:
         path: the addresses, or else of a file.
@@ -100,7 +101,7 @@ def _is_own(address: str, server: Mapping[str, Any]) -> bool:
 
 
 def _numeric(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    """The addresses of a host; none of a name other than localhost."""
+    """Return the addresses of a host; none of a name other than localhost."""
     try:
         return [ipaddress.ip_address(one) for one in _MEANT.get(host, (host,))]
     except ValueError:

@@ -9,12 +9,12 @@ Count = int | tuple[int, int]
 
 
 def fewest(count: Count) -> int:
-    """The smaller number of what is configured."""
+    """Return the smaller number of a configured count or range."""
     return count[0] if isinstance(count, tuple) else count
 
 
 def most(count: Count) -> int:
-    """The larger number of it."""
+    """Return the larger number of a configured count or range."""
     return count[1] if isinstance(count, tuple) else count
 
 
@@ -34,5 +34,5 @@ def in_ray(here: Count, elsewhere: Count) -> tuple[bool, ...]:
 
 
 def agree(before: tuple[bool, ...], after: tuple[bool, ...]) -> bool:
-    """Whether workers that have places of the one may keep them in the other."""
+    """Return whether workers with places of the one may keep them in the other."""
     return all(one == other for one, other in zip(before, after, strict=False))

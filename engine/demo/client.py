@@ -24,12 +24,12 @@ ANSWER_LIMIT_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What matters of the head of a response.
+    """Head of a response.
 
     Attributes:
         status: the HTTP status.
         length: bytes of the body.
-        keeps_alive: whether the connection takes another request.
+        keeps_alive: True if the connection takes another request.
     """
 
     status: int
@@ -39,7 +39,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back for one request.
+    """Answer to one request.
 
     Attributes:
         status: the HTTP status.
@@ -70,7 +70,7 @@ class NoAnswer(Exception):
 
 
 def request(model: str, image: NDArray[np.uint8]) -> bytes:
-    """The whole V1 request, head and body, for one picture: [64], 0 to 16."""
+    """Return the whole V1 request, head and body, for one picture: [64], 0 to 16."""
     body = json.dumps({"instances": [(image / PIXEL_MAX).tolist()]}).encode()
     head = (
         f"POST /v1/models/{model}:predict HTTP/1.1\r\n"
@@ -83,7 +83,7 @@ def request(model: str, image: NDArray[np.uint8]) -> bytes:
 
 
 def parse_head(head: bytes) -> Head:
-    """The head of a response, up to and with its empty line.
+    """Return the head of a response, up to and with its empty line.
 
     Raises:
         ValueError: it is not HTTP/1.1, or does not say how long the body is.
@@ -102,10 +102,10 @@ def parse_head(head: bytes) -> Head:
 
 
 def parse_prediction(body: bytes) -> Prediction:
-    """The body of an answer with status 200 to a request of one picture.
+    """Return the prediction in an answer with status 200 to a request of one picture.
 
     Raises:
-        ValueError: in words, where it is anything else.
+        ValueError: it is anything else; the text says what.
     """
     document = json.loads(body)
     if not isinstance(document, dict):
@@ -131,9 +131,9 @@ async def send_all(
     clock_ns: Callable[[], int],
     on_answer: Callable[[], None],
 ) -> tuple[list[Answer | None], list[str]]:
-    """Sends every request once, as many at a time as there are clients.
+    """Send every request once, as many at a time as there are clients.
 
-    A client that gets no answer stops; the others go on with what is left.
+    A client that gets no answer stops; the others go on with the rest.
 
     Args:
         port: of a server on this host.
@@ -143,8 +143,8 @@ async def send_all(
         on_answer: called once for each answer.
 
     Returns:
-        The answers in the order of the requests, None where there is none; and, in words, what
-        stopped each client that had to stop.
+        The answers in the order of the requests, None if there is none; and, in words, why each
+        client stopped that had to stop.
     """
     answers: list[Answer | None] = [None] * len(requests)
     jobs = iter(range(len(requests)))

@@ -52,17 +52,17 @@ class HeldOut:
 
 
 def run(requests: int, clients: int) -> int:
-    """The whole demo; ends by itself, and so does the server, whatever happens.
+    """Run the whole demo; it ends by itself, and so does the server.
 
-    Called in the main thread, as it handles SIGTERM like Ctrl-C.
+    It is called in the main thread, as it handles SIGTERM like Ctrl-C.
 
     Args:
         requests: how many pictures to send, one a request, at least one.
         clients: how many connections send them, at least one.
 
     Returns:
-        The exit status: 0 where everything was right, 1 where something was not, 2 where the
-        arguments make no sense, 130 where it was interrupted.
+        The exit status: 0 if everything was right, 1 if something was not, 2 if the
+        arguments make no sense, 130 if it was interrupted.
     """
     if requests < 1 or clients < 1:
         return _fail(f"at least one request and one client, not {requests} and {clients}", 2)
@@ -94,7 +94,7 @@ def _fail(reason: str, exit_status: int) -> int:
 
 
 def held_out() -> HeldOut:
-    """The pictures that lie beside the weights."""
+    """Return the pictures that lie beside the weights."""
     with np.load(Path(__file__).with_name("digits.npz"), allow_pickle=False) as archive:
         return HeldOut(archive["held_out_images"], archive["held_out_labels"])
 
@@ -106,7 +106,7 @@ def probabilities(images: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 def _demonstrate(pid: int, port: int, requests: int, clients: int) -> list[str]:
-    """Sends, prints, and returns what was wrong, in words."""
+    """Send, print, and return the problems, in words."""
     pictures = held_out()
     sent = np.arange(requests) % len(pictures.images)
     ink = demo_report.ink_for(sys.stdout.encoding)
@@ -130,7 +130,7 @@ def _demonstrate(pid: int, port: int, requests: int, clients: int) -> list[str]:
 def _send(
     port: int, images: NDArray[np.uint8], sent: NDArray[np.intp], clients: int, ink: Ink
 ) -> tuple[list[Answer | None], list[str]]:
-    """What `demo_client.send_all` returns for the images with these numbers, with progress."""
+    """Send the images with these numbers, with progress; return as `demo_client.send_all`."""
     messages = [demo_client.request(MODEL, image) for image in images]
     requests = [messages[number] for number in sent]
     print(f"sending {len(sent):,} pictures of digits from {min(clients, len(sent))} clients\n")
@@ -146,14 +146,14 @@ def _send(
 def judge(
     answers: Sequence[Answer | None], expected: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], list[str]]:
-    """Reads the answers and holds each against what it should be.
+    """Read the answers and compare each with the expected one.
 
     Args:
-        answers: [count], None where there is none.
+        answers: [count], None if there is none.
         expected: [count, 10], the probabilities in the same order.
 
     Returns:
-        The probabilities that were answered, [count, 10], NaN where they cannot be read; and a
+        The probabilities that were answered, [count, 10], NaN if they cannot be read; and a
         line for each request whose answer is missing, refused, unreadable or not its own.
     """
     scores = np.full(expected.shape, np.nan, np.float32)
@@ -176,7 +176,7 @@ def judge(
 
 
 def summary(problems: Sequence[str]) -> list[str]:
-    """The first few different problems, how often each came, and how many more there are."""
+    """Return the first few different problems, how often each came, and how many more there are."""
     counts = Counter(problems)
     lines = [
         text if count == 1 else f"{text} ({count:,} times)"

@@ -27,7 +27,7 @@ def load() -> None:
 
 
 def predict(image: Floats) -> Floats:
-    """The scores, [batch, 10], of the images of one batch, [batch, 64]."""
+    """Return the scores, [batch, 10], of the images of one batch, [batch, 64]."""
     hidden = np.maximum(image @ weights["hidden_weights"] + weights["hidden_bias"], 0)
     scores = hidden @ weights["score_weights"] + weights["score_bias"]
     # Softmax does not change with a shift; the largest score at 0 keeps exp() from overflowing.

@@ -1,4 +1,4 @@
-"""What the demo prints, as text: pictures, bars, percentiles and the line of progress.
+"""Output of the demo as text: pictures, bars, percentiles and the line of progress.
 
 Values in, lines out; only `Progress` writes, and its stream and clock are passed in.
 """
@@ -72,7 +72,7 @@ def drawn(image: NDArray[np.uint8], ink: Ink) -> list[str]:
 
 
 def gallery(samples: Sequence[Sample], ink: Ink) -> list[str]:
-    """The pictures side by side, the answers below them."""
+    """Return the pictures side by side, the answers below them."""
     width = 2 * SIDE
     pictures = [[*drawn(sample.image, ink), "", *_caption(sample)] for sample in samples]
     return [
@@ -90,7 +90,7 @@ def _caption(sample: Sample) -> list[str]:
 
 
 def chosen(answers: Sequence[int], truths: Sequence[int], count: int) -> list[int]:
-    """The places of those to show: different digits, and last the first mistake, if there is one.
+    """Return the places of answers to show: different digits, and last the first mistake, if any.
 
     Args:
         answers: the digits that were answered.
@@ -105,7 +105,7 @@ def chosen(answers: Sequence[int], truths: Sequence[int], count: int) -> list[in
 
 
 def percentile(values: Sequence[int], share: float) -> int:
-    """The smallest of the values that at least this share of them does not exceed.
+    """Return the smallest of the values that at least this share of them does not exceed.
 
     That is the nearest rank: always one of the values, never an interpolation.
 
@@ -127,7 +127,7 @@ def latencies(values_ns: Sequence[int]) -> str:
 
 
 def bars(counts: Mapping[str, int], ink: Ink) -> list[str]:
-    """A line for each count that is not 0: its label, a bar, the count.
+    """Return a line for each count that is not 0: its label, a bar, the count.
 
     The longest bar is `BAR_WIDTH` characters; none is shorter than one.
     """
@@ -191,7 +191,7 @@ class Progress:
             self._stream.flush()
 
     def finish(self) -> None:
-        """Ends the line on a terminal, wherever it stands."""
+        """End the line on a terminal, in any state."""
         if self._on_terminal:
             self._draw(self._clock_ns(), "\n")
 

@@ -72,10 +72,10 @@ class Server:
         return False
 
     def wait_ready(self, limit_s: float) -> int:
-        """The port, as soon as the server says that it serves.
+        """Return the port, as soon as the server says that it serves.
 
         Raises:
-            DemoFailed: it ended, or said nothing of the kind in time.
+            DemoFailed: it ended, or did not say so in time.
         """
         try:
             port = self._port.get(timeout=limit_s)
@@ -87,7 +87,7 @@ class Server:
         return port
 
     def stop(self) -> list[str]:
-        """Sends SIGTERM and waits; what was wrong with the end, in words.
+        """Send SIGTERM and wait; return the problems of the end, in words.
 
         Raises:
             DemoFailed: the server did not end within its drain limit.
@@ -103,7 +103,7 @@ class Server:
         return [f"the server stopped with status {exit_status}, not 0"] if exit_status else []
 
     def end(self) -> None:
-        """Stops the server if it still runs: with SIGTERM, and by force where that fails."""
+        """Stop the server if it still runs: with SIGTERM, and by force if that fails."""
         if self._process.poll() is None:
             try:
                 with suppress(DemoFailed):
@@ -115,7 +115,7 @@ class Server:
                     self._process.wait()
 
     def last_words(self) -> list[str]:
-        """The last lines that it wrote, with a heading; nothing if it wrote none."""
+        """Return the last lines that it wrote, with a heading; nothing if it wrote none."""
         return ["the server wrote:", *(f"  {line}" for line in self._lines)] if self._lines else []
 
     def _failure(self, reason: str) -> DemoFailed:
@@ -124,7 +124,7 @@ class Server:
 
 @contextmanager
 def served(command: Sequence[str] = SERVE) -> Iterator[Server]:
-    """The server, started on a free port; it is stopped at the end, whatever happens."""
+    """Start the server on a free port, and stop it at the end in any case."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -144,6 +144,6 @@ def served(command: Sequence[str] = SERVE) -> Iterator[Server]:
 
 
 def left_behind(pid: int) -> list[str]:
-    """The names in /dev/shm that a server left there, whose process has ended."""
+    """Return the names in /dev/shm that an ended server left there."""
     own = re.compile(rf"(sem\.)?{PREFIX}\.[^.]+\.{pid}\..*")
     return sorted(entry.name for entry in DIRECTORY.iterdir() if own.fullmatch(entry.name))

@@ -1,4 +1,4 @@
-"""What a check gets, and what all of them are made of. Pure."""
+"""Inputs of a check, and the parts that all checks share. Pure."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,8 +16,10 @@ frontends and collectors to it."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """What one worker starts with: its name for people, its threads, and the variable of the
-    environment that decides their number, if one does."""
+    """Start of one worker: its name for people, its threads, and their variable, if there is one.
+
+    The variable of the environment decides the number of threads.
+    """
 
     title: str
     threads: int
@@ -26,12 +28,12 @@ class Worker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What an engine wants.
+    """Needs of an engine.
 
     Attributes:
         segment_bytes: of /dev/shm; models' signatures may add some KiB.
         request_bytes: of the largest request, as it fits.
-        lowered: whether that is less than by default, for want of room.
+        lowered: True if that is less than by default, for want of room.
         files: in /dev/shm.
         processes: of all roles.
         tasks: processes and threads.
@@ -40,7 +42,7 @@ class Needs:
         open_files: of a frontend, when it has all its connections.
         other_files: of these, those that are no connections.
         backlog: connections that may wait to be accepted.
-        plan: where everything runs; None where the configuration names CPUs that cannot be used.
+        plan: CPUs of every process; None if the configuration names CPUs that cannot be used.
         misplaced: which.
     """
 
@@ -78,7 +80,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What a check looks at, and why that matters.
+    """Topic of a check, and why it matters.
 
     Attributes:
         check: its name.
@@ -101,11 +103,11 @@ class Topic:
         return Finding(self.check, Level.WARNING, found, why or self.why, do)
 
     def error(self, found: str, do: str, why: str = "") -> Finding:
-        """Keeps ringbatch from working as configured."""
+        """Return a finding that keeps ringbatch from working as configured."""
         return Finding(self.check, Level.ERROR, found, why or self.why, do)
 
     def unknown(self, what: str) -> Finding:
-        """It could not be found out."""
+        """Return a finding that the fact is unknown."""
         return Finding(
             self.check,
             Level.NOTE,

@@ -37,7 +37,7 @@ _STOLEN: Final = 0.05
 
 
 def cpus(case: Case) -> Iterator[Finding]:
-    """How many CPUs there are for how many processes."""
+    """Check the number of CPUs for the number of processes."""
     found = case.facts.processors
     if found is None:
         yield _CPUS.unknown("the number of CPUs")
@@ -58,7 +58,7 @@ def cpus(case: Case) -> Iterator[Finding]:
 
 
 def cpu_quota(case: Case) -> Iterator[Finding]:
-    """What the control group grants of the CPUs."""
+    """Check the CPU quota of the control group."""
     group, found = case.facts.group, case.facts.processors
     if group is None or found is None:
         yield _QUOTA.unknown("the control group")
@@ -156,7 +156,7 @@ def cpu_sets(case: Case) -> Iterator[Finding]:
 
 
 def governor(case: Case) -> Iterator[Finding]:
-    """How the frequencies of CPUs are chosen."""
+    """Check the choice of CPU frequencies."""
     found = case.facts.processors
     if found is None or not found.governors:
         yield _GOVERNOR.ok("frequencies are not this host's to choose, or not shown")
@@ -178,7 +178,7 @@ def governor(case: Case) -> Iterator[Finding]:
 
 
 def smt(case: Case) -> Iterator[Finding]:
-    """Whether threads are counted that share a core."""
+    """Check for threads that share a core."""
     found = case.facts.processors
     if found is None or not found.cores:
         yield _SMT.ok("cores are not shown")
@@ -199,7 +199,7 @@ def smt(case: Case) -> Iterator[Finding]:
 
 
 def clock(case: Case) -> Iterator[Finding]:
-    """What a look at the clock costs."""
+    """Check the cost of reading the clock."""
     found = case.facts.clock
     if found is None:
         yield _CLOCK.unknown("the clock")
@@ -219,7 +219,7 @@ def clock(case: Case) -> Iterator[Finding]:
 
 
 def wake_ups(case: Case) -> Iterator[Finding]:
-    """What it costs to wake a process, and what could be at fault where it is much."""
+    """Check the cost of waking a process, and possible reasons if it is high."""
     found = case.facts.wake_ups
     if found is None:
         yield _WAKE.unknown("the cost of a wake-up")

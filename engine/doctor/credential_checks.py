@@ -14,7 +14,7 @@ _EXPOSED: Final = Topic("exposure", "whoever reads an API key can use the models
 
 
 def credentials(case: Case) -> Iterator[Finding]:
-    """Whether the files can be read and belong together."""
+    """Check that the files can be read and belong together."""
     refusal = case.facts.credentials
     if refusal is None:
         yield _CREDENTIALS.unknown("whether certificates and keys can be used")

@@ -20,7 +20,7 @@ _SHOWN: Final = 5
 
 
 def ports(case: Case) -> Iterator[Finding]:
-    """Whether the ports of the configuration can be had."""
+    """Check that the ports of the configuration are free."""
     doors, kernel = case.facts.doors, case.facts.kernel
     if doors is None:
         yield _PORTS.unknown("whether ports are free")
@@ -75,8 +75,10 @@ def _refused(door: Door, case: Case) -> Finding:
 
 
 def _is_replaced(door: Door, case: Case) -> bool:
-    """Whether an engine has the port that goes before the one that is configured starts: one of
-    that name, or one of whose name nothing is known."""
+    """Return whether the engine with the port goes before the configured one starts.
+
+    It does if it has that name, or its name is unknown.
+    """
     running = case.facts.engines.running if case.facts.engines else ()
     names = {engine.pid: engine.engine for engine in running}
     own = [pid for pid, title in door.holders if title.startswith(_OWN)]
@@ -89,7 +91,7 @@ def _is_systemd(title: str) -> bool:
 
 
 def engines(case: Case) -> Iterator[Finding]:
-    """Which engines run."""
+    """Check for running engines."""
     found = case.facts.engines
     if found is None:
         yield _RUNNING.unknown("which engines run")
@@ -116,7 +118,7 @@ def engines(case: Case) -> Iterator[Finding]:
 
 
 def leftovers(case: Case) -> Iterator[Finding]:
-    """What dead engines have left."""
+    """Check for remains of dead engines."""
     found = case.facts.engines
     if found is None:
         return

@@ -126,7 +126,7 @@ def gathered(sources: Mapping[str, Callable[[], Any]]) -> tuple[Facts, list[Find
 def judge(
     facts: Facts, config: Config, checks: Sequence[Check] = CHECKS, *, asked: bool
 ) -> list[Finding]:
-    """What the checks say."""
+    """Return the findings of the checks."""
     findings: list[Finding] = []
     shared = facts.shared_memory
     free_bytes = None if shared is None or shared.free_bytes is None else shared.free_bytes
@@ -151,8 +151,10 @@ def _judged(check: Check, case: Case) -> list[Finding]:
 
 
 def _guarded(part: str, find: Callable[[], T], faults: list[Finding]) -> T | None:
-    """What was found. Where the host refuses to tell, the check of it says so; where a fault of the
-    doctor's is in the way, that is told here."""
+    """Return the facts; record a fault if the host or a defect of the doctor is in the way.
+
+    If the host refuses, None is returned, and the check of that fact says so.
+    """
     try:
         return find()
     except (OSError, StartupError):

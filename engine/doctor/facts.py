@@ -1,6 +1,6 @@
-"""What is known of a host. Values only: whatever could not be found out is None.
+"""Facts of a host, as values; None for unknown ones.
 
-Sizes are bytes, limits are None where there is none. Nothing here says what is good or bad.
+Sizes are bytes, limits are None if there is none. Nothing here says what is good or bad.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """What a control group leaves of one thing.
+    """Limit of a control group for one resource, and the rest of it.
 
     Attributes:
         limit: that it sets.
@@ -103,7 +103,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HugePages:
-    """Which transparent huge pages are chosen: each is a word of the kernel's, or empty."""
+    """Settings of transparent huge pages: each is a word of the kernel's, or empty."""
 
     enabled: str
     defrag: str
@@ -148,7 +148,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
-    """What was tried: each is empty where it works, or says why not.
+    """Features of the kernel, tried: each is empty if it works, or says why not.
 
     Attributes:
         semaphores: a POSIX semaphore in /dev/shm.
@@ -198,7 +198,7 @@ class Door:
 
     @property
     def is_for_http(self) -> bool:
-        """Whether systemd may hold it, as it holds those for HTTP."""
+        """True if systemd may hold it, as it holds those for HTTP."""
         return self.key in ("port", "host", "unix_socket")
 
     @property
@@ -220,13 +220,13 @@ class RunningEngine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """What systemd-logind does to this user's files in /dev/shm once the user has logged out.
+    """Treatment of this user's files in /dev/shm by systemd-logind after a logout.
 
     Attributes:
         user: its name.
-        system: whether it is a system user, whose files are left alone.
-        removes: whether those of others are removed.
-        lingers: whether the user counts as logged in without being so.
+        system: True if it is a system user, whose files are left alone.
+        removes: True if those of others are removed.
+        lingers: True if the user counts as logged in without being so.
     """
 
     user: str
@@ -273,14 +273,14 @@ class Package:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Software:
-    """What ringbatch runs on.
+    """Software that ringbatch runs on.
 
     Attributes:
-        ringbatch: its version; empty where it is not installed as a distribution.
-        compiled: whether the hot path is.
+        ringbatch: its version; empty if it is not installed as a distribution.
+        compiled: True if the hot path is.
         python: its version.
         implementation: such as ``CPython``.
-        packages: with bounds; empty where it is not installed as a distribution.
+        packages: with bounds; empty if it is not installed as a distribution.
     """
 
     ringbatch: str
@@ -311,9 +311,11 @@ class WakeUps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """All of it; None where it could not be found out. Of `credentials`, why those that are
-    configured cannot be used; empty where they can. `exposed` holds each exposure to strangers with
-    its remedy. `login` is None where systemd-logind is not."""
+    """All facts; None for unknown ones.
+
+    `credentials` says why the configured ones cannot be used; it is empty if they can. `exposed`
+    holds each exposure to strangers with its remedy. `login` is None without systemd-logind.
+    """
 
     shared_memory: SharedMemory | None = None
     login: Login | None = None

@@ -1,12 +1,15 @@
-"""What a check says. Pure."""
+"""Findings of checks. Pure."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How bad it is: an error keeps ringbatch from working as configured, a warning costs requests
-    or much speed, a note is good to know."""
+    """Severity of a finding.
+
+    An error keeps ringbatch from working as configured, a warning costs requests or much speed, a
+    note is good to know.
+    """
 
     OK = "ok"
     NOTE = "note"
@@ -16,14 +19,14 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found.
+    """Finding of one check.
 
     Attributes:
         check: its name, which stays the same from release to release.
         level: how bad it is.
         found: on this host.
         why: it matters.
-        do: what to do about it; empty where there is nothing to do.
+        do: the remedy; empty if there is nothing to do.
     """
 
     check: str

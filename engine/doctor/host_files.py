@@ -1,5 +1,7 @@
-"""Reading the host: /proc, /sys, limits, file systems. Nothing is changed, and what cannot be read
-is None."""
+"""Reading the host: /proc, /sys, limits, file systems. Nothing is changed.
+
+Unreadable facts are None.
+"""
 
 import os
 import platform
@@ -65,7 +67,7 @@ class HostFiles:
         )
 
     def control_group(self) -> ControlGroup:
-        """The tightest limits of the own control groups, of either version."""
+        """Return the tightest limits of the own control groups, of either version."""
         membership = text_of(self._proc / "self/cgroup")
         unified = [self._cgroups / name for name in cpus.unified_groups(membership)]
         quotas = [cpus.cpu_max(text_of(folder / "cpu.max")) for folder in unified]
@@ -99,7 +101,7 @@ class HostFiles:
         )
 
     def processors(self) -> Processors:
-        """The CPUs, and how they are driven."""
+        """Return the CPUs, and how they are driven."""
         host = placement.host(self._sys / "devices/system/node")
         quota = cpus.usable_cpus(len(host.cpus), self._cgroups, self._proc / "self/cgroup")
         folders = {cpu: self._sys / f"devices/system/cpu/cpu{cpu}" for cpu in host.cpus}
@@ -120,7 +122,7 @@ class HostFiles:
         )
 
     def memory(self) -> Memory | None:
-        """The host's memory; None where /proc says nothing of it."""
+        """Return the host's memory; None if /proc does not tell."""
         found = re.findall(r"^(\w+):\s+(\d+) kB$", text_of(self._proc / "meminfo"), re.MULTILINE)
         kib = {name: int(count) for name, count in found}
         if "MemAvailable" not in kib:
@@ -132,7 +134,7 @@ class HostFiles:
         )
 
     def huge_pages(self) -> HugePages | None:
-        """What is chosen of transparent huge pages; None for a kernel without them."""
+        """Return the settings of transparent huge pages; None for a kernel without them."""
         folder = self._sys / "kernel/mm/transparent_hugepage"
         enabled, defrag = (_CHOSEN.search(text_of(folder / name)) for name in ("enabled", "defrag"))
         if enabled is None:
@@ -140,14 +142,14 @@ class HostFiles:
         return HugePages(enabled=enabled[1], defrag=defrag[1] if defrag else "")
 
     def clock(self) -> Clock:
-        """The clock source, and what a look at the clock takes."""
+        """Return the clock source, and the time to read it."""
         folder = self._sys / "devices/system/clocksource/clocksource0"
         # Whoever is interrupted meanwhile takes longer, never less.
         read_ns = min(_ns_of_a_look() for _ in range(_CLOCK_ROUNDS))
         return Clock(source=_line(folder / "current_clocksource"), read_ns=read_ns)
 
     def kernel(self) -> Kernel:
-        """The kernel's settings."""
+        """Return the kernel's settings."""
         known = platform.uname()
         ports = _line(self._proc / "sys/net/ipv4/ip_local_port_range").split()
         options = self._mounts().get("/proc", ("", ""))[1]
@@ -175,7 +177,7 @@ class HostFiles:
         return sum(ticks), ticks[3] + ticks[4], ticks[7]
 
     def listeners(self, port: int) -> tuple[tuple[int, str], ...]:
-        """The processes that listen on a TCP port, as far as this user may know: id and title."""
+        """Return id and title of the processes on a TCP port, as far as this user may know."""
         inodes = {
             fields[9]
             for table in ("tcp", "tcp6")
@@ -213,7 +215,7 @@ class HostFiles:
         return {fields[1]: (fields[2], fields[3]) for fields in lines if len(fields) > 3}
 
     def _folders(self, membership: str, controller: str) -> list[Path]:
-        """The folders of control groups of the first version."""
+        """Return the folders of control groups of the first version."""
         names = cpus.groups(membership, controller, (controller,))
         return [self._cgroups / name for name in names]
 
@@ -240,7 +242,7 @@ def _finite(limit: int) -> int | None:
 
 
 def _rooms(folders: list[Path], limit: str, used: str, cached: str = "") -> Iterator[Room]:
-    """What each folder that sets a limit leaves; `cached` names what is freed on demand."""
+    """Yield the rest of each folder's limit; `cached` names memory that is freed on demand."""
     for folder in folders:
         most, now = _number(_line(folder / limit)), _number(_line(folder / used))
         if most is None or most >= 1 << 60:  # cgroup v1 has a huge number for no limit

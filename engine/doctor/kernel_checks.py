@@ -93,7 +93,7 @@ _FEATURES: Final = (
 
 
 def platform(case: Case) -> Iterator[Finding]:
-    """The processor."""
+    """Check the processor."""
     kernel = case.facts.kernel
     if kernel is None:
         yield _PLATFORM.unknown("the processor")
@@ -130,7 +130,7 @@ def proc(case: Case) -> Iterator[Finding]:
 
 
 def features(case: Case) -> Iterator[Finding]:
-    """What was tried."""
+    """Check the features that were tried."""
     found = case.facts.features
     for name, level, title, why, do in _FEATURES:
         topic = Topic(name.replace("_", "-"), why)

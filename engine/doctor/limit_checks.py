@@ -19,7 +19,7 @@ _BACKLOG: Final = Topic(
 
 
 def open_files(case: Case) -> Iterator[Finding]:
-    """Whether descriptors suffice for the connections."""
+    """Check that descriptors suffice for the connections."""
     if case.facts.limits is None:
         yield _FILES.unknown("the limit of open files")
         return
@@ -47,7 +47,7 @@ def open_files(case: Case) -> Iterator[Finding]:
 
 
 def processes(case: Case) -> Iterator[Finding]:
-    """Whether all processes and threads can be started."""
+    """Check that all processes and threads can be started."""
     needs, group, limits = case.needs, case.facts.group, case.facts.limits
     wants = f"an engine starts about {needs.tasks} processes and threads"
     fine = True
@@ -69,7 +69,7 @@ def processes(case: Case) -> Iterator[Finding]:
 
 
 def core_dumps(case: Case) -> Iterator[Finding]:
-    """What a crash writes, and where to."""
+    """Check the size and the place of core dumps."""
     limits, kernel = case.facts.limits, case.facts.kernel
     if limits is None or kernel is None:
         yield _CORE.unknown("the limit of core dumps")
@@ -92,7 +92,7 @@ def core_dumps(case: Case) -> Iterator[Finding]:
 
 
 def backlog(case: Case) -> Iterator[Finding]:
-    """How many connections may wait to be accepted."""
+    """Check how many connections may wait to be accepted."""
     kernel, wanted = case.facts.kernel, case.needs.backlog
     if kernel is None or kernel.backlog is None:
         yield _BACKLOG.unknown("net.core.somaxconn")

@@ -18,10 +18,10 @@ _SYSTEM_USERS: Final = 999
 
 
 def login(root: Path = Path("/"), user_id: int | None = None) -> Login | None:
-    """What becomes of this user's names in /dev/shm at a logout; None where nobody logs in.
+    """Return the treatment of this user's names in /dev/shm at a logout; None without logins.
 
     Args:
-        root: where ``etc``, ``run``, ``usr`` and ``var`` are.
+        root: the folder of ``etc``, ``run``, ``usr`` and ``var``.
         user_id: by default that of this process.
     """
     if not (root / "run/systemd/users").is_dir():

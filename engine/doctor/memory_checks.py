@@ -29,7 +29,7 @@ _SMALL_REQUESTS: Final = 1 << 20
 
 
 def dev_shm(case: Case) -> Iterator[Finding]:
-    """Whether the segment fits into /dev/shm."""
+    """Check that the segment fits into /dev/shm."""
     found, needs = case.facts.shared_memory, case.needs
     if found is None:
         yield _SEGMENT.error("there is no /dev/shm", _MOUNT)
@@ -81,7 +81,7 @@ def dev_shm(case: Case) -> Iterator[Finding]:
 
 
 def logout(case: Case) -> Iterator[Finding]:
-    """Whether the segment outlives that its user logs out."""
+    """Check that the segment survives a logout of its user."""
     found = case.facts.login
     if found is None:
         return
@@ -101,7 +101,7 @@ def logout(case: Case) -> Iterator[Finding]:
 
 
 def memory(case: Case) -> Iterator[Finding]:
-    """Whether the processes fit into the host's and the control group's memory."""
+    """Check that the processes fit into the host's and the control group's memory."""
     found, group, needs = case.facts.memory, case.facts.group, case.needs
     limit = group.memory if group else None
     wants = (
@@ -151,7 +151,7 @@ def _within(room: Room, segment_bytes: int, memory_bytes: int, wants: str) -> Fi
 
 
 def swap(case: Case) -> Iterator[Finding]:
-    """Whether the host swaps."""
+    """Check whether the host swaps."""
     found = case.facts.memory
     if found is None:
         return
@@ -163,7 +163,7 @@ def swap(case: Case) -> Iterator[Finding]:
 
 
 def huge_pages(case: Case) -> Iterator[Finding]:
-    """Whether transparent huge pages may stall allocations."""
+    """Check whether transparent huge pages may stall allocations."""
     found = case.facts.huge_pages
     if found is None:
         yield _HUGE.ok("the kernel has no transparent huge pages")

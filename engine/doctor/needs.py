@@ -1,4 +1,4 @@
-"""What a configuration wants of its host, by the arithmetic of the start."""
+"""Needs of a configuration, by the arithmetic of the start."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -26,12 +26,12 @@ _HEARTBEATS: Final = 2
 def needs(
     config: Config, host: Host, free_bytes: int | None, environment: Mapping[str, str]
 ) -> Needs:
-    """What the engine of a configuration wants.
+    """Return the needs of a configuration's engine.
 
     Args:
-        config: what is configured.
+        config: the configuration.
         host: the CPUs that there are.
-        free_bytes: of /dev/shm; None for as much as one likes.
+        free_bytes: of /dev/shm; None for no limit.
         environment: of the supervisor.
     """
     fit = fitted(config, free_bytes)
@@ -83,8 +83,10 @@ def _workers(
 
 
 def _most_threads(environment: Mapping[str, str], given: Mapping[str, str]) -> tuple[int, str]:
-    """The threads of a math library that starts the most, and the variable that the operator has
-    set for it, if it is one."""
+    """Return the threads of a math library that starts the most, and the operator's variable.
+
+    The variable is empty if the operator has not set one.
+    """
     merged = dict(environment) | dict(given)
     counts = {
         name: int(first)

@@ -1,7 +1,7 @@
-"""What keeps an engine from starting here: those findings of the doctor's that a start ends with.
+"""Obstacles to a start here: the doctor's findings that a start would end with.
 
 They are for ``ringbatch check``, which refuses what ``ringbatch serve`` would refuse and nothing
-else. So an engine of the same name that runs is no obstacle: the one that is checked is to take its
+else. So a running engine of the same name is no obstacle: the checked one is to take its
 place, by a restart or a handover.
 """
 
@@ -39,11 +39,11 @@ _CHECKS: Final[tuple[Check, ...]] = (
 
 
 def obstacles(config: Config, *, passed: bool = False) -> list[str]:
-    """A line for each thing that a start on this host would end with.
+    """Return a line for each thing that a start on this host would end with.
 
     Args:
-        config: what is to be served.
-        passed: whether the sockets for HTTP are passed to the engine, so that others hold its port.
+        config: of the engine.
+        passed: True if the sockets for HTTP are passed to the engine, so that others hold its port.
     """
     files = HostFiles()
     facts, faults = gathered(
@@ -61,7 +61,7 @@ def obstacles(config: Config, *, passed: bool = False) -> list[str]:
 
 
 def unreadable(config: Config) -> list[str]:
-    """A line for each file of a model that this user may not read."""
+    """Return a line for each file of a model that this user may not read."""
     found = []
     for model in config.models:
         for key in ("path", "warm_up_file"):
@@ -73,7 +73,7 @@ def unreadable(config: Config) -> list[str]:
 
 
 def decisive(facts: Facts, config: Config, *, passed: bool) -> Facts:
-    """What matters to a start, of all that is known of the host."""
+    """Return the facts that matter to a start."""
     return replace(
         facts,
         doors=facts.doors and tuple(d for d in facts.doors if not _is_passed(d, passed=passed)),
@@ -99,6 +99,6 @@ def _same(found: Engines, name: str) -> Engines:
 
 
 def _missing(found: Software) -> Software:
-    """A package of another release than asked for may do."""
+    """Return the software without packages of other releases, which may do."""
     packages = (p if p.version is None else replace(p, bounds="") for p in found.packages)
     return replace(found, packages=tuple(packages))

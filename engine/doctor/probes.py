@@ -1,4 +1,4 @@
-"""What can only be known by trying: each attempt is undone at once."""
+"""Probes for facts that only an attempt shows; each is undone at once."""
 
 import ctypes
 import errno
@@ -38,7 +38,7 @@ _SHARED: Final = ("port", "grpc_port")
 
 
 def features() -> Features:
-    """What of the kernel and the C library works here, for this user."""
+    """Return the features of the kernel and the C library that work here, for this user."""
     return Features(
         semaphores=_refusal(_make_semaphore),
         pipes=_refusal(_make_pipe),
@@ -66,7 +66,7 @@ def _refusal(attempt: Callable[[], object]) -> str:
 
 @contextmanager
 def semaphore() -> Iterator[Wakeup]:
-    """A doorbell whose name is gone already, for this process and those that it forks.
+    """Make a doorbell whose name is gone already, for this process and those that it forks.
 
     Raises:
         StartupError: none can be made.
@@ -99,7 +99,7 @@ def pipe() -> Iterator[Bell]:
 
 
 def _name() -> str:
-    """What the next start of an engine would remove, should this process be killed right here."""
+    """Return a name that an engine's next start removes, should this process be killed here."""
     return f"/{shm_objects.PREFIX}.doctor.{os.getpid()}.{secrets.token_hex(8)}.doctor"
 
 
@@ -166,8 +166,7 @@ def _wait_by_monotonic_clock() -> None:
 
 
 def doors(server: ServerConfig, files: HostFiles) -> tuple[Door, ...]:
-    """Return whether each address of a configuration can be had, and who has it; port 0 stands for
-    any."""
+    """Return whether each address of a configuration is free, and who has it; port 0 is any."""
     ports = ((key, getattr(server, home), getattr(server, key)) for key, home in _PORTS)
     shared = _SHARED if server.share_port else ()
     paths = {"grpc_unix_socket": server.grpc_unix_socket}
@@ -183,8 +182,7 @@ def doors(server: ServerConfig, files: HostFiles) -> tuple[Door, ...]:
 
 
 def credentials(server: ServerConfig, environment: Mapping[str, str]) -> str:
-    """Why the certificate, the authorities or the API keys of a configuration cannot be used; empty
-    where they can, or there are none."""
+    """Return why a configuration's credentials cannot be used; empty if they can, or are none."""
     try:
         found = credentials_of(server, environment)
         server_tls(found)

@@ -16,7 +16,7 @@ _NOT_WELL: Final = (Level.ERROR, Level.WARNING, Level.NOTE)
 
 
 def text(findings: Sequence[Finding]) -> str:
-    """A line for what is well, a paragraph for what is not, and a count."""
+    """Return a line for each good finding, a paragraph for each other, and a count."""
     column = max((len(finding.check) for finding in findings), default=0)
     lines = []
     for finding in findings:
@@ -44,7 +44,10 @@ def _wrapped(head: str, words: str) -> list[str]:
 
 
 def as_json(findings: Iterable[Finding], facts: Facts) -> str:
-    """``{"findings": [{"check", "level", "found", "why", "do"}], "versions": {name: version}}``."""
+    """Return the findings and the versions as a JSON object.
+
+    ``{"findings": [{"check", "level", "found", "why", "do"}], "versions": {name: version}}``
+    """
     return json.dumps(
         {"findings": [asdict(finding) for finding in findings], "versions": versions(facts)},
         indent=1,

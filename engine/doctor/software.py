@@ -1,4 +1,4 @@
-"""Which Python and packages ringbatch runs on, and which versions it asks for."""
+"""Installed Python and packages, and the versions that ringbatch needs."""
 
 import platform
 import re
@@ -18,7 +18,7 @@ _OF_DEVELOPERS = ("test", "lint")
 
 
 def software() -> Software:
-    """What is installed for this interpreter."""
+    """Return the software installed for this interpreter."""
     version = installed_version()
     asked = metadata.requires("ringbatch") or [] if version else []
     return Software(
@@ -31,8 +31,10 @@ def software() -> Software:
 
 
 def packages(requirements: list[str]) -> list[Package]:
-    """The packages of requirements as wheels have them, such as ``hpack>=4.1; extra == "grpc"``;
-    those for developing ringbatch are left out."""
+    """Return the packages of requirements as wheels have them: ``hpack>=4.1; extra == "grpc"``.
+
+    Packages for developing ringbatch are left out.
+    """
     found = []
     for text in requirements:
         if (known := _REQUIREMENT.match(text)) and known[3] not in _OF_DEVELOPERS:

@@ -39,7 +39,7 @@ _BOUND: Final = re.compile(r"(>=|<=|==|!=|>|<)\s*([\d.]+)")
 
 
 def python(case: Case) -> Iterator[Finding]:
-    """The interpreter."""
+    """Check the interpreter."""
     software = case.facts.software
     if software is None:
         yield _PYTHON.unknown("the version of Python")
@@ -55,7 +55,7 @@ def python(case: Case) -> Iterator[Finding]:
 
 
 def packages(case: Case) -> Iterator[Finding]:
-    """Packages that are missing, or of other releases than those that ringbatch asks for."""
+    """Check for packages that are missing, or of other releases than ringbatch needs."""
     software = case.facts.software
     if software is None or not software.packages:
         yield _PACKAGES.note(
@@ -76,7 +76,7 @@ def packages(case: Case) -> Iterator[Finding]:
 
 
 def _judged(package: Package) -> Finding | None:
-    """What is wrong with a package that is needed."""
+    """Return the fault of a package that is needed."""
     if package.version is None:
         return _PACKAGES.error(
             f"{package.name} is not installed",
@@ -109,8 +109,10 @@ def _extras(config: Config) -> set[str]:
 
 
 def within(version: str, bounds: str) -> bool:
-    """Whether a version is within bounds such as ``>=0.34,<0.55``; marks of pre-releases do not
-    count."""
+    """Return whether a version is within bounds such as ``>=0.34,<0.55``.
+
+    Marks of pre-releases do not count.
+    """
     have = _release(version)
     return all(
         _OPERATORS[sign](*_of_equal_length(have, _release(bound)))
@@ -131,7 +133,7 @@ def _of_equal_length(
 
 
 def compiled(case: Case) -> Iterator[Finding]:
-    """Whether the hot path is compiled."""
+    """Check whether the hot path is compiled."""
     software = case.facts.software
     if software is None:
         return

@@ -1,7 +1,7 @@
-"""What a wake-up costs here: two processes pass a word to and fro, as frontend and collector do.
+"""Cost of a wake-up here: two processes pass a word to and fro, as frontend and collector do.
 
 One sleeps at a semaphore, the other at a named pipe, and the word crosses in rings. Before each
-round trip both have slept a while, as they have where requests come one at a time.
+round trip both have slept a while, as they do if requests come one at a time.
 """
 
 import mmap

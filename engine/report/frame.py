@@ -38,13 +38,13 @@ class Line:
 
 
 def page(before: Sample | None, now: Sample, width: int, height: int | None = None) -> list[Line]:
-    """What to show.
+    """Return the lines of the screen.
 
     Args:
-        before: an earlier sample; None where there is none, so that no rates are known.
+        before: an earlier sample; None if there is none, so that no rates are known.
         now: the latest one.
         width: columns that there are.
-        height: lines that there are; None for as many as it takes.
+        height: lines that there are; None for no limit.
     """
     if before is not None and before.segment != now.segment:
         before = None
@@ -131,7 +131,7 @@ def _workers(before: Sample | None, now: Sample) -> list[list[str]]:
 
 
 def _slowest(now: Sample, width: int, room: int | None) -> list[Line]:
-    """The requests that took longest lately, as many as there is room for."""
+    """Return the slowest requests of the last minute, as many as there is room for."""
     rows = [["SLOWEST", "OF", "STATUS", "CAUSE", "WHERE", "REQUEST"]]
     for request in now.slowest:
         phases = sorted(request.phases.items(), key=lambda phase: -phase[1])[:_PHASES_SHOWN]
@@ -146,8 +146,10 @@ def _slowest(now: Sample, width: int, room: int | None) -> list[Line]:
 
 
 def _details(before: ModelSample | None, now: ModelSample) -> str:
-    """Why batches were closed and how requests ended since the last sample; so far, where nothing
-    happened since; empty where nothing ever did."""
+    """Return the reasons and outcomes since the last sample; all so far if nothing happened.
+
+    It is empty if nothing ever did.
+    """
     reasons, codes = now.reasons, {code: count for code, count in now.codes.items() if count}
     so_far = "so far "
     if before is not None:
@@ -184,8 +186,10 @@ def percentile(times: Sequence[int], share: float) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]], width: int) -> list[Line]:
-    """Columns, closer together and the first of words cut where they do not fit; figures are
-    right-aligned, words are not."""
+    """Return columns, closer together and the first of words cut if they do not fit.
+
+    Figures are right-aligned, words are not.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     words = [index for index in range(len(widths)) if not _is_figure(rows[-1][index])]
     gap, excess = _GAP, sum(widths) + len(_GAP) * (len(widths) - 1) - width

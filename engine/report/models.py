@@ -1,4 +1,4 @@
-"""What a running engine serves, and what each batch size took in warm-up, for people."""
+"""Models of a running engine, and the warm-up time of each batch size, for people."""
 
 from collections.abc import Iterable, Sequence
 
@@ -17,7 +17,7 @@ def main(engine: str | int | None) -> int:
 
 
 def table(segment: Segment) -> str:
-    """The models of an attached segment, a paragraph for each."""
+    """Return the models of an attached segment, a paragraph for each."""
     lines: list[str] = []
     for title, spec in titled(segment.models).items():
         ready = segment.words[segment.layout.model(spec.index) + ModelWords.READY]
@@ -36,7 +36,7 @@ def table(segment: Segment) -> str:
 
 
 def mean_trials(tried: Iterable[Sequence[Trial]]) -> list[Trial]:
-    """The mean time of each size over the workers that tried it, ascending by rows and length."""
+    """Return the mean time of each size over the workers that tried it, by rows and length."""
     times: dict[tuple[int, int], list[int]] = {}
     for trial in (trial for worker in tried for trial in worker):
         times.setdefault((trial.rows, trial.length), []).append(trial.run_ns)
@@ -50,7 +50,7 @@ def _times(segment: Segment, spec: ModelSpec) -> list[str]:
 
 
 def time_lines(trials: Sequence[Trial]) -> list[str]:
-    """What batches took, a line for each size."""
+    """Return the times of batches, a line for each size."""
     if not trials:
         return []
     rows = [

@@ -22,17 +22,17 @@ _WORDS: Final = {
 
 
 def snapshot(engine: str | int) -> EngineStatus:
-    """The counters of the engine of that name, or whose supervisor has that process id.
+    """Return the counters of the engine of that name, or whose supervisor has that process id.
 
     Raises:
-        StartupError: where no such engine runs, or it is another user's.
+        StartupError: no such engine runs, or it is another user's.
     """
     with running(engine) as (segment, *_):
         return read(segment)
 
 
 def describe(status: EngineStatus) -> str:
-    """The counters for people, a paragraph for each model."""
+    """Return the counters for people, a paragraph for each model."""
     lines = []
     for name, model in status.models.items():
         lines += [

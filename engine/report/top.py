@@ -83,7 +83,7 @@ def _draw(out: TextIO, lines: Sequence[Line]) -> None:
 
 
 def _is_told_to_end(source: TextIO, limit_s: float) -> bool:
-    """Whether q is typed, or nobody is there any more, within that time."""
+    """Return whether q is typed, or the terminal is gone, within that time."""
     until_s = time.monotonic() + limit_s
     while (left_s := until_s - time.monotonic()) > 0:
         if select.select([source], [], [], left_s)[0]:
@@ -95,7 +95,7 @@ def _is_told_to_end(source: TextIO, limit_s: float) -> bool:
 
 @contextmanager
 def _screen(out: TextIO) -> Iterator[None]:
-    """A screen of its own, and keys that come as they are typed."""
+    """Switch to a screen of its own, and to keys that come as they are typed."""
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
     tty.setcbreak(fd)

@@ -1,4 +1,4 @@
-"""Whether requests are answered, which is more than that processes exist."""
+"""Health of an engine for the watchdog: requests are answered, not only processes there."""
 
 import threading
 from collections.abc import Callable
@@ -7,11 +7,11 @@ from ringbatch.shm.host.background import short_thread
 
 
 class Health:
-    """Proof, again and again, that the engine works from end to end: its collector moves, and a
-    frontend answers whoever asks. That the supervisor looks, proves that it works itself.
+    """Repeated proof that the engine works from end to end.
 
-    A model that fails, and workers that come and go, are no reason for doubt: others see to them,
-    and a restart of everything would not help.
+    Its collector moves, and a frontend answers requests. The supervisor works too, as it looks. A
+    model that fails, and workers that come and go, are no reason for doubt: other parts care for
+    them, and a restart of everything would not help.
 
     Args:
         answers: asks a frontend, as a client would; may take seconds.
@@ -24,7 +24,7 @@ class Health:
         self._asking: threading.Thread | None = None
 
     def proven(self, collector_ns: int) -> bool:
-        """Whether both have been seen to work since the last time that both had.
+        """Return whether both have been seen to work since the last time that both had.
 
         Args:
             collector_ns: when the collector last looked for requests.

@@ -1,7 +1,7 @@
-"""What a service manager is told of the engine, as sd_notify(3) and systemd.service(5) have it.
+"""Notifications of a service manager, as in sd_notify(3) and systemd.service(5).
 
-Where none listens nothing is told, and nothing costs anything. Every message is a datagram that is
-sent without waiting; one that is lost is made good by the next of its kind.
+Without a manager nothing is sent, and nothing costs anything. Every message is a datagram that is
+sent without waiting; the next of its kind makes a lost one good.
 """
 
 import os
@@ -28,7 +28,7 @@ _PINGS_IN_INTERVAL: Final = 4
 
 
 def encode(fields: Mapping[str, str]) -> bytes:
-    """A message: a line for each field, whose text is made one line, and no long one. Pure."""
+    """Return a message: a line for each field, whose text is made one short line. Pure."""
     return b"\n".join(key.encode() + b"=" + _line(text) for key, text in fields.items())
 
 
@@ -41,7 +41,10 @@ def _line(text: str) -> bytes:
 
 
 def address_of(environment: Mapping[str, str]) -> str | None:
-    """Where messages go: a path, or an abstract name with a leading NUL; None for nowhere. Pure."""
+    """Return the address for messages: a path, or an abstract name with a leading NUL. Pure.
+
+    It is None if there is no manager.
+    """
     name = environment.get("NOTIFY_SOCKET", "")
     return {"/": name, "@": f"\0{name[1:]}"}.get(name[:1])
 
@@ -53,7 +56,7 @@ def watchdog_ns_of(environment: Mapping[str, str], pid: int) -> int | None:
 
 
 def loading_status(models: Iterable[str]) -> str:
-    """What a start waits for, in a line for people. Pure.
+    """Return the state of a start, in a line for people. Pure.
 
     Args:
         models: the names of those whose workers are not ready, a name for each worker.
@@ -63,11 +66,11 @@ def loading_status(models: Iterable[str]) -> str:
 
 
 def serving_status(models: Sequence[str], url: str, ready: int, workers: int) -> str:
-    """What an engine serves, in a line for people. Pure.
+    """Return the state of a serving engine, in a line for people. Pure.
 
     Args:
         models: their names.
-        url: where.
+        url: of the server.
         ready: how many workers can take a batch.
         workers: how many there are to be.
     """
@@ -110,11 +113,11 @@ class Service:
 
     @property
     def managed(self) -> bool:
-        """Whether there is a service manager."""
+        """True if there is a service manager."""
         return self._address is not None
 
     def loads(self, what: str) -> None:
-        """The engine starts, and that is what it is at; to be said in every turn until it serves.
+        """Report the progress of a start, in every turn until the engine serves.
 
         Args:
             what: such as ``loading mnist``.
@@ -123,10 +126,10 @@ class Service:
         self.next_ns = self._say_ns
 
     def serves(self, status: str, collector_ns: int) -> None:
-        """The engine serves; to be said in every turn, as it feeds the watchdog.
+        """Report that the engine serves, in every turn, as it feeds the watchdog.
 
         Args:
-            status: what and where, for people.
+            status: models and address, for people.
             collector_ns: when the collector last looked for requests.
         """
         if self._failure:
@@ -140,17 +143,17 @@ class Service:
         self.next_ns = min(filter(None, (self._say_ns, self._ping_ns)), default=None)
 
     def is_ready(self) -> None:
-        """The start is over: what is ordered after this service may go on."""
+        """Report that the start is over: units ordered after this service may go on."""
         self._send({"READY": "1"})
 
     def begins_change(self) -> None:
-        """What is served is about to change; `ends_change` follows."""
+        """Report that a change of the models begins; `ends_change` follows."""
         self._changes += 1
         # Of each: to Type=notify-reload, one from before its signal is no answer to that.
         self._send({"RELOADING": "1", "MONOTONIC_USEC": str(self._clock_ns() // 1000)})
 
     def ends_change(self, failure: str) -> None:
-        """A change is made, or was given up.
+        """Report that a change is made, or was given up.
 
         Args:
             failure: why; empty where it is made.
@@ -161,11 +164,11 @@ class Service:
             self._send({"READY": "1"})
 
     def stops(self, why: str, limit_s: float) -> None:
-        """The engine stops.
+        """Report that the engine stops.
 
         Args:
             why: for people.
-            limit_s: what that may take.
+            limit_s: the longest that it may take.
         """
         self.next_ns = None
         extension = {"EXTEND_TIMEOUT_USEC": str(int(limit_s * 1e6))}

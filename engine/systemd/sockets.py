@@ -1,5 +1,7 @@
-"""Listening sockets that systemd holds, as sd_listen_fds(3) has it: while the engine is restarted,
-connections wait in them instead of being refused."""
+"""Listening sockets that systemd holds, as in sd_listen_fds(3).
+
+While the engine restarts, connections wait in them instead of being refused.
+"""
 
 import socket
 from collections.abc import Mapping, Sequence
@@ -12,14 +14,14 @@ _REMEDY: Final = "ringbatch units --install --config FILE writes a socket unit f
 
 
 def passed(environment: Mapping[str, str], pid: int) -> list[socket.socket]:
-    """The sockets that were passed to a process, which owns them from here on.
+    """Take the sockets that were passed to a process, which owns them from here on.
 
     Args:
         environment: of the process.
         pid: its process id.
 
     Raises:
-        StartupError: what was passed is no socket.
+        StartupError: a passed descriptor is no socket.
     """
     count = environment.get("LISTEN_FDS", "")
     if environment.get("LISTEN_PID") != str(pid) or not count.isdecimal():

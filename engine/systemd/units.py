@@ -44,7 +44,7 @@ _NOT_FOR_USERS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What one engine's configuration says that its units must agree with.
+    """Facts of one engine's configuration that its units must agree with.
 
     Attributes:
         name: behind the @ of its units; that of its configuration file without the ending.
@@ -74,11 +74,11 @@ class Engine:
 def files(
     templates: Mapping[str, str], command: Sequence[str], engine: Engine | None, *, user: bool
 ) -> dict[str, str]:
-    """What to write, by path below the root, or below a user's configuration folder.
+    """Return the files to write, by path below the root, or below a user's configuration folder.
 
     Args:
         templates: the files of `TEMPLATES`, by name.
-        command: what runs ringbatch: absolute paths and words.
+        command: runs ringbatch: absolute paths and words.
         engine: whose drop-ins are written beside the templates; None for those alone.
         user: for the service manager of a user, not for the system's.
     """
@@ -103,12 +103,12 @@ def files(
 
 
 def configuration(name: str, *, user: bool) -> str:
-    """The file that the units of an engine read, by its path as in `files`."""
+    """Return the file that the units of an engine read, by its path as in `files`."""
     return f"ringbatch/{name}.toml" if user else f"{_CONFIGURATIONS[1:]}/{name}.toml"
 
 
 def is_unseen(path: str, command: Sequence[str]) -> bool:
-    """Whether the service, of the system's manager, does not see a file of the host's.
+    """Return whether the service, of the system's manager, does not see a file of the host's.
 
     Args:
         path: absolute.
@@ -168,7 +168,7 @@ def _credentials(paths: Mapping[str, str]) -> str:
 
 
 def _quoted(word: str) -> str:
-    """A word of a command as systemd reads it back."""
+    """Return a word of a command so that systemd reads it back."""
     word = word.replace("%", "%%").replace("$", "$$")
     if not any(character in word for character in " \t\"'\\;"):
         return word
