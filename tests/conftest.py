@@ -39,6 +39,8 @@ LOGS: Final = ("stdout", "stderr", "*.log")
 ROOT: Final = Path(__file__).resolve().parents[1]
 EXAMPLES: Final = 25
 EXAMPLES_IF_EXHAUSTIVE: Final = 100
+OF_A_TERMINAL: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+"""Signals that a shell's background job, or one under nohup, ignores."""
 
 # All that is collected stays, so that looking for garbage meanwhile is a sixth of the time for
 # nothing.
@@ -57,6 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    _let_programs_have_signals()
     # Servers are started by tests that call over gRPC meanwhile, and its own care for forks
     # breaks a fork beside calls; nothing here uses gRPC on both sides of one.
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
@@ -76,6 +79,14 @@ def pytest_configure(config: pytest.Config) -> None:
     # Runs that tests start are none of CI's.
     if folder := os.environ.pop(VARIABLE, None):
         config.pluginmanager.register(Outcomes(folder))
+
+
+def _let_programs_have_signals() -> None:
+    """Handle the signals that this process ignores: programs that it starts would do so too."""
+    for number in OF_A_TERMINAL:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            is_sigint = number == signal.SIGINT
+            signal.signal(number, signal.default_int_handler if is_sigint else lambda *_: None)
 
 
 def pytest_report_header() -> str:

@@ -62,6 +62,15 @@ MAKES_A_SEGMENT = """
         print(made.stdout.readline().decode())
         made.stdout.close()
 """
+HAS_SIGNALS = """
+    import signal, subprocess, sys
+
+    def test_a_program_ignores_none():
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        code = "import signal; print([signal.getsignal(n) is signal.SIG_IGN for n in (1, 2, 3)])"
+        told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert told.stdout == "[False, False, False]\\n"
+"""
 TIERS = """
     import pytest
     from hypothesis import given, settings, strategies
@@ -100,6 +109,17 @@ def run_pytest(
         text=True,
         check=False,
     )
+
+
+def test_a_run_in_the_background_lets_programs_have_signals(tmp_path: Path) -> None:
+    numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        run = run_pytest(tmp_path, HAS_SIGNALS)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert run.returncode == 0, run.stdout
 
 
 @pytest.mark.parametrize("prefix", first_of(["ringbatch-", "sem.ringbatch-"], 1))
