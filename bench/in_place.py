@@ -71,7 +71,7 @@ class InPlace:
     def prepare(self, name: str, text: bytes, binary_bytes: int, timeout_ns: int = 0) -> None:
         """As in `Predictions`."""
 
-    def ended_outside(
+    def record_outside(
         self, protocol: Protocol, code: int, name: str = "", accepted_ns: int = 0
     ) -> None:
         """As in `Predictions`; nobody counts."""
@@ -82,7 +82,7 @@ def settings_with(predictions: Predictions) -> Callable[..., FastLaneSettings]:
 
     def settings(**given: Any) -> FastLaneSettings:
         # Nobody notes how requests end here, and what is kept of slow ones has the end of the last.
-        given["predictions"].ended_outside(Protocol.HTTP, 200)
+        given["predictions"].record_outside(Protocol.HTTP, 200)
         return FastLaneSettings(**given | {"predictions": predictions})
 
     return settings

@@ -27,7 +27,7 @@ from report import Report
 from rounds import number, ratios, run_rounds, spread, table
 from steps import SPEC
 
-from ringbatch.shm.doorbell import Bell
+from ringbatch.shm.doorbell import Doorbell
 from ringbatch.shm.engine_port import BatchMark, EnginePort
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, Layout, ring_size
@@ -100,8 +100,8 @@ def by_ringbatch() -> Iterator[Exchange]:
     name = f"/ringbatch-bench-{os.getpid()}"
     path = f"/dev/shm{name}.bell"
     waking = Wakeup.create(name)
-    Bell.create(path)
-    bell = Bell.attach(path)
+    Doorbell.create(path)
+    bell = Doorbell.attach(path)
 
     def echo() -> None:
         port = EnginePort(segment, 0, lambda _lane: bell.wake())

@@ -137,7 +137,7 @@ def recorder_of(engine: Engine, settings: AccessSettings) -> tuple[Recorder, Wri
     """Return a recorder of an engine's requests, and the writer that discards its lines."""
     core = engine.service.engine
     writer = Writer(LineFormatter("frontend"), _nowhere)
-    return Recorder(settings, core.endings, core.batch_ids, writer), writer
+    return Recorder(settings, core.outcomes, core.batch_ids, writer), writer
 
 
 def _nowhere(_line: bytes) -> None:

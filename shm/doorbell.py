@@ -14,7 +14,7 @@ _MANY = 1 << 16
 """Bytes that a pipe holds on Linux: one read takes every ring."""
 
 
-class Bell:
+class Doorbell:
     """One waiter's doorbell. Any number of processes may ring it; one waits."""
 
     __slots__ = ("_fd",)
@@ -34,7 +34,7 @@ class Bell:
         os.chmod(path, 0o600)
 
     @classmethod
-    def attach(cls, path: str) -> "Bell":
+    def attach(cls, path: str) -> "Doorbell":
         """Open the existing pipe of that name.
 
         Raises:

@@ -27,11 +27,11 @@ _LENGTH: Final = struct.Struct("<Q")
 _DIGEST_BYTES: Final = KEY_BYTES - _LENGTH.size
 
 
-class UnsoundForward(ValueError):
+class BadEnvelope(ValueError):
     """A payload is not what this module describes."""
 
 
-class Forwarded(NamedTuple):
+class Envelope(NamedTuple):
     """An envelope, opened.
 
     Attributes:
@@ -47,7 +47,7 @@ class Forwarded(NamedTuple):
     closing: bytes
 
 
-def sealed(origin: bytes, opening: bytes, closing: bytes) -> bytes:
+def encode_envelope(origin: bytes, opening: bytes, closing: bytes) -> bytes:
     """Everything of a payload that stands before the list.
 
     Args:
@@ -64,30 +64,30 @@ def list_start(payload: bytes | memoryview) -> int:
     """Return the offset of the list.
 
     Raises:
-        UnsoundForward: it lies outside of the payload.
+        BadEnvelope: it lies outside of the payload.
     """
     if len(payload) < KEY_BYTES:
-        raise UnsoundForward("the payload is shorter than its key")
+        raise BadEnvelope("the payload is shorter than its key")
     (length,) = _LENGTH.unpack_from(payload)
     start: int = KEY_BYTES + length
     if start > len(payload) - 2:
-        raise UnsoundForward("the payload is shorter than its envelope")
+        raise BadEnvelope("the payload is shorter than its envelope")
     return start
 
 
-def opened(payload: bytes) -> Forwarded:
+def decode_envelope(payload: bytes) -> Envelope:
     """Return the contents of a payload's envelope.
 
     Raises:
-        UnsoundForward: it holds something else.
+        BadEnvelope: it holds something else.
     """
     envelope = payload[KEY_BYTES : list_start(payload)]
     head, empty, rest = envelope.partition(b"\n\n")
     target, *lines = head.split(b"\n")
     opening, end, closing = rest.partition(b"\n")
     if not empty or not end or not target.startswith(b"/") or b"\r" in head:
-        raise UnsoundForward("the envelope lacks a path or a body")
-    return Forwarded(target, b"".join(line + b"\r\n" for line in lines), opening, closing)
+        raise BadEnvelope("the envelope lacks a path or a body")
+    return Envelope(target, b"".join(line + b"\r\n" for line in lines), opening, closing)
 
 
 class Refusal(NamedTuple):

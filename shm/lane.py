@@ -190,7 +190,7 @@ class Lane(SlotMemory):
     @property
     def has_news(self) -> bool:
         """True if `collect` would find an answer."""
-        return self._completions.waiting
+        return self._completions.has_items
 
     @property
     def unanswered(self) -> int:
@@ -205,7 +205,7 @@ class Lane(SlotMemory):
     @property
     def untaken(self) -> int:
         """Requests published that the collector has not taken yet."""
-        return self._submissions.waiting + len(self._unsubmitted)
+        return self._submissions.backlog + len(self._unsubmitted)
 
     def send(
         self,

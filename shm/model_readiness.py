@@ -24,7 +24,7 @@ _WORDS: Final = {
 """Of the states that the collector publishes, those that are not ready."""
 
 
-class Standing(NamedTuple):
+class ModelReadiness(NamedTuple):
     """A model at one instant.
 
     Attributes:
@@ -36,15 +36,15 @@ class Standing(NamedTuple):
     why: str
 
 
-def obstacle_of(words: memoryview, layout: Layout, spec: ModelSpec, now_ns: int) -> str:
-    """Return why a model is not ready; empty if it is. The arguments are those of `standing_of`."""
-    return standing_of(words, layout, spec, now_ns).why
+def unready_reason(words: memoryview, layout: Layout, spec: ModelSpec, now_ns: int) -> str:
+    """Return why a model is not ready; empty if it is. Arguments as of `readiness_of`."""
+    return readiness_of(words, layout, spec, now_ns).why
 
 
 def refusal(words: memoryview, layout: Layout, spec: ModelSpec, now_ns: int) -> ModelNotReady:
-    """Return the error of a request that is refused; the arguments are those of `standing_of`."""
+    """Return the error of a request that is refused; the arguments are those of `readiness_of`."""
     state = ModelState(words[layout.model(spec.index) + ModelWords.STATE])
-    why = standing_of(words, layout, spec, now_ns).why or _NO_WORKER
+    why = readiness_of(words, layout, spec, now_ns).why or _NO_WORKER
     return not_ready(spec, why, retry_after_s(words, layout, spec, state, now_ns))
 
 
@@ -53,7 +53,7 @@ def not_ready(spec: ModelSpec, why: str, again_s: int = 1) -> ModelNotReady:
     return ModelNotReady(f'model "{spec.name}" is not ready: {why}', again_s)
 
 
-def standing_of(words: memoryview, layout: Layout, spec: ModelSpec, now_ns: int) -> Standing:
+def readiness_of(words: memoryview, layout: Layout, spec: ModelSpec, now_ns: int) -> ModelReadiness:
     """Return how a model is.
 
     Args:
@@ -65,7 +65,9 @@ def standing_of(words: memoryview, layout: Layout, spec: ModelSpec, now_ns: int)
     return standing(words, layout.model(spec.index), now_ns, map(layout.worker, spec.workers))
 
 
-def standing(words: memoryview, model: int, now_ns: int, workers: Iterable[int] = ()) -> Standing:
+def standing(
+    words: memoryview, model: int, now_ns: int, workers: Iterable[int] = ()
+) -> ModelReadiness:
     """Return how a model is.
 
     Args:
@@ -76,7 +78,7 @@ def standing(words: memoryview, model: int, now_ns: int, workers: Iterable[int] 
     """
     found = _holding(words, model, now_ns, list(workers))
     state = first(found)
-    return Standing(state, "" if TABLE[state].ready else found[state])
+    return ModelReadiness(state, "" if TABLE[state].ready else found[state])
 
 
 def _holding(

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
 from ringbatch.shm.chain import Chain, chain_of
-from ringbatch.shm.request_context import WORDS
+from ringbatch.shm.request_context import REQUEST_CONTEXT
 from ringbatch.shm.tensor import Tensor
 from ringbatch.shm.texts import IDS, Tokens
 
@@ -154,7 +154,7 @@ class ModelSpec:
     @property
     def carried(self) -> tuple[Tensor, ...]:
         """The tensors in the slots of a typed model's requests."""
-        return self.inputs if self.words is None else (*self.inputs, WORDS)
+        return self.inputs if self.words is None else (*self.inputs, REQUEST_CONTEXT)
 
     @property
     def answered(self) -> tuple[Tensor, ...]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from ringbatch.shm.tensor import Tensor
 
-WORDS: Final = Tensor("request", "BYTES", [])
+REQUEST_CONTEXT: Final = Tensor("request", "BYTES", [])
 NOTHING: Final = b"{}"
 MOST_BYTES: Final = 1 << 14
 """Of such an object."""

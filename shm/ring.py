@@ -104,7 +104,7 @@ class Producer(_End):
         return True
 
     @property
-    def waiting(self) -> int:
+    def backlog(self) -> int:
         """Words published that the consumer has not taken yet, as far as its position is true."""
         return self.position - int(self._load_acquire[self._head])
 
@@ -170,7 +170,7 @@ class Consumer(_End):
         self.position = self._store_release[self._head] = self.position + count
 
     @property
-    def waiting(self) -> bool:
+    def has_items(self) -> bool:
         """True if `take` would return something."""
         return bool(self._load_acquire[self._tail] != self.position)
 
@@ -244,7 +244,7 @@ class Inbox:
         return found
 
     @property
-    def waiting(self) -> bool:
+    def has_items(self) -> bool:
         """True if `take` would return something."""
         return bool(self._load_acquire[self._tails] != self._seen)
 

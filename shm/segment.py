@@ -21,7 +21,7 @@ from ringbatch.shm.descriptors import (
     WorkerState,
     WorkerWords,
 )
-from ringbatch.shm.doorbell import Bell
+from ringbatch.shm.doorbell import Doorbell
 from ringbatch.shm.engine_name import UNNAMED
 from ringbatch.shm.errors import (
     NO_PLACE_YET,
@@ -105,7 +105,7 @@ class Segment:
                 for suffix in _semaphore_suffixes(layout):
                     Wakeup.create(name + suffix).close()
                 for pipe in _pipes(name, layout):
-                    Bell.create(pipe)
+                    Doorbell.create(pipe)
                 life = os.open(_life_pipe(name), os.O_RDWR | shm_objects.FLAGS)
                 undo.callback(os.close, life)
                 segment = cls(name, layout, mapping, locks, life)
@@ -281,9 +281,9 @@ class Segment:
         """Say that there is no collector; by the supervisor alone, once it has proof of that."""
         self.words[HeaderWords.COLLECTOR_NS] = 0
 
-    def lane_doorbell(self, lane: int) -> Bell:
+    def lane_doorbell(self, lane: int) -> Doorbell:
         """Return the doorbell of a lane's frontend."""
-        return Bell.attach(_lane_bell(self.name, lane))
+        return Doorbell.attach(_lane_bell(self.name, lane))
 
     def worker_doorbell(self, worker: int) -> Wakeup:
         """Return the doorbell of a worker."""

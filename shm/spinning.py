@@ -20,11 +20,11 @@ _LONGEST: Final = 8
 
 
 def where_cpus_allow(limit_ns: int) -> int:
-    """Return the limit of a `Patience`; 0 on a single CPU, as spinning would block the peer."""
+    """Return the limit of a `SpinPolicy`; 0 on a single CPU, as spinning would block the peer."""
     return limit_ns if usable_cpus() > 1 else 0
 
 
-class Patience:
+class SpinPolicy:
     """Estimate of whether spinning pays: whether events usually come within a limit.
 
     Args:
@@ -46,12 +46,12 @@ class Patience:
         self._usual_ns += (min(waited_ns, longest_ns) - self._usual_ns) // _SHARE
 
 
-class Watched:
+class SpinningWaiter:
     """A doorbell whose waiter watches it before it sleeps, where rings usually come soon.
 
     Args:
         doorbell: the waiter's.
-        limit_ns: as of `Patience`.
+        limit_ns: as of `SpinPolicy`.
         clock_ns: the monotonic clock.
     """
 
@@ -62,7 +62,7 @@ class Watched:
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._doorbell = doorbell
-        self._patience = Patience(limit_ns)
+        self._patience = SpinPolicy(limit_ns)
         self._clock_ns = clock_ns
 
     def wait(self, timeout_s: float | None = None) -> bool:

@@ -260,7 +260,7 @@ class Connection:
         self.placed = Placed(binary_bytes, self.calls) if self.places else None
         return self.placed
 
-    def ended_outside(
+    def record_outside(
         self, protocol: Protocol, code: int, name: str = "", accepted_ns: int = 0
     ) -> None:
         self.ended.append((protocol, code, name))

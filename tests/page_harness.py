@@ -9,7 +9,7 @@ from segment_fixture import local_segment, spec
 
 from ringbatch.frontend.metrics.control_app import create_control_app
 from ringbatch.frontend.page.history import History
-from ringbatch.frontend.page.watchers import Watcher, Watchers
+from ringbatch.frontend.page.watchers import Subscribers, Watcher
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.segment import Segment
@@ -20,9 +20,9 @@ def engine(*models: ModelSpec) -> Segment:
     return local_segment(*(models or (spec(0, name="a"),)), lanes=2)
 
 
-def client(keys: ApiKeys | None = None, watchers: Watchers | None = None) -> TestClient:
+def client(keys: ApiKeys | None = None, watchers: Subscribers | None = None) -> TestClient:
     """Of the control address."""
-    watchers = watchers or Watchers(History())
+    watchers = watchers or Subscribers(History())
     return TestClient(create_control_app(engine(), "1.2.3", watchers, keys))
 
 
@@ -36,7 +36,7 @@ async def told(watcher: Watcher) -> bytes:
     return (await anext(watcher)).serialize()
 
 
-def admitted(watchers: Watchers, after_ms: int = 0) -> Watcher:
+def admitted(watchers: Subscribers, after_ms: int = 0) -> Watcher:
     """One for whom there is room, which has seen all that happened until then."""
     watcher = watchers.admit(after_ms, set())
     assert watcher is not None

@@ -6,7 +6,7 @@ from typing import Any, cast
 from ringbatch.frontend.access.line_writer import Writer
 from ringbatch.frontend.access.recorder import Recorder
 from ringbatch.frontend.access.sampling import AccessSettings
-from ringbatch.frontend.request.outcomes import Ending
+from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.host.log_lines import LineFormatter
 from ringbatch.shm.tallies import Protocol, Tally
@@ -15,15 +15,15 @@ from ringbatch.shm.tallies import Protocol, Tally
 class _NoEndings:
     """Stands for those of a service that makes no answers itself."""
 
-    notable = False
+    must_log = False
     traced = None
     lane = SimpleNamespace(words=memoryview(b""), finished_words=())
 
     def __init__(self) -> None:
         self._nobody = Tally(memoryview(bytearray(1 << 12)).cast("Q"), 0, 0, "", "", Protocol.HTTP)
 
-    def last(self) -> Ending:
-        return Ending(self._nobody, 200, 0, 0, 0, None)
+    def last(self) -> RequestOutcome:
+        return RequestOutcome(self._nobody, 200, 0, 0, 0, None)
 
     def log_slower_than(self, _took_ns: int) -> None:
         """None takes any time."""

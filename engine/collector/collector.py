@@ -174,7 +174,7 @@ class Collector:
 
     def has_news(self) -> bool:
         """Return whether the next step would find requests or reports."""
-        return self._submissions.waiting or self._reports.waiting
+        return self._submissions.has_items or self._reports.has_items
 
     def worker_died(self, number: int, now_ns: int, *, killed: bool = False) -> bool:
         """Take back what a worker held; only after its process is proved to be gone.
@@ -377,7 +377,7 @@ class Collector:
             model.cycle_ns = average_ns
             model.service_ns += (counted_ns - model.service_ns) // SHARE
             if model.sides is not None:
-                model.sides.ran(cycle_ns, worker.began_ns, now_ns, elsewhere=worker.remote)
+                model.sides.ran(cycle_ns, worker.began_ns, now_ns, remote=worker.remote)
         mark, requests = worker.batches.pop(0)
         if run_ns and cycle_ns >= COSTLY_NS:
             # Its report was posted behind the answers, and may have waited to be read.

@@ -14,7 +14,7 @@ from ringbatch.engine.collector.agenda import Agenda
 from ringbatch.engine.collector.backlog import Backlog, estimate
 from ringbatch.engine.collector.batching import Pending, Wait, decide, taking
 from ringbatch.engine.collector.instants import Instants
-from ringbatch.engine.collector.local_or_remote import Sides, kept_until
+from ringbatch.engine.collector.local_or_remote import LocalRemoteTimes, hold_until
 from ringbatch.engine.collector.models import Batch, ChainModel, Known, Model, Worker
 from ringbatch.engine.collector.queues import Queue
 from ringbatch.shm.chain import step_in
@@ -284,7 +284,9 @@ class Dispatcher:
         until_ns = self._kept_until(model, model.sides, pending, now_ns)
         return decision if until_ns is None else Wait(until_ns)
 
-    def _kept_until(self, model: Model, sides: Sides, pending: Pending, now_ns: int) -> int | None:
+    def _kept_until(
+        self, model: Model, sides: LocalRemoteTimes, pending: Pending, now_ns: int
+    ) -> int | None:
         """Until when a batch waits for a worker here; None where it goes at once.
 
         Where more waits than it takes, the one that is free elsewhere helps all that is behind it.
@@ -292,7 +294,7 @@ class Dispatcher:
         crowded = pending.others or pending.rows > model.policy.max_batch_size
         if not model.idle[-1].remote or pending.retry or crowded:
             return None
-        return kept_until(now_ns, [w.began_ns for w in model.busy if not w.remote], sides)
+        return hold_until(now_ns, [w.began_ns for w in model.busy if not w.remote], sides)
 
     def _dispatch(self, model: Model, requests: list[Request], reason: Reason, now_ns: int) -> None:
         """Give a batch to a worker, one that is idle before one that is busy."""

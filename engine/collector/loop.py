@@ -6,7 +6,7 @@ from typing import Final
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.shm.counters import CollectorCounter, Counters
 from ringbatch.shm.descriptors import BEAT_S
-from ringbatch.shm.spinning import Watched
+from ringbatch.shm.spinning import SpinningWaiter
 from ringbatch.shm.wakeup import Wakeup
 
 SWEEP_S: Final = BEAT_S
@@ -31,7 +31,7 @@ class Loop:
     ) -> None:
         self._collector = collector
         self._doorbell = doorbell
-        self._watched = Watched(doorbell, spin_ns)
+        self._watched = SpinningWaiter(doorbell, spin_ns)
         self._counters = counters
 
     def turn(self) -> None:

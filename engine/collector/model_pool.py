@@ -14,7 +14,7 @@ from ringbatch.engine.collector.agenda import Agenda
 from ringbatch.engine.collector.batching import Policy
 from ringbatch.engine.collector.grouping import Grouping
 from ringbatch.engine.collector.health import ModelHealth
-from ringbatch.engine.collector.local_or_remote import Sides
+from ringbatch.engine.collector.local_or_remote import LocalRemoteTimes
 from ringbatch.engine.collector.models import (
     ChainModel,
     Known,
@@ -259,7 +259,7 @@ def _new_model(
         layout.model(spec.index) + ModelWords.ROW_NS,
         known,
         running=spec.running,
-        sides=Sides() if has_both(spec) else None,
+        sides=LocalRemoteTimes() if has_both(spec) else None,
     )
 
 

@@ -13,7 +13,7 @@ from ringbatch.engine.collector.cost_estimate import costs_ns, full_batch_ns
 from ringbatch.engine.collector.grouping import Grouping
 from ringbatch.engine.collector.health import ModelHealth
 from ringbatch.engine.collector.lingering import Lingering
-from ringbatch.engine.collector.local_or_remote import Sides
+from ringbatch.engine.collector.local_or_remote import LocalRemoteTimes
 from ringbatch.engine.collector.queues import Key, Queues
 from ringbatch.engine.collector.retries import RetryQueue
 from ringbatch.shm.chain import asked, step_in
@@ -137,7 +137,7 @@ class Model:
     known: Known
     retries: RetryQueue = field(default_factory=RetryQueue)
     lingering: Lingering = field(default_factory=Lingering)
-    sides: Sides | None = None
+    sides: LocalRemoteTimes | None = None
     idle: list[Worker] = field(default_factory=list)
     busy: list[Worker] = field(default_factory=list)
     spares: list[Worker] = field(default_factory=list)
@@ -166,7 +166,7 @@ class Model:
         self.policy = bounded(self.policy, spec)
         self.health.held_by(spec.workers)
         if has_both(spec) != (self.sides is not None):
-            self.sides = Sides() if self.sides is None else None
+            self.sides = LocalRemoteTimes() if self.sides is None else None
         self.running = spec.running
         while self.idle and self.ready > self.running:
             self.rest(self.idle.pop())

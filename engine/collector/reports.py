@@ -51,10 +51,10 @@ class Reports:
         return self.inbox.take()
 
     @property
-    def waiting(self) -> bool:
+    def has_items(self) -> bool:
         """True if one of these workers has reported."""
         among = None if self._few else self._among()
-        return self.inbox.waiting if among is None else self.inbox.waits_in(among)
+        return self.inbox.has_items if among is None else self.inbox.waits_in(among)
 
     def _among(self) -> list[int] | None:
         """Return the workers that may have reported; None if a look at all costs no more."""

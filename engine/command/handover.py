@@ -60,7 +60,7 @@ def main(arguments: argparse.Namespace, config: Config, reread: Callable[[], Con
     Raises:
         StartupError: the engine that ran serves on; the text says why.
     """
-    from ringbatch.engine.supervisor.handover import Predecessor
+    from ringbatch.engine.supervisor.handover import OldEngine
     from ringbatch.engine.supervisor.run import run
 
     engine = arguments.engine or config.server.name
@@ -70,6 +70,6 @@ def main(arguments: argparse.Namespace, config: Config, reread: Callable[[], Con
         file=sys.stderr,
     )
     try:
-        return run(config, reread, lambda: Predecessor(engine, arguments.timeout))
+        return run(config, reread, lambda: OldEngine(engine, arguments.timeout))
     except StartupError as error:
         raise StartupError(f"{error}\nnothing was handed over") from None

@@ -20,7 +20,7 @@ from ringbatch.engine.process.placement import wake_without_preempting
 from ringbatch.engine.supervisor.listener import close_to_newcomers
 from ringbatch.engine.supervisor.unix_listener import holder
 from ringbatch.shm import shm_objects, wakeup
-from ringbatch.shm.doorbell import Bell
+from ringbatch.shm.doorbell import Doorbell
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.credentials import key_digests, server_tls
 from ringbatch.shm.wakeup import Wakeup
@@ -82,7 +82,7 @@ def semaphore() -> Iterator[Wakeup]:
 
 
 @contextmanager
-def pipe() -> Iterator[Bell]:
+def pipe() -> Iterator[Doorbell]:
     """As `semaphore`, for a process with an event loop.
 
     Raises:
@@ -90,8 +90,8 @@ def pipe() -> Iterator[Bell]:
     """
     path = Path(f"{shm_objects.DIRECTORY}{_name()}")
     try:
-        Bell.create(str(path))
-        made = Bell.attach(str(path))
+        Doorbell.create(str(path))
+        made = Doorbell.attach(str(path))
     finally:
         path.unlink(missing_ok=True)
     with closing(made):

@@ -13,7 +13,7 @@ from typing import Final
 from ringbatch.engine.doctor.facts import WakeUps
 from ringbatch.engine.doctor.host_files import HostFiles
 from ringbatch.engine.doctor.probes import pipe, semaphore
-from ringbatch.shm.doorbell import Bell
+from ringbatch.shm.doorbell import Doorbell
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.process import die_with_parent
 from ringbatch.shm.layout import PAGE, WORD, aligned, ring_size
@@ -58,7 +58,7 @@ def measure(files: HostFiles, duration_s: float = 1.0) -> WakeUps:
     )
 
 
-def _to_and_fro(words: memoryview, theirs: Wakeup, ours: Bell, duration_s: float) -> list[int]:
+def _to_and_fro(words: memoryview, theirs: Wakeup, ours: Doorbell, duration_s: float) -> list[int]:
     parent = os.getpid()
     child = os.fork()
     if child == 0:
@@ -85,7 +85,7 @@ def _to_and_fro(words: memoryview, theirs: Wakeup, ours: Bell, duration_s: float
         os.waitpid(child, 0)
 
 
-def _answer(requests: Consumer, ours: Wakeup, answers: Producer, theirs: Bell) -> None:
+def _answer(requests: Consumer, ours: Wakeup, answers: Producer, theirs: Doorbell) -> None:
     while True:
         for word in requests.take():
             answers.offer([word])

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Protocol
 
 from ringbatch.engine.models.ray_place import RayPlace
 from ringbatch.shm.errors import StartupError
-from ringbatch.shm.forward_envelope import Forwarded
+from ringbatch.shm.forward_envelope import Envelope
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import Tensor
 from ringbatch.shm.texts import Tokens
@@ -89,7 +89,7 @@ class Remote(Protocol):
     """A model server that answers batches of KServe's V1."""
 
     def predictions(
-        self, asked: Forwarded, lists: Sequence[bytes], rows: Sequence[int], until_ns: int
+        self, asked: Envelope, lists: Sequence[bytes], rows: Sequence[int], until_ns: int
     ) -> list[bytes]:
         """Ask for several requests at once.
 

@@ -6,16 +6,16 @@ from textwrap import wrap
 from typing import Final
 
 from ringbatch.shm.snapshot.deltas import (
-    bound_s,
+    bucket_deltas,
     bucket_of,
+    bucket_upper_s,
     busy,
-    grown,
+    counter_deltas,
+    interval_s,
     mean_batch,
-    passed_s,
     rate,
     same_model,
     same_worker,
-    since,
     total,
 )
 from ringbatch.shm.snapshot.sample import ModelSample, Sample
@@ -69,7 +69,7 @@ def page(before: Sample | None, now: Sample, width: int, height: int | None = No
 def _title(before: Sample | None, now: Sample) -> str:
     answered = sum(total(model.codes) for model in now.models)
     earlier = None if before is None else sum(total(model.codes) for model in before.models)
-    answers = _rate(rate(answered, earlier, passed_s(before, now)))
+    answers = _rate(rate(answered, earlier, interval_s(before, now)))
     state = "starting"
     if now.stops:
         state = "stopping"
@@ -82,12 +82,12 @@ def _models(before: Sample | None, now: Sample) -> list[list[str]]:
     rows = [
         ["MODEL", "REQ/S", "P50", "P99", "FLIGHT", "WAIT", "OLDEST", "EXPECT", "BATCH", "WORKERS"]
     ]
-    seconds = passed_s(before, now)
+    seconds = interval_s(before, now)
     for model in now.models:
         earlier = same_model(before, model)
         own = [worker for worker in now.workers if worker.model == model.title]
         ended_before = None if earlier is None else total(earlier.codes)
-        times = since(model.times, earlier.times if earlier else None)
+        times = bucket_deltas(model.times, earlier.times if earlier else None)
         rows.append(
             [
                 model.title,
@@ -114,7 +114,7 @@ def _workers_of(model: ModelSample) -> str:
 
 def _workers(before: Sample | None, now: Sample) -> list[list[str]]:
     rows = [["WORKER", "OF", "BATCH/S", "INST/S", "BUSY", "STATE"]]
-    seconds = passed_s(before, now)
+    seconds = interval_s(before, now)
     for worker in now.workers:
         earlier = same_worker(before, worker)
         rows.append(
@@ -153,7 +153,10 @@ def _details(before: ModelSample | None, now: ModelSample) -> str:
     reasons, codes = now.reasons, {code: count for code, count in now.codes.items() if count}
     so_far = "so far "
     if before is not None:
-        changes = grown(now.reasons, before.reasons), grown(now.codes, before.codes)
+        changes = (
+            counter_deltas(now.reasons, before.reasons),
+            counter_deltas(now.codes, before.codes),
+        )
         if any(changes):
             so_far, (reasons, codes) = "", changes
     count_of_all = total(reasons)
@@ -181,7 +184,7 @@ def percentile(times: Sequence[int], share: float) -> str:
     bucket = bucket_of(times, share)
     if bucket is None:
         return "-"
-    edge_s = bound_s(bucket)
+    edge_s = bucket_upper_s(bucket)
     return f">{_time(BOUNDS_S[-1])}" if edge_s is None else f"<{_time(edge_s)}"
 
 

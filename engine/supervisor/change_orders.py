@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from ringbatch.engine.supervisor.handover import Succession
+from ringbatch.engine.supervisor.handover import Handover
 from ringbatch.engine.supervisor.model_changes import ModelChanges
 from ringbatch.engine.systemd.service import Service
 from ringbatch.shm.host.control_socket import Order, Report
 
 
-class Orders:
+class ChangeOrders:
     """Where orders of one engine are taken.
 
     Args:
@@ -17,7 +17,7 @@ class Orders:
         changes: carries them out.
     """
 
-    def __init__(self, succession: Succession, service: Service, changes: ModelChanges) -> None:
+    def __init__(self, succession: Handover, service: Service, changes: ModelChanges) -> None:
         self._succession = succession
         self._service = service
         self._changes = changes

@@ -19,7 +19,7 @@ LOOK_NS: Final = 100_000_000
 """How often it looks while a worker has a delay."""
 
 
-class Awaited:
+class EarlyRestarts:
     """The look at these models.
 
     Attributes:

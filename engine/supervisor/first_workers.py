@@ -7,7 +7,7 @@ from ringbatch.engine.config.settings import Config
 from ringbatch.engine.models.model_file import ModelFile
 from ringbatch.engine.supervisor.chains import Unfit, first_chains
 from ringbatch.engine.supervisor.cpu_sets import CpuSets
-from ringbatch.engine.supervisor.handover import Predecessor
+from ringbatch.engine.supervisor.handover import OldEngine
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.shm.engines import alone_of_name
@@ -33,7 +33,7 @@ class FirstWorkers:
         config: Config,
         files: Sequence[ModelFile],
         cpu_sets: CpuSets,
-        predecessor: Predecessor | None = None,
+        predecessor: OldEngine | None = None,
     ) -> None:
         self._replaced = None if predecessor is None else predecessor.pid
         self._models = config.models

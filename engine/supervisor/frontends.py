@@ -15,7 +15,7 @@ from ringbatch.engine.config.settings import ServerConfig
 from ringbatch.engine.process.memory_limits import FRONTEND_HEAP, heap_environment
 from ringbatch.engine.supervisor.application_check import expect_importable, warn_if_unguarded
 from ringbatch.engine.supervisor.child_process import Child
-from ringbatch.engine.supervisor.handover import Passed, Predecessor
+from ringbatch.engine.supervisor.handover import OldEngine, PassedSocket
 from ringbatch.engine.supervisor.health_probe import Probe, answers_ready, ask
 from ringbatch.engine.supervisor.launching import Launch, execute
 from ringbatch.engine.supervisor.listener import BACKLOG, address
@@ -68,7 +68,7 @@ class Frontends:
         self,
         server: ServerConfig,
         pass_through: str | None = None,
-        predecessor: Predecessor | None = None,
+        predecessor: OldEngine | None = None,
         launch: Launch = execute,
     ) -> None:
         self.segment_name = ""
@@ -206,7 +206,7 @@ class Frontends:
         for exposed, do in exposures(self._server, clients, control):
             logger.warning("%s; %s", exposed, do)
 
-    def sockets(self) -> list[Passed]:
+    def sockets(self) -> list[PassedSocket]:
         """What another engine needs to listen where they do."""
         return self._sockets.passed_on()
 

@@ -53,7 +53,7 @@ _LOOKS: Final = 3
 Wait = Callable[[Callable[[], bool], float, float], None]
 
 
-class Passed(NamedTuple):
+class PassedSocket(NamedTuple):
     """A listening socket, or one that holds a port, and what it is for.
 
     Attributes:
@@ -64,7 +64,7 @@ class Passed(NamedTuple):
     socket: socket.socket
 
 
-class Succession:
+class Handover:
     """What an engine that serves knows of the one that is to serve in its stead.
 
     Attributes:
@@ -76,7 +76,9 @@ class Succession:
         refusal: why no other engine can take this one's place; empty where it can.
     """
 
-    def __init__(self, loop: Loop, sockets: Callable[[], Sequence[Passed]], refusal: str) -> None:
+    def __init__(
+        self, loop: Loop, sockets: Callable[[], Sequence[PassedSocket]], refusal: str
+    ) -> None:
         self.complete = False
         self._loop = loop
         self._sockets = sockets
@@ -139,7 +141,7 @@ class Succession:
             self._successor = None
 
 
-class Predecessor:
+class OldEngine:
     """The engine that serves, for the one that is to serve in its stead.
 
     Attributes:
@@ -176,7 +178,7 @@ class Predecessor:
         if report.end != "done" or len(report.lines) != len(sockets):
             self._connection.close()
             raise StartupError(f"process {self.pid} cannot be replaced: {'; '.join(report.lines)}")
-        self._sockets = [Passed(*pair) for pair in zip(report.lines, sockets, strict=True)]
+        self._sockets = [PassedSocket(*pair) for pair in zip(report.lines, sockets, strict=True)]
 
     def take(self, use: str, fits: Callable[[socket.socket], bool]) -> list[socket.socket]:
         """The sockets for a use that are fit for it; they are the caller's from now on."""
@@ -226,7 +228,7 @@ class Predecessor:
         self._sockets = []
 
 
-class Quiet:
+class Settled:
     """Whether something is over that may begin again at once, and so is looked at repeatedly.
 
     Args:

@@ -62,7 +62,7 @@ class Pulse:
     seen: Look
 
 
-class Watch:
+class HangDetection:
     """Over any number of processes.
 
     Args:

@@ -11,7 +11,7 @@ import socket
 from contextlib import ExitStack
 
 from ringbatch.engine.config.settings import ServerConfig
-from ringbatch.engine.supervisor.handover import Passed, Predecessor
+from ringbatch.engine.supervisor.handover import OldEngine, PassedSocket
 from ringbatch.engine.supervisor.listener import (
     address,
     close_to_newcomers,
@@ -44,7 +44,7 @@ class ListeningSockets:
         StartupError: an address cannot be had.
     """
 
-    def __init__(self, server: ServerConfig, predecessor: Predecessor | None) -> None:
+    def __init__(self, server: ServerConfig, predecessor: OldEngine | None) -> None:
         self._predecessor = predecessor
         with ExitStack() as undo:
             self._undo = undo
@@ -84,7 +84,7 @@ class ListeningSockets:
         assert found is not None, "HTTP is served somewhere"
         return found
 
-    def passed_on(self) -> list[Passed]:
+    def passed_on(self) -> list[PassedSocket]:
         """Return the sockets that another engine needs to listen at the same addresses."""
         others = {
             "http-unix": self.http_unix,
@@ -93,8 +93,8 @@ class ListeningSockets:
             "control": self.control,
             "agent": self.agent,
         }
-        found = [Passed(use, bound) for use, bound in others.items() if bound is not None]
-        return [*(Passed("http", listener) for listener in self.http), *found]
+        found = [PassedSocket(use, bound) for use, bound in others.items() if bound is not None]
+        return [*(PassedSocket("http", listener) for listener in self.http), *found]
 
     def close_to_newcomers(self) -> bool:
         """Have the kernel begin no further connection, except in systemd's sockets, where

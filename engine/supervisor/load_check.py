@@ -28,7 +28,7 @@ from ringbatch.engine.supervisor.child_process import CannotStart, Death
 from ringbatch.engine.supervisor.cpu_sets import CpuSets
 from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
-from ringbatch.engine.supervisor.process_manager import Keeper
+from ringbatch.engine.supervisor.process_manager import ProcessManager
 from ringbatch.engine.supervisor.process_slot import Limit, ProcessSlot
 from ringbatch.shm import cost_profile
 from ringbatch.shm.cost_profile import Trial
@@ -115,7 +115,7 @@ def rehearse(
 
 
 class _Rehearsal:
-    """Of one version of a model; see `ringbatch.engine.supervisor.process_manager.Owner`."""
+    """Of one version of a model; see `ringbatch.engine.supervisor.process_manager.ProcessOwner`."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class _Rehearsal:
         self._cpu_sets = cpu_sets
         self._clock_ns = clock_ns
         self._loop = Loop()
-        self._keeper = Keeper(self, self._loop, 1, clock_ns, random.random)
+        self._keeper = ProcessManager(self, self._loop, 1, clock_ns, random.random)
         self._segment: Segment | None = None
         self._slot = cpu_sets.worker_slot(0, model, index, ModelFile(model.path), parity)
         self._slot.let_go()
@@ -140,7 +140,7 @@ class _Rehearsal:
     def run(self) -> Rehearsed:
         """Start a worker, wait until it is ready or has ended, and end it."""
         self._since_ns = self._clock_ns()
-        self._keeper.fill(self._slot)
+        self._keeper.spawn(self._slot)
         try:
             while self._slot.child is not None and not self._slot.ready_ns:
                 self._keeper.turn(None)

@@ -17,7 +17,7 @@ LOOK_EVERY_S: Final = 2.0
 Files = Mapping[int, ModelFile]
 
 
-class FileWatch:
+class ModelFileWatch:
     """The look, taken again and again until it is closed.
 
     Args:

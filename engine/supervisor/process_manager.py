@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from ringbatch.engine.process import placement, respawn
 from ringbatch.engine.process.role_messages import FromRole
 from ringbatch.engine.supervisor.child_process import CannotStart, Child, Death
-from ringbatch.engine.supervisor.hang_detection import Watch
+from ringbatch.engine.supervisor.hang_detection import HangDetection
 from ringbatch.engine.supervisor.launching import wait_for_strangers
 from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
@@ -32,7 +32,7 @@ _DUMP_NS: Final = 500_000_000
 """What a hung process gets to write down where it stands, before it is killed."""
 
 
-class Owner(Protocol):
+class ProcessOwner(Protocol):
     """Whose process slots they are."""
 
     @property
@@ -59,7 +59,7 @@ class Owner(Protocol):
         """A process has ended, and its slot is empty."""
 
 
-class Keeper:
+class ProcessManager:
     """The keeper of one engine's process slots.
 
     Attributes:
@@ -68,14 +68,14 @@ class Keeper:
     Args:
         owner: of the slots.
         loop: the supervisor's.
-        hang_timeout_s: as of `Watch`, in seconds.
+        hang_timeout_s: as of `HangDetection`, in seconds.
         clock_ns: the monotonic clock.
         jitter: gives random numbers from 0 up to, but not including, 1.
     """
 
     def __init__(
         self,
-        owner: Owner,
+        owner: ProcessOwner,
         loop: Loop,
         hang_timeout_s: int,
         clock_ns: Callable[[], int],
@@ -87,7 +87,7 @@ class Keeper:
         self._clock_ns = clock_ns
         self._jitter = jitter
         self._silent = f"nothing in it moves; hang_timeout_s = {hang_timeout_s}"
-        self._watch = Watch(hang_timeout_s * 1_000_000_000)
+        self._watch = HangDetection(hang_timeout_s * 1_000_000_000)
         self._look_ns: int | None = None
 
     def turn(self, timeout_s: float | None, limit_ns: int | None = None) -> None:
@@ -110,7 +110,7 @@ class Keeper:
         own = [slot.child.pid for slot in self._owner.slots if slot.child is not None]
         self._loop.guard(partial(wait_for_strangers, own))
 
-    def fill(self, slot: ProcessSlot) -> None:
+    def spawn(self, slot: ProcessSlot) -> None:
         """Start a process in a slot, or plan to do so later where there is no room for it."""
         slot.error, slot.hung = "", False
         try:
@@ -243,7 +243,7 @@ class Keeper:
         """Do what was planned for now."""
         if slot.restart_ns is not None and slot.restart_ns <= now_ns:
             slot.restart_ns = None
-            self.fill(slot)
+            self.spawn(slot)
         if slot.limit_ns is not None and slot.limit_ns <= now_ns:
             self.end_hung(slot, slot.at)
         if slot.kill_ns is not None and slot.kill_ns <= now_ns:
@@ -273,7 +273,7 @@ class Keeper:
         for said in messages:
             self._owner.heard(slot, said)
 
-    def hear_out(self, slot: ProcessSlot) -> None:
+    def drain_messages(self, slot: ProcessSlot) -> None:
         """Hear all that a process has said that has ended."""
         child = slot.child
         if child is None:
@@ -292,7 +292,7 @@ class Keeper:
     def _died(self, slot: ProcessSlot, child: Child) -> None:
         """The kernel says that a process has ended."""
         self._loop.forget(child.pidfd)
-        self.hear_out(slot)
+        self.drain_messages(slot)
         death = child.reap()
         slot.child = None
         slot.ended_ns = self._clock_ns()

@@ -11,7 +11,7 @@ from setproctitle import setproctitle
 from ringbatch.engine.config.dimensions import fitted
 from ringbatch.engine.config.settings import Config
 from ringbatch.engine.process import placement
-from ringbatch.engine.supervisor.handover import Predecessor
+from ringbatch.engine.supervisor.handover import OldEngine
 from ringbatch.engine.supervisor.launching import ForkServer
 from ringbatch.engine.supervisor.supervisor import Supervisor
 from ringbatch.shm.engines import expect_free
@@ -27,7 +27,7 @@ logger = logging.getLogger("ringbatch.supervisor")
 def run(
     config: Config,
     reread: Callable[[], Config] | None = None,
-    replaces: Callable[[], Predecessor] | None = None,
+    replaces: Callable[[], OldEngine] | None = None,
 ) -> int:
     """Serve until a signal says stop; the exit status.
 

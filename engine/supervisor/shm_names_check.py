@@ -32,7 +32,7 @@ def words(lost: Sequence[str]) -> str:
     )
 
 
-class NamesWatch:
+class ShmNamesCheck:
     """The look, taken again and again.
 
     Attributes:

@@ -35,27 +35,27 @@ from ringbatch.engine.process.role_messages import (
     Warming,
 )
 from ringbatch.engine.supervisor.autoscaler import Autoscaler
-from ringbatch.engine.supervisor.change_orders import Orders
+from ringbatch.engine.supervisor.change_orders import ChangeOrders
 from ringbatch.engine.supervisor.change_runner import Introduce, ShowTable, Start
 from ringbatch.engine.supervisor.child_process import CannotStart, Death
 from ringbatch.engine.supervisor.collectors import Collectors
 from ringbatch.engine.supervisor.control import ControlServer, log_report
 from ringbatch.engine.supervisor.cpu_sets import CpuSets
-from ringbatch.engine.supervisor.early_restarts import Awaited
+from ringbatch.engine.supervisor.early_restarts import EarlyRestarts
 from ringbatch.engine.supervisor.failing_workers import FailingWorkers
 from ringbatch.engine.supervisor.first_workers import FirstWorkers
 from ringbatch.engine.supervisor.frontends import Frontends
-from ringbatch.engine.supervisor.handover import UNDER_SYSTEMD, Predecessor, Quiet, Succession
+from ringbatch.engine.supervisor.handover import UNDER_SYSTEMD, Handover, OldEngine, Settled
 from ringbatch.engine.supervisor.host_gauge import HostGauge
 from ringbatch.engine.supervisor.launching import Launch, execute
 from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.model_changes import ModelChanges
-from ringbatch.engine.supervisor.model_file_watch import FileWatch
+from ringbatch.engine.supervisor.model_file_watch import ModelFileWatch
 from ringbatch.engine.supervisor.model_versions import Forwarding
-from ringbatch.engine.supervisor.process_manager import Keeper
+from ringbatch.engine.supervisor.process_manager import ProcessManager
 from ringbatch.engine.supervisor.process_slot import Limit, ProcessSlot
 from ringbatch.engine.supervisor.served_models import ServedModels, overrun
-from ringbatch.engine.supervisor.shm_names_check import NamesLost, NamesWatch
+from ringbatch.engine.supervisor.shm_names_check import NamesLost, ShmNamesCheck
 from ringbatch.engine.supervisor.signals import Signals
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.engine.systemd.service import Service, loading_status, serving_status
@@ -103,7 +103,7 @@ class Supervisor:
         self,
         config: Config,
         reread: Callable[[], Config],
-        predecessor: Predecessor | None = None,
+        predecessor: OldEngine | None = None,
         launch: Launch = execute,
     ) -> None:
         self._config = config
@@ -117,10 +117,10 @@ class Supervisor:
         self._service = Service(os.environ, self.frontends.answer)
         self._segment: Segment | None = None
         self._loop = Loop()
-        self._succession = Succession(
+        self._succession = Handover(
             self._loop, self.frontends.sockets, UNDER_SYSTEMD if self._service.managed else ""
         )
-        self._keeper = Keeper(
+        self._keeper = ProcessManager(
             self, self._loop, config.server.hang_timeout_s, time.monotonic_ns, random.random
         )
         self._signals = Signals()
@@ -173,13 +173,13 @@ class Supervisor:
     def _start(self) -> None:
         workers = list(self._workers.values())
         for slot in workers:
-            self._keeper.fill(slot)
+            self._keeper.spawn(slot)
         self._until(lambda: all(slot.signature is not None for slot in workers))
         self._segment = segment = self._first.make_segment(self._forwarding, self.frontends.port)
         self.frontends.segment_name = self._cpu_sets.segment_name = segment.name
         for slot in workers:
             self._introduce(slot)
-        self._keeper.fill(self._collectors.collector)
+        self._keeper.spawn(self._collectors.collector)
         self._until(lambda: bool(self._collectors.collector.ready_ns))
         if self._predecessor is not None or self._config.server.share_port:
             # From then on they accept connections that the other one could serve.
@@ -187,14 +187,14 @@ class Supervisor:
         # Before any frontend, whose clients may have models loaded.
         self._control = ControlServer(segment.name, self._loop)
         for slot in self.frontends.slots:
-            self._keeper.fill(slot)
+            self._keeper.spawn(slot)
             if self._predecessor is not None:
                 self._until(partial(self.frontends.begun, slot, segment), _PROBE_EVERY_S)
         self._until(lambda: all(slot.ready_ns for slot in workers))
         self.frontends.http.begins("its start", Limit(), time.monotonic_ns())
         self._until(lambda: self.frontends.all_serve(segment.serving_lanes()), _PROBE_EVERY_S)
         self._keeper.mark_ready(self.frontends.http)
-        self._keeper.fill(self._collectors.standby)
+        self._keeper.spawn(self._collectors.standby)
         segment.say_ready(time.monotonic_ns())
 
     def _serve(self) -> None:
@@ -219,15 +219,15 @@ class Supervisor:
             self._forwarding,
             time.monotonic_ns,
         )
-        take = Orders(self._succession, self._service, changes).take
+        take = ChangeOrders(self._succession, self._service, changes).take
         control.take_orders(take, self._succession.begin)
         scaler = Autoscaler(segment, changes, self._pool, HostGauge(), time.monotonic_ns)
-        awaited = Awaited(segment, served, self._pool, time.monotonic_ns)
+        awaited = EarlyRestarts(segment, served, self._pool, time.monotonic_ns)
         self._failing = failing = FailingWorkers(segment, served, self._pool, time.monotonic_ns)
-        watch = FileWatch(lambda: served.files, lambda: served.differing)
+        watch = ModelFileWatch(lambda: served.files, lambda: served.differing)
         drop = partial(self._loop.drop, watch)
         self._loop.watch(watch, lambda: changes.differ(watch.take()), drop)
-        names = NamesWatch(segment.lost_names, time.monotonic_ns)
+        names = ShmNamesCheck(segment.lost_names, time.monotonic_ns)
         while True:
             reload = self._signals.take_reload()
             self._look_for_the_end()
@@ -253,7 +253,7 @@ class Supervisor:
                     case Start(number, model, index, file):
                         slot = self._cpu_sets.worker_slot(number, model, index, file)
                         self._pool.add(number, slot)
-                        self._keeper.fill(slot)
+                        self._keeper.spawn(slot)
                     case Introduce(slot):
                         self._introduce(slot)
                     case ShowTable():
@@ -373,7 +373,7 @@ class Supervisor:
     def _promote(self, slot: ProcessSlot) -> None:
         """One of the two collectors has got the lock, and is it from now on."""
         if (before := self._collectors.predecessor(slot)) is not None:
-            self._keeper.hear_out(before)
+            self._keeper.drain_messages(before)
         self._collectors.promote(slot, self._workers.values())
         self._say_start(slot, 0)
         self._pool.release_unheard_of(self._entered)
@@ -479,7 +479,7 @@ class Supervisor:
     def _answer_clients(self, at_once: Callable[[], bool]) -> None:
         """Have the workers go on until no program on this host waits for them."""
         if self._segment is not None and self._superseded:
-            quiet, drain_s = Quiet(self._segment.clients_wait), self._config.server.drain_s
+            quiet, drain_s = Settled(self._segment.clients_wait), self._config.server.drain_s
             self._keeper.wait(lambda: at_once() or quiet.holds(), drain_s, every_s=_PROBE_EVERY_S)
 
     @property

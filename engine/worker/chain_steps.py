@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from ringbatch.engine.worker.chain_tensors import PLACEMENTS_KEPT, Kept
+from ringbatch.engine.worker.chain_tensors import PLACEMENTS_KEPT, ChainTensors
 from ringbatch.engine.worker.codec import Place
 from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.engine.worker.runner import TensorCodec
@@ -41,7 +41,9 @@ class StepGatherer(Gatherer):
         sources: of each.
     """
 
-    def __init__(self, kept: Kept, tensors: Sequence[Tensor], sources: Sequence[Source]) -> None:
+    def __init__(
+        self, kept: ChainTensors, tensors: Sequence[Tensor], sources: Sequence[Source]
+    ) -> None:
         super().__init__(kept.memory, kept.views, tensors)
         self._kept = kept
         self._sources = tuple(sources)
@@ -137,7 +139,7 @@ class KeepingScatterer(Scatterer):
         following: reads the inputs of the next.
     """
 
-    def __init__(self, kept: Kept, number: int, following: StepGatherer) -> None:
+    def __init__(self, kept: ChainTensors, number: int, following: StepGatherer) -> None:
         steps = kept.chain.steps
         super().__init__(kept.memory, kept.views, steps[number].kept)
         self._kept = kept
@@ -194,7 +196,7 @@ class AnsweringScatterer(Scatterer):
         say_start: see `SayStart`.
     """
 
-    def __init__(self, kept: Kept, outputs: Sequence[Tensor], say_start: SayStart) -> None:
+    def __init__(self, kept: ChainTensors, outputs: Sequence[Tensor], say_start: SayStart) -> None:
         super().__init__(kept.memory, kept.views, answered(outputs))
         self._kept = kept
         self._say_start = say_start
@@ -269,7 +271,7 @@ class Steps:
         self._views = StridedView(segment.memory)
         self._fresh = fresh
         self._say_start = say_start
-        self._kept: dict[int, Kept] = {}
+        self._kept: dict[int, ChainTensors] = {}
         self._places: dict[int, Place] = {}
 
     def place(self, asked: int) -> Place | None:
@@ -287,7 +289,9 @@ class Steps:
             return None
         kept = self._kept.get(spec.reference)
         if kept is None:
-            kept = self._kept[spec.reference] = Kept(self._segment.memory, self._views, spec)
+            kept = self._kept[spec.reference] = ChainTensors(
+                self._segment.memory, self._views, spec
+            )
         number, steps = step_in(asked), kept.chain.steps
         last = number == len(steps) - 1
         codec = self._fresh()
@@ -309,7 +313,7 @@ class Steps:
         return None
 
     @staticmethod
-    def _gatherer(kept: Kept, number: int) -> StepGatherer:
+    def _gatherer(kept: ChainTensors, number: int) -> StepGatherer:
         step = kept.chain.steps[number]
         return StepGatherer(kept, step.inputs, step.sources)
 

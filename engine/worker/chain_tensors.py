@@ -31,7 +31,7 @@ class Block(NamedTuple):
     placement: Placement
 
 
-class Kept:
+class ChainTensors:
     """Reader of a chain's requests and of the tensors that its steps have kept.
 
     Attributes:

@@ -30,7 +30,7 @@ class Plan(NamedTuple):
     refused: list[tuple[Request, BaseException]]
 
 
-class CostlyCodec(JsonCodec):
+class CostSplitCodec(JsonCodec):
     """See `Codec`; and the plan of each batch, which is to be asked for before it is read.
 
     Args:

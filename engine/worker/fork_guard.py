@@ -11,7 +11,7 @@ from typing import NoReturn
 logger = logging.getLogger("ringbatch.worker")
 
 
-class OwnProcess:
+class ForkGuard:
     """The process in which this was made, and no child of it."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from ringbatch.engine.process.memory_limits import memory_words
 from ringbatch.engine.worker.retry import Retry
 from ringbatch.engine.worker.run_times import Runs
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
-from ringbatch.shm.forward_envelope import Forwarded, UnsoundForward, list_start, opened
+from ringbatch.shm.forward_envelope import BadEnvelope, Envelope, decode_envelope, list_start
 from ringbatch.shm.slot import Status
 
 logger = logging.getLogger("ringbatch.worker")
@@ -47,7 +47,7 @@ class Forwarder:
         self._port = port
         self._memory = port.memory
         self._clock_ns = clock_ns
-        self._opened: dict[bytes, Forwarded] = {}
+        self._opened: dict[bytes, Envelope] = {}
         self._retry = Retry(name, port, clock_ns, self._run, self._give_up, run_again)
         self.run_ns = 0
         """Time spent waiting for the server so far."""
@@ -81,8 +81,8 @@ class Forwarder:
                 if asked is None:
                     asked, front = self._open(payload)
                 if not payload.startswith(front) or payload[-1] != _CLOSING:
-                    raise UnsoundForward("there is no list behind the envelope of the batch")
-            except UnsoundForward:
+                    raise BadEnvelope("there is no list behind the envelope of the batch")
+            except BadEnvelope:
                 text = "the payload is not what its header says"
                 self._fail([request], Status.CORRUPT, text, mark)
             else:
@@ -92,18 +92,18 @@ class Forwarder:
             return [], None
         return sound, self._ask(asked, sound, lists, mark)
 
-    def _open(self, payload: bytes) -> tuple[Forwarded, bytes]:
+    def _open(self, payload: bytes) -> tuple[Envelope, bytes]:
         """Return the common envelope of a batch's requests, and the begin of each payload.
 
         Raises:
-            UnsoundForward: this payload is not that of a request.
+            BadEnvelope: this payload is not that of a request.
         """
         front = payload[: list_start(payload) + 1]
         found = self._opened.get(front)
         if found is None:
-            found = opened(payload)
+            found = decode_envelope(payload)
             if front[-1] != _OPENING:
-                raise UnsoundForward("there is no list behind the envelope")
+                raise BadEnvelope("there is no list behind the envelope")
             if len(front) <= _REMEMBERED_BYTES:
                 if len(self._opened) >= _REMEMBERED:
                     self._opened.clear()
@@ -111,7 +111,7 @@ class Forwarder:
         return found, front
 
     def _ask(
-        self, asked: Forwarded, requests: list[Request], lists: list[bytes], mark: BatchMark
+        self, asked: Envelope, requests: list[Request], lists: list[bytes], mark: BatchMark
     ) -> ServerFailed | None:
         rows = [request.rows for request in requests]
         # Whoever waits longest decides; the others are told by their frontends.

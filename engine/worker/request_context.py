@@ -21,7 +21,7 @@ from ringbatch.shm.uniform_batch import UniformBatch
 _SILENT: Final = Asked()
 
 
-class AskingCodec:
+class RequestContextCodec:
     """See `Codec`.
 
     Args:

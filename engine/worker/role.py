@@ -43,16 +43,16 @@ from ringbatch.engine.process.role_messages import (
 from ringbatch.engine.runtimes.opening import open_model
 from ringbatch.engine.worker.chain_steps import Steps
 from ringbatch.engine.worker.codec import Codec
-from ringbatch.engine.worker.cost_splitting import CostlyCodec
+from ringbatch.engine.worker.cost_splitting import CostSplitCodec
 from ringbatch.engine.worker.failure_detection import Failing
 from ringbatch.engine.worker.finite_outputs import FiniteCodec
-from ringbatch.engine.worker.fork_guard import OwnProcess
+from ringbatch.engine.worker.fork_guard import ForkGuard
 from ringbatch.engine.worker.forwarder import Forwarder
 from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.metrics_block import count_in, expect_no_clash, warm_up_unseen
 from ringbatch.engine.worker.padding import PaddedCodec, Padding, padding
 from ringbatch.engine.worker.parity_run import compare
-from ringbatch.engine.worker.request_context import AskingCodec
+from ringbatch.engine.worker.request_context import RequestContextCodec
 from ringbatch.engine.worker.runner import Runner, TensorCodec
 from ringbatch.engine.worker.warmup import Wanted, warmed_up
 from ringbatch.engine.worker.worker import RETRY_S, Worker
@@ -63,7 +63,7 @@ from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.messages import Failed, Ready, Vocabulary
 from ringbatch.shm.host.process import STDERR, die_with_parent, settle
 from ringbatch.shm.model_spec import ModelSpec
-from ringbatch.shm.request_context import WORDS
+from ringbatch.shm.request_context import REQUEST_CONTEXT
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.upstreams import OwnUpstreams
 
@@ -191,7 +191,7 @@ def _shaped(model: Model, path: Path | str, shape: BatchShape) -> tuple[Model, P
             "max_batch_elements"
         )
     if model.asks and model.inputs:
-        model = replace(model, inputs=(*model.inputs, WORDS))
+        model = replace(model, inputs=(*model.inputs, REQUEST_CONTEXT))
     if not shape.pad_variable_length:
         return model, None
     values = dict(pair.rsplit("=", 1) for pair in shape.padding_values)
@@ -207,7 +207,7 @@ def _shaped(model: Model, path: Path | str, shape: BatchShape) -> tuple[Model, P
 
 def _load(model: Model, path: Path | str, segment: Segment, number: int) -> None:
     _say(segment, number, WorkerState.LOADING)
-    own_process = OwnProcess()
+    own_process = ForkGuard()
     try:
         model.load()
         own_process.expect()
@@ -361,10 +361,12 @@ def _runner(
     codec: Codec | None = fresh() if model.inputs else None
     plan = None
     if model.cost is not None and most_cost:
-        codec = CostlyCodec(port.memory, model.cost, most_cost, asks=model.asks)
+        codec = CostSplitCodec(port.memory, model.cost, most_cost, asks=model.asks)
         plan = codec.plan
     if model.asks:
-        codec = AskingCodec(codec or JsonCodec(port.memory, spec.batched, asks=True), port.wanted)
+        codec = RequestContextCodec(
+            codec or JsonCodec(port.memory, spec.batched, asks=True), port.wanted
+        )
     return Runner(
         model,
         spec.name,

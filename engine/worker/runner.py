@@ -18,7 +18,7 @@ from ringbatch.engine.models.model import InvalidInput, Model, RestartWorker, Se
 from ringbatch.engine.worker.codec import Codec, Place
 from ringbatch.engine.worker.cost_splitting import Plan
 from ringbatch.engine.worker.failure_detection import Failing
-from ringbatch.engine.worker.fork_guard import OwnProcess
+from ringbatch.engine.worker.fork_guard import ForkGuard
 from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.memory_cap import ran_out_of_memory
 from ringbatch.engine.worker.outputs import Checker, Fault, Outputs, WrongCount, WrongResult
@@ -87,7 +87,7 @@ class Runner:
         self._place_of = place
         self._place: Place | None = None
         self._asked = 0
-        self._own_process = OwnProcess()
+        self._own_process = ForkGuard()
         self._run_again = run_again
         self._retry = Retry(name, port, clock_ns, self._run, self._failed, run_again)
         self._failing = failing or Failing()

@@ -121,7 +121,7 @@ class Worker:
 
         That is a courtesy: it is left out where the collector has not read the last ones.
         """
-        if self._reports.waiting < REPORT_WORDS // 2:
+        if self._reports.backlog < REPORT_WORDS // 2:
             self._report(ReportKind.RUNS_AGAIN, batch)
 
     def _report(

@@ -1,7 +1,7 @@
 """Recorder of ended requests: id, response headers, log line, slowest and traced requests.
 
-The writer of an answer asks here, in the call that brought it. The end that `Endings` saw last
-belongs to that request then. Most requests need none of it.
+The writer of an answer asks here, in the call that brought it. The end that `RequestOutcomes` saw
+last belongs to that request then. Most requests need none of it.
 """
 
 import os
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from ringbatch.frontend.access.line_writer import Writer
 from ringbatch.frontend.access.log_entry import Entry
-from ringbatch.frontend.access.response_metadata import Told
+from ringbatch.frontend.access.response_metadata import ResponseMetadata
 from ringbatch.frontend.access.sampling import (
     LOGGED,
     TRACED,
@@ -23,7 +23,7 @@ from ringbatch.frontend.access.sampling import (
 )
 from ringbatch.frontend.codec.request_ids import RequestIds, parent_id, trace_id
 from ringbatch.frontend.load.load_reports import LoadReports
-from ringbatch.frontend.request.outcomes import Ending, Endings
+from ringbatch.frontend.request.outcomes import RequestOutcome, RequestOutcomes
 from ringbatch.frontend.request.task import Engine
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.host.log_handler import writing_to
@@ -58,14 +58,14 @@ class Recorder:
 
     Attributes:
         ids: makes those that clients have not chosen.
-        endings: of the process; what is `notable` there is to be recorded.
+        outcomes: of the process; requests for which `must_log` is true are recorded.
         told: what clients are told beside the id.
         samples: to be asked about each request, once: of which it is, and so whether it is to be
             recorded; None where there are none.
 
     Args:
         settings: what is wanted.
-        endings: of the process.
+        outcomes: of the process.
         batch_ids: of the engine.
         writer: of the lines.
         reports: of the engine's load; None where nobody gets any.
@@ -77,7 +77,7 @@ class Recorder:
     def __init__(
         self,
         settings: AccessSettings,
-        endings: Endings,
+        outcomes: RequestOutcomes,
         batch_ids: BatchIds,
         writer: Writer,
         reports: LoadReports | None = None,
@@ -88,14 +88,14 @@ class Recorder:
         self.ids = RequestIds(random.getrandbits(64))
         self.clock = clock
         self._choice = Choice(settings, clock())
-        self.told = Told(settings, endings, batch_ids, reports)
+        self.metadata = ResponseMetadata(settings, outcomes, batch_ids, reports)
         samples = settings.scope == "all" and settings.sample > 0
         logged = Draw(settings.sample, chance) if samples else None
-        traced = Draw(settings.trace_sample, chance) if endings.traced is not None else None
+        traced = Draw(settings.trace_sample, chance) if outcomes.traced is not None else None
         self.samples = Samples(logged, traced) if logged or traced else None
         if settings.scope != "off" and self._choice.slow_ns > 0:
-            endings.log_slower_than(self._choice.slow_ns)
-        self.endings = endings
+            outcomes.log_slower_than(self._choice.slow_ns)
+        self.outcomes = outcomes
         self._batch_ids = batch_ids
         self._writer = writer
         self._wall_s = wall_s
@@ -104,14 +104,14 @@ class Recorder:
         """Of which samples the request is that has this ``traceparent``; see `Samples.of`."""
         return 0 if self.samples is None else self.samples.of(trace)
 
-    def batch_id(self, ending: Ending) -> str:
+    def batch_id(self, ending: RequestOutcome) -> str:
         """Return the id of the batch that a request was in; empty if it was in none."""
         found = breakdown(0, ending.accepted_ns, ending.stamps, ending.ended_ns)
         return self._batch_ids.text(found.batch) if found.batch_rows else ""
 
     def record(
         self,
-        ending: Ending,
+        ending: RequestOutcome,
         exchanged: Exchanged,
         take_ns: int = 0,
         *,
@@ -132,11 +132,11 @@ class Recorder:
         recent = None
         # Probes of health are no requests that anybody would look for.
         of_interest = exchanged.trace or ending.tally.protocol is not Protocol.HTTP
-        if self.endings.traced is not None and drawn & TRACED and of_interest:
+        if self.outcomes.traced is not None and drawn & TRACED and of_interest:
             recent = _traced(_recent(ending, exchanged, take_ns))
-            self.endings.traced.put(recent)
-        if not is_probe and self.endings.may_be_slowest(took_ns, ended_ns):
-            self.endings.keep(recent or _recent(ending, exchanged, take_ns))
+            self.outcomes.traced.put(recent)
+        if not is_probe and self.outcomes.may_be_slowest(took_ns, ended_ns):
+            self.outcomes.keep(recent or _recent(ending, exchanged, take_ns))
         logged = bool(drawn & LOGGED)
         median_ns = ending.tally.median_ns
         takes = self._choice.takes(ending.code, took_ns, ended_ns, median_ns, drawn=logged)
@@ -145,7 +145,7 @@ class Recorder:
         elif takes:
             self._writer.put(self._entry(ending, exchanged, take_ns))
 
-    def _entry(self, ending: Ending, exchanged: Exchanged, take_ns: int) -> Entry:
+    def _entry(self, ending: RequestOutcome, exchanged: Exchanged, take_ns: int) -> Entry:
         tally = ending.tally
         found = _found(ending, exchanged, take_ns)
         return Entry(
@@ -166,12 +166,12 @@ class Recorder:
         )
 
 
-def _found(ending: Ending, exchanged: Exchanged, take_ns: int) -> Breakdown:
+def _found(ending: RequestOutcome, exchanged: Exchanged, take_ns: int) -> Breakdown:
     began_ns = exchanged.began_ns
     return breakdown(began_ns, ending.accepted_ns, ending.stamps, ending.ended_ns, take_ns)
 
 
-def _recent(ending: Ending, exchanged: Exchanged, take_ns: int) -> RecentRequest:
+def _recent(ending: RequestOutcome, exchanged: Exchanged, take_ns: int) -> RecentRequest:
     return RecentRequest(
         ending.ended_ns + take_ns,
         ending.tally.account,
@@ -206,4 +206,4 @@ def recording(
     writer = Writer(formatter(role, os.environ, STDERR), writing_to(STDERR))
     if settings.scope != "off":
         writer.start()
-    return Recorder(settings, engine.endings, engine.batch_ids, writer, reports), writer
+    return Recorder(settings, engine.outcomes, engine.batch_ids, writer, reports), writer

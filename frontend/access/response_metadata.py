@@ -18,7 +18,7 @@ from ringbatch.frontend.codec.server_timing import (
 from ringbatch.frontend.load.load_reports import LoadReports
 from ringbatch.frontend.load.orca_report import HEADER as LOAD_HEADER
 from ringbatch.frontend.load.orca_report import Form
-from ringbatch.frontend.request.outcomes import Ending, Endings
+from ringbatch.frontend.request.outcomes import RequestOutcome, RequestOutcomes
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.latency_breakdown import breakdown
 
@@ -30,7 +30,7 @@ _FOREVER_US: Final = 1 << 62
 """Longer than any request takes."""
 
 
-class Told:
+class ResponseMetadata:
     """See the module.
 
     Attributes:
@@ -40,7 +40,7 @@ class Told:
 
     Args:
         settings: what is wanted.
-        endings: of the process.
+        outcomes: of the process.
         batch_ids: of the engine.
         reports: of the engine's load; None where nobody gets any.
     """
@@ -52,10 +52,10 @@ class Told:
         "_before_total",
         "_before_write",
         "_behind_id",
-        "_endings",
         "_finished_ns",
         "_finished_words",
         "_lane",
+        "_outcomes",
         "_reason",
         "_reports",
         "_rows",
@@ -69,7 +69,7 @@ class Told:
     def __init__(
         self,
         settings: AccessSettings,
-        endings: Endings,
+        outcomes: RequestOutcomes,
         batch_ids: BatchIds,
         reports: LoadReports | None,
     ) -> None:
@@ -77,8 +77,8 @@ class Told:
         self.anything = settings.server_timing or settings.load_report
         self.load_report = settings.load_report
         self._reports = reports
-        self._endings = endings
-        self._lane = lane = endings.lane
+        self._outcomes = outcomes
+        self._lane = lane = outcomes.lane
         self._words = lane.words
         self._finished_words = lane.finished_words
         self._batch_ids = batch_ids
@@ -111,7 +111,7 @@ class Told:
             return b""
         return self._reports.message()
 
-    def timing(self, ending: Ending, began_ns: int) -> bytes:
+    def timing(self, ending: RequestOutcome, began_ns: int) -> bytes:
         """Return the value of the header ``Server-Timing``.
 
         Args:
@@ -124,22 +124,22 @@ class Told:
 
     def timing_line(self, began_ns: int) -> bytes:
         """Return the header line with the timing of the request that ended last."""
-        return _TIMING_LINE + self.timing(self._endings.last(), began_ns)
+        return _TIMING_LINE + self.timing(self._outcomes.last(), began_ns)
 
     def with_timing(
         self, head: bytes, request_id: bytes, behind: bytes = b"", body: bytes = b""
     ) -> bytes:
         """Return an answer of these pieces, with `timing_line` behind the second.
 
-        Its request is not notable, and came at once.
+        The request needs no logging, and came at once.
         """
-        endings = self._endings
-        finished_ns: int = self._words[self._finished_words[endings.slot]]
+        outcomes = self._outcomes
+        finished_ns: int = self._words[self._finished_words[outcomes.slot]]
         # A batch has its id from `BatchIds`, which keeps the text while neighbours are answered.
-        if finished_ns != self._finished_ns or endings.batch_id is not self._batch_id:
+        if finished_ns != self._finished_ns or outcomes.batch_id is not self._batch_id:
             self._learn(finished_ns)
-        total_us = endings.took_ns // 1000
-        write_us = (endings.ended_ns - finished_ns) // 1000
+        total_us = outcomes.took_ns // 1000
+        write_us = (outcomes.ended_ns - finished_ns) // 1000
         # So they add up to the whole.
         queue_us = total_us - write_us - self._worker_us
         if queue_us < 0:
@@ -168,14 +168,14 @@ class Told:
 
     def _learn(self, finished_ns: int) -> None:
         """Remember the common part of a batch from its first request."""
-        endings = self._endings
-        batch_id = endings.batch_id
+        outcomes = self._outcomes
+        batch_id = outcomes.batch_id
         rows, reason, _, began_ns, gathered_ns, ran_ns, attempts, _ = self._lane.stamps(
-            endings.slot
+            outcomes.slot
         )
         self._batch_id, self._finished_ns, self._worker_us = batch_id, finished_ns, _FOREVER_US
         # Of what ends later all that is in order too, so there only the acceptance is looked at.
-        in_order = 0 < began_ns <= gathered_ns <= ran_ns <= finished_ns <= endings.ended_ns
+        in_order = 0 < began_ns <= gathered_ns <= ran_ns <= finished_ns <= outcomes.ended_ns
         if rows and in_order:
             gather_us = (gathered_ns - began_ns) // 1000
             run_us = (ran_ns - gathered_ns) // 1000

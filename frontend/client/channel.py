@@ -30,10 +30,10 @@ from ringbatch.frontend.client.waiter import Last, Waiter, again
 from ringbatch.frontend.codec.outcome import RULES
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import HeaderWords
-from ringbatch.shm.doorbell import Bell
+from ringbatch.shm.doorbell import Doorbell
 from ringbatch.shm.errors import Draining, RequestError
 from ringbatch.shm.host.background import short_thread
-from ringbatch.shm.spinning import Patience
+from ringbatch.shm.spinning import SpinPolicy
 from ringbatch.shm.wakeup import Wakeup
 
 NEVER: Final = 1 << 63
@@ -64,7 +64,7 @@ class Channel:
     def __init__(
         self,
         slots: Slots,
-        bell: Bell,
+        bell: Doorbell,
         doorbell: Wakeup,
         life: int,
         *,
@@ -84,7 +84,7 @@ class Channel:
         self._signs = select.poll()
         self._signs.register(life, select.POLLIN)
         self._checked_ns = clock()
-        self._patience = Patience(spin_ns)
+        self._patience = SpinPolicy(spin_ns)
         self._spinning = False
         self._lock = threading.Lock()
         self._busy = False

@@ -7,7 +7,7 @@ from ringbatch.shm.errors import RequestError
 
 Results = Sequence[tuple[int, memoryview]]
 """The rows and the result of each part of a request, in order."""
-Apart = tuple[Callable[[Any, Sequence[memoryview]], Any], Any]
+OffloadJob = tuple[Callable[[Any, Sequence[memoryview]], Any], Any]
 """A job of `ringbatch.frontend.offload.messages` and its value; the results are its bytes."""
 LARGE_RESULT_BYTES: Final = 1 << 19
 """Another process writes larger numeric results as JSON: each byte takes up to 10 ns."""
@@ -51,7 +51,7 @@ class Rendering(Protocol[A_co]):
         """
         return self.render(((rows, memory[start : start + size]),), batch_id)
 
-    def apart(self, rows: Sequence[int], size: int, batch_id: str) -> Apart | None:
+    def apart(self, rows: Sequence[int], size: int, batch_id: str) -> OffloadJob | None:
         """Return the job that writes the answer in another process; None if that saves no time.
 
         Args:

@@ -14,7 +14,7 @@ Heard = bytes | Sequence[tuple[bytes, bytes]]
 _ID: Final = b"x-request-id"
 
 
-class Words:
+class RequestContext:
     """Builder of the request context for one model.
 
     Args:

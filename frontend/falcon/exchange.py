@@ -25,7 +25,7 @@ from ringbatch.frontend.http.content_coding import (
 from ringbatch.frontend.http.expanding import expand
 from ringbatch.frontend.http.fallback import ENDING, EXCHANGES, WHOLE
 from ringbatch.frontend.request.calls import Body, Call, Reply
-from ringbatch.frontend.request.outcomes import Ending
+from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.shm.errors import InvalidRequest, RequestTooLarge
 from ringbatch.shm.host.background import in_thread
 
@@ -48,7 +48,7 @@ class Bodies:
     max_request_bytes: int
     compress_answers: bool = False
     budget: BodyBudget = field(kw_only=True)
-    last: Callable[[], Ending] = field(kw_only=True)
+    last: Callable[[], RequestOutcome] = field(kw_only=True)
 
 
 async def exchange(req: Request, resp: Response, bodies: Bodies, start: Start) -> None:
@@ -85,9 +85,9 @@ async def exchange(req: Request, resp: Response, bodies: Bodies, start: Start) -
 class Exchange:
     """A prediction that a task waits for, and that its connection may end."""
 
-    def __init__(self, last: Callable[[], Ending]) -> None:
+    def __init__(self, last: Callable[[], RequestOutcome]) -> None:
         self._last = last
-        self.ending: Ending | None = None
+        self.ending: RequestOutcome | None = None
         self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.call: Call | None = None
 

@@ -52,9 +52,9 @@ class Counting:
         code = CLIENT_GONE if context.cut_off else resp.status_code
         infers = getattr(resource, "infers", None)
         if infers is None and code == _NOWHERE and _PREDICTION.fullmatch(req.path):
-            self._service.ended_outside(Protocol.V1, code, accepted_ns=context.began_ns)
+            self._service.record_outside(Protocol.V1, code, accepted_ns=context.began_ns)
         elif infers is None:
-            self._service.ended_outside(Protocol.HTTP, code, accepted_ns=context.began_ns)
+            self._service.record_outside(Protocol.HTTP, code, accepted_ns=context.began_ns)
         else:
-            self._service.ended_outside(infers(req), code, context.model, context.began_ns)
+            self._service.record_outside(infers(req), code, context.model, context.began_ns)
         req.scope[ENDING] = self._service.last_ending()

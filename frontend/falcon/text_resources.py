@@ -16,7 +16,7 @@ from ringbatch.frontend.falcon.exchange import Bodies, exchange
 from ringbatch.frontend.request.calls import Body
 from ringbatch.frontend.request.codec import Read
 from ringbatch.frontend.request.models import Models
-from ringbatch.frontend.request.offload import LARGE_TEXTS_BYTES, ReadApart
+from ringbatch.frontend.request.offload import LARGE_TEXTS_BYTES, Offloaded
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.texts import classifying, cohere, openai, reranking, tei
@@ -92,7 +92,7 @@ class TextCodec:
             known = models.models
             specs = {name: dumps((known[name].spec,)).decode() for name in self.suitable()}
             value = self.form, specs, models.max_in_flight
-            raise ReadApart(read_texts, value, partial(self._told, framing))
+            raise Offloaded(read_texts, value, partial(self._told, framing))
         return self._found(framing, FORMS[self.form].read(body))
 
     def _told(self, framing: Asked, value: Any, data: Sequence[memoryview]) -> Read[Answer]:

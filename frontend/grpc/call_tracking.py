@@ -8,12 +8,12 @@ from ringbatch.frontend.codec.request_ids import ID_HEADER, TIMING_HEADER
 from ringbatch.frontend.grpc.answer_blocks import Metadata
 from ringbatch.frontend.grpc.call_head import CallHead
 from ringbatch.frontend.load.orca_report import TRAILER
-from ringbatch.frontend.request.outcomes import Ending
+from ringbatch.frontend.request.outcomes import RequestOutcome
 
 _TARGET: Final = "ModelInfer"
 
 
-class WatchedCall:
+class TrackedCall:
     """One call; what it says of itself stands in its metadata.
 
     Attributes:
@@ -45,12 +45,12 @@ class WatchedCall:
 
     @property
     def _load_metadata(self) -> Metadata:
-        report = self._recorder.told.load_message(self._head.load)
+        report = self._recorder.metadata.load_message(self._head.load)
         return ((TRAILER, report),) if report else ()
 
     def ended(
         self,
-        ending: Ending,
+        ending: RequestOutcome,
         bytes_in: int,
         bytes_out: int,
         *,
@@ -72,6 +72,6 @@ class WatchedCall:
             drawn = recorder.drawn(trace)
         recorder.record(ending, exchanged, drawn=drawn)
         found: Metadata = self.id_metadata
-        if self._head.asks or recorder.told.server_timing:
-            found = (*found, (TIMING_HEADER, recorder.told.timing(ending, 0).decode()))
+        if self._head.asks or recorder.metadata.server_timing:
+            found = (*found, (TIMING_HEADER, recorder.metadata.timing(ending, 0).decode()))
         return (*found, *self._load_metadata)

@@ -22,7 +22,7 @@ from ringbatch.frontend.grpc.answer_blocks import (
     usual_trailers,
 )
 from ringbatch.frontend.grpc.call_head import CallHead, CallHeads
-from ringbatch.frontend.grpc.call_tracking import WatchedCall
+from ringbatch.frontend.grpc.call_tracking import TrackedCall
 from ringbatch.frontend.grpc.calls import Method, ServedCall
 from ringbatch.frontend.grpc.inference import Framing, GrpcAnswer, Inference
 from ringbatch.frontend.grpc.large_messages import ArrivingMessage, tensor_span
@@ -113,12 +113,12 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
     """
 
     __slots__ = (
-        "_endings",
         "_heads",
         "_in_place",
         "_inferring",
         "_is_told",
         "_make_id",
+        "_outcomes",
         "_recorder",
         "_samples",
         "_settings",
@@ -137,9 +137,9 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         self._heads = settings.heads
         self._start = settings.inference.start
         recorder = self._recorder = settings.recorder
-        self._endings = recorder.endings
+        self._outcomes = recorder.outcomes
         self._samples = recorder.samples
-        self._is_told = recorder.told.anything
+        self._is_told = recorder.metadata.anything
         self._make_id = recorder.ids.make
         self.budget = settings.budget
         self.max_request_bytes = settings.max_request_bytes
@@ -215,7 +215,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
 
     def refused(self, error: RequestError, *, infers: bool) -> None:
         """Record a call that has ended before its handler; called by a `ServedCall`."""
-        self._settings.inference.ended_outside(error, infers=infers)
+        self._settings.inference.record_outside(error, infers=infers)
 
     def inferred(self, call: InferCall, answer: GrpcAnswer) -> None:
         """Send an answer; called by an `InferCall`."""
@@ -225,7 +225,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         response, error, trailing = answer
         drawn = 0 if self._samples is None else self._samples.of(head.trace)
         told = self._is_told or head.asks or head.load
-        if error is not None or drawn or self._endings.notable or told:
+        if error is not None or drawn or self._outcomes.must_log or told:
             self._answer_unusually(call, response, error, trailing, drawn)
         else:
             size = len(response)
@@ -250,7 +250,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
             self.core.answer(stream, HEAD, body, trailers(None, metadata))
 
     def _told(self, call: InferCall, bytes_out: int, drawn: int | None) -> Metadata:
-        watched = WatchedCall(call.stream.head, self.client, self._recorder)
+        watched = TrackedCall(call.stream.head, self.client, self._recorder)
         ending = self._settings.inference.last_ending()
         asked_for = call.asked_for
         return watched.ended(ending, call.bytes_in, bytes_out, asked_for=asked_for, drawn=drawn)
@@ -284,7 +284,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         head = stream.head
         assert head.refusal is not None, "otherwise it would be served"
         if head.denied:
-            self._settings.inference.ended_outside(Unauthenticated(), infers=True)
+            self._settings.inference.record_outside(Unauthenticated(), infers=True)
         self.core.end(stream, trailers_alone(head.refusal, (), head.http_status))
 
     def _abandon(self, stream: Stream[CallHead]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from ringbatch.frontend.codec.outcome import BATCH_HEADER, Headers, status_of
 from ringbatch.frontend.codec.payload import LazyPart, Part
-from ringbatch.frontend.codec.rendering import Apart, Results
+from ringbatch.frontend.codec.rendering import OffloadJob, Results
 from ringbatch.frontend.codec.request_context import Heard
 from ringbatch.frontend.grpc.answer import GrpcAnswers, batch_field, id_field
 from ringbatch.frontend.grpc.offloaded_messages import (
@@ -28,8 +28,8 @@ from ringbatch.frontend.payloads.recorder import Kept
 from ringbatch.frontend.request.arrival import LARGE_BYTES, Arrival, Arrivals
 from ringbatch.frontend.request.calls import Call
 from ringbatch.frontend.request.codec import Parts, Read
-from ringbatch.frontend.request.offload import LARGE_BODY_BYTES, ReadApart, told_heard
-from ringbatch.frontend.request.outcomes import Ending
+from ringbatch.frontend.request.offload import LARGE_BODY_BYTES, Offloaded, told_heard
+from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.texts.offloaded_texts import parts_told
@@ -81,7 +81,7 @@ class GrpcRendering(NamedTuple):
         """As in `Rendering`."""
         return self.render(((rows, memory[start : start + size]),), batch_id)
 
-    def apart(self, rows: Sequence[int], size: int, batch_id: str) -> Apart | None:
+    def apart(self, rows: Sequence[int], size: int, batch_id: str) -> OffloadJob | None:
         """As in `Rendering`."""
         answers, (outputs, typed, timeout_ns) = self.answers, self.requested
         if not answers.takes_long(sum(rows), size, self.requested):
@@ -139,7 +139,7 @@ class Pending(Framing):
     def __init__(
         self,
         ended: asyncio.Future[None],
-        last: Callable[[], Ending],
+        last: Callable[[], RequestOutcome],
         keep: Callable[[int], None],
         bytes_in: int,
         heard: Heard = (),
@@ -148,7 +148,7 @@ class Pending(Framing):
         self._last = last
         self._keep = keep
         self.bytes_in = bytes_in
-        self.ending: Ending | None = None
+        self.ending: RequestOutcome | None = None
         self.ended = ended
         self._answer: GrpcAnswer | None = None
         self.call: Call | None = None
@@ -274,10 +274,10 @@ class Inference:
             pending.holds = call.holds
         return pending
 
-    def ended_outside(self, error: RequestError | None, *, infers: bool) -> Ending:
+    def record_outside(self, error: RequestError | None, *, infers: bool) -> RequestOutcome:
         """Record a call that infers nothing, as over HTTP, or that was refused before it did."""
         protocol = Protocol.GRPC if infers else Protocol.HTTP
-        self._service.ended_outside(protocol, 200 if error is None else status_of(error))
+        self._service.record_outside(protocol, 200 if error is None else status_of(error))
         return self._service.last_ending()
 
 
@@ -373,7 +373,7 @@ class GrpcCodec:
         """Return if a large message is quick to read, as its tensors are raw and of fixed size.
 
         Raises:
-            ReadApart: the message is slow to read.
+            Offloaded: the message is slow to read.
             RequestError: the message cannot be read, or there is no such model.
         """
         message = weighed(data)
@@ -384,7 +384,7 @@ class GrpcCodec:
         shares = service.regions.on
         heard = told_heard(framing.heard)
         value = dumps((spec,)).decode(), service.max_in_flight, shares, heard
-        raise ReadApart(read_grpc, value, partial(_told, own, framing), spec.timeout_ns)
+        raise Offloaded(read_grpc, value, partial(_told, own, framing), spec.timeout_ns)
 
     def _model_of(self, request: Any, framing: Framing) -> "_GrpcModel":
         """Return the model of a request."""

@@ -11,7 +11,7 @@ from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.grpc.request import GrpcRequestedOutputs, Requests, requests_of
 from ringbatch.frontend.grpc.varints import varint
 from ringbatch.frontend.offload.messages import Answer
-from ringbatch.frontend.request.offload import heard_told, memory_apart
+from ringbatch.frontend.request.offload import heard_told, offload_memory
 from ringbatch.frontend.texts.offloaded_texts import told_parts
 from ringbatch.frontend.v2.requested_outputs import RequestedOutput
 from ringbatch.shm.errors import InvalidRequest
@@ -141,4 +141,4 @@ def _answers(spec: str) -> GrpcAnswers:
 @lru_cache(_MODELS)
 def _requests(spec: str, max_in_flight: int, shares_memory: bool) -> tuple[ModelSpec, Requests]:
     (model,) = loads(spec.encode())
-    return model, requests_of(model, memory_apart(on=shares_memory), max_in_flight)
+    return model, requests_of(model, offload_memory(on=shares_memory), max_in_flight)

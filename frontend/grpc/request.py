@@ -15,7 +15,7 @@ from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.codec.limit_messages import ANY_NUMBER, expect_batches
 from ringbatch.frontend.codec.parse_cache import Remembered
 from ringbatch.frontend.codec.payload import Bytes, LazyBytes, LazyPart, Part
-from ringbatch.frontend.codec.request_context import Heard, Words
+from ringbatch.frontend.codec.request_context import Heard, RequestContext
 from ringbatch.frontend.grpc.messages import Message
 from ringbatch.frontend.v2.input import Input, Shape
 from ringbatch.frontend.v2.requested_outputs import (
@@ -213,7 +213,7 @@ class GrpcRequests:
         }
         self._all = self._outputs_reader.all_binary.outputs
         self._known: Remembered[bytes, _Described] = Remembered(_REMEMBERED)
-        self._words = None if spec.words is None else Words(spec)
+        self._words = None if spec.words is None else RequestContext(spec)
         self._told = b""
 
     def read(self, request: Message, heard: Heard = ()) -> GrpcRequest:

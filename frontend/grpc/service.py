@@ -241,7 +241,7 @@ def methods_of(
     acts: dict[str, Callable[[Message], Fields | Awaitable[Fields]]]
     acts = {**control.methods(), **control.changes(), **memory.methods()}
     schema = SCHEMA.services[INFERENCE_SERVICE]
-    ended = partial(inference.ended_outside, infers=False)
+    ended = partial(inference.record_outside, infers=False)
     found = {
         f"/{INFERENCE_SERVICE}/{name}": _unary(
             schema[name].request, partial(_control, schema[name], act, ended)

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from ringbatch.frontend.access.recorder import Recorder
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.grpc.answer import infer_response_field
-from ringbatch.frontend.grpc.call_tracking import WatchedCall
+from ringbatch.frontend.grpc.call_tracking import TrackedCall
 from ringbatch.frontend.grpc.calls import CallEnded, Context
 from ringbatch.frontend.grpc.inference import Inference, Pending
 from ringbatch.frontend.grpc.kept_messages import answered, kept_call
@@ -71,7 +71,7 @@ class Streams:
     async def serve(self, call: Context) -> None:
         """Answer each request as if it came alone, in their order."""
         pending: asyncio.Queue[Pending | None] = asyncio.Queue()
-        watched = WatchedCall(call.head, call.client, self._recorder)
+        watched = TrackedCall(call.head, call.client, self._recorder)
         call.trailing = watched.id_metadata
         room = _Room(*self._inference.lane_holds)
         payloads = self._payloads
@@ -99,7 +99,7 @@ class Streams:
                 if (left := pending.get_nowait()) is not None:
                     _told(watched, left, payloads)
         if draining is not None:
-            watched.ended(self._inference.ended_outside(draining, infers=True), 0, 0)
+            watched.ended(self._inference.record_outside(draining, infers=True), 0, 0)
             raise CallEnded(grpc_status(draining))
 
 
@@ -107,7 +107,7 @@ async def _answer(
     call: Context,
     pending: "asyncio.Queue[Pending | None]",
     room: "_Room",
-    watched: WatchedCall,
+    watched: TrackedCall,
     payloads: PayloadRecorder | None,
 ) -> None:
     try:
@@ -160,7 +160,7 @@ class _Room:
         self._left_bytes += size
 
 
-def _told(watched: WatchedCall, pending: Pending, payloads: PayloadRecorder | None) -> None:
+def _told(watched: TrackedCall, pending: Pending, payloads: PayloadRecorder | None) -> None:
     """Record the end of a request, or that no client waits for its answer."""
     pending.leave()
     ending = pending.ending

@@ -34,7 +34,7 @@ in chunks cannot tell by itself."""
 BEGAN: Final = "ringbatch.began_ns"
 """The key in an ASGI scope of when the first byte of the request came."""
 ENDING: Final = "ringbatch.ending"
-"""The key in an ASGI scope of the request's `Ending`, once there is one."""
+"""The key in an ASGI scope of the request's `RequestOutcome`, once there is one."""
 REFUSED: Final = "ringbatch.refused"
 """The key in an ASGI scope of whether the connection itself has refused the request, whose body was
 still coming."""

@@ -30,7 +30,7 @@ from ringbatch.frontend.http.head import END, HEAD_TOO_LONG, MAX_HEAD_BYTES, Req
 from ringbatch.frontend.http.lingering_close import linger
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW, Clock, Phase
 from ringbatch.frontend.http.receiver import Receiver, read_with
-from ringbatch.frontend.http.request_tracking import LARGE_ANSWER_BYTES, Watch
+from ringbatch.frontend.http.request_tracking import LARGE_ANSWER_BYTES, RequestTracking
 from ringbatch.frontend.http.response_heads import LENGTHS, write_whole
 from ringbatch.frontend.request.arrival import LARGE_BYTES
 from ringbatch.frontend.request.calls import Body, Call, Upload
@@ -64,7 +64,6 @@ class FastLane(asyncio.Protocol):
         "_buffer",
         "_call",
         "_clock",
-        "_endings",
         "_given",
         "_head",
         "_head_text",
@@ -74,6 +73,7 @@ class FastLane(asyncio.Protocol):
         "_leaving",
         "_loop",
         "_make_id",
+        "_outcomes",
         "_predictions",
         "_reading",
         "_receiver",
@@ -95,7 +95,7 @@ class FastLane(asyncio.Protocol):
 
     _transport: asyncio.Transport
     _write: Callable[[bytes], None]
-    _watch: Watch
+    _watch: RequestTracking
 
     def __init__(
         self,
@@ -113,9 +113,9 @@ class FastLane(asyncio.Protocol):
         self._usual_head = settings.response_heads.usual
         self._make_id = settings.response_heads.ids.make
         recorder = settings.recorder
-        self._endings = recorder.endings
+        self._outcomes = recorder.outcomes
         self._samples = recorder.samples
-        self._told = recorder.told
+        self._told = recorder.metadata
         self._identity = b""
         """What the head of the next answer has from the id of its request on."""
         self._head_text = b""
@@ -141,7 +141,7 @@ class FastLane(asyncio.Protocol):
         """Begin a connection; called by the transport."""
         self._transport = transport  # type: ignore[assignment]
         self._write = self._transport.write
-        self._watch = Watch(self._settings.recorder, self._transport, self._loop)
+        self._watch = RequestTracking(self._settings.recorder, self._transport, self._loop)
         self._server_state.connections.add(self)  # type: ignore[arg-type]
         if self._settings.stopping():
             self.shutdown()
@@ -356,7 +356,7 @@ class FastLane(asyncio.Protocol):
         drawn = 0 if self._samples is None else self._samples.of(head.trace)
         usual = headers is JSON and status == 200 and self._keep_alive and size < MIN_ENCODED_BYTES
         told, is_timed = self._told, False
-        if drawn or self._endings.notable or self._watch.began_ns or size >= LARGE_ANSWER_BYTES:
+        if drawn or self._outcomes.must_log or self._watch.began_ns or size >= LARGE_ANSWER_BYTES:
             self._identify(head, size, drawn=drawn)
         else:
             self._identity = head.request_id or self._make_id()
@@ -433,19 +433,19 @@ class FastLane(asyncio.Protocol):
     def _count(self, status: int, size: int = 0) -> None:
         """Count a request that has ended before it was complete."""
         if self._state is _HEAD:
-            self._predictions.ended_outside(Protocol.HTTP, status)
+            self._predictions.record_outside(Protocol.HTTP, status)
             self._identify(_NO_HEAD, size)
             return
         head = self._head
         protocol = Protocol.V1
         if head.infer:
             protocol = Protocol.V2 if head.json_bytes is None else Protocol.V2_BINARY
-        self._predictions.ended_outside(protocol, status, head.model)
+        self._predictions.record_outside(protocol, status, head.model)
         self._identify(head, size)
 
     def _refused_elsewhere(self, status: int) -> bytes:
         """`FallbackProtocol`'s call: it has refused a request; the id that this one gets."""
-        self._predictions.ended_outside(Protocol.HTTP, status)
+        self._predictions.record_outside(Protocol.HTTP, status)
         self._identify(_NO_HEAD, 0)
         return self._identity
 

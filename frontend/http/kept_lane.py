@@ -12,7 +12,7 @@ from ringbatch.frontend.http.fast_lane_settings import FastLaneSettings
 from ringbatch.frontend.http.head import RequestHead
 from ringbatch.frontend.payloads.recorder import Answered, Kept, PayloadRecorder
 from ringbatch.frontend.request.calls import Body
-from ringbatch.frontend.request.outcomes import Ending
+from ringbatch.frontend.request.outcomes import RequestOutcome
 
 JSON_LENGTH = "inference-header-content-length"
 _TYPE = "content-type"
@@ -49,7 +49,7 @@ class KeptLane(FastLane):
         kept, self._kept = self._kept if self._call is not None else None, None
         super().connection_lost(exc)
         if kept is not None:
-            self._ended(kept, self._endings.last(), Answered(b"", 0))
+            self._ended(kept, self._outcomes.last(), Answered(b"", 0))
 
     def _begin(self, head: RequestHead, body: Body) -> None:
         draw = self._draw
@@ -76,12 +76,12 @@ class KeptLane(FastLane):
             super()._answer(answer)
             return
         self._kept = None
-        ending = self._endings.last()
+        ending = self._outcomes.last()
         super()._answer(answer)
         _, body, headers = answer
         self._ended(kept, ending, answered(body, headers))
 
-    def _ended(self, kept: Kept, ending: Ending, answer: Answered) -> None:
+    def _ended(self, kept: Kept, ending: RequestOutcome, answer: Answered) -> None:
         request_id = self._identity.partition(b"\r\n")[0]
         self._payloads.ended(kept, ending, request_id, answer)
 

@@ -9,13 +9,13 @@ from typing import Final
 from ringbatch.frontend.access.recorder import Exchanged, Recorder
 from ringbatch.frontend.http.content_coding import MIN_ENCODED_BYTES
 from ringbatch.frontend.http.head import RequestHead
-from ringbatch.frontend.request.outcomes import Ending
+from ringbatch.frontend.request.outcomes import RequestOutcome
 
 LARGE_ANSWER_BYTES: Final = 1 << 16
 """A smaller answer is the kernel's at once."""
 
 
-class Watch:
+class RequestTracking:
     """See the module.
 
     Attributes:
@@ -49,9 +49,9 @@ class Watch:
         self._loop = loop
         self._client = client_of(transport)
         self.began_ns = 0
-        self._unsent: tuple[Ending, Exchanged, int] | None = None
+        self._unsent: tuple[RequestOutcome, Exchanged, int] | None = None
         """Of an answer that may yet be encoded."""
-        self._untaken: tuple[Ending, Exchanged, int] | None = None
+        self._untaken: tuple[RequestOutcome, Exchanged, int] | None = None
 
     def begin(self) -> None:
         """Note that the first byte of a request came, and not all of it."""
@@ -78,18 +78,18 @@ class Watch:
         began_ns, self.began_ns = self.began_ns, 0
         if self._untaken is not None:
             self.taken()
-        notable = recorder.endings.notable
-        if drawn or notable or began_ns or bytes_out >= LARGE_ANSWER_BYTES:
+        must_log = recorder.outcomes.must_log
+        if drawn or must_log or began_ns or bytes_out >= LARGE_ANSWER_BYTES:
             self._record(head, request_id, began_ns, bytes_out, drawn=drawn)
-        told = recorder.told
-        if head.timing or told.server_timing:
-            request_id += told.timing_line(began_ns)
-        return request_id + head.cors + told.load_line(head.load)
+        metadata = recorder.metadata
+        if head.timing or metadata.server_timing:
+            request_id += metadata.timing_line(began_ns)
+        return request_id + head.cors + metadata.load_line(head.load)
 
     def _record(
         self, head: RequestHead, request_id: bytes, began_ns: int, bytes_out: int, *, drawn: int
     ) -> None:
-        ending = self._recorder.endings.last()
+        ending = self._recorder.outcomes.last()
         exchanged = Exchanged(
             began_ns,
             request_id,
@@ -104,7 +104,7 @@ class Watch:
         else:
             self._put(ending, exchanged, drawn=drawn)
 
-    def _put(self, ending: Ending, exchanged: Exchanged, *, drawn: int) -> None:
+    def _put(self, ending: RequestOutcome, exchanged: Exchanged, *, drawn: int) -> None:
         if exchanged.bytes_out >= LARGE_ANSWER_BYTES:
             self._untaken = ending, exchanged, drawn
             self._loop.call_soon(self.look)

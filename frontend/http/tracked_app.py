@@ -26,7 +26,7 @@ from ringbatch.frontend.load.orca_report import HEADER as LOAD_HEADER
 from ringbatch.frontend.load.orca_report import form_of
 from ringbatch.frontend.payloads.kept_exchange import KeptExchange
 from ringbatch.frontend.payloads.recorder import PayloadRecorder
-from ringbatch.frontend.request.outcomes import Ending
+from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.shm.tallies import CLIENT_GONE, Tally
 
 _ID: Final = ID_HEADER.encode()
@@ -37,7 +37,7 @@ _LOAD_ASK: Final = LOAD_ASK_HEADER.encode()
 _LOAD: Final = LOAD_HEADER.encode()
 
 
-class WatchedApp:
+class TrackedApp:
     """Wrapper of the application, see the module.
 
     The served code finds a request's id among its headers, and a ``traceparent`` only if it is
@@ -99,7 +99,7 @@ class _Watched:
             values.setdefault(name.lower(), []).append(value)
         self._id = taken(only(values, _ID)) or recorder.ids.make()
         self._trace = sound_trace(only(values, _TRACE))
-        self._told = recorder.told.server_timing or only(values, _ASK) == ASKED.encode()
+        self._told = recorder.metadata.server_timing or only(values, _ASK) == ASKED.encode()
         self._load = form_of(only(values, _LOAD_ASK))
         headers = [line for line in scope["headers"] if line[0].lower() not in (_ID, _TRACE)]
         headers.append((_ID, self._id))
@@ -125,8 +125,8 @@ class _Watched:
             if not self._scope.get(REFUSED):
                 ending = self._ending()
                 if self._told:
-                    own.append((_TIMING, self._recorder.told.timing(ending, self._began_ns)))
-            if report := self._recorder.told.load_value(self._load):
+                    own.append((_TIMING, self._recorder.metadata.timing(ending, self._began_ns)))
+            if report := self._recorder.metadata.load_value(self._load):
                 own.append((_LOAD, report))
             names = {name for name, _ in own}
             # Of a server whose answer is passed on, these would be about another request.
@@ -166,11 +166,11 @@ class _Watched:
         is_probe = is_of_health(self._scope["path"], ours=self._ours)
         self._recorder.record(ending, exchanged, take_ns, drawn=drawn, is_probe=is_probe)
 
-    def _ending(self) -> Ending:
-        found: Ending | None = self._scope.get(ENDING)
+    def _ending(self) -> RequestOutcome:
+        found: RequestOutcome | None = self._scope.get(ENDING)
         if found is None:
-            endings = self._recorder.endings
+            outcomes = self._recorder.outcomes
             self._ours = False
-            endings.ended(self._nobody, self._status or CLIENT_GONE, self._accepted_ns)
-            found = self._scope[ENDING] = endings.last()
+            outcomes.record(self._nobody, self._status or CLIENT_GONE, self._accepted_ns)
+            found = self._scope[ENDING] = outcomes.last()
         return found

@@ -39,7 +39,7 @@ SENT: Final = 3
 """What is earned by each frame of an answer."""
 
 
-class Patience:
+class FloodBudget:
     """Rest of the budget for one connection.
 
     Attributes:

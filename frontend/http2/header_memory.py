@@ -22,7 +22,7 @@ from ringbatch.frontend.http2.flood_budget import (
     FREE_LIST_BYTES,
     LIST_BYTES,
     MOST_PACKED,
-    Patience,
+    FloodBudget,
 )
 from ringbatch.frontend.http2.header_decoder import HeaderDecoder
 from ringbatch.frontend.http2.header_rules import (
@@ -115,7 +115,7 @@ class HeaderMemory(Generic[H]):
     )
 
     def __init__(
-        self, read: Callable[[Request], H], patience: Patience, varying: Varying[H] | None = None
+        self, read: Callable[[Request], H], patience: FloodBudget, varying: Varying[H] | None = None
     ) -> None:
         self.decoded = 0
         self._patience = patience

@@ -7,7 +7,7 @@ until the client has taken some.
 
 from typing import Final, Generic, TypeVar
 
-from ringbatch.frontend.http2.flood_budget import ANSWER, SENT, STREAMS, Patience
+from ringbatch.frontend.http2.flood_budget import ANSWER, SENT, STREAMS, FloodBudget
 from ringbatch.frontend.http2.frames import (
     CANCEL,
     CONTINUATION,
@@ -76,7 +76,7 @@ class Outgoing(Generic[H]):
 
     def __init__(self) -> None:
         self.streams: dict[int, Stream[H]] = {}
-        self.patience = Patience()
+        self.patience = FloodBudget()
         self.writable = True
         self.waiting_bytes = 0
         self.most_waiting_bytes = _WAITING_BYTES

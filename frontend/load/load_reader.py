@@ -3,11 +3,11 @@
 from typing import Final
 
 from ringbatch.frontend.load.haproxy_weight import EngineLoad, ModelLoad
-from ringbatch.frontend.load.slowdown import Baseline, PaceFollower, Runs
+from ringbatch.frontend.load.slowdown import Baseline, Runs, SlowdownFollower
 from ringbatch.shm import cost_profile
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.model_counters import Counted
-from ringbatch.shm.model_readiness import obstacle_of
+from ringbatch.shm.model_readiness import unready_reason
 from ringbatch.shm.model_spec import SERVING, ModelSpec
 from ringbatch.shm.segment import Segment
 
@@ -21,7 +21,7 @@ class LoadReader:
 
     def __init__(self, segment: Segment) -> None:
         self._segment: Final = segment
-        self._followers: dict[int, PaceFollower] = {}
+        self._followers: dict[int, SlowdownFollower] = {}
         """By the reference of the model."""
 
     def look(self, now_ns: int) -> EngineLoad:
@@ -30,7 +30,7 @@ class LoadReader:
         segment.read_models()
         serving = [spec for spec in segment.models if spec.state == SERVING]
         self._followers = {
-            spec.reference: self._followers.get(spec.reference) or PaceFollower()
+            spec.reference: self._followers.get(spec.reference) or SlowdownFollower()
             for spec in serving
         }
         return EngineLoad(
@@ -56,7 +56,7 @@ class LoadReader:
         )
         return ModelLoad(
             spec.name,
-            obstacle_of(words, layout, spec, now_ns),
+            unready_reason(words, layout, spec, now_ns),
             max(answer_ns, cycle_ns),
             pace,
         )

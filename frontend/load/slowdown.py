@@ -100,7 +100,7 @@ class Pace(NamedTuple):
     batches: float
 
 
-class PaceFollower:
+class SlowdownFollower:
     """Tells how one model fares, by what is seen of it now and then."""
 
     def __init__(self) -> None:

@@ -17,12 +17,12 @@ from ringbatch.frontend.metrics.exposition import EngineMetrics
 from ringbatch.frontend.metrics.families import encoded
 from ringbatch.frontend.metrics.processes import usage
 from ringbatch.frontend.page.resources import add_routes
-from ringbatch.frontend.page.watchers import Watchers
+from ringbatch.frontend.page.watchers import Subscribers
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.security.handshakes import FailedHandshakes
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.host.background import in_thread
-from ringbatch.shm.model_readiness import obstacle_of
+from ringbatch.shm.model_readiness import unready_reason
 from ringbatch.shm.model_spec import FIRST_VERSION, SERVING, ModelSpec
 from ringbatch.shm.segment import Segment
 
@@ -30,7 +30,7 @@ from ringbatch.shm.segment import Segment
 def create_control_app(
     segment: Segment,
     version: str,
-    watchers: Watchers,
+    watchers: Subscribers,
     keys: ApiKeys | None = None,
     traces: DeliveryCounts | None = None,
     failed_handshakes: FailedHandshakes | None = None,
@@ -108,7 +108,7 @@ class Ready:
         words, first = self._segment.words, self._segment.layout.model(spec.index)
         found = {"ready_workers": words[first + ModelWords.READY]}
         found["workers"] = spec.running
-        why = obstacle_of(words, self._segment.layout, spec, time.monotonic_ns())
+        why = unready_reason(words, self._segment.layout, spec, time.monotonic_ns())
         return found | ({"why": why} if why else {})
 
 

@@ -31,7 +31,7 @@ from ringbatch.frontend.metrics.control_connections import (
 )
 from ringbatch.frontend.page.history import History
 from ringbatch.frontend.page.live import Live
-from ringbatch.frontend.page.watchers import Watchers
+from ringbatch.frontend.page.watchers import Subscribers
 from ringbatch.frontend.payloads.flags import add_delivery_flags, given_delivery
 from ringbatch.frontend.payloads.log import PayloadLog, payload_log
 from ringbatch.frontend.security.credential_flags import add_flags, given_credentials
@@ -62,7 +62,7 @@ class ControlServer(TickingServer):
         watchers: of the page; where the keys change, those who are let in may be others.
     """
 
-    def __init__(self, config: Config, security: Security, watchers: Watchers) -> None:
+    def __init__(self, config: Config, security: Security, watchers: Subscribers) -> None:
         super().__init__(config, security, watchers.drop_all)
         self._watchers = watchers
 
@@ -95,7 +95,7 @@ async def serve(
         agent_listener: where HAProxy's agent-check is answered, likewise; None where it is not.
         payloads: takes what the payload log keeps to its place; None without a payload log.
     """
-    version, watchers = installed_version(), Watchers(History())
+    version, watchers = installed_version(), Subscribers(History())
     live = Live(segment, watchers, {"version": version, "public": public_url})
     tracing = None
     if trace_endpoint is not None:

@@ -26,7 +26,7 @@ from ringbatch.shm.counters import (
 )
 from ringbatch.shm.descriptors import ModelWords, RingWords, WorkerState, WorkerWords
 from ringbatch.shm.model_counters import Counted
-from ringbatch.shm.model_readiness import obstacle_of
+from ringbatch.shm.model_readiness import unready_reason
 from ringbatch.shm.model_spec import SERVING, ModelSpec
 from ringbatch.shm.restarts import restarts_of
 from ringbatch.shm.scalings import Scalings
@@ -395,7 +395,7 @@ class EngineMetrics:
 
     def _ready(self) -> list[int]:
         layout, words, now_ns = self._segment.layout, self._segment.words, time.monotonic_ns()
-        return [int(not obstacle_of(words, layout, spec, now_ns)) for spec in self._serving]
+        return [int(not unready_reason(words, layout, spec, now_ns)) for spec in self._serving]
 
     def _model_words(self, word: int) -> list[int]:
         layout, words = self._segment.layout, self._segment.words

@@ -12,13 +12,13 @@ import orjson
 
 from ringbatch.shm.counters import ROWS_BUCKETS, bucket_label
 from ringbatch.shm.snapshot.deltas import (
+    bucket_deltas,
     busy,
-    grown,
-    passed_s,
+    counter_deltas,
+    interval_s,
     rate,
     same_model,
     same_worker,
-    since,
 )
 from ringbatch.shm.snapshot.sample import ModelSample, Sample, WorkerSample
 from ringbatch.shm.snapshot.slow import SlowRequest
@@ -61,7 +61,7 @@ def second(before: Sample, now: Sample, at_ms: int) -> Json:
     """
     return {
         "at": at_ms,
-        "ms": round(passed_s(before, now) * 1e3),
+        "ms": round(interval_s(before, now) * 1e3),
         "models": {model.title: _counted(same_model(before, model), model) for model in now.models},
         "slots": sum(lane.slots for lane in now.lanes),
         "memory": sum(lane.memory_bytes for lane in now.lanes),
@@ -78,7 +78,7 @@ def state(before: Sample | None, now: Sample, obstacles: Mapping[str, str], more
         obstacles: by the title of a model, why a request to it might not be answered.
         more: further members.
     """
-    seconds = passed_s(before, now)
+    seconds = interval_s(before, now)
     word = "ready" if now.ready_ns else "starting"
     return more | {
         "engine": now.engine,
@@ -135,16 +135,18 @@ def marks(before: Sample, now: Sample) -> list[Json]:
         if earlier is None:
             found.append(f"{model.title} is there, {model.state}")
         else:
-            died = grown(model.deaths, earlier.deaths)
+            died = counter_deltas(model.deaths, earlier.deaths)
             found += [f"{_several(count)} of {model.title} {why}" for why, count in died.items()]
-            scaled = grown(model.scalings, earlier.scalings)
+            scaled = counter_deltas(model.scalings, earlier.scalings)
             found += [f"{model.title}, {model.running}: {what}" for what in scaled]
             if model.state != earlier.state:
                 found.append(f"{model.title} is {model.state}")
     titles = {model.title for model in now.models}
     found += [f"{model.title} is gone" for model in before.models if model.title not in titles]
     found += _restarted(before, now.workers)
-    found += [f"{what}, and started again" for what in grown(now.restarts, before.restarts)]
+    found += [
+        f"{what}, and started again" for what in counter_deltas(now.restarts, before.restarts)
+    ]
     if now.collectors > before.collectors:
         found.append("another process is the collector")
     if now.ready_ns and not before.ready_ns and not now.stops:
@@ -176,12 +178,12 @@ def _counted(before: ModelSample | None, now: ModelSample) -> Json:
         "expect_ms": round(now.answer_ms, 3),
     }
     if before is not None:
-        times = since(now.times, before.times)
+        times = bucket_deltas(now.times, before.times)
         found |= {
-            "codes": grown(now.codes, before.codes),
+            "codes": counter_deltas(now.codes, before.codes),
             "times": {str(bucket): count for bucket, count in enumerate(times) if count},
-            "closed": grown(now.reasons, before.reasons),
-            "sizes": grown(now.sizes, before.sizes),
+            "closed": counter_deltas(now.reasons, before.reasons),
+            "sizes": counter_deltas(now.sizes, before.sizes),
         }
     return {name: value for name, value in found.items() if value}
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ringbatch.frontend.page.feed import TERMS, event, second, slowest, state
-from ringbatch.frontend.page.watchers import Watchers
-from ringbatch.shm.model_readiness import obstacle_of
+from ringbatch.frontend.page.watchers import Subscribers
+from ringbatch.shm.model_readiness import unready_reason
 from ringbatch.shm.model_spec import SERVING, titled
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.snapshot.sample import Sample, sample
@@ -39,7 +39,7 @@ class Live:
     def __init__(
         self,
         segment: Segment,
-        watchers: Watchers,
+        watchers: Subscribers,
         about: dict[str, Any],
         cost_ns: Callable[[], int] = time.thread_time_ns,
     ) -> None:
@@ -95,7 +95,7 @@ class Live:
     def _obstacles(self, now_ns: int) -> dict[str, str]:
         words, layout = self._segment.words, self._segment.layout
         return {
-            title: obstacle_of(words, layout, spec, now_ns)
+            title: unready_reason(words, layout, spec, now_ns)
             for title, spec in titled(self._segment.models).items()
             if spec.state == SERVING
         }

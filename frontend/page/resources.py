@@ -12,7 +12,7 @@ from falcon.asgi import Request, Response
 
 from ringbatch.frontend.http.fallback import EXCHANGES
 from ringbatch.frontend.page.feed import RETRY_MS, slowest
-from ringbatch.frontend.page.watchers import MAX_WATCHERS, Watchers
+from ringbatch.frontend.page.watchers import MAX_WATCHERS, Subscribers
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.snapshot.slow import slow_requests
 
@@ -38,7 +38,7 @@ MAX_ID_MS: Final = 1 << 53
 
 
 def add_routes(
-    app: falcon.asgi.App[Request, Response], watchers: Watchers, segment: Segment
+    app: falcon.asgi.App[Request, Response], watchers: Subscribers, segment: Segment
 ) -> None:
     """Add the page.
 
@@ -92,7 +92,7 @@ class Stream:
         watchers: of it.
     """
 
-    def __init__(self, watchers: Watchers) -> None:
+    def __init__(self, watchers: Subscribers) -> None:
         self._watchers = watchers
 
     async def on_get(self, req: Request, resp: Response) -> None:

@@ -35,7 +35,7 @@ class Sent(SSEvent):
         return self._encoded
 
 
-class Watchers:
+class Subscribers:
     """All of them.
 
     Args:
@@ -107,7 +107,7 @@ class Watcher:
     """One of them, for Falcon: what to send next."""
 
     def __init__(
-        self, watchers: Watchers, history: History, after_ms: int, exchanges: set[Any]
+        self, watchers: Subscribers, history: History, after_ms: int, exchanges: set[Any]
     ) -> None:
         self.news = asyncio.Event()
         self._watchers = watchers

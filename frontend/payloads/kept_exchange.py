@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ringbatch.frontend.payloads.recorder import Answered, Kept, PayloadRecorder
-from ringbatch.frontend.request.outcomes import Ending
+from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.shm.tallies import Protocol
 
 _JSON_LENGTH: Final = b"inference-header-content-length"
@@ -60,7 +60,7 @@ class KeptExchange:
         """Keep a piece of the answer."""
         self._answer.add(piece)
 
-    def ended(self, ending: Ending, request_id: bytes) -> None:
+    def ended(self, ending: RequestOutcome, request_id: bytes) -> None:
         """Pass it on, if it was an inference."""
         if ending.tally.protocol is Protocol.HTTP:
             return

@@ -17,7 +17,7 @@ from ringbatch.frontend.payloads.exchange import Exchange, packed
 from ringbatch.frontend.payloads.gathering import Gathering
 from ringbatch.frontend.payloads.passage import send
 from ringbatch.frontend.payloads.settings import Keeping, Send
-from ringbatch.frontend.request.outcomes import Ending
+from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.tallies import Protocol
 
@@ -72,7 +72,7 @@ class Ended(NamedTuple):
 
     kept: Kept
     answered: Answered
-    ending: Ending
+    ending: RequestOutcome
     request_id: bytes
     ended_s: float
 
@@ -123,7 +123,9 @@ class PayloadRecorder:
         """Return what is kept of a drawn request; see `Kept`."""
         return Kept(headers, bytes(body[: self.most_bytes]), len(body), json_bytes, type)
 
-    def ended(self, kept: Kept, ending: Ending, request_id: bytes, answered: Answered) -> None:
+    def ended(
+        self, kept: Kept, ending: RequestOutcome, request_id: bytes, answered: Answered
+    ) -> None:
         """Send a drawn request that has ended.
 
         Args:
@@ -146,7 +148,12 @@ class PayloadRecorder:
         return packed([self._exchange(*one) for one in several])
 
     def _exchange(
-        self, kept: Kept, answered: Answered, ending: Ending, request_id: bytes, ended_s: float
+        self,
+        kept: Kept,
+        answered: Answered,
+        ending: RequestOutcome,
+        request_id: bytes,
+        ended_s: float,
     ) -> Exchange:
         tally, headers = ending.tally, kept.headers
         return Exchange(

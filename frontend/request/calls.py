@@ -94,7 +94,7 @@ class Predictions(Protocol):
             Where they belong; None where the body is to be gathered and given to `infer`.
         """
 
-    def ended_outside(
+    def record_outside(
         self, protocol: RequestProtocol, code: int, name: str = "", accepted_ns: int = 0
     ) -> None:
         """Record the end of a request that came to none of the above, or was given up before.

@@ -15,7 +15,7 @@ from ringbatch.frontend.request.calls import Body
 from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.offload import (
     LARGE_BODY_BYTES,
-    ReadApart,
+    Offloaded,
     read_v1,
     read_v2,
     told_heard,
@@ -59,7 +59,7 @@ class Codec(Protocol[B_contra, F_contra, A_co]):
 
         Raises:
             RequestError: the request cannot be read, or there is no such model.
-            ReadApart: the body is too large for the event loop.
+            Offloaded: the body is too large for the event loop.
         """
 
     def meant(self, name: str, body: B_contra, framing: F_contra) -> ServedModel | None:
@@ -97,7 +97,7 @@ class V1Codec:
         if len(body) > LARGE_BODY_BYTES:
             spec = model.spec
             value = dumps((spec,)).decode(), models.max_in_flight, told_heard(framing)
-            raise ReadApart(read_v1, value, partial(self._told, model), spec.timeout_ns)
+            raise Offloaded(read_v1, value, partial(self._told, model), spec.timeout_ns)
         if framing is None or v1.heard is None:
             parts, columns = v1.requests.parse(body)
         else:
@@ -144,7 +144,7 @@ class V2Codec:
             spec, heard = model.spec, told_heard(self._heard)
             shares = models.regions.on
             value = dumps((spec,)).decode(), models.max_in_flight, shares, heard, framing
-            raise ReadApart(read_v2, value, partial(self._told, model), spec.timeout_ns)
+            raise Offloaded(read_v2, value, partial(self._told, model), spec.timeout_ns)
         if v2.asked is None:
             parts, requested = v2.requests.parse(body, framing)
         else:

@@ -25,10 +25,10 @@ from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
 from ringbatch.shm.counters import LaneCounter
-from ringbatch.shm.doorbell import Bell
+from ringbatch.shm.doorbell import Doorbell
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.slot import Status
-from ringbatch.shm.spinning import Patience
+from ringbatch.shm.spinning import SpinPolicy
 
 log = logging.getLogger("ringbatch.frontend")
 
@@ -84,7 +84,7 @@ class Gateway:
         self._loop = loop
         self._call_soon = loop.call_soon
         self._clock = clock
-        self._patience = Patience(spin_ns)
+        self._patience = SpinPolicy(spin_ns)
         self._waited_from_ns = clock()
         """Since when answers have been under way and none has come."""
         self._waiting: list[Waiter | None] = [None] * lane.capacity
@@ -98,7 +98,7 @@ class Gateway:
         self._deadlines: list[tuple[int, int]] = []
         """A heap of the deadlines before that time, with their slots; some may be answered."""
         self._unnoticed: dict[int, Waiter] = {}
-        self._doorbell: Bell | None = None
+        self._doorbell: Doorbell | None = None
         if lane.in_flight:
             # Left by a dead owner; nobody waits for it, but its slots are to come back.
             self._expect(_NEVER, 0)
@@ -110,7 +110,7 @@ class Gateway:
         `SETTLED_TOGETHER`, and at every sweep."""
         self._unsettled = 0
 
-    def listen(self, doorbell: Bell) -> None:
+    def listen(self, doorbell: Doorbell) -> None:
         """Have the loop watch the lane's doorbell until `close`."""
         self._doorbell = doorbell
         self._loop.add_reader(doorbell.fileno(), self._rung)
@@ -118,7 +118,7 @@ class Gateway:
     def close(self) -> None:
         """Stop listening; whatever is still in flight is given up."""
         # A turn that is due comes yet, and is the last.
-        self._patience = Patience(0)
+        self._patience = SpinPolicy(0)
         if self._timer is not None:
             self._timer.cancel()
         for slot in range(self.lane.capacity):

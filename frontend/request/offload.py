@@ -25,7 +25,7 @@ LARGE_TEXTS_BYTES: Final = 1 << 15
 _MODELS: Final = 64
 
 
-class ReadApart(Exception):
+class Offloaded(Exception):
     """Exception that `Codec.read` raises for a body that is too large for the event loop.
 
     Attributes:
@@ -50,7 +50,7 @@ class ReadApart(Exception):
         self.model_timeout_ns = model_timeout_ns
 
 
-class Elsewhere(NoMemory):
+class RefusedMemory(NoMemory):
     """Stand-in for clients' shared memory, which the other process cannot reach."""
 
     def expect_on(self) -> NoReturn:
@@ -77,9 +77,9 @@ def write_reordered(value: Any, data: Sequence[memoryview]) -> Answer:
     return job_of(module, name)(given, [whole])
 
 
-def memory_apart(*, on: bool) -> ClientMemory:
+def offload_memory(*, on: bool) -> ClientMemory:
     """Return the stand-in for clients' memory in the other process."""
-    return Elsewhere() if on else OFF
+    return RefusedMemory() if on else OFF
 
 
 def read_v1(value: Any, data: Sequence[memoryview]) -> Answer:
@@ -146,4 +146,4 @@ def _v1(spec: str, max_in_flight: int) -> tuple[ModelSpec, V1Model]:
 @lru_cache(_MODELS)
 def _v2(spec: str, max_in_flight: int, shares_memory: bool) -> tuple[ModelSpec, V2Model]:
     (model,) = loads(spec.encode())
-    return model, V2Model(model, memory_apart(on=shares_memory), max_in_flight)
+    return model, V2Model(model, offload_memory(on=shares_memory), max_in_flight)

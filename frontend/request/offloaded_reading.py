@@ -13,10 +13,10 @@ from ringbatch.frontend.offload.process import Broken
 from ringbatch.frontend.request.calls import Call
 from ringbatch.frontend.request.codec import Codec, Read
 from ringbatch.frontend.request.models import Models
-from ringbatch.frontend.request.offload import ReadApart
+from ringbatch.frontend.request.offload import Offloaded
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.task import Engine
-from ringbatch.frontend.request.waiting_call import Elsewhere
+from ringbatch.frontend.request.waiting_call import WaitingCall
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import RequestError
 
@@ -61,7 +61,7 @@ class Already(Generic[B, F, A]):
         return self._codec.refusal(name, error)
 
 
-class Reading(Elsewhere[Received], Generic[A]):
+class Reading(WaitingCall[Received], Generic[A]):
     """A request whose body the other process reads; then it goes on like any other.
 
     Args:
@@ -75,7 +75,7 @@ class Reading(Elsewhere[Received], Generic[A]):
     def __init__(
         self,
         engine: Engine,
-        large: ReadApart,
+        large: Offloaded,
         go_on: Callable[[Callable[[], Read[A]]], Call | None],
         gone: Callable[[], None],
     ) -> None:

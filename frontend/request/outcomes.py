@@ -19,7 +19,7 @@ NO_SLOT: Final = -1
 _NEVER: Final = 1 << 62
 
 
-class Ending(NamedTuple):
+class RequestOutcome(NamedTuple):
     """End of a request.
 
     Attributes:
@@ -42,15 +42,15 @@ class Ending(NamedTuple):
     stamps: Answer | None
 
 
-class Endings:
+class RequestOutcomes:
     """See the module.
 
     Attributes:
-        notable: whether the request that ended last was not answered with 200, or took so long that
-            it may be one of the slowest, or one that is to be logged.
+        must_log: whether the request that ended last was not answered with 200, or took so
+            long that it may be one of the slowest, or one that is to be logged.
         took_ns: of that request, from its acceptance to its end.
-        ended_ns: as in `Ending`.
-        batch_id, slot: of that request, if it is not notable: the id of its batch, and the slot
+        ended_ns: as in `RequestOutcome`.
+        batch_id, slot: of that request, unless `must_log`: the id of its batch, and the slot
             out of which its answer came.
         traced: where those are kept that are traced; None where none are.
 
@@ -73,7 +73,7 @@ class Endings:
         "batch_id",
         "ended_ns",
         "lane",
-        "notable",
+        "must_log",
         "slot",
         "took_ns",
         "traced",
@@ -95,14 +95,14 @@ class Endings:
         self.took_ns = self.ended_ns = 0
         self.batch_id = ""
         self.slot = NO_SLOT
-        self.notable = False
+        self.must_log = False
         self.traced = traced
         self._logged_ns = _NEVER
         self._quick_ns = -1
-        """Who took no longer is not notable for that."""
+        """Requests that take no longer need no logging for that."""
 
     def log_slower_than(self, took_ns: int) -> None:
-        """Make requests that take longer notable from now on."""
+        """Set `must_log` for requests that take longer, from now on."""
         self._logged_ns = took_ns
         self._quick_ns = min(self._quick_ns, took_ns)
 
@@ -125,7 +125,7 @@ class Endings:
             self._unsettled.append(tally)
         pending_ns.append(took_ns)
         tally.pending_instances += instances
-        self.notable = took_ns > self._quick_ns
+        self.must_log = took_ns > self._quick_ns
         self._tally, self._code, self._instances = tally, 200, instances
         self.batch_id, self.slot = batch_id, slot
 
@@ -138,15 +138,15 @@ class Endings:
             self._slowest.look(self.ended_ns)
             self._quick_ns = min(self._slowest.floor_ns, self._logged_ns)
 
-    def ended(self, tally: Tally, code: int, accepted_ns: int, slot: int = NO_SLOT) -> None:
-        """Record another end of a request; arguments as for `answered` and of `Ending`.
+    def record(self, tally: Tally, code: int, accepted_ns: int, slot: int = NO_SLOT) -> None:
+        """Record another end of a request; arguments as for `answered` and of `RequestOutcome`.
 
         `NO_SLOT` is the slot of a request that had none.
         """
         self.ended_ns = ended_ns = self._clock()
         self.took_ns = took_ns = ended_ns - accepted_ns
         tally.ended(code, took_ns)
-        self.notable = True
+        self.must_log = True
         self._tally, self._code, self._instances = tally, code, 0
         self.slot = slot
 
@@ -161,7 +161,7 @@ class Endings:
         self._slowest.put(request)
         self._quick_ns = min(self._slowest.floor_ns, self._logged_ns)
 
-    def last(self) -> Ending:
+    def last(self) -> RequestOutcome:
         """Return the end of the request that ended last.
 
         It is the one whose `reply` is called, while that call lasts. Its slot's words stand until
@@ -172,4 +172,4 @@ class Endings:
         ended_ns, slot = self.ended_ns, self.slot
         stamps = None if slot == NO_SLOT else self.lane.answer(slot)
         accepted_ns = ended_ns - self.took_ns
-        return Ending(tally, self._code, accepted_ns, ended_ns, self._instances, stamps)
+        return RequestOutcome(tally, self._code, accepted_ns, ended_ns, self._instances, stamps)

@@ -23,7 +23,7 @@ from ringbatch.frontend.codec.request_timeout import shortest_ns
 from ringbatch.frontend.request.calls import Call
 from ringbatch.frontend.request.codec import Codec, Parts, Read
 from ringbatch.frontend.request.models import Models
-from ringbatch.frontend.request.offload import ReadApart
+from ringbatch.frontend.request.offload import Offloaded
 from ringbatch.frontend.request.offloaded_reading import Already, Reading
 from ringbatch.frontend.request.queue import Queue
 from ringbatch.frontend.request.served_model import ServedModel
@@ -129,7 +129,7 @@ class Pipeline:
                 task.send(self.engine, part, result_bytes)
                 return task
             answer = rendering.render((), "")
-        except ReadApart as large:
+        except Offloaded as large:
             return self._read_apart(
                 codec, name, body, framing, reply, timeout_ns, accepted_ns, large
             )
@@ -141,12 +141,12 @@ class Pipeline:
             log.exception("frontend: a request to model %s failed", name or "named in its body")
             error = InternalError()
         else:
-            self.engine.endings.ended(tally, 200, accepted_ns)
+            self.engine.outcomes.record(tally, 200, accepted_ns)
             reply(answer)
             return None
         meant = codec.meant(name, body, framing)
         tallies = models.tallies.nobody if meant is None else meant.tallies
-        self.engine.endings.ended(tallies[codec.protocol], status_of(error), accepted_ns)
+        self.engine.outcomes.record(tallies[codec.protocol], status_of(error), accepted_ns)
         if rendering is None:
             reply(codec.refusal(name, error))
         else:
@@ -162,7 +162,7 @@ class Pipeline:
         reply: Callable[[A], None],
         timeout_ns: int,
         accepted_ns: int,
-        large: ReadApart,
+        large: Offloaded,
     ) -> Call | None:
         """Have another process read a request; the arguments are those of `start`."""
 
@@ -173,7 +173,7 @@ class Pipeline:
         def gone() -> None:
             meant = codec.meant(name, body, framing)
             tallies = self._models.tallies.nobody if meant is None else meant.tallies
-            self.engine.endings.ended(tallies[codec.protocol], CLIENT_GONE, accepted_ns)
+            self.engine.outcomes.record(tallies[codec.protocol], CLIENT_GONE, accepted_ns)
 
         def refuse(error: RequestError) -> Read[A]:
             raise error

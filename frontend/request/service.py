@@ -18,7 +18,7 @@ from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.offload import LARGE_BODY_BYTES
 from ringbatch.frontend.request.offload_process import OtherProcess
-from ringbatch.frontend.request.outcomes import Ending, Endings
+from ringbatch.frontend.request.outcomes import RequestOutcome, RequestOutcomes
 from ringbatch.frontend.request.pipeline import Pipeline
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.task import Engine
@@ -31,7 +31,7 @@ from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.descriptors import HeaderWords
 from ringbatch.shm.errors import Draining
 from ringbatch.shm.model_counters import Counted
-from ringbatch.shm.model_readiness import not_ready, obstacle_of
+from ringbatch.shm.model_readiness import not_ready, unready_reason
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slow_requests import Slowest
@@ -74,11 +74,11 @@ class Service(Models):
             gateway.lane,
             BatchIds(segment.identity),
             segment.layout.lane_bytes,
-            Endings(gateway.lane, Slowest(segment, lane), clock, traced),
+            RequestOutcomes(gateway.lane, Slowest(segment, lane), clock, traced),
             OtherProcess(),
             lambda spec: self.refusal(spec, clock()),
         )
-        gateway.settle = self.engine.endings.settle
+        gateway.settle = self.engine.outcomes.settle
         self.pipeline = Pipeline(self.engine, self, segment.words, clock)
         self._v1 = V1Codec(self)
         self._v2 = V2Codec(self, Protocol.V2)
@@ -126,17 +126,17 @@ class Service(Models):
             model, rows, binary_bytes, rendering, requested.timeout_ns, timeout_ns
         )
 
-    def ended_outside(
+    def record_outside(
         self, protocol: Protocol, code: int, name: str = "", accepted_ns: int = 0
     ) -> None:
         """As in `Predictions`."""
         model = self.by_address.get(name)
         tallies = self.tallies.nobody if model is None else model.tallies
-        self.engine.endings.ended(tallies[protocol], code, accepted_ns or self._clock())
+        self.engine.outcomes.record(tallies[protocol], code, accepted_ns or self._clock())
 
-    def last_ending(self) -> Ending:
-        """As `Endings.last`."""
-        return self.engine.endings.last()
+    def last_ending(self) -> RequestOutcome:
+        """As `RequestOutcomes.last`."""
+        return self.engine.outcomes.last()
 
     def check(self, name: str, version: str = "") -> ModelSpec:
         """Return the model if it can predict now.
@@ -149,7 +149,7 @@ class Service(Models):
         return model.spec
 
     def _check(self, model: ServedModel) -> None:
-        why = obstacle_of(self._words, self._segment.layout, model.spec, self._clock())
+        why = unready_reason(self._words, self._segment.layout, model.spec, self._clock())
         if not why and model.texts is not None:
             why = model.texts.obstacle
         if why:
@@ -188,7 +188,7 @@ class Service(Models):
 
     def settings(self, trace_share: float) -> ServerSettings:
         """Return the settings of logs and traces, given the share of traced requests."""
-        traced = self.engine.endings.traced is not None
+        traced = self.engine.outcomes.traced is not None
         return ServerSettings(traced, trace_share, log.getEffectiveLevel())
 
     @property

@@ -64,7 +64,7 @@ class Split(Generic[A]):
             self._writing.abandon()
         elif not self._over:
             task = self._task
-            self._engine.endings.ended(task.tally, CLIENT_GONE, task.accepted_ns)
+            self._engine.outcomes.record(task.tally, CLIENT_GONE, task.accepted_ns)
             self._let_go()
 
     def _let_go(self) -> None:
@@ -98,7 +98,7 @@ class Split(Generic[A]):
         finally:
             results.clear()
             self._drop_pieces()
-        engine.endings.answered(task.tally, task.accepted_ns, rows, batch_id, slot)
+        engine.outcomes.answered(task.tally, task.accepted_ns, rows, batch_id, slot)
         return answer
 
     def failed(self, error: RequestError, batch: int, slot: int) -> None:

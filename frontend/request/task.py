@@ -20,13 +20,13 @@ from ringbatch.frontend.codec.limit_messages import (
 from ringbatch.frontend.codec.outcome import InternalError, error_of, status_of
 from ringbatch.frontend.codec.payload import LazyBytes, SlotPart
 from ringbatch.frontend.codec.refusal import no_room_in
-from ringbatch.frontend.codec.rendering import Apart, Rendering
+from ringbatch.frontend.codec.rendering import OffloadJob, Rendering
 from ringbatch.frontend.codec.result_sizes import again
 from ringbatch.frontend.offload.messages import Received
 from ringbatch.frontend.offload.process import Broken
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.offload_process import OtherProcess
-from ringbatch.frontend.request.outcomes import NO_SLOT, Endings
+from ringbatch.frontend.request.outcomes import NO_SLOT, RequestOutcomes
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.counters import LaneCounter
@@ -55,7 +55,7 @@ class Engine:
     lane: Lane
     batch_ids: BatchIds
     lane_bytes: int
-    endings: Endings
+    outcomes: RequestOutcomes
     apart: OtherProcess
     refusal: Callable[[ModelSpec], RequestError]
 
@@ -263,7 +263,7 @@ class Writing(Generic[A]):
         self._release = release
         self._over = False
 
-    def begin(self, apart: Apart, results: Sequence[memoryview]) -> None:
+    def begin(self, apart: OffloadJob, results: Sequence[memoryview]) -> None:
         """Have the other process write the answer, on the running loop.
 
         Raises:
@@ -280,7 +280,7 @@ class Writing(Generic[A]):
         """Give up the answer: its client has left."""
         if not self._over:
             self._over = True
-            self._engine.endings.ended(self._task.tally, CLIENT_GONE, self._task.accepted_ns)
+            self._engine.outcomes.record(self._task.tally, CLIENT_GONE, self._task.accepted_ns)
             # Other requests may use the slots now, because the answer written from them is dropped.
             self._release()
 
@@ -308,7 +308,7 @@ class Writing(Generic[A]):
         else:
             batch_id = engine.batch_ids.text(self._batch)
             slot = self._slot
-            engine.endings.answered(task.tally, task.accepted_ns, self._rows, batch_id, slot)
+            engine.outcomes.answered(task.tally, task.accepted_ns, self._rows, batch_id, slot)
             task.reply(answer)
 
 
@@ -346,14 +346,14 @@ class Task(SlotRequest[A]):
 
     def fail(self, engine: Engine, error: RequestError, batch: int, slot: int) -> None:
         """Tell the client why there is no answer; the other arguments are those of `_failed`."""
-        engine.endings.ended(self.tally, status_of(error), self.accepted_ns, slot)
+        engine.outcomes.record(self.tally, status_of(error), self.accepted_ns, slot)
         batch_id = engine.batch_ids.text(batch) if batch else ""
         self.reply(self.rendering.render_error(error, batch_id))
 
     def abandon(self) -> None:
         """As in `SlotRequest`."""
         if self._slot >= 0:
-            self._engine.endings.ended(self.tally, CLIENT_GONE, self.accepted_ns)
+            self._engine.outcomes.record(self.tally, CLIENT_GONE, self.accepted_ns)
         elif self._writing is not None:
             self._writing.abandon()
         super().abandon()
@@ -374,7 +374,7 @@ class Task(SlotRequest[A]):
             )
         finally:
             lane.release(slot)
-        engine.endings.answered(self.tally, self.accepted_ns, rows, batch_id, slot)
+        engine.outcomes.answered(self.tally, self.accepted_ns, rows, batch_id, slot)
         return answer
 
     def _writes_apart(self, slot: int, size: int, batch: int, batch_id: str) -> bool:

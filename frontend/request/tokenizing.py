@@ -7,13 +7,13 @@ from typing import Any, Final, Generic, TypeVar
 
 from ringbatch.frontend.codec.limit_messages import no_answer, too_many_texts
 from ringbatch.frontend.codec.outcome import InternalError
-from ringbatch.frontend.codec.rendering import Apart, Rendering, Results
+from ringbatch.frontend.codec.rendering import OffloadJob, Rendering, Results
 from ringbatch.frontend.request.calls import Call
 from ringbatch.frontend.request.offload import write_reordered
 from ringbatch.frontend.request.outcomes import NO_SLOT
 from ringbatch.frontend.request.queue import Queue
 from ringbatch.frontend.request.task import A, Engine, Task
-from ringbatch.frontend.request.waiting_call import Elsewhere
+from ringbatch.frontend.request.waiting_call import WaitingCall
 from ringbatch.frontend.texts.rows import reordered
 from ringbatch.frontend.texts.tokenizing import Tokenized
 from ringbatch.shm.counters import LaneCounter
@@ -29,7 +29,7 @@ MOST_WAITING: Final = 1 << 24
 """Characters that may wait for the thread: five seconds of its time, and the largest body."""
 
 
-class Tokenizing(Elsewhere[Tokenized], Generic[A]):
+class Tokenizing(WaitingCall[Tokenized], Generic[A]):
     """A request whose tokens a thread makes; then it goes on as any other.
 
     Args:
@@ -68,7 +68,7 @@ class Tokenizing(Elsewhere[Tokenized], Generic[A]):
         self._wait(queue.submit(work, size), left_s)
 
     def _left(self) -> None:
-        self._engine.endings.ended(self._task.tally, CLIENT_GONE, self._task.accepted_ns)
+        self._engine.outcomes.record(self._task.tally, CLIENT_GONE, self._task.accepted_ns)
 
     def _is_late(self) -> None:
         task = self._task
@@ -106,7 +106,7 @@ class Reordered(Rendering[A]):
         """As in `Rendering`."""
         return self._rendering.render((reordered(results, self._places),), batch_id)
 
-    def apart(self, rows: Sequence[int], size: int, batch_id: str) -> Apart | None:
+    def apart(self, rows: Sequence[int], size: int, batch_id: str) -> OffloadJob | None:
         """Return the job that writes the answer in another process, as in `Rendering`."""
         found = self._rendering.apart([sum(rows)], size, batch_id)
         if found is None:

@@ -11,7 +11,7 @@ from ringbatch.shm.counters import LaneCounter
 T = TypeVar("T")
 
 
-class Elsewhere(ABC, Generic[T]):
+class WaitingCall(ABC, Generic[T]):
     """A `Call` whose request waits for work; a subclass says how it goes on.
 
     Args:

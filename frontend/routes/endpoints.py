@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ringbatch.frontend.http.asgi import App
 from ringbatch.frontend.http.fallback import ENDING
-from ringbatch.frontend.request.outcomes import Ending
+from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.shm.errors import StartupError
 
 Message = MutableMapping[str, Any]
@@ -48,12 +48,12 @@ class Endpoints:
                 'serves an application in its frontends with app = "MODULE:NAME" in [server]'
             )
         own = _below(scope)
-        endings: list[Ending] = scope.get(ENDINGS, [])
+        outcomes: list[RequestOutcome] = scope.get(ENDINGS, [])
 
         async def told(message: dict[str, Any]) -> None:
-            ending: Ending | None = own.get(ENDING)
-            if ending is not None and not endings:
-                endings.append(ending)
+            ending: RequestOutcome | None = own.get(ENDING)
+            if ending is not None and not outcomes:
+                outcomes.append(ending)
             await send(message)
 
         await self._app(own, receive, told)

@@ -15,7 +15,7 @@ from uvicorn.lifespan.on import LifespanOn
 from ringbatch.frontend.codec.outcome import error_body
 from ringbatch.frontend.http.asgi import App, Receive, Scope, Send
 from ringbatch.frontend.http.fallback import ENDING
-from ringbatch.frontend.request.outcomes import Ending
+from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.routes.codec import InProcessCodec
 from ringbatch.frontend.routes.endpoints import ENDINGS, endpoints
@@ -130,17 +130,17 @@ class Mounted:
         return self._keys.allow(authorization, key)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endings: list[Ending] = []
+        outcomes: list[RequestOutcome] = []
 
         async def told(message: dict[str, Any]) -> None:
-            if endings:
+            if outcomes:
                 # The server of `endpoints` has counted the request already.
-                scope[ENDING] = endings[0]
+                scope[ENDING] = outcomes[0]
             await send(message)
 
         # What an application keeps between its start and its requests, as its lifespan has it.
         scope["state"] = self._lifespan.state.copy()
-        scope[ENDINGS] = endings
+        scope[ENDINGS] = outcomes
         await self._app(scope, receive, told)
 
 

@@ -24,7 +24,7 @@ T = TypeVar("T")
 _Stamp = tuple[int, ...] | None
 
 
-class Watched(Generic[T]):
+class ReloadingFiles(Generic[T]):
     """Files that are read again when they have changed.
 
     Args:
@@ -134,12 +134,12 @@ class Security:
         self.keys: ApiKeys | None = None
         self.context: ContextInForce | None = None
         self.failed_handshakes = FailedHandshakes()
-        self._digests: Watched[frozenset[bytes]] | None = None
+        self._digests: ReloadingFiles[frozenset[bytes]] | None = None
         if credentials.api_keys is not None:
             path = credentials.api_keys
-            self._digests = Watched((path,), lambda: key_digests(path))
+            self._digests = ReloadingFiles((path,), lambda: key_digests(path))
             self.keys = ApiKeys(self._digests.value)
-        self._tls: Watched[Tls | None] = Watched(
+        self._tls: ReloadingFiles[Tls | None] = ReloadingFiles(
             credentials.tls_files(), lambda: server_tls(credentials, protocols)
         )
         if self._tls.value is not None:

@@ -33,7 +33,7 @@ from ringbatch.frontend.http.kept_lane import KeptLane
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.http.router import Router
 from ringbatch.frontend.http.server import TickingServer
-from ringbatch.frontend.http.tracked_app import WatchedApp
+from ringbatch.frontend.http.tracked_app import TrackedApp
 from ringbatch.frontend.load.load_reports import LoadReports
 from ringbatch.frontend.payloads.recorder import PayloadRecorder, payload_recorder
 from ringbatch.frontend.payloads.settings import Keeping
@@ -179,7 +179,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         recorder, writer = recording(options.access, frontend.service.engine, ROLE, reports)
         nobody = frontend.service.tallies.nobody[Protocol.HTTP]
         payloads = payload_recorder(options.keeping, recorder, frontend.lane)
-        config.app = WatchedApp(config.app, recorder, nobody, payloads)
+        config.app = TrackedApp(config.app, recorder, nobody, payloads)
         # A little less than Gunicorn's own limit, after which it kills.
         config.timeout_graceful_shutdown = options.drain_s * 0.9  # type: ignore[assignment]
         heads = HeadReader(

@@ -132,7 +132,7 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
 
     def refuse(self, stream: Stream[RestHead], status: int, body: bytes) -> None:
         """Refuse a request that nobody has answered yet; a `ServedStream` calls this."""
-        self._settings.predictions.ended_outside(Protocol.HTTP, status)
+        self._settings.predictions.record_outside(Protocol.HTTP, status)
         headers = [
             *self.default_headers(),
             (b"content-type", b"application/json"),

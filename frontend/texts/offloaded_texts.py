@@ -10,7 +10,7 @@ from ringbatch.frontend.codec.payload import Bytes, LazyBytes, Part, SlotPart
 from ringbatch.frontend.codec.rendering import (
     LARGE_RESULT_BYTES,
     LONG_ROWS,
-    Apart,
+    OffloadJob,
     Rendering,
     Results,
 )
@@ -146,7 +146,7 @@ class TextsRendering(Rendering[Answer]):
         answer: Answer = self._rendering.render(results, batch_id)
         return answer
 
-    def apart(self, rows: Sequence[int], size: int, batch_id: str) -> Apart | None:
+    def apart(self, rows: Sequence[int], size: int, batch_id: str) -> OffloadJob | None:
         """Return the job that writes a large answer in another process, as in `Rendering`."""
         if size <= LARGE_RESULT_BYTES and sum(rows) <= LONG_ROWS:
             return None

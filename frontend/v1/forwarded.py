@@ -3,8 +3,8 @@
     {"instances": [...], "signature_name": "a"}
 
 The list travels as it was written. So do all other members of the body, the path, the query and the
-headers that are passed on. These stand before the list, in an envelope (ringbatch.shm.forward), and
-decide which requests share a batch.
+headers that are passed on. These stand before the list, in an envelope
+(ringbatch.shm.forward_envelope), and decide which requests share a batch.
 """
 
 import json
@@ -20,8 +20,8 @@ from ringbatch.frontend.codec.parse_cache import Remembered
 from ringbatch.frontend.codec.payload import Part
 from ringbatch.frontend.v1.answer import RowStarts
 from ringbatch.frontend.v1.request import Parsed, UntypedRequests
-from ringbatch.shm.forward_envelope import KEY_BYTES, sealed
-from ringbatch.shm.host.json_text import Value, lies_plainly, members
+from ringbatch.shm.forward_envelope import KEY_BYTES, encode_envelope
+from ringbatch.shm.host.json_text import Value, can_be_sliced, members
 from ringbatch.shm.model_spec import Forward, ModelSpec
 from ringbatch.shm.tuples import new_tuple
 
@@ -172,7 +172,7 @@ class ForwardedRequests(UntypedRequests):
         if usual is None:
             return None
         name, quoted, front = usual
-        if not lies_plainly(body, quoted, start):
+        if not can_be_sliced(body, quoted, start):
             return None
         try:
             request = orjson.loads(body)
@@ -197,7 +197,7 @@ class ForwardedRequests(UntypedRequests):
         wanted = (origin, opening, closing)
         front = self._known.get(wanted)
         if front is None:
-            front = sealed(*wanted)
+            front = encode_envelope(*wanted)
             self._known.put(wanted, front, len(front))
         return front
 

@@ -13,7 +13,7 @@ from ringbatch.frontend.codec.payload import Part
 from ringbatch.frontend.v1.forwarded import origin
 from ringbatch.frontend.v1.request import FINITE
 from ringbatch.shm.errors import InvalidRequest, ModelFailed
-from ringbatch.shm.forward_envelope import KEY_BYTES, sealed
+from ringbatch.shm.forward_envelope import KEY_BYTES, encode_envelope
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.request_context import NOTHING, as_list
 
@@ -32,7 +32,7 @@ class ValueCodec:
         self._front, self._key_bytes = b"", 0
         if spec.forward is not None:
             usual = origin(spec.forward, b"", {})
-            self._front, self._key_bytes = sealed(usual, b'{"instances":', b"}"), KEY_BYTES
+            self._front, self._key_bytes = encode_envelope(usual, b'{"instances":', b"}"), KEY_BYTES
 
     def parse(self, inputs: Sequence[Any]) -> tuple[Part, ...]:
         """Return the parts for slots, in order.

@@ -8,7 +8,7 @@ from ringbatch.frontend.v1.forwarded import ForwardedRequests
 from ringbatch.frontend.v1.placed_answers import PlacedAnswers
 from ringbatch.frontend.v1.rendering import PlacedRendering, V1Rendering
 from ringbatch.frontend.v1.request import Parsed, Requests, requests_of
-from ringbatch.frontend.v1.request_context import AskedRequests
+from ringbatch.frontend.v1.request_context import ContextRequests
 from ringbatch.shm.frame import Frame
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.strided_view import StridedView
@@ -56,7 +56,7 @@ class V1Model:
     ) -> None:
         forward = spec.forward
         self.forwarded = forward and ForwardedRequests(spec, forward, max_in_flight)
-        asked = None if spec.words is None else AskedRequests(spec, max_in_flight)
+        asked = None if spec.words is None else ContextRequests(spec, max_in_flight)
         self.requests: Requests = self.forwarded or asked or requests_of(spec, max_in_flight)
         self.heard: Hearing | None = self.forwarded or asked
         self.answers = self.forwarded or answers_of(spec)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ringbatch.frontend.codec.outcome import AGENT_TEXT, JSON, Answer, outcome
-from ringbatch.frontend.codec.rendering import Apart, Results
+from ringbatch.frontend.codec.rendering import OffloadJob, Results
 from ringbatch.frontend.v1.answer import Answers
 from ringbatch.frontend.v1.offloaded_answers import write_v1
 from ringbatch.frontend.v1.placed_answers import PlacedAnswers
@@ -39,7 +39,7 @@ class V1Rendering:
         """As in `Rendering`."""
         return self.render(((rows, memory[start : start + size]),), batch_id)
 
-    def apart(self, rows: Sequence[int], size: int, batch_id: str) -> Apart | None:
+    def apart(self, rows: Sequence[int], size: int, batch_id: str) -> OffloadJob | None:
         """Return the job that writes a large answer in another process, as in `Rendering`."""
         if not self._answers.takes_long(sum(rows), size):
             return None

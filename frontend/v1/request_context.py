@@ -7,7 +7,7 @@ from orjson import JSONDecodeError, loads
 
 from ringbatch.frontend.codec.json_to_tensor import may_hold_booleans
 from ringbatch.frontend.codec.payload import Part
-from ringbatch.frontend.codec.request_context import Heard, Words
+from ringbatch.frontend.codec.request_context import Heard, RequestContext
 from ringbatch.frontend.v1.request import Parsed, TypedRequests, UntypedRequests, unreadable
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.request_context import as_list
@@ -15,7 +15,7 @@ from ringbatch.shm.request_context import as_list
 _OWN = ("instances", "inputs")
 
 
-class AskedRequests:
+class ContextRequests:
     """Requests to one such model.
 
     Args:
@@ -24,7 +24,7 @@ class AskedRequests:
     """
 
     def __init__(self, spec: ModelSpec, max_in_flight: int) -> None:
-        self._words = Words(spec)
+        self._words = RequestContext(spec)
         self._typed = TypedRequests(spec, max_in_flight) if spec.typed else None
         self._untyped = UntypedRequests(spec, max_in_flight)
 
@@ -36,7 +36,7 @@ class AskedRequests:
             heard: the headers that came with it.
 
         Raises:
-            RequestError: as of `TypedRequests` and `UntypedRequests`, and of `Words`.
+            RequestError: as of `TypedRequests` and `UntypedRequests`, and of `RequestContext`.
         """
         if self._typed is None:
             return self._parse_untyped(body, heard)

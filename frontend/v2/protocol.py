@@ -3,7 +3,7 @@
 from ringbatch.frontend.codec.limit_messages import ANY_NUMBER
 from ringbatch.frontend.v2.answer import InferResponse, answers_of
 from ringbatch.frontend.v2.request import Request, requests_of
-from ringbatch.frontend.v2.request_context import asked_of
+from ringbatch.frontend.v2.request_context import context_requests
 from ringbatch.frontend.v2.requested_outputs import RequestedOutputs
 from ringbatch.frontend.v2.shared_memory import OFF, ClientMemory
 from ringbatch.shm.model_spec import ModelSpec
@@ -30,7 +30,7 @@ class V2Model:
     def __init__(
         self, spec: ModelSpec, memory: ClientMemory = OFF, max_in_flight: int = ANY_NUMBER
     ) -> None:
-        self.asked = asked_of(spec, memory, max_in_flight)
+        self.asked = context_requests(spec, memory, max_in_flight)
         self.requests = self.asked or requests_of(spec, memory, max_in_flight)
         self.answers = answers_of(spec)
         self._fixed = all(tensor.datatype.fixed for tensor in spec.inputs)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ringbatch.frontend.codec.outcome import Answer, outcome
-from ringbatch.frontend.codec.rendering import Apart, Results
+from ringbatch.frontend.codec.rendering import OffloadJob, Results
 from ringbatch.frontend.v2.answer import InferAnswers
 from ringbatch.frontend.v2.offloaded_answers import write_v2
 from ringbatch.frontend.v2.requested_outputs import RequestedOutputs
@@ -34,7 +34,7 @@ class V2Rendering(NamedTuple):
         """As in `Rendering`."""
         return self.render(((rows, memory[start : start + size]),), batch_id)
 
-    def apart(self, rows: Sequence[int], size: int, batch_id: str) -> Apart | None:
+    def apart(self, rows: Sequence[int], size: int, batch_id: str) -> OffloadJob | None:
         """Return the job that writes a large answer in another process, as in `Rendering`."""
         answers, requested = self.answers, self.requested
         if not answers.takes_long(sum(rows), size, requested):

@@ -2,20 +2,22 @@
 
 from typing import Any, Self
 
-from ringbatch.frontend.codec.request_context import Heard, Words
+from ringbatch.frontend.codec.request_context import Heard, RequestContext
 from ringbatch.frontend.v2.request import Described, InferRequests, Outline, Request
 from ringbatch.frontend.v2.shared_memory import ClientMemory
 from ringbatch.shm.model_spec import ModelSpec
 
 
-def asked_of(spec: ModelSpec, memory: ClientMemory, max_in_flight: int) -> "AskedRequests | None":
+def context_requests(
+    spec: ModelSpec, memory: ClientMemory, max_in_flight: int
+) -> "ContextRequests | None":
     """Return the reader of requests to a typed model with request context; None for others."""
     if not spec.typed or spec.words is None:
         return None
-    return AskedRequests(spec, memory, max_in_flight)
+    return ContextRequests(spec, memory, max_in_flight)
 
 
-class AskedRequests(InferRequests):
+class ContextRequests(InferRequests):
     """Requests to one such model. Nothing that they say is remembered.
 
     Args:
@@ -27,7 +29,7 @@ class AskedRequests(InferRequests):
 
     def __init__(self, spec: ModelSpec, memory: ClientMemory, max_in_flight: int) -> None:
         super().__init__(spec, memory, max_in_flight)
-        self._words = Words(spec)
+        self._words = RequestContext(spec)
         self._heard: Heard = b""
         self._told = b""
 

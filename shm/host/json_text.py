@@ -111,7 +111,7 @@ def whole_list(text: str) -> list[Any]:
     return decoded
 
 
-def lies_plainly(body: bytes | bytearray, name: bytes, start: int) -> bool:
+def can_be_sliced(body: bytes | bytearray, name: bytes, start: int) -> bool:
     r"""Return whether a list or object in a body may be passed on as its bytes lie there.
 
     If the body is sound JSON, the value is the member of a name that no other member has, in any

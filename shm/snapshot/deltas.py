@@ -10,7 +10,7 @@ from ringbatch.shm.time_buckets import BOUNDS_S
 _NS: Final = 1e-9
 
 
-def passed_s(before: Sample | None, now: Sample) -> float:
+def interval_s(before: Sample | None, now: Sample) -> float:
     """Return the time between two samples; 0 if there is no earlier one."""
     return 0.0 if before is None else (now.at_ns - before.at_ns) * _NS
 
@@ -35,14 +35,14 @@ def rate(now: int, before: int | None, seconds: float) -> float | None:
     return None if before is None or not seconds else max(now - before, 0) / seconds
 
 
-def since(now: Sequence[int], before: Sequence[int] | None) -> list[int]:
+def bucket_deltas(now: Sequence[int], before: Sequence[int] | None) -> list[int]:
     """Return the growth of counters since an earlier sample; all of them without one."""
     if not before:
         return list(now)
     return [max(count - was, 0) for count, was in zip(now, before, strict=True)]
 
 
-def grown(now: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
+def counter_deltas(now: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
     """Of counts by name, those that have grown, by how much."""
     found = {name: count - before.get(name, 0) for name, count in now.items()}
     return {name: count for name, count in found.items() if count > 0}
@@ -86,6 +86,6 @@ def mean_batch(before: Sample | None, workers: Iterable[WorkerSample]) -> float 
     return rows / batches if batches > 0 else None
 
 
-def bound_s(bucket: int) -> float | None:
+def bucket_upper_s(bucket: int) -> float | None:
     """Return a bucket's upper bound in seconds; None for the last one."""
     return BOUNDS_S[bucket] if bucket < len(BOUNDS_S) else None

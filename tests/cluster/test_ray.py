@@ -23,7 +23,7 @@ from cluster import kills, nodes
 from cluster.nodes import Nodes, about, actor_names
 
 from ringbatch.engine.runtimes.opening import open_model
-from ringbatch.engine.runtimes.ray.actor import Holder, HolderActor, Told
+from ringbatch.engine.runtimes.ray.actor import ActorModel, Holder, HolderActor
 from ringbatch.engine.runtimes.ray.terms import actor_name
 
 MODEL = kills.MODEL.read_text()
@@ -324,7 +324,7 @@ def test_an_actor_whose_worker_is_gone_ends_what_hangs(
     tmp_path: Path, wait_until: Callable[..., object]
 ) -> None:
     source = "import time\ndef predict(instances):\n    time.sleep(100)\n"
-    told = Told(
+    told = ActorModel(
         str(tmp_path / "model.py"),
         "python",
         {"max_batch_size": 1, "threads": 1},

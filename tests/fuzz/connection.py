@@ -362,7 +362,7 @@ class _Taken:
     def prepare(self, *_arguments: Any) -> None:
         """As in `Predictions`; every body is gathered."""
 
-    def ended_outside(self, *_arguments: Any) -> None:
+    def record_outside(self, *_arguments: Any) -> None:
         """As in `Predictions`; nobody counts."""
 
 

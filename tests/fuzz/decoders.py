@@ -38,7 +38,7 @@ from ringbatch.frontend.http.content_coding import (
     acceptance,
     coding_of,
 )
-from ringbatch.frontend.http2.flood_budget import Patience
+from ringbatch.frontend.http2.flood_budget import FloodBudget
 from ringbatch.frontend.http2.frames import ConnectionFault, StreamFault
 from ringbatch.frontend.http2.header_memory import HeaderMemory
 from ringbatch.frontend.offload.messages import Job
@@ -274,7 +274,7 @@ def _expanded(coding: str) -> Callable[[bytes], None]:
 
 def _header_block(data: bytes) -> None:
     """A block of a connection, twice, as the table and what is remembered change between."""
-    memory = HeaderMemory(lambda request: request, Patience())
+    memory = HeaderMemory(lambda request: request, FloodBudget())
     for _ in range(2):
         memory.request(data)
 

@@ -56,7 +56,7 @@ class ScriptedService:
     def __init__(self) -> None:
         self.ended: list[tuple[Protocol, int, str]] = []
 
-    def ended_outside(
+    def record_outside(
         self, protocol: Protocol, code: int, name: str = "", accepted_ns: int = 0
     ) -> None:
         self.ended.append((protocol, code, name))

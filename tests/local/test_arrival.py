@@ -146,7 +146,7 @@ class Harness:
         """Requests that have ended."""
         engine = self.service.engine
         recorder = Recorder(
-            AccessSettings("all"), engine.endings, engine.batch_ids, cast(Any, self)
+            AccessSettings("all"), engine.outcomes, engine.batch_ids, cast(Any, self)
         )
         state = ServerState()
         settings = FastLaneSettings(
@@ -185,8 +185,8 @@ class Harness:
     def prepare(self, *arguments: Any) -> Upload | None:
         return self.service.prepare(*arguments)
 
-    def ended_outside(self, *arguments: Any) -> None:
-        self.service.ended_outside(*arguments)
+    def record_outside(self, *arguments: Any) -> None:
+        self.service.record_outside(*arguments)
 
     def put(self, entry: Entry) -> None:
         """As the recorder's writer."""
@@ -445,7 +445,7 @@ async def test_a_body_that_does_not_come_is_refused_and_gives_the_slot_back(
     harness.transport.feed(rest)
     assert (slots == before).all()
     # And the request that has ended last.
-    harness.service.ended_outside(Protocol.HTTP, 404)
+    harness.service.record_outside(Protocol.HTTP, 404)
     harness.transport.close()
     assert [(entry.model, entry.status) for entry in harness.logged] == [("sum", 408)]
 

@@ -11,8 +11,8 @@ from segment_fixture import Client, Reply, local_segment, spec
 from ringbatch.engine.models.model import InvalidInput, Model, RestartWorker
 from ringbatch.engine.models.request_context import Request as Asked
 from ringbatch.engine.worker.codec import Codec
-from ringbatch.engine.worker.cost_splitting import CostlyCodec
-from ringbatch.engine.worker.request_context import AskingCodec
+from ringbatch.engine.worker.cost_splitting import CostSplitCodec
+from ringbatch.engine.worker.request_context import RequestContextCodec
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.shm.engine_port import BatchMark, EnginePort
 from ringbatch.shm.ring import Consumer
@@ -53,8 +53,8 @@ class Harness:
             self.answered.append(len(self._replies))
             return [[value] for value in instances]
 
-        codec = CostlyCodec(self.segment.memory, cost, MOST, asks=asks)
-        outer: Codec = AskingCodec(codec, self.port.wanted) if asks else codec
+        codec = CostSplitCodec(self.segment.memory, cost, MOST, asks=asks)
+        outer: Codec = RequestContextCodec(codec, self.port.wanted) if asks else codec
         model = Model((), (), lambda: None, predict, asks=asks, cost=cost)
         self.runner = Runner(model, "m", self.port, lambda: 0, codec=outer, plan=codec.plan)
 

@@ -13,7 +13,7 @@ import trustme
 
 from ringbatch.engine.config.credentials import control_credentials_of, credentials_of
 from ringbatch.engine.config.settings import ServerConfig
-from ringbatch.frontend.security.credentials import Changes, Security, Watched
+from ringbatch.frontend.security.credentials import Changes, ReloadingFiles, Security
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.credentials import Credentials, key_digests, objection, server_tls
 
@@ -264,7 +264,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path) -> N
         path.write_text(OTHER)
         return text
 
-    watched = Watched((path,), read)
+    watched = ReloadingFiles((path,), read)
     assert watched.value == KEY
     assert watched.look()
     assert watched.value == OTHER

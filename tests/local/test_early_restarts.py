@@ -10,7 +10,7 @@ from ringbatch.engine.models.model_file import ModelFile
 from ringbatch.engine.process.respawn import FIRST, LOADING_BUDGET, MOST_AWAITED_NS, Record
 from ringbatch.engine.process.role_messages import Signature
 from ringbatch.engine.supervisor.child_process import Child
-from ringbatch.engine.supervisor.early_restarts import LOOK_NS, Awaited
+from ringbatch.engine.supervisor.early_restarts import LOOK_NS, EarlyRestarts
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.engine.supervisor.served_models import ServedModels
@@ -46,7 +46,7 @@ class Site:
         for number in (0, 1):
             self.pool.workers[number].ended_ns = (10 + number) * S
             self.pool.workers[number].restart_ns = (40 + number) * S
-        self.awaited = Awaited(self.segment, self.served, self.pool, lambda: self.now_ns)
+        self.awaited = EarlyRestarts(self.segment, self.served, self.pool, lambda: self.now_ns)
 
     def requests_wait(self, model: int, *, wait: bool = True) -> None:
         self.segment.words[self.segment.layout.model(model) + ModelWords.AWAITED] = wait

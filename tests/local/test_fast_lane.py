@@ -19,7 +19,7 @@ from ringbatch.frontend.access.sampling import AccessSettings
 from ringbatch.frontend.codec.outcome import JSON
 from ringbatch.frontend.http.content_coding import MIN_ENCODED_BYTES, SLOW_BYTES
 from ringbatch.frontend.http.fast_lane import MAX_WAITING_BYTES
-from ringbatch.frontend.http.request_tracking import Watch
+from ringbatch.frontend.http.request_tracking import RequestTracking
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.host.log_lines import LineFormatter
 
@@ -40,7 +40,7 @@ async def test_a_whole_request_goes_to_the_service_and_its_answer_to_the_client(
 @scenario
 async def test_a_whole_request_takes_the_short_way_whatever_head_it_has() -> None:
     connection = Connection()
-    with patch.object(Watch, "begin") as begin:
+    with patch.object(RequestTracking, "begin") as begin:
         for number in range(3):
             connection.feed(request(b"{}", b"X-Request-Id: %d" % number))
             connection.calls[-1].answer()

@@ -11,7 +11,7 @@ from ringbatch.engine.worker.bisect import PROBES
 from ringbatch.engine.worker.forwarder import Forwarder
 from ringbatch.frontend.v1.forwarded import ForwardedRequests
 from ringbatch.shm.engine_port import BatchMark, EnginePort
-from ringbatch.shm.forward_envelope import KEY_BYTES, Forwarded
+from ringbatch.shm.forward_envelope import KEY_BYTES, Envelope
 from ringbatch.shm.model_spec import Forward
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
@@ -34,7 +34,7 @@ class Server:
         self.answer: Predictions = list
 
     def predictions(
-        self, asked: Forwarded, lists: Sequence[bytes], rows: Sequence[int], until_ns: int
+        self, asked: Envelope, lists: Sequence[bytes], rows: Sequence[int], until_ns: int
     ) -> list[bytes]:
         assert [text.count(b",") + 1 for text in lists] == list(rows)
         self.asked.append(list(lists))

@@ -14,7 +14,7 @@ from ringbatch.frontend.request.gateway import BUNCH, RESWEEP_NS, SWEEP_NS, Gate
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.counters import LaneCounter
-from ringbatch.shm.doorbell import Bell
+from ringbatch.shm.doorbell import Doorbell
 from ringbatch.shm.engine_port import BatchMark
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.slot import Reason, Status
@@ -86,7 +86,7 @@ def test_a_long_turn_is_cut_where_half_of_what_is_in_flight_waits() -> None:
     submitted = []
     for number in range(40):
         harness.predict(number, [number])
-        submitted.append(harness.submitted.waiting)
+        submitted.append(harness.submitted.has_items)
         harness.answer(harness.taken())
     # Answers are passed on at the same occasion, so that little is in flight.
     assert submitted.count(True) == 4
@@ -113,9 +113,9 @@ def test_with_more_in_flight_a_turn_is_cut_later() -> None:
 def test_no_turn_is_cut_inside_a_request_of_several_parts() -> None:
     harness = FrontendHarness(untyped(max_batch_size=1), slots=64)
     harness.predict(0, list(range(3 * BUNCH)))
-    whole = harness.submitted.waiting
+    whole = harness.submitted.has_items
     harness.predict(1, ["next"])
-    assert (whole, harness.submitted.waiting) == (False, True)
+    assert (whole, harness.submitted.has_items) == (False, True)
     harness.loop.turn()
     harness.answer(harness.taken())
     harness.gateway.collect()
@@ -284,8 +284,8 @@ def test_a_ring_of_the_doorbell_brings_the_answer_to_the_loop(tmp_path: Path) ->
         harness = FrontendHarness(untyped())
         answered = asyncio.Event()
         path = tmp_path / "bell"
-        Bell.create(str(path))
-        doorbell = Bell.attach(str(path))
+        Doorbell.create(str(path))
+        doorbell = Doorbell.attach(str(path))
         gateway = Gateway(harness.lane, asyncio.get_running_loop())
         gateway.listen(doorbell)
         service = Service(harness.segment, gateway, time.monotonic_ns)

@@ -10,7 +10,7 @@ import pytest
 from ringbatch.engine.models import model_file
 from ringbatch.engine.models.model_file import ModelFile
 from ringbatch.engine.runtimes.python import import_model
-from ringbatch.engine.supervisor.model_file_watch import FileWatch
+from ringbatch.engine.supervisor.model_file_watch import ModelFileWatch
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host import background
 
@@ -182,7 +182,7 @@ def test_the_watch_tells_of_what_differs_until_that_is_known(
 ) -> None:
     files = {3: ModelFile(path), 4: ModelFile(Path(__file__))}
     told: set[int] = set()
-    watch = FileWatch(lambda: files, lambda: told, every_s=0.001)
+    watch = ModelFileWatch(lambda: files, lambda: told, every_s=0.001)
 
     def news() -> set[int] | None:
         try:
@@ -212,7 +212,7 @@ def test_the_watch_goes_on_after_a_look_that_failed(
         return {3: ModelFile(path)}
 
     monkeypatch.setattr(background, "AFTER_ERROR_S", 0.0)
-    watch = FileWatch(files, set, every_s=0.001)
+    watch = ModelFileWatch(files, set, every_s=0.001)
     try:
         wait_until(lambda: len(looks) > 1, "another look")
     finally:

@@ -8,7 +8,7 @@ import pytest
 from frontend_harness import SECOND_NS, TIMEOUT_NS, FrontendHarness, untyped
 
 from ringbatch.frontend.request.gateway import SETTLED_TOGETHER, SWEEP_NS
-from ringbatch.frontend.request.outcomes import NO_SLOT, Ending, Endings
+from ringbatch.frontend.request.outcomes import NO_SLOT, RequestOutcome, RequestOutcomes
 from ringbatch.shm.descriptors import RECENT_REQUESTS
 from ringbatch.shm.engine_port import BatchMark, Request
 from ringbatch.shm.latency_breakdown import Breakdown
@@ -17,10 +17,10 @@ from ringbatch.shm.slow_requests import WINDOW_S, RecentRequest, Slowest
 from ringbatch.shm.tallies import CLIENT_GONE, CODE_LABELS, Protocol, Tally, ends_of
 
 
-class Watched(Endings):
+class Watched(RequestOutcomes):
     """Tells of each end as it is seen."""
 
-    told: Callable[[Ending], None]
+    told: Callable[[RequestOutcome], None]
 
     def answered(
         self, tally: Tally, accepted_ns: int, instances: int, batch_id: str, slot: int
@@ -28,8 +28,8 @@ class Watched(Endings):
         super().answered(tally, accepted_ns, instances, batch_id, slot)
         self.told(self.last())
 
-    def ended(self, tally: Tally, code: int, accepted_ns: int, slot: int = NO_SLOT) -> None:
-        super().ended(tally, code, accepted_ns, slot)
+    def record(self, tally: Tally, code: int, accepted_ns: int, slot: int = NO_SLOT) -> None:
+        super().record(tally, code, accepted_ns, slot)
         self.told(self.last())
 
 
@@ -38,21 +38,21 @@ class Seen(FrontendHarness):
 
     def __init__(self, slots: int = 8, **changes: Any) -> None:
         super().__init__(untyped(**changes), slots, slots << 15)
-        self.endings: list[Ending] = []
+        self.outcomes: list[RequestOutcome] = []
         self.replies_before: list[int] = []
-        endings = Watched(
+        outcomes = Watched(
             self.lane, Slowest(self.segment, self.lane.index), lambda: self.loop.now_ns
         )
-        endings.told = self._listen
-        self.service.engine.endings = endings
-        self.gateway.settle = endings.settle
+        outcomes.told = self._listen
+        self.service.engine.outcomes = outcomes
+        self.gateway.settle = outcomes.settle
 
-    def _listen(self, ending: Ending) -> None:
-        self.endings.append(ending)
+    def _listen(self, ending: RequestOutcome) -> None:
+        self.outcomes.append(ending)
         self.replies_before.append(len(self.replies.got))
 
-    def one(self) -> Ending:
-        (ending,) = self.endings
+    def one(self) -> RequestOutcome:
+        (ending,) = self.outcomes
         return ending
 
     def counts(self) -> dict[tuple[str, Protocol, str], int]:
@@ -155,7 +155,7 @@ def malformed_v2(json_bytes: int | None) -> Callable[[Seen], None]:
 
 
 def outside(harness: Seen) -> None:
-    harness.service.ended_outside(Protocol.V1, 413, harness.name)
+    harness.service.record_outside(Protocol.V1, 413, harness.name)
 
 
 @pytest.mark.parametrize(
@@ -283,28 +283,28 @@ def test_answers_are_counted_before_the_lane_is_given_up() -> None:
 
 def test_a_request_is_notable_where_it_failed_or_was_slow() -> None:
     harness = Seen()
-    endings = harness.service.engine.endings
+    outcomes = harness.service.engine.outcomes
     answered(harness)
-    assert endings.notable, "there is room among the slowest"
+    assert outcomes.must_log, "there is room among the slowest"
     tally = harness.one().tally
     for _ in range(RECENT_REQUESTS):
         harness.loop.now_ns += 50
         now_ns = harness.loop.now_ns
-        assert endings.may_be_slowest(50, now_ns)
+        assert outcomes.may_be_slowest(50, now_ns)
         found = Breakdown(0, 50)
-        endings.keep(RecentRequest(now_ns, 0, Protocol.V1, 200, 1, found, "", ""))
+        outcomes.keep(RecentRequest(now_ns, 0, Protocol.V1, 200, 1, found, "", ""))
 
     def seen_as_notable(took_ns: int) -> bool:
-        harness.endings.clear()
-        endings.answered(tally, harness.loop.now_ns - took_ns, 1, "", NO_SLOT)
-        return endings.notable
+        harness.outcomes.clear()
+        outcomes.answered(tally, harness.loop.now_ns - took_ns, 1, "", NO_SLOT)
+        return outcomes.must_log
 
     assert [seen_as_notable(took_ns) for took_ns in (49, 50, 51)] == [False, False, True]
-    endings.log_slower_than(20)
+    outcomes.log_slower_than(20)
     assert [seen_as_notable(took_ns) for took_ns in (20, 21)] == [False, True]
-    endings.ended(tally, 400, harness.loop.now_ns)
-    assert endings.notable
+    outcomes.record(tally, 400, harness.loop.now_ns)
+    assert outcomes.must_log
     harness.loop.now_ns += (WINDOW_S + 2) * SECOND_NS
-    endings.answered(tally, harness.loop.now_ns, 1, "", NO_SLOT)
-    endings.settle()
+    outcomes.answered(tally, harness.loop.now_ns, 1, "", NO_SLOT)
+    outcomes.settle()
     assert seen_as_notable(0), "those before are too old"

@@ -12,7 +12,7 @@ from segment_fixture import spec
 from ringbatch.frontend.metrics.control_app import create_control_app
 from ringbatch.frontend.page.history import History
 from ringbatch.frontend.page.live import PERIOD_S, Live
-from ringbatch.frontend.page.watchers import Watchers
+from ringbatch.frontend.page.watchers import Subscribers
 from ringbatch.shm.descriptors import WorkerState, WorkerWords
 from ringbatch.shm.latency_breakdown import Breakdown
 from ringbatch.shm.model_spec import LOADING
@@ -32,8 +32,8 @@ def named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Segment, "serving_lanes", lambda _: 1)
 
 
-def looking(segment: Segment) -> tuple[Live, Watchers]:
-    watchers = Watchers(History())
+def looking(segment: Segment) -> tuple[Live, Subscribers]:
+    watchers = Subscribers(History())
     return Live(segment, watchers, {"version": "1.2.3"}), watchers
 
 
@@ -74,7 +74,7 @@ def test_a_model_that_comes_and_goes_is_followed() -> None:
 
 def test_looks_become_rare_where_they_cost_much() -> None:
     costs = iter([0, 1_000_000, 0, 20_000_000])
-    live = Live(engine(), Watchers(History()), {}, lambda: next(costs))
+    live = Live(engine(), Subscribers(History()), {}, lambda: next(costs))
     assert live.look(100 * S, WALL_MS) == PERIOD_S
     assert live.look(101 * S, WALL_MS) == pytest.approx(4.0)
 
@@ -95,7 +95,7 @@ def test_a_look_that_fails_is_said_once_and_the_next_one_may_succeed(
 
 def test_the_slowest_are_told_to_programs_too() -> None:
     segment = engine(spec(0, name="a"))
-    app = TestClient(create_control_app(segment, "1.2.3", Watchers(History())))
+    app = TestClient(create_control_app(segment, "1.2.3", Subscribers(History())))
     assert app.simulate_get("/slowest").json == {"slowest": []}
 
     found = Breakdown(0, 0, queue=2_000_000, run=5_000_000, batch=9, batch_rows=4, reason="full")

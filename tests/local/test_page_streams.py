@@ -16,7 +16,7 @@ from ringbatch.frontend.metrics.control_app import create_control_app
 from ringbatch.frontend.page import watchers as watchers_module
 from ringbatch.frontend.page.feed import BEGINNING, HEARTBEAT
 from ringbatch.frontend.page.history import History
-from ringbatch.frontend.page.watchers import MAX_LAG_S, PIECE_BYTES, Watchers
+from ringbatch.frontend.page.watchers import MAX_LAG_S, PIECE_BYTES, Subscribers
 from ringbatch.shm.segment import Segment
 
 
@@ -30,7 +30,7 @@ def named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_who_comes_is_told_the_past_and_how_things_are_and_then_what_is_new() -> None:
     async def test() -> None:
-        watchers = Watchers(History())
+        watchers = Subscribers(History())
         watchers.tell(10, b"one.", state=b"old;")
         watchers.tell(20, b"two.", state=b"now;")
         watcher = admitted(watchers)
@@ -47,7 +47,7 @@ def test_who_comes_is_told_the_past_and_how_things_are_and_then_what_is_new() ->
 
 def test_who_comes_back_is_told_what_it_missed_alone() -> None:
     async def test() -> None:
-        watchers = Watchers(History())
+        watchers = Subscribers(History())
         for at_ms in (10, 20, 30):
             watchers.tell(at_ms, b"%d." % at_ms)
         assert await told(admitted(watchers, 20)) == BEGINNING + b"30."
@@ -58,7 +58,7 @@ def test_who_comes_back_is_told_what_it_missed_alone() -> None:
 
 def test_a_long_past_is_told_in_pieces() -> None:
     async def test() -> None:
-        watchers = Watchers(History())
+        watchers = Subscribers(History())
         for at_ms in range(1, 10):
             watchers.tell(at_ms, b"x" * (PIECE_BYTES // 4), state=b"s")
         watcher = admitted(watchers)
@@ -72,7 +72,7 @@ def test_a_long_past_is_told_in_pieces() -> None:
 
 def test_one_too_many_is_refused_in_words_and_one_that_left_makes_room() -> None:
     async def test() -> None:
-        watchers = Watchers(History(), most=2)
+        watchers = Subscribers(History(), most=2)
         first, _ = admitted(watchers), admitted(watchers)
         assert watchers.admit(0, set()) is None
         app = create_control_app(engine(), "1.2.3", watchers)
@@ -91,7 +91,7 @@ def test_one_too_many_is_refused_in_words_and_one_that_left_makes_room() -> None
 
 def test_a_connection_that_is_closed_is_told_to_its_watcher() -> None:
     async def test() -> None:
-        watchers, exchanges = Watchers(History()), set[Any]()
+        watchers, exchanges = Subscribers(History()), set[Any]()
         watcher = watchers.admit(0, exchanges)
         assert watcher is not None
         assert exchanges == {watcher}
@@ -109,7 +109,7 @@ def test_a_connection_that_is_closed_is_told_to_its_watcher() -> None:
 
 def test_streams_end_with_the_keys_and_with_the_server() -> None:
     async def test() -> None:
-        watchers = Watchers(History())
+        watchers = Subscribers(History())
         watcher = admitted(watchers)
         watchers.drop_all()
         with pytest.raises(StopAsyncIteration):
@@ -126,7 +126,7 @@ def test_a_stream_without_news_shows_that_it_is_there(monkeypatch: pytest.Monkey
     monkeypatch.setattr(watchers_module, "HEARTBEAT_S", 0.0)
 
     async def test() -> None:
-        watcher = admitted(Watchers(History()))
+        watcher = admitted(Subscribers(History()))
         assert await told(watcher) == BEGINNING
         assert await told(watcher) == HEARTBEAT
 
@@ -135,7 +135,7 @@ def test_a_stream_without_news_shows_that_it_is_there(monkeypatch: pytest.Monkey
 
 def test_a_watcher_that_takes_too_long_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        loop, watchers = asyncio.get_running_loop(), Watchers(History())
+        loop, watchers = asyncio.get_running_loop(), Subscribers(History())
         now_s = loop.time()
         watcher = admitted(watchers)
         watchers.tell(10, b"one.")
@@ -157,7 +157,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def watching(watchers: Watchers) -> tuple[FallbackProtocol, Transport]:
+def watching(watchers: Subscribers) -> tuple[FallbackProtocol, Transport]:
     """A browser's connection to the control address, which has asked for the stream."""
     app = create_control_app(engine(), "1.2.3", watchers)
     loop, transport = asyncio.get_running_loop(), Transport()
@@ -170,7 +170,7 @@ def watching(watchers: Watchers) -> tuple[FallbackProtocol, Transport]:
 
 def test_one_that_takes_nothing_is_written_nothing_more_and_is_dropped_in_the_end() -> None:
     async def test() -> None:
-        watchers = Watchers(History())
+        watchers = Subscribers(History())
         protocol, transport = watching(watchers)
         await settled()
         assert len(watchers) == 1
@@ -190,7 +190,7 @@ def test_one_that_takes_nothing_is_written_nothing_more_and_is_dropped_in_the_en
 
 def test_one_that_takes_all_of_it_is_never_dropped_for_its_age() -> None:
     async def test() -> None:
-        watchers = Watchers(History())
+        watchers = Subscribers(History())
         protocol, transport = watching(watchers)
         for at_ms in range(1, 4000):
             watchers.tell(at_ms, b"%d." % at_ms)
@@ -224,7 +224,7 @@ def test_the_stream_goes_on_from_what_is_known(
     headers: dict[str, str], query: str, known: str
 ) -> None:
     async def test() -> None:
-        watchers = Watchers(History())
+        watchers = Subscribers(History())
         for at_ms in (1, 2, 3):
             watchers.tell(at_ms, b"%d." % at_ms)
         app = create_control_app(engine(), "1.2.3", watchers)
@@ -244,7 +244,7 @@ def test_the_stream_is_one_of_its_connection_s_exchanges() -> None:
     exchanges: set[Any] = set()
 
     async def test() -> None:
-        watchers = Watchers(History())
+        watchers = Subscribers(History())
         app = create_control_app(engine(), "1.2.3", watchers)
         conductor = ASGIConductor(app)
         async with (

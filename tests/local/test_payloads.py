@@ -27,7 +27,7 @@ from ringbatch.frontend.payloads.http_sink import HttpSink
 from ringbatch.frontend.payloads.passage import MOST_BYTES, received, send
 from ringbatch.frontend.payloads.recorder import Answered, PayloadRecorder
 from ringbatch.frontend.payloads.settings import Keeping
-from ringbatch.frontend.request.outcomes import Ending
+from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.host.delivering import NotTakenError
 from ringbatch.shm.lane import Lane
@@ -198,7 +198,7 @@ def test_the_last_exchanges_of_a_process_are_passed_on_and_cut_off() -> None:
         keeping, silent_recorder(), pass_on, Harness().lane, loop, wall_s=lambda: 9.0
     )
     tally = Tally(memoryview(bytearray(1 << 12)).cast("Q"), 0, 0, "m", "1", Protocol.V1)
-    ending = Ending(tally, 200, 1_000_000_000, 1_500_000_000, 1, None)
+    ending = RequestOutcome(tally, 200, 1_000_000_000, 1_500_000_000, 1, None)
     headers = {b"x": b"y", b"ce-id": b"mine", b"authorization": b"secret"}
     recorder.ended(recorder.kept(headers, b"request"), ending, b"r", Answered(b"answer", 6))
     assert passed == []

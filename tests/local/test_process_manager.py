@@ -12,7 +12,7 @@ from ringbatch.engine.process import respawn
 from ringbatch.engine.process.role_messages import FromRole
 from ringbatch.engine.supervisor.child_process import CannotStart, Child, Death
 from ringbatch.engine.supervisor.loop import Loop
-from ringbatch.engine.supervisor.process_manager import Keeper
+from ringbatch.engine.supervisor.process_manager import ProcessManager
 from ringbatch.engine.supervisor.process_slot import RESTART_LIMIT_S, Limit, Limits, ProcessSlot
 from ringbatch.shm.counters import RestartCase
 from ringbatch.shm.host.messages import Failed, MalformedMessage, Ready
@@ -89,7 +89,7 @@ class Site:
         self.started_count = 0
         self.case = RestartCase.LOADING
         self.loop = Sleepless(self)
-        self.keeper = Keeper(self, self.loop, 2, lambda: self.now_ns, lambda: 0.5)
+        self.keeper = ProcessManager(self, self.loop, 2, lambda: self.now_ns, lambda: 0.5)
         self.slot = ProcessSlot(
             "it", self._start, worker=0, limits=Limits(Limit(5.0, "load_timeout_s = 5"), Limit(7.0))
         )
@@ -157,7 +157,7 @@ def test_what_cannot_be_started_is_tried_later_and_later_until_it_can(
 ) -> None:
     site.slot.ever_ready = True
     site.refuse = number
-    site.keeper.fill(site.slot)
+    site.keeper.spawn(site.slot)
     waits = []
     for _ in range(8):
         assert site.slot.child is None
@@ -176,14 +176,14 @@ def test_what_cannot_be_started_is_tried_later_and_later_until_it_can(
 def test_a_process_of_our_own_is_tried_sooner(site: Site) -> None:
     site.slot.worker = None
     site.refuse = errno.EMFILE
-    site.keeper.fill(site.slot)
+    site.keeper.spawn(site.slot)
     for _ in range(9):
         site.after(respawn.MOST_OWN_DELAY_S)
     assert site.happened == [f"refused {errno.EMFILE}"] * 10
 
 
 def test_one_that_says_nothing_for_too_long_is_ended_in_two_steps(site: Site) -> None:
-    site.keeper.fill(site.slot)
+    site.keeper.spawn(site.slot)
     site.after(4.9)
     assert site.played.signals == []
     site.after(0.1)
@@ -203,7 +203,7 @@ def test_one_that_has_said_why_it_ends_gets_seconds_for_it_not_what_its_start_ma
     site: Site,
 ) -> None:
     """A thread of the model's may keep it from ending by itself, and its reason is what counts."""
-    site.keeper.fill(site.slot)
+    site.keeper.spawn(site.slot)
     site.played.say([Failed("there is no module nosuch")])
     site.after(0)
     site.after(4.9)
@@ -217,7 +217,7 @@ def test_one_that_has_said_why_it_ends_gets_seconds_for_it_not_what_its_start_ma
 
 
 def test_one_that_is_being_ended_gets_no_longer_by_saying_why(site: Site) -> None:
-    site.keeper.fill(site.slot)
+    site.keeper.spawn(site.slot)
     site.after(5)
     site.played.say([Failed("it was stopped")])
     site.after(0.5)
@@ -225,7 +225,7 @@ def test_one_that_is_being_ended_gets_no_longer_by_saying_why(site: Site) -> Non
 
 
 def test_one_that_is_ready_has_no_limit(site: Site) -> None:
-    site.keeper.fill(site.slot)
+    site.keeper.spawn(site.slot)
     site.played.say([Ready()])
     site.after(1000)
     assert site.happened == ["started", "Ready"]
@@ -236,7 +236,7 @@ def test_one_that_is_ready_has_no_limit(site: Site) -> None:
 def test_one_of_our_own_that_starts_again_may_take_less_time(site: Site) -> None:
     site.slot.worker, site.slot.ever_ready = None, True
     site.slot.limits = Limits()
-    site.keeper.fill(site.slot)
+    site.keeper.spawn(site.slot)
     site.after(RESTART_LIMIT_S - 0.1)
     assert site.played.signals == []
     site.after(0.1)
@@ -245,7 +245,7 @@ def test_one_of_our_own_that_starts_again_may_take_less_time(site: Site) -> None
 
 def test_one_that_is_watched_and_does_not_move_is_ended_and_replaced(site: Site) -> None:
     site.is_watched = True
-    site.keeper.fill(site.slot)
+    site.keeper.spawn(site.slot)
     site.played.say([Ready()])
     for _ in range(20):
         site.after(0.5)
@@ -261,7 +261,7 @@ def test_one_that_is_watched_and_does_not_move_is_ended_and_replaced(site: Site)
 
 
 def test_one_that_makes_no_sense_is_ended_and_heard_no_more(site: Site) -> None:
-    site.keeper.fill(site.slot)
+    site.keeper.spawn(site.slot)
     site.played.say(MalformedMessage("says nonsense"))
     site.after(0)
     assert site.played.signals == [signal.SIGKILL]
@@ -278,7 +278,7 @@ def test_a_fault_in_what_it_said_ends_it_alone(site: Site, monkeypatch: pytest.M
     def fault(*_: Any) -> None:
         raise ZeroDivisionError
 
-    site.keeper.fill(site.slot)
+    site.keeper.spawn(site.slot)
     with monkeypatch.context() as faulty:
         faulty.setattr(site, "heard", fault)
         site.played.say([Ready()])
@@ -287,7 +287,7 @@ def test_a_fault_in_what_it_said_ends_it_alone(site: Site, monkeypatch: pytest.M
 
 
 def test_when_stopping_nobody_is_started_and_nothing_is_awaited_for_ever(site: Site) -> None:
-    site.keeper.fill(site.slot)
+    site.keeper.spawn(site.slot)
     site.keeper.stop()
     began_ns = site.now_ns
     site.keeper.end([site.slot], 3.0, lambda: False)
@@ -305,7 +305,7 @@ def test_who_cannot_be_told_to_end_keeps_nobody_from_being_ended(site: Site) -> 
             raise ZeroDivisionError
         site.played.signals.append(number)
 
-    site.keeper.fill(site.slot)
+    site.keeper.spawn(site.slot)
     site.keeper.stop()
     site.played.kill = fault  # type: ignore[method-assign]
     site.keeper.end([site.slot], 3.0, lambda: site.loop.broken)
@@ -322,7 +322,7 @@ def test_a_fault_of_the_owner_leaves_no_process_unheard_or_unreaped(
     with monkeypatch.context() as faulty:
         faulty.setattr(site, "started", fault)
         with pytest.raises(ZeroDivisionError):
-            site.keeper.fill(site.slot)
+            site.keeper.spawn(site.slot)
     site.played.say([Ready()])
     site.after(0)
     site.played.end()

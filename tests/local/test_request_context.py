@@ -12,11 +12,11 @@ from ringbatch.engine.models.request_context import Request
 from ringbatch.engine.worker.codec import Codec
 from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.padding import PaddedCodec, padding
-from ringbatch.engine.worker.request_context import AskingCodec
+from ringbatch.engine.worker.request_context import RequestContextCodec
 from ringbatch.engine.worker.runner import Runner, TensorCodec
 from ringbatch.shm.engine_port import BatchMark, EnginePort
 from ringbatch.shm.layout import PAGE
-from ringbatch.shm.request_context import WORDS
+from ringbatch.shm.request_context import REQUEST_CONTEXT
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.slot import SLOT_MASK, Reason, Status
 from ringbatch.shm.tensor import Tensor
@@ -45,7 +45,7 @@ class Harness:
             self.told.append([(own.id, dict(own.parameters)) for own in arguments[-1]])
             return predict(*arguments)
 
-        self.inputs = (*inputs, WORDS) if inputs else ()
+        self.inputs = (*inputs, REQUEST_CONTEXT) if inputs else ()
         self.outputs = tuple(outputs) if inputs else ()
         model = Model(self.inputs, self.outputs, lambda: None, watched, asks=True)
         self.segment = local_segment(spec(0, self.inputs, self.outputs), lane_bytes=256 * PAGE)
@@ -58,7 +58,7 @@ class Harness:
         self.port = EnginePort(self.segment, 0, lambda _lane: None)
         layout = self.segment.layout
         self.submitted = Consumer(self.segment.words, layout.submission_ring(0), layout.slots)
-        codec = AskingCodec(inner, self.port.wanted)
+        codec = RequestContextCodec(inner, self.port.wanted)
         self.runner = Runner(model, "m", self.port, lambda: 0, sizes=sizes, codec=codec)
 
     def send(self, words: bytes, *values: Any) -> int:

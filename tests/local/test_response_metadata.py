@@ -28,8 +28,8 @@ class Answered(FrontendHarness):
     def __init__(self) -> None:
         super().__init__(untyped())
         recorder, _ = recording(AccessSettings("off"), self.service.engine, "f")
-        self.told = recorder.told
-        self.endings = recorder.endings
+        self.told = recorder.metadata
+        self.outcomes = recorder.outcomes
         self.heads: list[str] = []
         self.expected: list[str] = []
 

@@ -245,12 +245,12 @@ class Rings:
 @pytest.mark.parametrize("gap", [0, 32])
 def test_an_inbox_gives_what_each_ring_holds_once_and_in_order(gap: int) -> None:
     rings = Rings(3, 4, gap, start=3)
-    assert (rings.inbox.waiting, rings.inbox.take()) == (False, [])
+    assert (rings.inbox.has_items, rings.inbox.take()) == (False, [])
     rings.producers[2].offer([21, 22])
     rings.producers[0].offer([1])
-    assert rings.inbox.waiting
+    assert rings.inbox.has_items
     assert rings.inbox.take() == [(0, [1]), (2, [21, 22])]
-    assert (rings.inbox.waiting, rings.inbox.take()) == (False, [])
+    assert (rings.inbox.has_items, rings.inbox.take()) == (False, [])
     rings.producers[2].offer([23, 24, 25, 26])
     assert rings.inbox.take() == [(2, [23, 24, 25, 26])]
 
@@ -272,7 +272,7 @@ def test_an_inbox_forgets_what_it_skips_and_goes_on_where_the_one_before_stopped
     rings.producers[0].offer([1])
     rings.corrupt(1)
     rings.inbox.skip()
-    assert (rings.inbox.waiting, rings.inbox.take()) == (False, [])
+    assert (rings.inbox.has_items, rings.inbox.take()) == (False, [])
     rings.producers[0].offer([2])
     assert Inbox(rings.words, FIRST, rings.stride, 2, 4).take() == [(0, [2])]
 
@@ -284,7 +284,7 @@ def test_of_very_many_rings_those_that_hold_anything_are_found() -> None:
         for ring in held:
             assert rings.producers[ring].offer([ring])
         assert rings.inbox.take() == [(ring, [ring]) for ring in held]
-        assert not rings.inbox.waiting
+        assert not rings.inbox.has_items
 
 
 @pytest.mark.parametrize(("seed", "most"), [(1, 6), (2, 6), (3, 100)])
@@ -300,7 +300,7 @@ def test_10000_random_operations_are_those_of_several_queues(seed: int, most: in
             if rings.producers[ring].offer(items):
                 queues[ring] += items
             continue
-        assert rings.inbox.waiting == any(queues)
+        assert rings.inbox.has_items == any(queues)
         some = chance.sample(range(count), chance.randint(0, count))
         assert rings.inbox.waits_in(some) == any(queues[ring] for ring in some)
         if chance.randrange(2):

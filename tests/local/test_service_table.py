@@ -105,9 +105,9 @@ def test_what_was_sent_before_a_table_was_followed_is_submitted_before_that_is_s
     harness = sending()
     harness.predict(0, [0])
     harness.segment.model_table.publish(harness.segment.models)
-    assert (acknowledged(harness), harness.submitted.waiting) == (False, False)
+    assert (acknowledged(harness), harness.submitted.has_items) == (False, False)
     harness.service.keep_up()
-    assert (acknowledged(harness), harness.submitted.waiting) == (True, True)
+    assert (acknowledged(harness), harness.submitted.has_items) == (True, True)
 
 
 def test_a_table_is_not_followed_as_long_as_there_is_no_room_to_submit_what_was_sent() -> None:
@@ -126,7 +126,7 @@ def test_a_table_is_not_followed_as_long_as_there_is_no_room_to_submit_what_was_
     harness.submitted.take()
     harness.loop.turn()
     harness.loop.advance(SWEEP_NS + 2_000_000)
-    assert (before, acknowledged(harness), harness.submitted.waiting) == (False, True, True)
+    assert (before, acknowledged(harness), harness.submitted.has_items) == (False, True, True)
     harness.answer(harness.taken())
     harness.gateway.collect()
     assert predictions(harness, 2) == [2]

@@ -77,7 +77,7 @@ def end_one(harness: FrontendHarness, recorder: Recorder, trace: bytes = b"") ->
     def reply(_answer: object) -> None:
         exchanged = Exchanged(0, b"an-id", trace, "", "", 1, 2)
         drawn = recorder.drawn(trace)
-        recorder.record(recorder.endings.last(), exchanged, 5, drawn=drawn)
+        recorder.record(recorder.outcomes.last(), exchanged, 5, drawn=drawn)
 
     harness.service.predict(harness.name, b'{"instances":[1, 2]}', reply)
     harness.loop.turn()
@@ -123,9 +123,9 @@ def test_a_probe_is_not_traced_unless_its_client_wants_it() -> None:
     harness = FrontendHarness(untyped(), traced=8)
     recorder = recorder_of(harness, AccessSettings("off", trace_sample=1.0))
     for trace in (b"", SAMPLED):
-        harness.service.ended_outside(Protocol.HTTP, 200)
+        harness.service.record_outside(Protocol.HTTP, 200)
         exchanged = Exchanged(0, b"an-id", trace, "GET /v2/health/ready", "", 0, 0)
-        recorder.record(recorder.endings.last(), exchanged, drawn=recorder.drawn(trace))
+        recorder.record(recorder.outcomes.last(), exchanged, drawn=recorder.drawn(trace))
     (found,) = traced(harness)
     assert found.trace in SAMPLED.decode()
 
@@ -133,7 +133,7 @@ def test_a_probe_is_not_traced_unless_its_client_wants_it() -> None:
 def test_where_nothing_is_traced_nobody_draws_nor_looks() -> None:
     harness = FrontendHarness(untyped())
     recorder = recorder_of(harness, AccessSettings("failures", trace_sample=1.0))
-    assert recorder.endings.traced is None
+    assert recorder.outcomes.traced is None
     assert recorder.samples is None
     end_one(harness, recorder, SAMPLED)
 

@@ -12,7 +12,7 @@ from segment_fixture import local_segment, spec
 from ringbatch.frontend.access.recorder import recording
 from ringbatch.frontend.access.sampling import AccessSettings
 from ringbatch.frontend.http.fallback import ENDING, EXCHANGES, REFUSED, Exchanges
-from ringbatch.frontend.http.tracked_app import WatchedApp
+from ringbatch.frontend.http.tracked_app import TrackedApp
 from ringbatch.frontend.load.load_reports import LoadReports
 from ringbatch.frontend.proxy.agent_probe import READY_PATH
 from ringbatch.frontend.proxy.pass_through import PassThrough
@@ -55,7 +55,7 @@ def passed(
         recorder, _ = recording(
             AccessSettings(load_report=load_report), service.engine, "f", reports
         )
-        watched = WatchedApp(app, recorder, service.tallies.nobody[Protocol.HTTP])
+        watched = TrackedApp(app, recorder, service.tallies.nobody[Protocol.HTTP])
         scope = {"type": "http", "method": "GET", "path": "/other", "headers": [*headers]}
         await watched(scope, receive, send)
 
@@ -115,7 +115,7 @@ def ended(
             await asked(service, scope, send)
 
         recorder, _ = recording(AccessSettings(), service.engine, "f")
-        watched = WatchedApp(app, recorder, service.tallies.nobody[Protocol.HTTP])
+        watched = TrackedApp(app, recorder, service.tallies.nobody[Protocol.HTTP])
         scope = {"type": "http", "method": "GET", "path": path, "headers": [*headers]}
         await watched(scope | {EXCHANGES: Exchanges()}, receive, send)
 
@@ -166,7 +166,7 @@ def test_a_request_that_is_passed_on_counts_once(
 def test_a_probe_of_health_is_never_among_the_slowest(path: str, ours: bool, kept: bool) -> None:
     async def asked(service: Service, scope: Any, send: Any) -> None:
         if ours:
-            service.ended_outside(Protocol.HTTP, 200)
+            service.record_outside(Protocol.HTTP, 200)
             scope[ENDING] = service.last_ending()
         await answer(send, 200)
 
@@ -196,12 +196,12 @@ def test_what_somebody_else_has_counted_is_not_counted_again(
     headers: tuple[tuple[bytes, bytes], ...],
 ) -> None:
     async def told(service: Service, scope: Any, send: Any) -> None:
-        service.ended_outside(Protocol.HTTP, 404)
+        service.record_outside(Protocol.HTTP, 404)
         scope[ENDING] = service.last_ending()
         await answer(send, 404)
 
     async def refused(service: Service, scope: Any, send: Any) -> None:
-        service.ended_outside(Protocol.HTTP, 408)
+        service.record_outside(Protocol.HTTP, 408)
         scope[REFUSED] = True
         await answer(send, 400)
 
@@ -223,7 +223,7 @@ def test_a_probe_in_front_of_another_server_counts_once(
     async def asked(service: Service, scope: Any, send: Any) -> None:
         async def app(scope: Any, _receive: Any, send: Any) -> None:
             assert scope["path"] == READY_PATH
-            service.ended_outside(Protocol.HTTP, 200)
+            service.record_outside(Protocol.HTTP, 200)
             scope[ENDING] = service.last_ending()
             await answer(send, 200)
 
@@ -256,7 +256,7 @@ def test_what_an_application_does_after_its_answer_keeps_no_client(
         service = Service(segment, gateway, lambda: now_ns[0])
 
         async def app(scope: Any, _receive: Any, send: Any) -> None:
-            service.ended_outside(Protocol.HTTP, 200)
+            service.record_outside(Protocol.HTTP, 200)
             scope[ENDING] = service.last_ending()
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": b"x", "more_body": True})
@@ -268,7 +268,7 @@ def test_what_an_application_does_after_its_answer_keeps_no_client(
         monkeypatch.setattr(recorder, "clock", lambda: now_ns[0])
         monkeypatch.setattr(recorder, "record", record)
         scope = {"type": "http", "method": "GET", "path": "/other", "headers": []}
-        watched = WatchedApp(app, recorder, service.tallies.nobody[Protocol.HTTP])
+        watched = TrackedApp(app, recorder, service.tallies.nobody[Protocol.HTTP])
         await watched(scope, nothing, nothing)
 
     asyncio.run(run())

@@ -334,7 +334,7 @@ end:
     :: d_step { CAN_DROP(0) -> drop(0) }
     :: d_step { CAN_DROP(1) -> drop(1) }
 
-    /* engine/collector/collector.py: Collector._watch; engine/supervisor/process_manager.py: Keeper.end_hung */
+    /* engine/collector/collector.py: Collector._watch; engine/supervisor/process_manager.py: ProcessManager.end_hung */
     :: atomic {
             collector_at == STEPPING && hangs_left && (IS_OVERDUE(0) || IS_OVERDUE(1)) ->
             if

@@ -7,7 +7,7 @@ import pytest
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
 from ringbatch.engine.process import placement
 from ringbatch.engine.supervisor import run as run_module
-from ringbatch.engine.supervisor.handover import Predecessor
+from ringbatch.engine.supervisor.handover import OldEngine
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.log_lines import FORM_VARIABLE
 
@@ -32,10 +32,10 @@ def test_no_engine_is_replaced_by_one_that_would_take_smaller_requests_alone(
     path = tmp_path_factory.mktemp("models") / "model.py"
     config = Config(server=ServerConfig(), models=(ModelConfig(name="m", path=path),))
 
-    def found() -> Predecessor:
+    def found() -> OldEngine:
         raise AssertionError("the engine that runs is left alone")
 
-    replaces: Callable[[], Predecessor] = found
+    replaces: Callable[[], OldEngine] = found
     words = r"beside the engine that runs, /dev/shm has 14680064 bytes free, .*max_request_bytes"
     with pytest.raises(StartupError, match=words):
         run_module.run(config, replaces=replaces)

@@ -16,42 +16,42 @@ from pathlib import Path
 import pytest
 
 from ringbatch.shm import wakeup
-from ringbatch.shm.doorbell import Bell
+from ringbatch.shm.doorbell import Doorbell
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.wakeup import Wakeup
 
 WAIT = """
 import signal, sys
-from ringbatch.shm.doorbell import Bell
+from ringbatch.shm.doorbell import Doorbell
 from ringbatch.shm.wakeup import Wakeup
 signal.signal(signal.SIGUSR1, lambda *_: None)
-bell = {"Bell": Bell, "Wakeup": Wakeup}[sys.argv[1]].attach(sys.argv[2])
+bell = {"Doorbell": Doorbell, "Wakeup": Wakeup}[sys.argv[1]].attach(sys.argv[2])
 print("waiting", flush=True)
 print(bell.wait(), flush=True)
 """
 
-Doorbell = Wakeup | Bell
+AnyDoorbell = Wakeup | Doorbell
 
 
 @dataclass(frozen=True)
 class Kind:
     """One of the doorbells, and a name for the test's own."""
 
-    type: type[Wakeup] | type[Bell]
+    type: type[Wakeup] | type[Doorbell]
     name: str
 
-    def attach(self) -> Doorbell:
+    def attach(self) -> AnyDoorbell:
         return self.type.attach(self.name)
 
     def unlink(self) -> None:
-        if self.type is Bell:
+        if self.type is Doorbell:
             Path(self.name).unlink(missing_ok=True)
         else:
             wakeup.unlink(self.name)
 
 
 @contextmanager
-def made(kind: Kind) -> Iterator[Doorbell]:
+def made(kind: Kind) -> Iterator[AnyDoorbell]:
     try:
         kind.type.create(kind.name)
         bell = kind.attach()
@@ -61,28 +61,28 @@ def made(kind: Kind) -> Iterator[Doorbell]:
         kind.unlink()
 
 
-@pytest.fixture(params=[Wakeup, Bell])
+@pytest.fixture(params=[Wakeup, Doorbell])
 def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
     name = f"/ringbatch.{os.getpid()}.test"
-    return Kind(request.param, str(tmp_path / "bell") if request.param is Bell else name)
+    return Kind(request.param, str(tmp_path / "bell") if request.param is Doorbell else name)
 
 
 @pytest.fixture
-def bell(kind: Kind) -> Iterator[Doorbell]:
+def bell(kind: Kind) -> Iterator[AnyDoorbell]:
     with made(kind) as bell:
         yield bell
 
 
 semaphores_only = pytest.mark.parametrize("kind", [Wakeup], indirect=True)
-pipes_only = pytest.mark.parametrize("kind", [Bell], indirect=True)
+pipes_only = pytest.mark.parametrize("kind", [Doorbell], indirect=True)
 
 
-def test_a_wake_up_before_the_wait_is_not_lost(bell: Doorbell) -> None:
+def test_a_wake_up_before_the_wait_is_not_lost(bell: AnyDoorbell) -> None:
     bell.wake()
     assert bell.wait(0)
 
 
-def test_a_burst_is_one_wake_up(bell: Doorbell) -> None:
+def test_a_burst_is_one_wake_up(bell: AnyDoorbell) -> None:
     for _ in range(1000):
         bell.wake()
     assert bell.wait(0)
@@ -90,7 +90,7 @@ def test_a_burst_is_one_wake_up(bell: Doorbell) -> None:
 
 
 @semaphores_only
-def test_a_waiter_can_see_that_it_was_rung_and_still_wait(bell: Doorbell) -> None:
+def test_a_waiter_can_see_that_it_was_rung_and_still_wait(bell: AnyDoorbell) -> None:
     assert isinstance(bell, Wakeup)
     seen = [bell.rung]
     bell.wake()
@@ -98,12 +98,12 @@ def test_a_waiter_can_see_that_it_was_rung_and_still_wait(bell: Doorbell) -> Non
     assert seen == [False, True, True, True, False]
 
 
-def test_nobody_rang(bell: Doorbell) -> None:
+def test_nobody_rang(bell: AnyDoorbell) -> None:
     assert not bell.wait(0)
     assert not bell.wait(0.01)
 
 
-def test_each_attachment_rings_the_same_bell(kind: Kind, bell: Doorbell) -> None:
+def test_each_attachment_rings_the_same_bell(kind: Kind, bell: AnyDoorbell) -> None:
     other = kind.attach()
     other.wake()
     assert bell.wait(0)
@@ -127,7 +127,7 @@ def start_waiter(kind: Kind, wait_until: Callable[..., object]) -> subprocess.Po
 
 
 def test_a_waiting_process_is_woken(
-    kind: Kind, bell: Doorbell, wait_until: Callable[..., object]
+    kind: Kind, bell: AnyDoorbell, wait_until: Callable[..., object]
 ) -> None:
     with start_waiter(kind, wait_until) as process:
         bell.wake()
@@ -137,7 +137,7 @@ def test_a_waiting_process_is_woken(
 
 @semaphores_only
 def test_a_signal_ends_the_wait_without_a_wake_up(
-    kind: Kind, bell: Doorbell, wait_until: Callable[..., object]
+    kind: Kind, bell: AnyDoorbell, wait_until: Callable[..., object]
 ) -> None:
     with start_waiter(kind, wait_until) as process:
         process.send_signal(signal.SIGUSR1)
@@ -147,7 +147,7 @@ def test_a_signal_ends_the_wait_without_a_wake_up(
 
 
 def test_a_waiter_that_was_killed_takes_no_wake_up_along(
-    kind: Kind, bell: Doorbell, wait_until: Callable[..., object]
+    kind: Kind, bell: AnyDoorbell, wait_until: Callable[..., object]
 ) -> None:
     with start_waiter(kind, wait_until) as process:
         process.kill()
@@ -156,7 +156,7 @@ def test_a_waiter_that_was_killed_takes_no_wake_up_along(
     assert bell.wait(0)
 
 
-def test_no_wake_up_is_lost_between_two_that_play_ball(kind: Kind, bell: Doorbell) -> None:
+def test_no_wake_up_is_lost_between_two_that_play_ball(kind: Kind, bell: AnyDoorbell) -> None:
     """Each rings only after it was rung for: one lost wake-up, and nobody moves any more."""
     rounds = 2000
     with made(Kind(kind.type, kind.name + ".other")) as other:
@@ -187,15 +187,15 @@ def test_a_bell_is_for_its_user_alone(kind: Kind) -> None:
 
 
 @semaphores_only
-def test_a_semaphore_is_made_once(kind: Kind, bell: Doorbell) -> None:
+def test_a_semaphore_is_made_once(kind: Kind, bell: AnyDoorbell) -> None:
     with pytest.raises(StartupError, match=f"the semaphore {kind.name} exists already"):
         Wakeup.create(kind.name)
 
 
 @pipes_only
-def test_a_pipe_is_made_once(kind: Kind, bell: Doorbell) -> None:
+def test_a_pipe_is_made_once(kind: Kind, bell: AnyDoorbell) -> None:
     with pytest.raises(FileExistsError):
-        Bell.create(kind.name)
+        Doorbell.create(kind.name)
 
 
 def test_a_bell_that_is_gone_is_an_error_in_words(kind: Kind) -> None:
@@ -204,7 +204,7 @@ def test_a_bell_that_is_gone_is_an_error_in_words(kind: Kind) -> None:
 
 
 @semaphores_only
-def test_a_name_is_removed_once_and_then_stays_away(kind: Kind, bell: Doorbell) -> None:
+def test_a_name_is_removed_once_and_then_stays_away(kind: Kind, bell: AnyDoorbell) -> None:
     kind.unlink()
     kind.unlink()
     assert not Path("/dev/shm", f"sem.{kind.name[1:]}").exists()
@@ -213,7 +213,7 @@ def test_a_name_is_removed_once_and_then_stays_away(kind: Kind, bell: Doorbell) 
 
 
 @pipes_only
-def test_a_pipe_that_nobody_reads_never_blocks_who_rings(kind: Kind, bell: Doorbell) -> None:
+def test_a_pipe_that_nobody_reads_never_blocks_who_rings(kind: Kind, bell: AnyDoorbell) -> None:
     for _ in range(100_000):
         bell.wake()
     assert bell.wait(0)
@@ -222,9 +222,9 @@ def test_a_pipe_that_nobody_reads_never_blocks_who_rings(kind: Kind, bell: Doorb
 
 @pipes_only
 def test_an_event_loop_sees_a_pipe_that_was_rung_until_it_is_hushed(
-    kind: Kind, bell: Doorbell
+    kind: Kind, bell: AnyDoorbell
 ) -> None:
-    assert isinstance(bell, Bell)
+    assert isinstance(bell, Doorbell)
 
     def readable() -> bool:
         return bool(select.select([bell], [], [], 0)[0])
@@ -240,7 +240,7 @@ def test_an_event_loop_sees_a_pipe_that_was_rung_until_it_is_hushed(
 
 @pipes_only
 def test_a_ring_that_comes_when_the_time_is_up_is_for_the_next_wait(
-    kind: Kind, bell: Doorbell, monkeypatch: pytest.MonkeyPatch
+    kind: Kind, bell: AnyDoorbell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Late:
         """Polls in vain, and is rung just after."""

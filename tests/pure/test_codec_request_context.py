@@ -11,7 +11,7 @@ from segment_fixture import pack, spec
 
 from ringbatch.engine.models.request_context import Request
 from ringbatch.frontend.client.arrays import ArrayCodec, RowCodec
-from ringbatch.frontend.codec.request_context import Words
+from ringbatch.frontend.codec.request_context import RequestContext
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.grpc.request import requests_of as grpc_requests
 from ringbatch.frontend.v1.json_values import ValueCodec
@@ -20,7 +20,7 @@ from ringbatch.frontend.v2.protocol import V2Model
 from ringbatch.shm import model_spec
 from ringbatch.shm.errors import InvalidRequest, RequestTooLarge
 from ringbatch.shm.model_spec import ModelSpec
-from ringbatch.shm.request_context import MOST_BYTES, WORDS
+from ringbatch.shm.request_context import MOST_BYTES, REQUEST_CONTEXT
 from ringbatch.shm.tensor import Tensor
 
 X = Tensor("x", "FP32", [2])
@@ -40,25 +40,25 @@ def said(text: bytes) -> Any:
 
 @pytest.mark.parametrize("heard", [HEAD, PAIRS])
 def test_it_is_the_id_the_parameters_and_the_headers_that_are_chosen(heard: Any) -> None:
-    words = Words(asking(X))
+    words = RequestContext(asking(X))
     assert said(words.text(heard, "", {"k": [1, None]})) == {
         "id": "r7",
         "parameters": {"k": [1, None]},
         "headers": {"x-tenant": "blue"},
     }
     assert said(words.text(heard, "42", None))["id"] == "42"
-    assert said(Words(asking(X, headers=())).text(heard, "", None))["headers"] == {}
+    assert said(RequestContext(asking(X, headers=())).text(heard, "", None))["headers"] == {}
 
 
 def test_a_header_that_comes_twice_is_one_text_and_one_that_does_not_come_is_none() -> None:
-    words = Words(asking(X, headers=("x-a", "x-b")))
+    words = RequestContext(asking(X, headers=("x-a", "x-b")))
     pairs = [(b"x-a", b"1"), (b"x-a", b"\xe9")]
     assert said(words.text(pairs, "", None))["headers"] == {"x-a": "1, é"}
     assert said(words.text(b"", "", None)) == {"id": "", "parameters": {}, "headers": {}}
 
 
 def test_what_is_too_large_or_no_object_is_refused() -> None:
-    words = Words(asking(X))
+    words = RequestContext(asking(X))
     with pytest.raises(RequestTooLarge, match=f"a model is told at most {MOST_BYTES} of a request"):
         words.text(HEAD, "", {"k": "x" * MOST_BYTES})
     with pytest.raises(InvalidRequest, match="are an object"):
@@ -76,7 +76,7 @@ def expected(told: Any) -> list[tuple[int, bytes, int]]:
     for start in (0, 2, 4):
         rows = ROWS[start : start + 2]
         words = np.array([orjson.dumps(told), b""], object)[: len(rows)]
-        payload, key_bytes = pack((X, WORDS), [rows, words])
+        payload, key_bytes = pack((X, REQUEST_CONTEXT), [rows, words])
         parts.append((len(rows), payload, key_bytes))
     return parts
 

@@ -4,21 +4,21 @@ import pytest
 from samples import FIRST, SECOND, WORKER, times
 
 from ringbatch.shm.snapshot.deltas import (
-    bound_s,
+    bucket_deltas,
     bucket_of,
+    bucket_upper_s,
     busy,
-    grown,
+    counter_deltas,
+    interval_s,
     mean_batch,
-    passed_s,
     rate,
     same_worker,
-    since,
 )
 from ringbatch.shm.time_buckets import BOUNDS_S, BUCKETS
 
 
 def test_without_an_earlier_sample_nothing_is_known() -> None:
-    assert passed_s(None, SECOND) == 0
+    assert interval_s(None, SECOND) == 0
     assert rate(5, None, 1.0) is None
     assert rate(5, 3, 0.0) is None
     assert busy(None, WORKER, 1.0) is None
@@ -26,7 +26,7 @@ def test_without_an_earlier_sample_nothing_is_known() -> None:
 
 
 def test_with_one_it_is() -> None:
-    assert passed_s(FIRST, SECOND) == pytest.approx(2.0)
+    assert interval_s(FIRST, SECOND) == pytest.approx(2.0)
     assert rate(5, 3, 2.0) == 1.0
     assert rate(3, 5, 2.0) == 0.0, "counters that began anew"
     assert mean_batch(FIRST, SECOND.workers) == 50.0
@@ -34,14 +34,14 @@ def test_with_one_it_is() -> None:
 
 
 def test_what_has_not_grown_is_left_out() -> None:
-    assert grown({"a": 3, "b": 2, "c": 1}, {"a": 1, "b": 2, "c": 9}) == {"a": 2}
-    assert since([3, 1], [1, 2]) == [2, 0]
-    assert since([3, 1], None) == [3, 1]
+    assert counter_deltas({"a": 3, "b": 2, "c": 1}, {"a": 1, "b": 2, "c": 9}) == {"a": 2}
+    assert bucket_deltas([3, 1], [1, 2]) == [2, 0]
+    assert bucket_deltas([3, 1], None) == [3, 1]
 
 
 def test_a_percentile_is_the_bucket_that_reaches_it() -> None:
     assert bucket_of(times(), 0.5) is None
     assert bucket_of(times(b3=9, b6=1), 0.9) == 3
     assert bucket_of(times(b3=9, b6=1), 0.91) == 6
-    assert bound_s(0) == BOUNDS_S[0]
-    assert bound_s(BUCKETS - 1) is None
+    assert bucket_upper_s(0) == BOUNDS_S[0]
+    assert bucket_upper_s(BUCKETS - 1) is None

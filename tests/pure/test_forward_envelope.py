@@ -4,23 +4,23 @@ import pytest
 
 from ringbatch.shm.forward_envelope import (
     KEY_BYTES,
-    Forwarded,
+    BadEnvelope,
+    Envelope,
     Refusal,
-    UnsoundForward,
+    decode_envelope,
+    encode_envelope,
     list_start,
-    opened,
     read_refusal,
     refusal_text,
-    sealed,
 )
 
 ORIGIN = b"/v1/models/m:predict?a=b\nauthorization: x\nx-t: 1: 2\n"
 
 
 def test_what_is_sealed_can_be_opened() -> None:
-    payload = sealed(ORIGIN, b'{"instances":', b',"a":\n\n[1]}') + b"[1,2]"
+    payload = encode_envelope(ORIGIN, b'{"instances":', b',"a":\n\n[1]}') + b"[1,2]"
     assert payload[list_start(payload) :] == b"[1,2]"
-    assert opened(payload) == Forwarded(
+    assert decode_envelope(payload) == Envelope(
         b"/v1/models/m:predict?a=b",
         b"authorization: x\r\nx-t: 1: 2\r\n",
         b'{"instances":',
@@ -29,8 +29,8 @@ def test_what_is_sealed_can_be_opened() -> None:
 
 
 def test_a_request_without_headers_is_one() -> None:
-    payload = sealed(b"/p\n", b'{"inputs":', b"}") + b"[]"
-    assert opened(payload) == Forwarded(b"/p", b"", b'{"inputs":', b"}")
+    payload = encode_envelope(b"/p\n", b'{"inputs":', b"}") + b"[]"
+    assert decode_envelope(payload) == Envelope(b"/p", b"", b'{"inputs":', b"}")
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,9 @@ def test_a_request_without_headers_is_one() -> None:
     ],
 )
 def test_whatever_differs_makes_another_key(origin: bytes, opening: bytes, closing: bytes) -> None:
-    usual = sealed(ORIGIN, b'{"instances":', b',"a":1}')
-    assert sealed(origin, opening, closing)[:KEY_BYTES] != usual[:KEY_BYTES]
-    assert sealed(ORIGIN, b'{"instances":', b',"a":1}') == usual
+    usual = encode_envelope(ORIGIN, b'{"instances":', b',"a":1}')
+    assert encode_envelope(origin, opening, closing)[:KEY_BYTES] != usual[:KEY_BYTES]
+    assert encode_envelope(ORIGIN, b'{"instances":', b',"a":1}') == usual
 
 
 @pytest.mark.parametrize(
@@ -56,15 +56,15 @@ def test_whatever_differs_makes_another_key(origin: bytes, opening: bytes, closi
         bytes(KEY_BYTES - 1),
         bytes(KEY_BYTES),
         (1 << 63).to_bytes(8, "little") + bytes(100),
-        sealed(ORIGIN, b"{", b"}") + b"[",
-        sealed(b"p\n", b"{", b"}") + b"[]",
-        sealed(b"/p\r\n", b"{", b"}") + b"[]",
+        encode_envelope(ORIGIN, b"{", b"}") + b"[",
+        encode_envelope(b"p\n", b"{", b"}") + b"[]",
+        encode_envelope(b"/p\r\n", b"{", b"}") + b"[]",
         (4).to_bytes(8, "little") + bytes(32) + b"/p\n\n[]",
     ],
 )
 def test_a_payload_that_is_something_else_is_refused(payload: bytes) -> None:
-    with pytest.raises(UnsoundForward):
-        opened(payload)
+    with pytest.raises(BadEnvelope):
+        decode_envelope(payload)
 
 
 @pytest.mark.parametrize(

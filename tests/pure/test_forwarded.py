@@ -14,7 +14,7 @@ from ringbatch.frontend.v1.forwarded import ForwardedRequests, Origins, origin
 from ringbatch.frontend.v1.json_values import ValueCodec
 from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.shm.errors import InvalidRequest
-from ringbatch.shm.forward_envelope import KEY_BYTES, Forwarded, list_start, opened
+from ringbatch.shm.forward_envelope import KEY_BYTES, Envelope, decode_envelope, list_start
 from ringbatch.shm.model_spec import Forward, dumps, loads
 
 FORWARD = Forward("/v1/models/m:predict", ("authorization", "x-tenant"), any_path=False)
@@ -27,7 +27,7 @@ VALUES = st.recursive(
 )
 
 
-def parsed(body: str, origin: bytes | None = None) -> list[tuple[int, Forwarded, str]]:
+def parsed(body: str, origin: bytes | None = None) -> list[tuple[int, Envelope, str]]:
     """Rows, envelope and list of each part."""
     found = []
     parts, columns = REQUESTS.parse(body.encode(), origin)
@@ -35,7 +35,7 @@ def parsed(body: str, origin: bytes | None = None) -> list[tuple[int, Forwarded,
     for rows, text, key_bytes in parts:
         payload = bytes(text)
         assert key_bytes == KEY_BYTES
-        found.append((rows, opened(payload), payload[list_start(payload) :].decode()))
+        found.append((rows, decode_envelope(payload), payload[list_start(payload) :].decode()))
     return found
 
 

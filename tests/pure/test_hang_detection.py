@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringbatch.engine.supervisor.hang_detection import LOOKS, Look, Watch, look
+from ringbatch.engine.supervisor.hang_detection import LOOKS, HangDetection, Look, look
 from ringbatch.shm.descriptors import BEAT_S
 
 S = 1_000_000_000
@@ -15,7 +15,7 @@ class Story:
     """A watch over processes, and a clock."""
 
     def __init__(self, limit_ns: int = LIMIT_NS) -> None:
-        self.watch = Watch(limit_ns)
+        self.watch = HangDetection(limit_ns)
         self.now_ns = 100 * S
         self.pids = {PID}
         self.hung: list[int] = []
@@ -43,7 +43,7 @@ class Story:
 
 
 def test_with_nobody_to_watch_there_is_nothing_to_look_at() -> None:
-    assert Watch(LIMIT_NS).step(1, set()) == ([], None)
+    assert HangDetection(LIMIT_NS).step(1, set()) == ([], None)
 
 
 @pytest.mark.parametrize("limit_s", [1, 2, 60])

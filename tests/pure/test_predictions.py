@@ -15,7 +15,7 @@ from ringbatch.engine.runtimes.upstreams.predictions import (
     shared_out,
     shown,
 )
-from ringbatch.shm.forward_envelope import Forwarded
+from ringbatch.shm.forward_envelope import Envelope
 
 JSON = st.recursive(
     st.none()
@@ -29,8 +29,8 @@ JSON = st.recursive(
 BLANKS = st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", "\t:\r\n ")])
 
 
-def asked(closing: bytes = b"}") -> Forwarded:
-    return Forwarded(b"/p", b"", b'{"instances":', closing)
+def asked(closing: bytes = b"}") -> Envelope:
+    return Envelope(b"/p", b"", b'{"instances":', closing)
 
 
 def out(text: str, *rows: int) -> list[str]:

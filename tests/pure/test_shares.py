@@ -12,7 +12,7 @@ import pytest
 
 from ringbatch.engine.collector.backlog import estimate
 from ringbatch.frontend.load.haproxy_weight import FULL, ModelLoad
-from ringbatch.frontend.load.slowdown import Baseline, PaceFollower
+from ringbatch.frontend.load.slowdown import Baseline, SlowdownFollower
 from ringbatch.shm.cost_profile import Trial
 
 MS: Final = 1_000_000
@@ -46,7 +46,7 @@ class Engine:
     batch: list[int] = field(default_factory=list)
     cycle_ns: int = 0
     runs: dict[int, tuple[int, int]] = field(default_factory=dict)
-    follower: PaceFollower = field(default_factory=PaceFollower)
+    follower: SlowdownFollower = field(default_factory=SlowdownFollower)
 
     def begin(self) -> int:
         """Start a batch; how long it takes."""

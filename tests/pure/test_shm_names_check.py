@@ -2,7 +2,12 @@
 
 import pytest
 
-from ringbatch.engine.supervisor.shm_names_check import LOOK_EVERY_NS, NamesLost, NamesWatch, words
+from ringbatch.engine.supervisor.shm_names_check import (
+    LOOK_EVERY_NS,
+    NamesLost,
+    ShmNamesCheck,
+    words,
+)
 from ringbatch.shm.shm_objects import Identity, lost
 
 A, B = (1, 10), (1, 11)
@@ -47,7 +52,7 @@ def test_it_looks_every_two_seconds_and_ends_at_the_first_look_that_finds_someth
         looks.append(now_ns)
         return gone
 
-    watch = NamesWatch(found, lambda: now_ns)
+    watch = ShmNamesCheck(found, lambda: now_ns)
     while now_ns < 3 * LOOK_EVERY_NS:
         watch.step()
         assert watch.next_ns > now_ns, "or it would be asked for ever"

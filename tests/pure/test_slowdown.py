@@ -14,8 +14,8 @@ from ringbatch.frontend.load.slowdown import (
     WINDOW_NS,
     Baseline,
     Pace,
-    PaceFollower,
     Runs,
+    SlowdownFollower,
 )
 from ringbatch.shm.cost_profile import Trial
 
@@ -120,7 +120,7 @@ def test_a_window_goes_back_once_or_twice_its_span_however_often_somebody_looks(
 
 
 def test_a_model_is_slow_once_it_has_shown_so_for_a_while_and_until_it_shows_otherwise() -> None:
-    follower, baseline = PaceFollower(), Baseline([TRIED], padded=False)
+    follower, baseline = SlowdownFollower(), Baseline([TRIED], padded=False)
     batches, run_ms = 0, 0.0
     found: list[float] = []
     # Each time a batch, but where it is 0: usual, one that stalls, slow ones, none, quick.
@@ -136,7 +136,7 @@ def test_a_model_is_slow_once_it_has_shown_so_for_a_while_and_until_it_shows_oth
 
 def test_a_queue_is_followed_by_the_time_that_passes() -> None:
     def after(steps: int, seconds: float) -> float:
-        follower, baseline = PaceFollower(), Baseline([], padded=False)
+        follower, baseline = SlowdownFollower(), Baseline([], padded=False)
         assert follower.look(0, baseline, NOTHING, 2.0) == Pace(1.0, 2.0)
         for step in range(1, steps + 1):
             at_ns = int(step * seconds / steps * FOLLOW_NS)

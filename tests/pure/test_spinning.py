@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 
 from ringbatch.shm import spinning
-from ringbatch.shm.spinning import Patience, Watched, where_cpus_allow
+from ringbatch.shm.spinning import SpinningWaiter, SpinPolicy, where_cpus_allow
 from ringbatch.shm.wakeup import Wakeup
 
 LIMIT_NS = 60_000
@@ -25,7 +25,7 @@ class Scripted:
         self.rings_ns = rings_ns
         self.looks = 0
         self.slept_ns: list[int] = []
-        self.watched = Watched(cast(Wakeup, self), LIMIT_NS, clock_ns=lambda: self.now_ns)
+        self.watched = SpinningWaiter(cast(Wakeup, self), LIMIT_NS, clock_ns=lambda: self.now_ns)
 
     @property
     def rung(self) -> bool:
@@ -90,14 +90,14 @@ def test_where_waits_are_long_it_watches_no_more_until_they_are_short_again() ->
 def test_watching_pays_where_the_usual_wait_is_within_the_limit(
     waits_ns: list[int], pays: bool
 ) -> None:
-    patience = Patience(LIMIT_NS)
+    patience = SpinPolicy(LIMIT_NS)
     for waited_ns in waits_ns:
         patience.learn(waited_ns)
     assert patience.pays == pays
 
 
 def test_with_a_limit_of_0_it_never_watches() -> None:
-    patience = Patience(0)
+    patience = SpinPolicy(0)
     patience.learn(0)
     patience.learn(5)
     assert not patience.pays

@@ -30,15 +30,15 @@ FAULTS: Final = (
     ("supervisor.supervisor", "Supervisor.heard", "2+", 2),
     ("supervisor.cpu_sets", "CpuSets.cpus_of", "1+", 1),
     ("supervisor.frontends", "Frontends.all_serve", "1", 1),
-    ("supervisor.keeper", "Keeper.mark_ready", "1", 2),
-    ("supervisor.keeper", "Keeper.turn", "3", 1),
+    ("supervisor.process_manager", "ProcessManager.mark_ready", "1", 2),
+    ("supervisor.process_manager", "ProcessManager.turn", "3", 1),
     # At a death.
     ("supervisor.supervisor", "Supervisor.ended", "1", 1),
-    ("supervisor.child", "ending", "1+", 1),
-    ("supervisor.child", "Child.last_words", "1+", 1),
-    ("supervisor.child", "Child.reap", "1", 1),
-    ("supervisor.keeper", "Keeper.plan_restart", "1", 0),
-    ("supervisor.keeper", "Keeper.fill", "4", 1),
+    ("supervisor.child_process", "ending", "1+", 1),
+    ("supervisor.child_process", "Child.last_words", "1+", 1),
+    ("supervisor.child_process", "Child.reap", "1", 1),
+    ("supervisor.process_manager", "ProcessManager.plan_restart", "1", 0),
+    ("supervisor.process_manager", "ProcessManager.spawn", "4", 1),
     ("process.respawn", "again", "1+", 1),
     # At an order.
     ("supervisor.control", "ControlServer._accept", "1", 0),
@@ -53,9 +53,9 @@ FAULTS: Final = (
     ("supervisor.model_changes", "ModelChanges.abandon", "1", 1),
     ("supervisor.control", "ControlServer.close", "1", 1),
     ("supervisor.frontends", "Frontends.close_to_newcomers", "1", 1),
-    ("supervisor.keeper", "Keeper.stop", "1", 1),
-    ("supervisor.keeper", "Keeper.end", "1", 1),
-    ("supervisor.keeper", "Keeper.end", "1+", 1),
+    ("supervisor.process_manager", "ProcessManager.stop", "1", 1),
+    ("supervisor.process_manager", "ProcessManager.end", "1", 1),
+    ("supervisor.process_manager", "ProcessManager.end", "1+", 1),
     ("supervisor.supervisor", "Supervisor._drain", "1", 1),
     ("supervisor.supervisor", "Supervisor._unlink", "1", 1),
 )
@@ -63,7 +63,7 @@ FAULTS: Final = (
 IN_EVERY_RUN: Final = (
     # One at the start, one at the stop.
     "FirstWorkers.make_segment-1",
-    "Keeper.end-1",
+    "ProcessManager.end-1",
 )
 
 

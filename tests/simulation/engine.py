@@ -51,7 +51,7 @@ from ringbatch.shm.descriptors import (
     WorkerWords,
 )
 from ringbatch.shm.engine_port import EnginePort
-from ringbatch.shm.forward_envelope import Forwarded, Refusal, refusal_text
+from ringbatch.shm.forward_envelope import Envelope, Refusal, refusal_text
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, WORD
 from ringbatch.shm.model_spec import ModelSpec
@@ -138,7 +138,7 @@ class ModelServer:
         self._predict = predict
 
     def predictions(
-        self, asked: Forwarded, lists: Sequence[bytes], rows: Sequence[int], until_ns: int
+        self, asked: Envelope, lists: Sequence[bytes], rows: Sequence[int], until_ns: int
     ) -> list[bytes]:
         """As `ringbatch.engine.models.model.Remote` has it."""
         try:

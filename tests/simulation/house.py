@@ -128,7 +128,7 @@ class House:
                     "Loop": lambda: PlayedLoop(self),
                     "Signals": self._signals,
                     "ControlServer": self._control,
-                    "FileWatch": self._watch,
+                    "ModelFileWatch": self._watch,
                     "HostGauge": lambda: PlayedGauge(self),
                     "ModelChanges": self._changes,
                     "ModelFile": self._file,
@@ -453,7 +453,7 @@ class PlayedWatch(Pipe):
         kernel.after(LOOK_EVERY_S, self._look)
 
     def take(self) -> frozenset[int]:
-        """As of `FileWatch`."""
+        """As of `ModelFileWatch`."""
         self.readable = False
         return self._found
 

@@ -15,7 +15,7 @@ from ringbatch.shm.descriptors import ModelWords, SlotWords
 from ringbatch.shm.division import division
 from ringbatch.shm.extents import RESERVE_SHARE
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.model_readiness import obstacle_of
+from ringbatch.shm.model_readiness import unready_reason
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.readiness import ModelState, refuses, state_without_worker
 from ringbatch.shm.slot import State, generation_in, reference, state_of
@@ -66,8 +66,8 @@ def _check_collectors_sleep(engine: Engine) -> None:
     collector = engine.collector
     if collector is None:
         return
-    assert not collector._reports.inbox.waiting, "the collector sleeps on a report"
-    asked = collector._submissions.waiting
+    assert not collector._reports.inbox.has_items, "the collector sleeps on a report"
+    asked = collector._submissions.has_items
     idle = any(model.idle for model in collector._models.values())
     assert not (asked and idle), "the collector sleeps on requests while a worker is idle"
     for model in collector._models.values():
@@ -95,7 +95,7 @@ def _state(engine: Engine, spec: ModelSpec) -> ModelState:
 def is_ready(engine: Engine, spec: ModelSpec) -> bool:
     """Whether a model is said to be ready."""
     now_ns = engine.machine.now_ns
-    return not obstacle_of(engine.raw, engine.segment.layout, spec, now_ns)
+    return not unready_reason(engine.raw, engine.segment.layout, spec, now_ns)
 
 
 def _check_the_cancelled(engine: Engine) -> None:

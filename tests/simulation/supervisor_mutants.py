@@ -12,36 +12,40 @@ from ringbatch.engine.supervisor.change_runner import ChangeRunner
 from ringbatch.engine.supervisor.channel import Channel
 from ringbatch.engine.supervisor.child_process import Child
 from ringbatch.engine.supervisor.collectors import Collectors
-from ringbatch.engine.supervisor.early_restarts import Awaited
-from ringbatch.engine.supervisor.hang_detection import Watch
+from ringbatch.engine.supervisor.early_restarts import EarlyRestarts
+from ringbatch.engine.supervisor.hang_detection import HangDetection
 from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.model_changes import ModelChanges
-from ringbatch.engine.supervisor.process_manager import Keeper
+from ringbatch.engine.supervisor.process_manager import ProcessManager
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.engine.supervisor.served_models import ServedModels
-from ringbatch.engine.supervisor.shm_names_check import NamesWatch
+from ringbatch.engine.supervisor.shm_names_check import ShmNamesCheck
 from ringbatch.engine.supervisor.supervisor import Supervisor
 
 MUTANTS: Final[dict[str, Mutant | Late]] = {
     "what could not be started is not planned again": Mutant(
-        Keeper, "fill", "self.plan_restart(slot, RestartCase.REFUSED)", "pass"
+        ProcessManager, "spawn", "self.plan_restart(slot, RestartCase.REFUSED)", "pass"
     ),
-    "what is ready keeps its limit": Mutant(Keeper, "mark_ready", "slot.limit_ns = None", "pass"),
+    "what is ready keeps its limit": Mutant(
+        ProcessManager, "mark_ready", "slot.limit_ns = None", "pass"
+    ),
     "what hangs is never killed": Mutant(
-        Keeper, "end_hung", "slot.kill_ns = self._clock_ns() + _DUMP_NS", "pass"
+        ProcessManager, "end_hung", "slot.kill_ns = self._clock_ns() + _DUMP_NS", "pass"
     ),
     "what has ended keeps its limits": Mutant(
-        Keeper, "_died", "slot.kill_ns = slot.limit_ns = None", "pass"
+        ProcessManager, "_died", "slot.kill_ns = slot.limit_ns = None", "pass"
     ),
-    "who makes no sense lives on": Mutant(Keeper, "_listen", "child.kill(signal.SIGKILL)", "pass"),
+    "who makes no sense lives on": Mutant(
+        ProcessManager, "_listen", "child.kill(signal.SIGKILL)", "pass"
+    ),
     "processes are started while the engine stops": Mutant(
-        Keeper, "stop", "self.stopping = True", "pass"
+        ProcessManager, "stop", "self.stopping = True", "pass"
     ),
     "what does not stop in time is not killed": Mutant(
-        Keeper, "end", "self._loop.guard(partial(child.kill, signal.SIGKILL))", "pass"
+        ProcessManager, "end", "self._loop.guard(partial(child.kill, signal.SIGKILL))", "pass"
     ),
     "one that cannot be asked to end keeps the others from it": Mutant(
-        Keeper,
+        ProcessManager,
         "end",
         "self._loop.guard(partial(child.kill, signal.SIGTERM))",
         "child.kill(signal.SIGTERM)",
@@ -110,7 +114,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         ChangeRunner, "_undo", "self._pool.end(slot)", "pass"
     ),
     "a suspended host is taken for processes that hang": Mutant(
-        Watch, "step", "if pulse.seen.hangs:", "if pulse.seen.silent:"
+        HangDetection, "step", "if pulse.seen.hangs:", "if pulse.seen.silent:"
     ),
     "the last words of who has children are awaited": Mutant(
         Channel, "last_words", "self._socket.shutdown(socket.SHUT_RD)", "pass"
@@ -140,10 +144,10 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         Child, "__init__", "undo.callback(self._end_at_once)", "pass"
     ),
     "an engine that nobody can attach to tries for ever": Mutant(
-        NamesWatch, "step", "raise NamesLost(words(lost))", "pass"
+        ShmNamesCheck, "step", "raise NamesLost(words(lost))", "pass"
     ),
     "whether anybody can attach is looked at once": Mutant(
-        NamesWatch, "step", "self.next_ns = now_ns + LOOK_EVERY_NS", "self.next_ns = 1 << 62"
+        ShmNamesCheck, "step", "self.next_ns = now_ns + LOOK_EVERY_NS", "self.next_ns = 1 << 62"
     ),
 }
 
@@ -164,10 +168,13 @@ RESTART_MUTANTS: Final[dict[str, Mutant | Late]] = {
         early_restarts, "awaited_ns", "min(planned_ns, ended_ns + MOST_AWAITED_NS)", "planned_ns"
     ),
     "delays end while no request waits": Mutant(
-        Awaited, "_awaited", "if words[layout.model(spec.index) + ModelWords.AWAITED]:", "if True:"
+        EarlyRestarts,
+        "_awaited",
+        "if words[layout.model(spec.index) + ModelWords.AWAITED]:",
+        "if True:",
     ),
     "it is looked once at who waits": Mutant(
-        Awaited, "step", "self.next_ns = now_ns + LOOK_NS", "self.next_ns = 1 << 62"
+        EarlyRestarts, "step", "self.next_ns = now_ns + LOOK_NS", "self.next_ns = 1 << 62"
     ),
     "no end costs any time": Mutant(respawn, "next_delay", "longest_s * (1 + jitter) / 2", "0.0"),
 }

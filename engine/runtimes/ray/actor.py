@@ -45,7 +45,7 @@ Opener = Callable[[str, Path, Options], Model]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ActorModel:
     """What an actor is told of the model that it is to hold.
 
     Attributes:
@@ -153,7 +153,7 @@ class Holder:
             "idle_s": self._overseer.idle_s,
         }
 
-    def open(self, told: Told, content: Any) -> Reply:
+    def open(self, told: ActorModel, content: Any) -> Reply:
         """Open its model, unless it is open: what that takes and returns.
 
         Args:
@@ -170,7 +170,7 @@ class Holder:
             self._overseer.ends()
         return ANSWERED, _plain(self._model.inputs), _plain(self._model.outputs)
 
-    def _opened(self, told: Told, content: Any) -> Model:
+    def _opened(self, told: ActorModel, content: Any) -> Model:
         fd = os.memfd_create(os.path.basename(told.path)[:200], os.MFD_CLOEXEC)
         self._fds.append(fd)
         with os.fdopen(os.dup(fd), "wb") as kept:
@@ -184,7 +184,7 @@ class Holder:
             )
         return model
 
-    def load(self, told: Told) -> Reply:
+    def load(self, told: ActorModel) -> Reply:
         """Load the model, unless it is loaded."""
         if self._model is None:
             return (EMPTY,)

@@ -24,7 +24,14 @@ import numpy as np
 from ringbatch.engine.models.extras import required
 from ringbatch.engine.models.model import InvalidInput, Model, Options
 from ringbatch.engine.models.ray_place import RayPlace
-from ringbatch.engine.runtimes.ray.actor import ANSWERED, EMPTY, REFUSED, HolderActor, Opener, Told
+from ringbatch.engine.runtimes.ray.actor import (
+    ANSWERED,
+    EMPTY,
+    REFUSED,
+    ActorModel,
+    HolderActor,
+    Opener,
+)
 from ringbatch.engine.runtimes.ray.terms import (
     ActorName,
     another_version,
@@ -142,7 +149,7 @@ class _Driver:
         self._place = place
         self._limit_s = _MARGIN * place.load_timeout_s
         own = _own_options(options)
-        self._told = Told(str(path), place.loader, own, place.load_timeout_s, open_model)
+        self._told = ActorModel(str(path), place.loader, own, place.load_timeout_s, open_model)
         self._content = np.asarray(np.memmap(options.readable(path), np.uint8, "r"))
         known = own | {"file": path.name, "needs": place.needs, "scheduling": place.scheduling}
         known |= {"group": place.placement_group, "ringbatch": installed_version()}

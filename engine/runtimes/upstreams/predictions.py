@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from ringbatch.shm.forward_envelope import Forwarded
-from ringbatch.shm.host.json_text import UnsoundText, elements, lies_plainly, members, not_utf8
+from ringbatch.shm.forward_envelope import Envelope
+from ringbatch.shm.host.json_text import UnsoundText, can_be_sliced, elements, members, not_utf8
 
 _KEYS: Final = ("predictions", "outputs")
 """`outputs` is what TensorFlow Serving answers to `inputs`."""
@@ -39,7 +39,7 @@ class Miscounted(NoPredictions):
     """It holds more or fewer than there were instances."""
 
 
-def joined(asked: Forwarded, lists: Sequence[bytes]) -> bytes:
+def joined(asked: Envelope, lists: Sequence[bytes]) -> bytes:
     """The body that asks for all of them.
 
     Args:
@@ -85,7 +85,7 @@ def _usual_predictions(body: bytes) -> tuple[bytes, int] | None:
     """The text of the list, no blanks around it, and how many predictions it has, where it is the
     only member; None for everything else, right or wrong."""
     usual = _USUAL.match(body)
-    if usual is None or not lies_plainly(body, b'"predictions"', usual.end()):
+    if usual is None or not can_be_sliced(body, b'"predictions"', usual.end()):
         return None
     try:
         answer = orjson.loads(body)

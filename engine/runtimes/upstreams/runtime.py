@@ -38,7 +38,7 @@ from ringbatch.engine.runtimes.upstreams.v2_messages import (
     request,
 )
 from ringbatch.shm.errors import StartupError
-from ringbatch.shm.forward_envelope import Forwarded, Refusal, refusal_text
+from ringbatch.shm.forward_envelope import Envelope, Refusal, refusal_text
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import ANY, DATATYPES, Tensor
 
@@ -101,7 +101,7 @@ class V1Server:
         self._path = path
 
     def predictions(
-        self, asked: Forwarded, lists: Sequence[bytes], rows: Sequence[int], until_ns: int
+        self, asked: Envelope, lists: Sequence[bytes], rows: Sequence[int], until_ns: int
     ) -> list[bytes]:
         """As `ringbatch.engine.models.model.Remote` has it."""
         body = joined(asked, lists)
@@ -121,7 +121,7 @@ class V1Server:
 
     def predict(self, instances: list[Any]) -> list[Any]:
         """The predictions for decoded instances, decoded."""
-        asked = Forwarded(self._path.encode(), b"", b'{"instances":', b"}")
+        asked = Envelope(self._path.encode(), b"", b'{"instances":', b"}")
         text = json.dumps(instances, allow_nan=False, separators=(",", ":")).encode()
         until_ns = time.monotonic_ns() + self._timeout_ns
         (answer,) = self.predictions(asked, [text], [len(instances)], until_ns)
