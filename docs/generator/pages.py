@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from generator import commands, errors, settings
+from generator import commands, errors, limits, settings
 
 PAGES: Final = sorted((Path(__file__).parents[1] / "reference").glob("*.md"))
 BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
@@ -13,6 +13,7 @@ BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
     "commands-index": commands.index,
     "error-messages": errors.messages,
     "error-statuses": errors.statuses,
+    "limits": limits.tables,
     "settings-index": settings.index,
     "settings": settings.details,
 }
