@@ -36,6 +36,8 @@ from ringbatch.engine.command import cli
 
 PAGE = "docs/how-to/choose-settings.md"
 QUICK = ("--even-if-busy", "--duration-s", "0.3", "--rounds", "1", "--max-lag-ms", "60000")
+SLACK = ("--even-if-busy", "--p99-ms", "5000")
+"""For a crowded machine, on which no rate keeps the page's limit."""
 STALL_S = 0.5
 ROW = orjson.dumps({"instances": [[*range(16)]]})
 
@@ -194,14 +196,14 @@ def test_settings_are_tuned_until_the_time_is_over(
     monkeypatch.chdir(tmp_path)
     program, *arguments = shlex.split(example(PAGE, "tune"))
     assert program == "ringbatch"
-    assert cli.main([*arguments, "--even-if-busy", "--budget-s", "20"]) == 0
+    assert cli.main([*arguments, *SLACK, "--budget-s", "20"]) == 0
     told = capsys.readouterr()
     assert "trial 1, " in told.err
     assert "as it is: " in told.err
     assert "the time is over" in told.err
     assert "| all else as chosen | " in told.out
     (tmp_path / "ringbatch.toml").write_text("[models.mnist]\npath = 'missing.py'\n")
-    assert cli.main([*arguments, "--even-if-busy"]) == 2
+    assert cli.main([*arguments, *SLACK]) == 2
     assert "missing.py" in capsys.readouterr().err
 
 
