@@ -1,10 +1,12 @@
 """A fault of ringbatch's own, wherever the supervisor may have one: it serves, or it is gone."""
 
+import importlib
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -94,6 +96,11 @@ def serves(server: Server) -> bool:
 
 def ended(server: Server) -> bool:
     return server.process.poll() is not None
+
+
+def test_every_fault_is_of_a_function_that_there_is() -> None:
+    for module, method, _, _ in FAULTS:
+        assert attrgetter(method)(importlib.import_module(f"ringbatch.engine.{module}"))
 
 
 @pytest.mark.parametrize(
