@@ -35,6 +35,10 @@ KINDS: Final = {
 }
 KEYS: Final = {*KINDS, *ALIASES, "steps", "returns"}
 
+_FILE: Final = re.compile(
+    r"(?<![\w/.-])((?:shm|engine|frontend|bench|docs|tests|systemd)/[\w./*-]*\w|[A-Z]+\.md|LICENSE)\b"
+)
+
 
 @cache
 def used_examples() -> set[tuple[str, str]]:
@@ -154,6 +158,12 @@ def leads_somewhere(page: str, link: str) -> bool:
     if not target.exists():
         return False
     return not anchor or anchor in anchors(str(target.resolve().relative_to(ROOT)))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_in_the_text_exists(page: str) -> None:
+    named = set(_FILE.findall(text_of(page)))
+    assert not [name for name in named if not any(ROOT.glob(name))]
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 from documents.commands import printed
-from documents.pages import README, ROOT, example, output_after, text_of
+from documents.pages import README, example, output_after, text_of
 from serve.server import COMMAND, Server
 
 ANSWER_ROUNDED_TO: Final = 0.05
@@ -41,18 +41,6 @@ def test_the_configuration_example_is_sound(tmp_path: Path) -> None:
     assert (told.returncode, told.stderr) == (0, "")
     for line in example(README, "ringbatch.toml").splitlines():
         assert line.partition(" = ")[0] in told.stdout
-
-
-def test_every_file_that_is_named_anywhere_exists() -> None:
-    names = set(
-        re.findall(
-            r"(?<![\w/.])((?:shm|engine|frontend|bench|docs|tests|systemd)/[\w./-]*\w)",
-            text_of(README),
-        )
-    )
-    names |= set(re.findall(r"\b([A-Z]+\.md|LICENSE)\b", text_of(README)))
-    assert {"bench/all.py", "ARCHITECTURE.md", "LICENSE"} <= names
-    assert [name for name in names if not (ROOT / name).exists()] == []
 
 
 def test_readme_is_short() -> None:
