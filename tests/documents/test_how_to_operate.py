@@ -1,15 +1,17 @@
 """How-to pages about running an engine: their commands, against README's model."""
 
 import json
+import re
 import shlex
 import stat
 from collections.abc import Callable
+from configparser import ConfigParser
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from documents.commands import printed, serving, write
-from documents.pages import README, example, output_after, table
+from documents.pages import README, ROOT, example, output_after, table
 from serve.client import Connection, request
 from serve.server import SMALL, Server
 from tiers import exhaustive
@@ -24,6 +26,7 @@ from ringbatch.shm.shm_objects import sweep
 
 WaitUntil = Callable[..., Any]
 
+INSTALL: Final = "docs/how-to/install.md"
 MONITOR: Final = "docs/how-to/monitor.md"
 PAYLOADS: Final = "docs/how-to/log-payloads.md"
 PYTHON: Final = "docs/how-to/serve-python.md"
@@ -145,3 +148,11 @@ def test_start_values_are_those_of_placement(row: list[str]) -> None:
     assert len(planned.frontends or ()) == in_front
     assert {worker.threads for worker in planned.workers} == {threads}
     assert in_front + workers * threads == cpus
+
+
+def test_the_extras_are_those_of_the_package() -> None:
+    package = ConfigParser()
+    package.read(ROOT / "setup.cfg")
+    named = {name for row in table(INSTALL, "extra") for name in re.findall(r"`(.+?)`", row[0])}
+    developers = {"docs", "lint", "test", "test-exhaustive"}
+    assert named == {*package["options.extras_require"]} - developers
