@@ -100,7 +100,8 @@ def run_pytest(
     # A configuration in the folder keeps pytest from reading the folders above it, which may be
     # another user's.
     (folder / "pytest.ini").write_text(
-        f"[pytest]\npythonpath = {CONFTEST.parent}\nmarkers = exhaustive\n"
+        f"[pytest]\npythonpath = {CONFTEST.parent} {CONFTEST.parent}/harness\n"
+        "markers = exhaustive\n"
     )
     return subprocess.run(
         [*PYTEST, str(folder), *arguments],

@@ -108,7 +108,7 @@ def test_a_run_writes_its_outcomes(
     (tmp_path / "test_runs.py").write_text(RUNS)
     (tmp_path / "test_skips_all.py").write_text(SKIPS_ALL)
     tests = Path(__file__).parent
-    (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {tests}\n")
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {tests} {tests}/harness\n")
     (tmp_path / "conftest.py").write_text((tests / "conftest.py").read_text())
     folder = tmp_path / "outcomes"
     folder.mkdir()

@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "harness"))
 
 from chaos.acts import faults, hail, kills, poison, soak, squeezed, stops, wedges
 from chaos.faults import FAULTS, Impossible

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(1, str(Path(__file__).parents[1] / "harness"))
 
 from cluster.nodes import Nodes, about, actor_names, kill, nodes
 from serve.server import Server

@@ -20,6 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(1, str(Path(__file__).parents[1] / "harness"))
 
 from fuzz.connection import Pair, in_virtual_time, live
 from fuzz.corpora import mutator

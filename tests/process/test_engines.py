@@ -278,7 +278,7 @@ else:
 
 
 def test_of_processes_that_take_a_name_in_one_instant_one_has_it() -> None:
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1] / "harness")}
     for round_ in range(3):
         name, instant = f"{NAME}-{round_}", time.monotonic() + 1.5
         starting = [

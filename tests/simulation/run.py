@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(1, str(Path(__file__).parents[1] / "harness"))
 
 from simulation import supervised, supervisor_mutants
 from simulation.mutants import MUTANTS, SOUGHT_IN, Late, Mutant
