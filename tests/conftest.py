@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, settings
 from skips import VARIABLE, Outcomes
 from tiers import MARKER, OPTION
 from walking import Walk
+from watchdog import Watchdog
 
 import ringbatch.engine
 from ringbatch.shm import shm_objects
@@ -74,6 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
         **({"database": None} if in_ci else {}),
     )
     settings.load_profile("ringbatch")
+    config.pluginmanager.register(Watchdog())
     if walk := Walk.of(config):
         config.pluginmanager.register(walk)
     # Runs that tests start are none of CI's.

@@ -40,6 +40,12 @@ LEAVES_A_PROCESS = """
     def test_nothing():
         pass
 """
+HANGS = """
+    import time
+
+    def test_hangs():
+        time.sleep(3600)
+"""
 TELLS_A_KEY = """
     import pytest
 
@@ -150,6 +156,14 @@ def test_what_another_user_has_there_is_no_leftover(tmp_path: Path) -> None:
     finally:
         Path("/dev/shm", name).unlink(missing_ok=True)
     assert run.returncode == 0, run.stdout
+
+
+def test_a_test_that_hangs_ends_the_run_with_its_stack(tmp_path: Path) -> None:
+    limit = ("-o", "timeout=0.1", "-o", "timeout_method=thread")
+    run = run_pytest(tmp_path, HANGS, *limit)
+    assert run.returncode == 1
+    assert "Timeout" in run.stdout + run.stderr
+    assert "in test_hangs" in run.stdout + run.stderr
 
 
 @pytest.mark.parametrize("arguments", only({"distributed": ["-n", "2"], "alone": []}, "alone"))
