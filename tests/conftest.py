@@ -38,7 +38,7 @@ KEY_MARK: Final = b"a-key-of-the-tests"
 """What every API key has in it that a test gives to an engine."""
 LOGS: Final = ("stdout", "stderr", "*.log")
 ROOT: Final = Path(__file__).resolve().parents[1]
-EXAMPLES: Final = 25
+EXAMPLES: Final = 15
 EXAMPLES_IF_EXHAUSTIVE: Final = 100
 OF_A_TERMINAL: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 """Signals that a shell's background job, or one under nohup, ignores."""

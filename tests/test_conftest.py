@@ -215,7 +215,7 @@ def test_the_second_tier_is_chosen_by_one_option(
     run = run_pytest(tmp_path, TIERS, *arguments, "-rP")
     found = re.findall(r"^ran (\w+)", run.stdout, re.MULTILINE)
     assert (run.returncode, " ".join(dict.fromkeys(found))) == (0, ran), run.stdout
-    assert f"ran both {100 if arguments else 25}" in run.stdout
+    assert f"ran both {100 if arguments else 15}" in run.stdout
 
 
 def test_the_header_says_which_ringbatch_is_tested(tmp_path: Path) -> None:

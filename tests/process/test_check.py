@@ -118,7 +118,6 @@ def taken() -> Iterator[int]:
         {name: name for name in CASES},
         "a port that is taken",
         "CPUs of a worker",
-        "API keys that are too short",
     ),
 )
 def test_what_serve_refuses_check_refuses(folder: Path, taken: int, name: str) -> None:
@@ -320,10 +319,11 @@ def test_a_model_whose_answers_depend_on_company_is_found(folder: Path) -> None:
     ("text", "words"),
     [
         ('{"instances": [[1, 2], [5, 6], [7, 9]]}', "# m: 3 samples alone and in batches of 2, 4"),
-        (
+        pytest.param(
             '[{"inputs": [{"name": "x", "shape": [2, 2], "data": [1, 2, 3, 4]}]},'
             ' {"inputs": [{"name": "x", "shape": [1, 2], "data": [[1, 2]]}]}]',
             "# m: 3 samples alone and in batches of 2, 4",
+            marks=exhaustive,
         ),
     ],
 )
@@ -338,7 +338,7 @@ def test_samples_come_from_a_file(folder: Path, text: str, words: str) -> None:
     ("text", "words"),
     [
         ('{"instances": [[1, 2, 3]]}', "has shape [3], declared is [2]"),
-        (None, "samples.json: cannot be read: No such file"),
+        pytest.param(None, "samples.json: cannot be read: No such file", marks=exhaustive),
         pytest.param("{", "samples.json: is not JSON", marks=exhaustive),
         pytest.param('{"instances": []}', "at least one instance", marks=exhaustive),
         pytest.param(
