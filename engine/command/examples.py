@@ -92,8 +92,8 @@ examples:
 
 TOP: Final = """\
 Shows an engine as it works, until q is typed. For each model: requests answered in a second and
-their times, requests in flight, requests that wait and the longest wait, the expected time of a new
-request, the mean batch, why batches closed, and how requests ended. For each worker: its state and
+their times; requests in flight, those that wait, and the longest wait; the expected time of a new
+request; the mean batch, why batches closed, and how requests ended. For each worker: its state and
 how busy it is. It reads shared memory, and the engine does not notice.
 
 P50 and P99 are upper bounds, because times are counted in steps of two. Without a terminal, and

@@ -167,8 +167,8 @@ OBJECT_PREFIXES: Final = Kind(
     several=True,
 )
 CORS_ORIGINS: Final = Kind(
-    'a list such as ["https://app.example.com"], of origins as browsers write them (scheme, host '
-    'in lower case, the port if it is not the usual one, and no path), or ["*"] for all',
+    'a list such as ["https://app.example.com"], of origins as browsers write them, or ["*"] for '
+    "all; an origin has a scheme, a host in lower case, and a port if it is not the usual one",
     are_origins,
     tuple,
     "ORIGIN",

@@ -242,8 +242,8 @@ class ModelConfig(BatchedConfig):
     trust_pickle: Annotated[
         bool,
         SWITCH,
-        "read a pickle or joblib file, or the pickled parts of a .pt2 file. That runs the code in "
-        "it",
+        "read a pickle or joblib file, or the pickled parts of a .pt2 file. Reading runs the code "
+        "in it",
     ] = False
     protocol: Annotated[
         Literal["v1", "v2", "v2-json"],
@@ -266,7 +266,7 @@ class ModelConfig(BatchedConfig):
     isolate_errors: Annotated[
         bool,
         SWITCH,
-        "if the model server answers a batch with 500, ask again for its halves. That is always "
+        "if the model server answers a batch with 500, ask again for its halves; it is always "
         "done after 400, 413 and 422",
     ] = False
     ray_workers: Annotated[

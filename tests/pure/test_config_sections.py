@@ -158,8 +158,8 @@ WRONG: dict[str, tuple[str, str]] = {
     "origins-with-a-path": (
         server('cors_origins = ["https://a.example.com/"]'),
         '[server] cors_origins: found ["https://a.example.com/"], but it must be a list such as '
-        '["https://app.example.com"], of origins as browsers write them (scheme, host in lower '
-        'case, the port if it is not the usual one, and no path), or ["*"] for all',
+        '["https://app.example.com"], of origins as browsers write them, or ["*"] for all; an '
+        "origin has a scheme, a host in lower case, and a port if it is not the usual one",
     ),
     "authorities-without-a-certificate": (
         server('tls_client_ca = "a.pem"'),
