@@ -16,9 +16,7 @@ DOCUMENTS = [ROOT / "ARCHITECTURE.md", *sorted(ROOT.glob("docs/**/*.md"))]
 ROOMS_LEFT = frozenset(
     module.room
     for module in modules()
-    if module.room.startswith(
-        ("engine.models", "engine.process", "engine.runtimes", "engine.supervisor")
-    )
+    if module.room.startswith(("engine.models", "engine.runtimes"))
 )
 LONG = " ".join(["word"] * (MOST_WORDS + 1)) + "."
 

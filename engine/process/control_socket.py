@@ -1,6 +1,6 @@
-"""What joins each process to its supervisor: a socket pair, on which messages cross.
+"""Control socket: the socket pair between a process and its supervisor, which carries messages.
 
-Its end is also how each learns that the other is gone.
+The end of the stream also shows each side that the other is gone.
 """
 
 import socket
@@ -21,15 +21,15 @@ class ControlSocket:
 
     @classmethod
     def from_fd(cls, fd: int) -> "ControlSocket":
-        """The end that was inherited under that number."""
+        """Return the end that was inherited as this descriptor."""
         return cls(socket.socket(fileno=fd))
 
     def fileno(self) -> int:
-        """For selectors."""
+        """Return the descriptor, for selectors."""
         return self._socket.fileno()
 
     def send(self, message: FromRole) -> bool:
-        """Send one message; False where the other process is gone."""
+        """Send one message; return False if the other process is gone."""
         try:
             self._socket.sendall(encode(message))
         except OSError:
@@ -37,13 +37,13 @@ class ControlSocket:
         return True
 
     def receive(self, expected: Vocabulary[M]) -> M | None:
-        """The next message, waiting for it; None at the other process's end.
+        """Wait for the next message and return it; None if the other process has closed its end.
 
         Args:
-            expected: what may come next.
+            expected: the messages that may come next.
 
         Raises:
-            MalformedMessage: something else came.
+            MalformedMessage: another message came.
         """
         while b"\n" not in self._buffer:
             try:

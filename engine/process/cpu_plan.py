@@ -1,13 +1,13 @@
 """CPU plan: the CPUs of each process and the threads of each worker. Pure.
 
-By default everything runs everywhere, and the scheduler decides: measured on a small host that is
-as good as anything. With ``placement = "auto"`` a host of four CPUs or more is divided. A quarter
-of the CPUs, but no more than one for each frontend and one for the collector, is for these; the
-rest is shared out among the workers, each within one NUMA node where there are workers enough, so
-that its memory is near. Where a quota allows less than the CPUs that can be seen, nothing is
-divided, because whoever else has a quota on that host would choose the same ones.
+By default every process runs on every CPU, and the scheduler decides. On a small host, no other
+plan measured better. With ``placement = "auto"`` a host of four CPUs or more is divided. Frontends
+and the collector get a quarter of the CPUs, but at most one for each frontend and one for the
+collector. The workers share the rest. With enough workers, each stays within one NUMA node, so that
+its memory is near. If a quota allows less than the visible CPUs, nothing is divided: other
+processes with a quota on that host would choose the same CPUs.
 
-What the configuration says of single workers, or of the frontends, wins.
+CPUs that the configuration gives to single workers or to the frontends take precedence.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,17 +22,17 @@ Cpus = tuple[int, ...]
 
 
 class Misplaced(ValueError):
-    """The configuration names CPUs that cannot be used; the text says which there are."""
+    """The configuration names CPUs that cannot be used; the text lists the CPUs that can."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What there is to run on.
+    """CPUs and NUMA nodes of the host, and the quota on them.
 
     Attributes:
-        cpus: that may be used, ascending.
-        nodes: the same by NUMA node; none where the host says nothing of nodes.
-        quota: how many of them may be busy at once.
+        cpus: the usable CPUs, ascending.
+        nodes: the same by NUMA node; empty if the host does not report nodes.
+        quota: the number of CPUs that may be busy at once.
     """
 
     cpus: Cpus
@@ -42,13 +42,13 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is known of one worker.
+    """Configured CPUs and threads of one worker.
 
     Attributes:
-        title: for people.
-        cpus: where it is to run, as the configuration says; None where that is open.
-        threads: how many it is to have; None where that is open.
-        waits: it mostly waits for another server, and so needs no CPUs of its own.
+        title: the worker's name in messages.
+        cpus: the configured CPUs; None to let the plan decide.
+        threads: the configured number of threads; None to let the plan decide.
+        waits: True if it mostly waits for another server, and so needs no CPUs of its own.
     """
 
     title: str
@@ -59,7 +59,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class CpuSet:
-    """Where one worker runs, and with how many threads; None stands for all CPUs."""
+    """CPUs and number of threads of one worker; None stands for all CPUs."""
 
     cpus: Cpus | None
     threads: int
@@ -67,7 +67,7 @@ class CpuSet:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where everything runs.
+    """CPUs of all processes.
 
     Attributes:
         workers: a CPU set for each wish, in order.
@@ -81,14 +81,14 @@ class Plan:
 def plan(
     host: Host, wishes: Sequence[Wish], *, auto: bool, frontends: int, frontend_cpus: str | None
 ) -> Plan:
-    """Decide where each process runs.
+    """Return the CPUs of each process.
 
     Args:
-        host: what there is.
+        host: the host.
         wishes: one for each worker, in the order of their numbers.
-        auto: whether the CPUs are to be divided.
-        frontends: how many there are.
-        frontend_cpus: where they are to run, as the configuration says; None where that is open.
+        auto: True to divide the CPUs.
+        frontends: the number of frontends.
+        frontend_cpus: the CPUs configured for frontends; None to let the plan decide.
 
     Raises:
         Misplaced: the configuration names CPUs that cannot be used.
@@ -121,12 +121,12 @@ def plan(
 
 
 def _shared_out(cpus: Sequence[int], host: Host, count: int) -> list[Cpus]:
-    """The CPUs in so many shares, each of them whole within a node where there are enough."""
+    """Return the CPUs in `count` shares, each within one node if there are enough CPUs."""
     nodes = [tuple(cpu for cpu in cpus if cpu in own) for own in host.nodes.values()]
     nodes = [own for own in nodes if own] or [tuple(cpus)]
     if count < len(nodes):
         return _blocks([cpu for own in nodes for cpu in own], count)
-    # One in each, and the next where most CPUs would be left for each: nodes may differ in size.
+    # One in each node; each further one in the node with the most CPUs per worker left.
     places = [*range(len(nodes))]
     while len(places) < count:
         left = [len(own) / (places.count(number) + 1) for number, own in enumerate(nodes)]
@@ -136,7 +136,7 @@ def _shared_out(cpus: Sequence[int], host: Host, count: int) -> list[Cpus]:
 
 
 def _blocks(cpus: Sequence[int], count: int) -> list[Cpus]:
-    """So many runs of about equal length; all of them the whole where there are too few CPUs."""
+    """Return `count` runs of about equal length; with too few CPUs, all of them `count` times."""
     if count > len(cpus):
         return [tuple(cpus)] * count
     bounds = [len(cpus) * number // count for number in range(count + 1)] if count else [0]
@@ -144,16 +144,16 @@ def _blocks(cpus: Sequence[int], count: int) -> list[Cpus]:
 
 
 def _threads(cpu_set: Cpus | None, cpu_sets: Sequence[Cpus | None], host: Host) -> int:
-    """So many that all who share these CPUs have a thread for each together."""
+    """Return the threads of a worker: the CPUs of its set, divided among the workers on it."""
     available = host.quota if cpu_set is None else min(len(cpu_set), host.quota)
     return max(1, available // cpu_sets.count(cpu_set))
 
 
 def named(text: str, host: Host) -> Cpus:
-    """The CPUs of a text such as ``0-3,8`` or ``numa:0``.
+    """Return the CPUs of a text such as ``0-3,8`` or ``numa:0``.
 
     Raises:
-        Misplaced: one of them is not there, or may not be used.
+        Misplaced: a CPU does not exist, or may not be used.
     """
     if text.startswith(_NUMA):
         node = int(text.removeprefix(_NUMA))
@@ -169,7 +169,7 @@ def named(text: str, host: Host) -> Cpus:
 
 
 def parsed(text: str) -> set[int]:
-    """The numbers of a list such as ``0-3,8``, the form that Linux has for CPUs."""
+    """Return the numbers of a list such as ``0-3,8``, Linux's format for CPUs."""
     cpus: set[int] = set()
     for part in text.strip().split(","):
         low, _, high = part.partition("-")
@@ -179,7 +179,7 @@ def parsed(text: str) -> set[int]:
 
 
 def listed(cpus: Iterable[int]) -> str:
-    """CPUs as a list such as ``0-3,8``."""
+    """Return CPUs as a list such as ``0-3,8``."""
     runs: list[list[int]] = []
     for cpu in sorted(cpus):
         if runs and cpu == runs[-1][1] + 1:
@@ -190,7 +190,7 @@ def listed(cpus: Iterable[int]) -> str:
 
 
 def described(plan: Plan, wishes: Sequence[Wish], host: Host) -> str:
-    """The plan for people, in one line."""
+    """Return the plan as one line of text."""
     everything = listed(host.cpus)
     groups: dict[tuple[str, int], list[str]] = {}
     for wish, cpu_set in zip(wishes, plan.workers, strict=True):

@@ -19,20 +19,22 @@ _MATH_VARIABLES: Final = {
     "mkl": "MKL_NUM_THREADS",
     "blis": "BLIS_NUM_THREADS",
 }
-"""The libraries that numpy may compute with, as threadpoolctl calls them, and the variables of
-their own that they read."""
+"""The libraries that numpy may compute with, by threadpoolctl's names, and the variable that each
+reads."""
 _COMMON: Final = "OMP_NUM_THREADS"
-"""What they read where those are not set."""
+"""Variable that they all read if their own is not set."""
 _FIRST_NUMBER: Final = re.compile(r"\s*([1-9][0-9]*)")
 """OpenMP allows a list, with a number for each level of nesting; the first one counts."""
 
 
 def follow(environment: Mapping[str, str]) -> None:
-    """Have malloc, and the math libraries that were loaded with one thread, be as this environment
-    says; where it says nothing, they stay as they are."""
+    """Apply an environment to malloc, and to math libraries that were loaded with one thread.
+
+    Settings that the environment lacks stay as they are.
+    """
     libc = ctypes.CDLL(None)
     for name, option in _MALLOC_OPTIONS.items():
-        # Other C libraries have no such call, and do not read the variables either.
+        # Other C libraries have no mallopt, and do not read the variables either.
         with suppress(AttributeError):
             if (value := environment.get(name, "")).isdecimal():
                 libc.mallopt(option, int(value))
@@ -44,7 +46,7 @@ def follow(environment: Mapping[str, str]) -> None:
 
 
 def threads(environment: Mapping[str, str], variable: str) -> int:
-    """The threads that a math library has with an environment; 0 where that says nothing."""
+    """Return the threads that an environment gives a math library; 0 if it does not say."""
     texts = (environment.get(name, "") for name in (variable, _COMMON))
     found = (_FIRST_NUMBER.match(text) for text in texts)
     return next((int(match[1]) for match in found if match), 0)

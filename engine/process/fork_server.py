@@ -1,20 +1,21 @@
-"""The fork server: a process that has imported what others need, and makes them by forking.
+"""The fork server: a process that has imported common modules, and forks the engine's processes.
 
-Most of what a process of the engine costs to start is importing numpy and ringbatch's own modules.
-Here that is done once. The supervisor itself does not fork: it has threads, locks and the segment,
-and who is forked would have them as they happen to be. It asks for each process on a socket pair,
-in a line of JSON, with the descriptors that the process is to have.
+Most of a process's start-up cost is the import of numpy and of ringbatch's own modules. The fork
+server does that once. The supervisor itself does not fork: it has threads, locks and the segment,
+and a forked child would get them in whatever state they are. It requests each process over a
+socket pair, with a line of JSON and the descriptors that the process inherits.
 
-The supervisor is to be the parent, as of those that it executes: it waits for them, and the kernel
-ends them with it. So the fork server forks twice. As the process in between ends, the kernel gives
-the other one to the supervisor, which has asked for such (PR_SET_CHILD_SUBREAPER, see prctl(2)).
-A process does nothing before the supervisor was told its id; where nobody is, it ends.
+The supervisor must be the parent, as it is of executed processes: it waits for them, and the kernel
+ends them with it. So the fork server forks twice. When the process in between ends, the kernel
+makes the supervisor the parent of the other one; the supervisor has asked for such children
+(PR_SET_CHILD_SUBREAPER, see prctl(2)). A process does nothing before the supervisor has its id, and
+ends if the supervisor is gone.
 
-Who runs other people's code leads a session, by which all that it starts can be found and ended.
-Who does not stays in that of whoever started the engine, without its terminal. Linux shares the
-cores out among sessions first and only then among a session's processes, where control groups do
-not say otherwise (autogroup, see sched(7)): with a session each, all frontends together would get
-no more than one worker, and a whole engine no more than one client beside it.
+A process that runs user code leads a session, by which all that it starts can be found and ended.
+Other processes stay in the session of the caller who started the engine, without its terminal.
+Unless control groups decide otherwise, Linux divides the cores among sessions first, and then among
+a session's processes (autogroup, see sched(7)). With a session each, all frontends together would
+get no more than one worker, and a whole engine no more than one client beside it.
 """
 
 import errno
@@ -46,7 +47,7 @@ from ringbatch.shm.host.process import (
 )
 
 MOST_DESCRIPTORS: Final = 250
-"""That one process can be given: the kernel passes 253 at once (SCM_MAX_FD in unix(7))."""
+"""The most for one process: the kernel passes 253 at once (SCM_MAX_FD in unix(7))."""
 _FIRST_OF_OUR_OWN: Final = 3
 """The descriptors below are standard input, output and error."""
 _RESET: Final = (signal.SIGCHLD, signal.SIGTERM, signal.SIGQUIT)
@@ -55,16 +56,16 @@ _GO: Final = b"g"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A process that is wanted.
+    """Request for a process.
 
     Attributes:
-        module: whose `main` it is to run.
-        arguments: what `sys.argv` is to have behind the module.
+        module: the module whose `main` it runs.
+        arguments: `sys.argv` behind the module.
         environment: all of it.
-        folder: where it is to run; None for where the fork server was started.
-        cpus: on which it is to run.
-        own_session: whether it is to lead a session, and not only a process group.
-        descriptors: the numbers that it is to have those under which come with this.
+        folder: its working directory; None for the fork server's.
+        cpus: the CPUs on which it runs.
+        own_session: True if it leads a session, and not only a process group.
+        descriptors: the numbers that it uses for the descriptors sent with this request.
     """
 
     module: str
@@ -78,10 +79,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What became of it.
+    """Result of a request for a process.
 
     Attributes:
-        pid: its process id; 0 where there is none.
+        pid: the process id; 0 if none was made.
         errno: the kernel's reason for that.
     """
 
@@ -90,15 +91,15 @@ class Made:
 
 
 def command(module: str, arguments: Iterable[str]) -> list[str]:
-    """Return the command line that executes a module instead."""
+    """Return the command line that executes a module without the fork server."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def ask(line: socket.socket, wanted: Wanted, descriptors: Sequence[int]) -> Made | None:
-    """Have a process made, from the supervisor's end; None where the fork server is gone.
+    """Request a process, in the supervisor; return None if the fork server is gone.
 
     Raises:
-        TimeoutError: it does not answer.
+        TimeoutError: the fork server does not answer.
     """
     text = json.dumps(asdict(wanted)).encode() + b"\n"
     with suppress(ConnectionError):
@@ -108,7 +109,7 @@ def ask(line: socket.socket, wanted: Wanted, descriptors: Sequence[int]) -> Made
 
 
 def answer(line: socket.socket) -> Made | None:
-    """What it answers; None where it is gone.
+    """Return the fork server's next answer; None if it is gone.
 
     Raises:
         TimeoutError: it does not answer.
@@ -121,19 +122,19 @@ def answer(line: socket.socket) -> Made | None:
 
 
 def run(line: socket.socket, supervisor: int, preloaded: Iterable[str]) -> NoReturn:
-    """Be the fork server, in a process that was forked for that and has one thread.
+    """Run the fork server, in a process that was forked for it and has one thread.
 
     Args:
         line: its end of the socket pair.
-        supervisor: the process id of who asks.
+        supervisor: the process id of the supervisor.
         preloaded: the modules to import.
 
     Raises:
-        SystemExit: at its end, and at that of each process that it makes.
+        SystemExit: at its end, and at the end of each process that it makes.
     """
     _leave_terminal()
-    # Whoever started the engine may have had some blocked or ignored. Without SIGCHLD one waits for
-    # children in vain.
+    # The process that started the engine may have blocked or ignored some. With SIGCHLD ignored,
+    # waiting for children fails.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in _RESET:
         signal.signal(number, signal.SIG_DFL)
@@ -144,7 +145,7 @@ def run(line: socket.socket, supervisor: int, preloaded: Iterable[str]) -> NoRet
         _let_go_of_all_but(line.fileno())
         _preload(preloaded)
     except (StartupError, ImportError, OSError):
-        # Where that matters, whoever is executed instead says it.
+        # If the module is needed, the process that is executed instead reports the error.
         raise SystemExit(1) from None
     wanted = _serve(line)
     if wanted is None:
@@ -155,56 +156,65 @@ def run(line: socket.socket, supervisor: int, preloaded: Iterable[str]) -> NoRet
     try:
         status = _become(wanted)
     except Exception:
-        # The supervisor's frames, through which it would pass, would take it for one of theirs.
+        # The exception passes the supervisor's frames, which would handle it as their own.
         sys.excepthook(*sys.exc_info())
         status = 1
     raise SystemExit(status)
 
 
 def _leave_terminal() -> None:
-    """Get no signals from a terminal, and have none that stops who writes to it in the background
-    (``stty tostop``), in the session that is there: see ioctl_tty(2) on TIOCNOTTY."""
+    """Detach from the terminal of the present session; see ioctl_tty(2) on TIOCNOTTY.
+
+    So the terminal sends no signals, and does not stop background processes that write to it
+    (``stty tostop``).
+    """
     os.setpgid(0, 0)
-    # There may be none to leave.
+    # There may be no terminal.
     with suppress(OSError), open("/dev/tty", "rb", 0) as terminal:
         fcntl.ioctl(terminal, termios.TIOCNOTTY)
 
 
 def _let_go_of_all_but(kept: int) -> None:
-    """Keep but standard output and error and one more, as who is executed does; there is nothing
-    to read."""
+    """Close all descriptors but standard output, standard error and `kept`, as exec does.
+
+    Standard input becomes empty.
+    """
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     code = _mapped_code()
     for number in map(int, os.listdir("/proc/self/fd")):
         if number >= _FIRST_OF_OUR_OWN and number != kept:
-            # That of the list itself is closed already.
+            # The descriptor of the listing itself is closed already.
             with suppress(OSError):
                 if os.readlink(f"/proc/self/fd/{number}") not in code:
                     os.close(number)
 
 
 def _mapped_code() -> set[str]:
-    """Return the files whose code is mapped here. A library may keep such a file open to map it
-    again: libffi 3.5 does so for each hundred functions that C is to call, and would find none, or
-    another file, under the number."""
+    """Return the files whose code is mapped here.
+
+    A library may keep such a file open to map it again: libffi 3.5 does so for each hundred
+    callbacks. Under the number of a closed descriptor it would find no file, or another one.
+    """
     lines = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()]
     return {line[5] for line in lines if len(line) == 6 and "x" in line[1]}
 
 
 def _preload(modules: Iterable[str]) -> None:
-    """Import modules, for nobody's use in this process: a thread that a library starts would be
-    missing in whoever is forked."""
+    """Import modules without using them here.
+
+    A thread that a library started here would be missing in forked processes.
+    """
     if not sys.flags.safe_path:
-        # The user's folder, or the command's, which Python itself has put there.
+        # Python has put the folder of the user or of the command there.
         del sys.path[0]
     before = {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ}
     os.environ |= dict.fromkeys(THREAD_VARIABLES, "1")
     gc.disable()
     for name in modules:
         importlib.import_module(name)
-    # The pages are shared as long as nobody writes to them, and the garbage collector does.
     gc.collect()
+    # Kept from the garbage collector, which writes to objects and so ends the sharing of pages.
     gc.freeze()
     for name in THREAD_VARIABLES:
         del os.environ[name]
@@ -212,10 +222,10 @@ def _preload(modules: Iterable[str]) -> None:
 
 
 def _serve(line: socket.socket) -> Wanted | None:
-    """Make what is wanted.
+    """Make processes on request.
 
     Returns:
-        In each process that was made, what it is to be; None at the end.
+        In each process that was made, its request; None at the end.
     """
     while (received := _receive(line)) is not None:
         wanted, descriptors = received
@@ -240,7 +250,7 @@ def _serve(line: socket.socket) -> Wanted | None:
 
 
 def _receive(line: socket.socket) -> tuple[Wanted, list[int]] | None:
-    """What is asked for, and the descriptors that come with it; None where nobody asks any more."""
+    """Return the next request and its descriptors; None if the supervisor is gone."""
     text, descriptors = b"", list[int]()
     with suppress(ConnectionError):
         while not text.endswith(b"\n"):
@@ -253,13 +263,13 @@ def _receive(line: socket.socket) -> tuple[Wanted, list[int]] | None:
 
 
 class _Gate:
-    """Where a process that was made says its id, and waits until it may go on."""
+    """Gate at which a new process reports its id and waits for permission to go on."""
 
     def __init__(self) -> None:
         self._heard = self._saying = self._seen = self._opening = -1
 
     def fork_twice(self) -> Made | None:
-        """Make a process whose parent ends at once; None in that process.
+        """Make a process whose parent ends at once; return None in that process.
 
         Raises:
             OSError: the kernel refuses it.
@@ -277,13 +287,15 @@ class _Gate:
             return None
         self._saying = _closed(self._saying)
         said = os.read(self._heard, 32)
-        # From then on the other one is the supervisor's.
+        # From then on the supervisor is the parent of the other one.
         _, status = os.waitpid(between, 0)
         return Made(int(said or 0), 0 if said else os.waitstatus_to_exitcode(status))
 
     def wait(self, *, own_session: bool) -> None:
-        """Say its id, in the process that was made, as the leader of a session or process group
-        that can be ended, and wait; where the gate stays shut, end."""
+        """In the new process, lead a session or process group, report the id, and wait.
+
+        If the gate stays shut, end the process.
+        """
         self._heard, self._opening = _closed(self._heard), _closed(self._opening)
         if own_session:
             os.setsid()
@@ -295,32 +307,34 @@ class _Gate:
         self.close()
 
     def open(self) -> None:
-        """Let it go on, if it was made and has not been killed meanwhile."""
+        """Let the process go on, if it was made and has not been killed since."""
         if self._opening >= 0:
             with suppress(BrokenPipeError):
                 os.write(self._opening, _GO)
 
     def close(self) -> None:
-        """Let go of the pipes."""
+        """Close the pipes."""
         self._heard, self._saying = _closed(self._heard), _closed(self._saying)
         self._seen, self._opening = _closed(self._seen), _closed(self._opening)
 
 
 def _closed(descriptor: int) -> int:
-    """Close a descriptor, where it is one; what is there in its stead."""
+    """Close a descriptor if it is open, and return the value that replaces it."""
     if descriptor >= 0:
         os.close(descriptor)
     return -1
 
 
 def _renumber(found: Sequence[int], numbers: Sequence[int]) -> None:
-    """Have descriptors under these numbers, in an order in which none is taken that one still has;
-    so no number beyond these is needed, of which there may be none."""
+    """Move descriptors to these numbers, in an order that overwrites none still to be moved.
+
+    So no number beyond these is needed; there may be none free.
+    """
     left = dict(zip(numbers, found, strict=True))
     while left:
         free = next((n for n, has in left.items() if n == has or n not in left.values()), None)
         if free is None:
-            # They have each other's.
+            # The descriptors left have each other's numbers.
             number, descriptor = next(iter(left.items()))
             left[number] = os.dup(descriptor)
             os.close(descriptor)
@@ -334,12 +348,12 @@ def _renumber(found: Sequence[int], numbers: Sequence[int]) -> None:
 
 
 def _become(wanted: Wanted) -> int:
-    """Run what is wanted, as if it were executed; its exit status."""
+    """Run the requested module as if it were executed, and return its exit status."""
     os.environ.clear()
     os.environ |= wanted.environment
     follow(os.environ)
     renew()
-    # They may be gone since they were planned.
+    # The CPUs may be gone since they were planned.
     with suppress(OSError):
         os.sched_setaffinity(0, wanted.cpus)
     if wanted.folder is not None:
@@ -348,7 +362,7 @@ def _become(wanted: Wanted) -> int:
     module = importlib.import_module(wanted.module)
     if hasattr(module, "__path__"):
         module = importlib.import_module(f"{wanted.module}.__main__")
-    # What a model starts by multiprocessing's ways imports this one's main module.
+    # Children that a model starts with multiprocessing import this process's main module.
     sys.modules["__main__"] = module
     sys.argv = [str(Path(module.__file__ or "").resolve()), *wanted.arguments]
     sys.orig_argv = command(wanted.module, wanted.arguments)

@@ -1,4 +1,4 @@
-"""Which CPUs there are, where processes run on them, and how many threads each worker may start."""
+"""Placement of processes on CPUs, and number of threads of each worker."""
 
 import logging
 import os
@@ -19,17 +19,16 @@ THREAD_VARIABLES: Final = (
     "BLIS_NUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 )
-"""What the math libraries read once, when they load. The first is the one that all of the others
-fall back to."""
+"""Variables that the math libraries read once, when they load. All fall back to the first."""
 
 _NODES: Final = Path("/sys/devices/system/node")
 
 
 def host(nodes: Path = _NODES) -> Host:
-    """The CPUs that this process may use, and the NUMA nodes they belong to.
+    """Return the CPUs that this process may use, and the NUMA nodes they belong to.
 
     Args:
-        nodes: the folder in which the kernel has one for each node.
+        nodes: the folder in which the kernel has a folder for each node.
     """
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     by_node = {}
@@ -41,9 +40,9 @@ def host(nodes: Path = _NODES) -> Host:
 
 @contextmanager
 def on_cpus(cpus: Collection[int] | None) -> Iterator[None]:
-    """Whoever is started meanwhile runs on these CPUs alone; None leaves it as it is.
+    """Start processes inside the context on these CPUs alone; None changes nothing.
 
-    Where they are gone since they were planned, it runs wherever it can.
+    If the CPUs are gone since they were planned, those processes run on any CPU.
     """
     before = os.sched_getaffinity(0)
     try:
@@ -58,11 +57,11 @@ def on_cpus(cpus: Collection[int] | None) -> Iterator[None]:
 
 
 def wake_without_preempting() -> None:
-    """Schedule this process, and those it starts from now on, as SCHED_BATCH.
+    """Schedule this process, and the processes it starts from now on, as SCHED_BATCH.
 
-    Who is woken then does not push aside who runs. A frontend that has just rung for the
-    collector goes on with the requests it has at hand, and the batch grows; with CPUs to spare
-    nothing changes. Where a sandbox forbids it, things stay as they are.
+    A process that wakes up then does not preempt the one that runs. A frontend that has just rung
+    for the collector goes on with the requests it has at hand, and the batch grows. With CPUs to
+    spare nothing changes. If a sandbox forbids it, the scheduling stays as it is.
     """
     with suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
@@ -71,13 +70,13 @@ def wake_without_preempting() -> None:
 def thread_environment(
     threads: int | None, share: int, environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """The variables to add to a worker's environment before a math library loads.
+    """Return the variables to add to a worker's environment before a math library loads.
 
     Args:
-        threads: what the model's configuration says; wins over the environment.
+        threads: the configured number of threads; it overrides the environment.
         share: the worker's share of the CPUs.
-        environment: that of the supervisor. A variable set there is left alone, and with
-            ``OMP_NUM_THREADS`` set the others stay unset, because they follow it by themselves.
+        environment: the supervisor's. A variable set there is left alone. With ``OMP_NUM_THREADS``
+            set the others stay unset, because they follow it by themselves.
     """
     if threads is not None:
         return dict.fromkeys(THREAD_VARIABLES, str(threads))
@@ -87,7 +86,7 @@ def thread_environment(
 
 
 def threads(environment: Mapping[str, str]) -> int:
-    """The threads of one worker, as `thread_environment` or the operator has set them.
+    """Return the threads of one worker, as `thread_environment` or the operator has set them.
 
     Args:
         environment: the worker's. OpenMP allows a list there, with a number for each level of

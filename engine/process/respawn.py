@@ -1,7 +1,7 @@
-"""The restart rule: when a process that has ended is started again. Pure.
+"""The restart rule: the delay before a process that has ended is started again. Pure.
 
-A delay protects the host from a program that cannot live. It must not punish one that can, so the
-rule looks at why a process ended, and at what it had done until then:
+A delay protects the host from a program that cannot live. It must not punish a program that can.
+So the rule depends on why a process ended, and on its work until then:
 
     how it ended                                      its next start
     ------------------------------------------------  ----------------------------------------------
@@ -15,9 +15,9 @@ rule looks at why a process ended, and at what it had done until then:
     before it was ready                               after a delay
     no process could be started                       after a delay
 
-Where a budget is spent, a delay follows as well. The first delay in a row is 0, as most ends are
-single accidents. Further ones grow exponentially, with jitter, so that several workers that die of
-the same cause do not come back, load their models and die in step. A long life ends the row.
+If a budget is spent, a delay follows as well. The first delay in a row is 0, as most ends are
+single accidents. Further ones grow exponentially, with jitter: workers that die of the same cause
+then do not come back, load their models and die in step. A long life ends the row.
 
 While requests wait for a model that no process holds, one of its workers starts within a second.
 """
@@ -30,12 +30,12 @@ from ringbatch.shm.counters import RestartCase
 FIRST_DELAY_S: Final = 1.0
 MOST_DELAY_S: Final = 30.0
 MOST_OWN_DELAY_S: Final = 2.0
-"""Of a process that runs nobody else's code: it starts in a moment, and while it is away nothing is
+"""Longest delay of a process without user code: it starts quickly, and without it no request is
 answered."""
 STEADY_NS: Final = 10_000_000_000
 """A process that served this long has recovered: its death is a first one again."""
 OWN_STEADY_NS: Final = 1_000_000_000
-"""The same for a process that runs nobody else's code."""
+"""The same for a process without user code."""
 BUDGET: Final = 30
 """Restarts at once within a minute: one in two seconds costs a host little."""
 LOADING_BUDGET: Final = 5
@@ -54,10 +54,10 @@ assert FIRST_DELAY_S * (1 << _DOUBLINGS) >= MOST_DELAY_S
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The earlier ends in one place, as far as they matter for the next one.
+    """Earlier ends of processes in one place, as far as they matter for the next one.
 
     Attributes:
-        failures: ends in a row that a delay followed, or would have but for being the first.
+        failures: ends in a row that were followed by a delay; the first of them has a delay of 0.
         at_once_ns: the ends of the last minute that a restart at once followed.
     """
 
@@ -66,7 +66,7 @@ class Record:
 
 
 FIRST: Final = Record()
-"""Of a place in which no process has ended yet."""
+"""Record of a place in which no process has ended yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Restart:
 
     Attributes:
         delay_s: seconds to wait before it.
-        record: to be handed to `again` at the next end in the same place.
+        record: the argument of `again` at the next end in the same place.
     """
 
     delay_s: float
@@ -86,10 +86,10 @@ def case_of(*, killed: bool, ready: bool, answered: bool, failing: bool = False)
     """Return the case of an end.
 
     Args:
-        killed: whether somebody else sent SIGKILL, who may be the kernel.
-        ready: whether the process was ready.
-        answered: whether it had run batches to their end.
-        failing: whether the supervisor ended it because it failed every request.
+        killed: True if SIGKILL came from outside, perhaps from the kernel.
+        ready: True if the process was ready.
+        answered: True if it had finished batches.
+        failing: True if the supervisor ended it because it failed every request.
     """
     if failing:
         return RestartCase.FAILING
@@ -116,7 +116,7 @@ def again(
     jitter: float,
     own: bool = False,
 ) -> Restart:
-    """Return the start that follows the end of a process, or that none could be started.
+    """Return the start that follows the end of a process, or a failed start.
 
     Args:
         record: of the same place.
@@ -124,7 +124,7 @@ def again(
         now_ns: the time.
         lived_ns: nanoseconds from the moment it was ready to its end; 0 if it never was.
         jitter: a random number from 0 up to, but not including, 1.
-        own: whether it ran nobody else's code.
+        own: True if it ran ringbatch's code alone.
     """
     if case is RestartCase.EXPLAINED:
         return Restart(0.0, FIRST)
@@ -143,10 +143,10 @@ def again(
 
 
 def next_delay(failures_in_a_row: int, jitter: float) -> float:
-    """Seconds before the next start: 0 after one failure, then half to all of 1, 2, 4, ... 30.
+    """Return the seconds before the next start: 0, then half to all of 1, 2, 4, ... 30.
 
     Args:
-        failures_in_a_row: with the one just seen.
+        failures_in_a_row: including the latest.
         jitter: a random number from 0 up to, but not including, 1.
     """
     if failures_in_a_row <= 1:
@@ -158,14 +158,14 @@ def next_delay(failures_in_a_row: int, jitter: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Renewals:
-    """The restarts of a worker that failed every request.
+    """Restarts of a worker that failed every request.
 
     The first comes at once. If the next process fails every request too, a new process is no cure,
-    or clients are to blame: further ones wait for 1, 2, 4, ... 10 minutes. A process that answered
-    for a minute before it failed shows that a new one is a cure.
+    or clients are to blame: further restarts wait for 1, 2, 4, ... 10 minutes. A process that
+    answered for a minute before it failed shows that a new one is a cure.
 
     Attributes:
-        times: in a row, without such a process.
+        times: restarts in a row without such a process.
         last_ns: when the last one began.
     """
 
@@ -184,7 +184,7 @@ class Renewals:
         return Renewals(self.times + 1, now_ns)
 
     def after(self, good_ns: int) -> "Renewals":
-        """Return what counts of the record after a process that answered for so long."""
+        """Return the record that remains after a process that answered for so long."""
         return self if good_ns < CURED_NS else NO_RENEWALS
 
 
@@ -192,7 +192,7 @@ NO_RENEWALS: Final = Renewals()
 
 
 def awaited_ns(planned_ns: int, ended_ns: int) -> int:
-    """Return when to start a process at the latest, for which requests wait.
+    """Return the latest start of a process that requests wait for.
 
     Args:
         planned_ns: by `again`.

@@ -1,8 +1,8 @@
-"""Every message between the supervisor and its roles, in both directions. Pure.
+"""Messages between the supervisor and its roles, in both directions. Pure.
 
-Each role may say its own things alone, and whoever says anything else is not to be trusted with
-more. Workers and the collector are told things; frontends learn all they need from their arguments.
-`ringbatch.shm.host.messages` has what frontends say, and how a message becomes a line.
+Each role has its own messages, and the supervisor trusts no role that sends others. Workers and the
+collector receive messages; frontends get everything from their arguments.
+`ringbatch.shm.host.messages` has the messages of frontends, and their encoding as lines.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from ringbatch.shm.texts import Tokens
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Of a worker: what its model takes and returns, and whether it asks what requests say."""
+    """From a worker: its model's inputs and outputs, and whether it takes the request context."""
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
@@ -25,21 +25,21 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Warming:
-    """Of a worker: its model is loaded, and warm-up begins."""
+    """From a worker: its model is loaded, and warm-up begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Of a worker: what is to hold its model elsewhere has no place there yet."""
+    """From a worker: the actor that is to hold its model has no place yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Of a worker: how far its model's answers alone are from those in company.
+    """From a worker: the differences between its model's answers alone and in company.
 
     Attributes:
-        lines: what was found, for people.
-        apart: those of them that are beyond what is tolerated.
+        lines: the findings, as text.
+        apart: the findings beyond the tolerance.
     """
 
     lines: tuple[str, ...]
@@ -48,11 +48,11 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class FailsAll:
-    """Of a worker: its model fails every request.
+    """From a worker: its model fails every request.
 
     Attributes:
-        batches: that failed in a row.
-        why: the last of them did.
+        batches: failed ones in a row.
+        why: the error of the last of them.
         for_ns: nanoseconds since the first of them.
     """
 
@@ -63,23 +63,23 @@ class FailsAll:
 
 @dataclass(frozen=True, slots=True)
 class StandingBy:
-    """Of the collector: it has nothing left to do but to wait until the one before has ended."""
+    """From the collector: it only waits for the end of the collector before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hung:
-    """Of the collector: a worker does not come back from a batch."""
+    """From the collector: a worker does not come back from a batch."""
 
     worker: int
 
 
 @dataclass(frozen=True, slots=True)
 class Reclaimed:
-    """Of the collector: it has taken back what a dead worker held.
+    """From the collector: it has taken back the requests of a dead worker.
 
     Attributes:
         worker: the number.
-        explained: whether it is known what killed it, and that it will not be tried again.
+        explained: True if the request that killed it is known, and will not be tried again.
     """
 
     worker: int
@@ -88,21 +88,21 @@ class Reclaimed:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Of the collector: nothing is expected of a worker any more."""
+    """From the collector: it expects nothing of a worker any more."""
 
     worker: int
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Of the collector: all workers of an entry of the table are ready."""
+    """From the collector: all workers of an entry of the table are ready."""
 
     reference: int
 
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """Of the collector: nothing of a retiring entry is left."""
+    """From the collector: nothing of a retiring entry is left."""
 
     reference: int
 
@@ -110,7 +110,7 @@ class Drained:
 FromFrontend = Ready | Failed | Beat
 FromWorker = Ready | Failed | Signature | Warming | Waiting | Compared | FailsAll
 ModelNews = Hung | Released | Loaded | Drained
-"""What the collector says while it is stepped."""
+"""Messages that the collector sends during a step."""
 FromCollector = Ready | Failed | StandingBy | Reclaimed | ModelNews
 FromRole = FromFrontend | FromWorker | FromCollector
 
@@ -125,7 +125,7 @@ FROM_COLLECTOR: Final = Vocabulary[FromCollector](
 
 @dataclass(frozen=True, slots=True)
 class KeptFile:
-    """The content that all workers of one version have, see `engine.models.model_file.Kept`."""
+    """File content that all workers of one version share, see `engine.models.model_file.Kept`."""
 
     fd: int
     stamp: tuple[int, ...]
@@ -134,7 +134,7 @@ class KeptFile:
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Where an actor is, as `ringbatch.engine.models.ray_place.RayPlace` has it."""
+    """Place of an actor, as in `ringbatch.engine.models.ray_place.RayPlace`."""
 
     engine: str
     version: str
@@ -154,7 +154,7 @@ class Actor:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeOptions:
-    """What a runtime is told, as `engine.models.model.Options` has it."""
+    """Options of a runtime, as in `engine.models.model.Options`."""
 
     max_batch_size: int
     device: str
@@ -182,10 +182,10 @@ class RuntimeOptions:
 
 @dataclass(frozen=True, slots=True)
 class BatchShape:
-    """How a model's batches are padded, as the settings of these names say it.
+    """Padding of a model's batches, by the settings of these names.
 
     Attributes:
-        lengths_input: empty where there is none.
+        lengths_input: empty if there is none.
     """
 
     max_batch_elements: int
@@ -198,13 +198,13 @@ class BatchShape:
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """What a worker is to warm up.
+    """Warm-up of a worker.
 
     Attributes:
-        required: whether a model that fails is not to be served.
-        limit_s: what it may take.
-        limit: what that is called in messages.
-        batch_timeout: what a batch may take, likewise.
+        required: True if a model that fails it is not to be served.
+        limit_s: its time limit.
+        limit: the name of that limit in messages.
+        batch_timeout: the name of the time limit of a batch in messages.
         length: of open dimensions, in elements.
         file: with examples, if there is one.
     """
@@ -219,12 +219,12 @@ class WarmUp:
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """How a worker is to compare answers alone with those in company, before it is ready.
+    """Comparison of answers alone with answers in company, which a worker makes before it is ready.
 
     Attributes:
-        file: with samples; empty where they are made up.
+        file: with samples; empty to make them up.
         tolerance: of a difference.
-        length: of open dimensions, in elements, where nothing else says it.
+        length: of open dimensions, in elements, if nothing else gives it.
     """
 
     file: str
@@ -234,13 +234,13 @@ class Parity:
 
 @dataclass(frozen=True, slots=True)
 class HeldModel:
-    """What a worker is told of the model that it is to hold.
+    """Description of a worker's model.
 
     Attributes:
-        path: of its file, or the addresses of the servers that run it, a space between two.
-        warm_up: None where nothing is warmed up.
-        worker_memory_bytes: what the process may take; 0 for any amount.
-        parity: None where answers are not compared.
+        path: of its file, or the addresses of its model servers, separated by a space.
+        warm_up: None without a warm-up.
+        worker_memory_bytes: the memory limit of the process; 0 for none.
+        parity: None without a comparison.
     """
 
     name: str
@@ -255,13 +255,13 @@ class HeldModel:
 
 @dataclass(frozen=True, slots=True)
 class StartWorker:
-    """To a worker, at first: it is to open its model and to say what that takes and returns.
+    """First message to a worker: open the model, and report its inputs and outputs.
 
     Attributes:
         number: the worker's.
         title: of its process in `ps`, behind ``worker``.
         log_level: of its log.
-        parent_pid: of the supervisor, with which it is to end.
+        parent_pid: the supervisor's; the worker ends with it.
     """
 
     number: int
@@ -274,14 +274,14 @@ class StartWorker:
 
 @dataclass(frozen=True, slots=True)
 class AttachSegment:
-    """To a worker, next: it is to load its model and to take tasks from this segment."""
+    """Second message to a worker: load the model, and take tasks from this segment."""
 
     segment: str
 
 
 @dataclass(frozen=True, slots=True)
 class StartCollector:
-    """To the collector, at first: it is to stand by at this segment."""
+    """First message to a collector: stand by at this segment."""
 
     segment: str
     log_level: str
@@ -293,7 +293,7 @@ class WorkerDied:
 
     Attributes:
         worker: the number.
-        killed: whether with SIGKILL.
+        killed: True if by SIGKILL.
     """
 
     worker: int
@@ -302,22 +302,22 @@ class WorkerDied:
 
 @dataclass(frozen=True, slots=True)
 class TableChanged:
-    """To the collector: it is to look at the table of models."""
+    """To the collector: the table of models has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draining:
-    """To the collector: it is to look at the header, which says that no further request comes."""
+    """To the collector: the header now says that no further request comes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dismissed:
-    """To a worker that serves: it is to end, and nobody will want its model again."""
+    """To a worker that serves: end; no other worker will need its model."""
 
 
 ToWorker = StartWorker | AttachSegment | Dismissed
 ToCollector = WorkerDied | TableChanged | Draining
-"""Once it has been started."""
+"""Messages to a collector after its first."""
 ToRole = ToWorker | StartCollector | ToCollector
 
 START_WORKER: Final = Vocabulary[StartWorker](StartWorker)
@@ -325,7 +325,6 @@ ATTACH_SEGMENT: Final = Vocabulary[AttachSegment](AttachSegment)
 START_COLLECTOR: Final = Vocabulary[StartCollector](StartCollector)
 TO_COLLECTOR: Final = Vocabulary[ToCollector](WorkerDied, TableChanged, Draining)
 LOST_STATUS: Final = 75
-"""With which a worker ends where what holds its model elsewhere is gone, by no fault known of a
-batch."""
+"""Exit status of a worker whose actor is gone, by no known fault of a batch."""
 DISMISSED: Final = Vocabulary[Dismissed](Dismissed)
-"""All that a worker that serves is told."""
+"""The one message to a worker that serves."""

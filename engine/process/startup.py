@@ -1,4 +1,4 @@
-"""What every process of the engine does first, whatever its role."""
+"""First steps of every process of the engine, whatever its role."""
 
 import logging
 import os
@@ -21,8 +21,11 @@ M = TypeVar("M")
 
 
 def begin(title: str, log_level: str, control: ControlSocket) -> None:
-    """Name the process, log to standard error, leave operators' signals to the supervisor, and let
-    go of whatever is forked from it."""
+    """Name the process, and set up its log, signals and forks.
+
+    It logs to standard error, leaves operators' signals to the supervisor, and lets go of children
+    that it forks.
+    """
     setproctitle(f"ringbatch: {title}")
     leave_signals_to_supervisor()
     log_to_stderr(title, log_level)
@@ -30,9 +33,9 @@ def begin(title: str, log_level: str, control: ControlSocket) -> None:
 
 
 def _let_go_of_children(control: ControlSocket) -> None:
-    """Have SIGTERM end what a model forks, and the supervisor not take that for this process.
+    """Have SIGTERM end processes that a model forks, and keep their end apart from this process's.
 
-    The signal is held up meanwhile: before the child has the default for it, it would be lost.
+    The signal is blocked during a fork: before the child has the default handler, it would be lost.
     """
     held = threading.local()
 
@@ -54,16 +57,16 @@ def _let_go_of_children(control: ControlSocket) -> None:
 
 
 def stop_on_sigterm(wake: Callable[[], object]) -> list[int]:
-    """Have SIGTERM end this process's loop, whatever the loop is at.
+    """Have SIGTERM end this process's loop, whatever the loop is doing.
 
-    A Python handler alone would not do: it runs between two steps of the interpreter, so where the
-    signal comes amid compiled code that goes to sleep next, that is after the sleep.
+    A Python handler alone is not enough, as it runs between two steps of the interpreter. If the
+    signal comes in compiled code that is about to sleep, the handler runs only after the sleep.
 
     Args:
-        wake: rings what the loop sleeps at.
+        wake: wakes the loop from its sleep.
 
     Returns:
-        The signals that have come; with the first one the loop is to end.
+        The signals that have come; the first one ends the loop.
     """
     received: list[int] = []
     reading, writing = socket.socketpair()
@@ -88,10 +91,10 @@ def watch(
     """Read the supervisor's messages in a thread of their own.
 
     Args:
-        control: on which they come.
-        expected: those that may come.
-        on_message: is given each.
-        on_end: is called when the supervisor is gone, or is none: it sends what is not expected.
+        control: the socket.
+        expected: the messages that may come.
+        on_message: called with each.
+        on_end: called when the supervisor is gone, or has sent an unexpected message.
     """
 
     def read() -> None:

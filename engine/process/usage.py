@@ -1,5 +1,4 @@
-"""What processes have used of memory and CPU time, and what memory the host and the control group
-have left."""
+"""Memory and CPU time of processes, and free memory of the host and the control group."""
 
 import os
 import re
@@ -15,16 +14,16 @@ _CGROUPS: Final = Path("/sys/fs/cgroup")
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _KIB: Final = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
 _NO_LIMIT: Final = 1 << 60
-"""Control groups of the first version have a number above it for no limit."""
+"""A larger number stands for no limit in control groups of version 1."""
 
 
 class Usage(NamedTuple):
-    """What one process has used.
+    """Resources that one process has used.
 
     Attributes:
-        own_bytes: the most that it ever had resident, without what it has of files and of shared
-            memory, which another process like it would share.
-        cpu_s: since it began.
+        own_bytes: its peak resident memory, without files and shared memory, which another process
+            like it would share.
+        cpu_s: CPU seconds since it began.
     """
 
     own_bytes: int
@@ -32,14 +31,14 @@ class Usage(NamedTuple):
 
 
 def usage(pid: int, proc: Path = _PROC) -> Usage | None:
-    """That of a process; None where it has ended.
+    """Return the resources that a process has used; None if it has ended.
 
     Args:
         pid: its process id.
-        proc: where the kernel says so.
+        proc: the mount point of procfs.
     """
     with suppress(OSError, ValueError, IndexError):
-        # The name in brackets may hold anything.
+        # The name in parentheses may hold any character.
         fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
         cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
         kib = _kib(proc / str(pid) / "status")
@@ -49,11 +48,11 @@ def usage(pid: int, proc: Path = _PROC) -> Usage | None:
 
 
 def free_bytes(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int | None:
-    """The memory that further processes can have; None where nobody says.
+    """Return the memory available to further processes; None if it is unknown.
 
     Args:
-        proc: where the kernel says what the host has.
-        cgroups: where it says what control groups have.
+        proc: the mount point of procfs, for the host.
+        cgroups: the mount point of control groups.
     """
     membership = text_of(proc / "self/cgroup")
     found = list(_unified(cgroups, membership)) + list(_legacy(cgroups, membership))
@@ -79,7 +78,7 @@ def _left(folder: Path, limit: str, used: str, cached: str) -> Iterator[int]:
     if not most.isdecimal() or not now.isdecimal() or int(most) >= _NO_LIMIT:
         return
     stat = dict(line.split()[:2] for line in text_of(folder / "memory.stat").splitlines())
-    # What is cached of files is freed on demand.
+    # The kernel frees the page cache on demand.
     yield max(int(most) - int(now) + int(stat.get(cached, 0)), 0)
 
 

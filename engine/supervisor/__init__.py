@@ -1,5 +1,4 @@
-"""The supervisor: starts, watches, restarts and stops every other process, and changes what is
-served.
+"""The supervisor: starts, watches, restarts and stops all processes, and changes the served models.
 
 Enters: a configuration, signals, messages of its processes. Leaves: processes, the model table
 in the segment. Imports config, process, batch and runtimes (model files). Read first: loop.py,

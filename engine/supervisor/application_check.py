@@ -1,4 +1,4 @@
-"""Checks of the user's application: its import, and paths beside it that it does not guard."""
+"""Checks of the user's application: its import, and whether it leaves our paths unguarded."""
 
 import http.client
 import logging
@@ -17,7 +17,7 @@ logger = logging.getLogger("ringbatch.supervisor")
 IMPORT_LIMIT_S: Final = 60.0
 _IMPORTS: Final = "ringbatch.frontend.routes.loading"
 _REFUSED: Final = 2
-"""The status with which that says on standard error what is wrong."""
+"""Exit status of the import's process after a message on standard error."""
 
 _REFUSALS: Final = (http.client.UNAUTHORIZED, http.client.FORBIDDEN)
 
@@ -25,8 +25,8 @@ _REFUSALS: Final = (http.client.UNAUTHORIZED, http.client.FORBIDDEN)
 def warn_if_unguarded(ask: Callable[[], int | None]) -> None:
     """Warn if the application refuses strangers while ringbatch's own paths serve them.
 
-    The check runs in a thread, because the application may be slow; without a thread it is left
-    out.
+    The check runs in a thread, because the application may be slow. If no thread can be started, it
+    is left out.
 
     Args:
         ask: requests `/` as a stranger and returns the status of the answer.
@@ -44,14 +44,14 @@ def warn_if_unguarded(ask: Callable[[], int | None]) -> None:
 
 
 def expect_importable(target: str, environment: Mapping[str, str]) -> None:
-    """Import it as a frontend does, in a process that ends.
+    """Import the application as a frontend does, in a process that ends.
 
     Args:
         target: ``DIRECTORY/MODULE:NAME``.
         environment: of frontends, beyond this process's.
 
     Raises:
-        StartupError: a frontend could not, and why; or no process can be started now.
+        StartupError: the import fails, with the reason; or no process can be started now.
     """
     try:
         done = subprocess.run(

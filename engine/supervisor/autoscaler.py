@@ -1,9 +1,9 @@
-"""Changes the number of workers by the load, for the models whose workers are a range.
+"""Autoscaler: changes the number of workers by the load, for models with a range of workers.
 
-It looks at words that others have published, decides by `ringbatch.engine.supervisor.scaling`, and
-has decisions carried out as live changes: so what is let go finishes its batch, and what does not
-become ready changes nothing. Several are carried out at once; `ringbatch.engine.supervisor.
-scaling_queue` says whose turn it is.
+It reads the published counters, decides by `ringbatch.engine.supervisor.scaling`, and carries
+decisions out as live changes. So workers that are let go finish their batch, and a worker that does
+not become ready changes nothing. Several decisions are carried out at once;
+`ringbatch.engine.supervisor.scaling_queue` orders them.
 """
 
 import logging
@@ -30,24 +30,24 @@ from ringbatch.shm.segment import Segment
 logger = logging.getLogger("ringbatch.supervisor")
 
 LOOK_NS: Final = 250_000_000
-"""How often it looks; a request that finds no worker waits for it."""
+"""Interval of looks; a request that finds no worker waits for the next."""
 PAUSE_NS: Final = 60_000_000_000
-"""How long nothing is decided after what nobody expected."""
+"""Pause of decisions after an unexpected failure."""
 LEAST_PLACES: Final = 4
-"""So many workers may be started at once, and one for each CPU where there are more. With more than
-that on two CPUs, all take longer and the last is ready no sooner."""
+"""Workers that may be started at once; one for each CPU if there are more CPUs. With more than that
+on two CPUs, all take longer and the last is ready no sooner."""
 _NS_PER_MS: Final = 1e6
 
 
 @dataclass(slots=True)
 class _Watched:
-    """One model.
+    """One model under the autoscaler.
 
     Attributes:
         scaler: decides for it.
-        block: where that is told.
-        full_ns: what a full batch took in warm-up; 0 where nobody knows.
-        start_ns: what it took to start workers, the last time.
+        block: where its decisions are published.
+        full_ns: the time of a full batch in warm-up; 0 if unknown.
+        start_ns: the time of the latest start of workers.
         wish: its decision, while that waits for its turn.
     """
 
@@ -58,17 +58,17 @@ class _Watched:
     wish: Wish | None = None
 
     def refused(self, running: int, now_ns: int) -> None:
-        """Take note that what was decided could not be done; if no worker runs, tell clients."""
+        """Note that a decision could not be carried out; if no worker runs, tell clients."""
         self.scaler.refused(now_ns)
         if not running:
             self.block.fail(self.scaler.again_ns)
 
 
 class Autoscaler:
-    """Of one engine.
+    """The autoscaler of one engine.
 
     Attributes:
-        next_ns: when to look next; None where no model's workers are a range.
+        next_ns: when to look next; None if no model has a range of workers.
 
     Args:
         segment: the engine's.
@@ -97,7 +97,7 @@ class Autoscaler:
         self._underway: dict[int, Wish] = {}
 
     def step(self) -> None:
-        """Look, where it is time, and decide; after every turn of the supervisor's loop."""
+        """Look at the load, if it is time, and decide; called after every turn of the loop."""
         elastic = [s for s in self._served.entries if s.most and s.state == SERVING]
         if not elastic:
             self.next_ns = None
@@ -120,7 +120,7 @@ class Autoscaler:
             self._begin(wish, specs[wish.reference], readings[wish.reference])
 
     def pause(self) -> None:
-        """Something has failed as nobody expected: decide nothing for a while."""
+        """Decide nothing for a while, after an unexpected failure."""
         self._underway.clear()
         self.next_ns = self._clock_ns() + PAUSE_NS
 
@@ -144,7 +144,7 @@ class Autoscaler:
         counted = Counted(words, segment.layout, spec.account)
         watched.full_ns = watched.full_ns or self._full_ns(spec)
         ready = words[first + ModelWords.READY]
-        # Of no idle worker it says nothing, of others how much each instance adds.
+        # ROW_NS is the time of a full batch, divided by its instances and the ready workers.
         cycle_ns = words[first + ModelWords.ROW_NS] * spec.cap * ready
         return Reading(
             now_ns=now_ns,
@@ -184,7 +184,7 @@ class Autoscaler:
         return watched.wish
 
     def _begin(self, wish: Wish, spec: ModelSpec, reading: Reading) -> None:
-        """Have a decision carried out, or say why not."""
+        """Start carrying out a decision, or log why it cannot be carried out."""
         watched, decision = self._watched[wish.reference], wish.decision
         watched.wish = None
         if wish.starts:
@@ -201,7 +201,10 @@ class Autoscaler:
         self._changes.scale(wish.reference, decision.workers, partial(self._conclude, wish))
 
     def _rooms(self, spec: ModelSpec, wanted: int) -> list[Room]:
-        """What `bounded` asks for: workers here and those that drive actors take unlike much."""
+        """Return the room for each worker to be started, as `bounded` takes it.
+
+        Local workers and workers that drive actors need different resources.
+        """
         model = self._served.models[spec.reference]
         far = {*spec.remote}
         here = [number for number in spec.workers if number not in far]
@@ -217,7 +220,7 @@ class Autoscaler:
         return [rooms[model.is_in_ray(index)] for index in range(spec.running, wanted)]
 
     def _conclude(self, wish: Wish, report: Report) -> None:
-        """Take note of what has become of a decision, and look whose turn it is now."""
+        """Note the outcome of a decision, and begin the decisions whose turn it is now."""
         if self._underway.get(wish.reference) is not wish:
             return
         del self._underway[wish.reference]
@@ -244,7 +247,7 @@ class Autoscaler:
 
 
 def rules_of(model: ModelConfig) -> Rules:
-    """What is configured for one model."""
+    """Return the configured scaling rules of one model."""
     return Rules(
         fewest=model.fewest_workers,
         most=model.most_workers,

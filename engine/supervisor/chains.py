@@ -1,8 +1,7 @@
-"""Chains of what is served: how the tensors of their steps fit together, their entries in the model
-table, and whether a change leaves them whole. Pure.
+"""Chains of models: fit of their steps' tensors, table entries, safety in changes. Pure.
 
-A chain goes on as it was made: whatever takes the place of a step's model must take and return the
-same. So requests that are under way fit whichever worker runs their next step.
+A chain stays as it was made: a step's model can only be replaced by a model with the same inputs
+and outputs. So requests under way fit any worker that runs their next step.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,21 +15,20 @@ from ringbatch.shm.model_spec import LOADING, SERVING, ModelSpec, State, default
 from ringbatch.shm.tensor import ANY, Tensor
 
 PLATFORM = "chain"
-"""What the model table calls a chain's runtime."""
+"""Name of a chain's runtime in the model table."""
 
 
 class Unfit(Exception):
-    """The steps of a chain do not fit together, or a change would break it. The text is for
-    people."""
+    """The steps of a chain do not fit together, or a change would break it; the text says why."""
 
 
 class _Given(NamedTuple):
-    """A tensor that there is by the time a step is run.
+    """A tensor that is available when a step runs.
 
     Attributes:
         source: where it comes from; the place is among all outputs of the step.
-        tensor: as whoever gives it has it.
-        giver: who that is, for people.
+        tensor: its description.
+        giver: the name of its source in messages.
     """
 
     source: Source
@@ -40,7 +38,7 @@ class _Given(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A chain whose steps fit, and what it takes and returns."""
+    """A chain whose steps fit, with its inputs and outputs."""
 
     chain: Chain
     inputs: tuple[Tensor, ...]
@@ -48,14 +46,14 @@ class Fitted:
 
 
 def fitted(config: ChainConfig, entries: Iterable[ModelSpec]) -> Fitted:
-    """A chain of models that serve.
+    """Return a chain of models that serve.
 
     Args:
         config: of the chain.
         entries: of the table.
 
     Raises:
-        Unfit: in words.
+        Unfit: the steps do not fit; the text says why.
     """
     return _Fitting(config, [*entries]).done()
 
@@ -64,16 +62,16 @@ class _Fitting:
     def __init__(self, config: ChainConfig, entries: Sequence[ModelSpec]) -> None:
         self._config = config
         self._requested: dict[str, _Given] = {}
-        """What the chain itself takes, by name."""
+        """Inputs of the chain itself, by name."""
         self._named: dict[str, _Given] = {}
-        """What steps give, by name; of one name the latest."""
+        """Outputs of steps, by name; of one name the latest."""
         self._of_step: dict[str, _Given] = {}
-        """The same with the model's name in front."""
+        """The same, with the model's name in front."""
         self._specs = [self._spec(n, step, entries) for n, step in enumerate(config.steps)]
         self._sources: list[list[Source]] = []
 
     def done(self) -> Fitted:
-        """As `fitted`."""
+        """Return the chain, as `fitted`."""
         before: list[_Given] = []
         for number, (step, spec) in enumerate(zip(self._config.steps, self._specs, strict=True)):
             self._sources.append(self._taken(number, step, spec, before))
@@ -151,7 +149,7 @@ class _Fitting:
     def _taken(
         self, number: int, step: StepConfig, spec: ModelSpec, before: list[_Given]
     ) -> list[Source]:
-        """Where the inputs of a step come from."""
+        """Return the source of each input of a step."""
         said = dict(step.inputs)
         if not number:
             return [
@@ -178,7 +176,7 @@ class _Fitting:
         return [found[tensor.name].source for tensor in spec.inputs]
 
     def _named_so(self, number: int, spec: ModelSpec, name: str, told: str) -> _Given:
-        """What is meant by a name that the configuration has for an input."""
+        """Return the tensor that the configuration names for an input."""
         (tensor,) = (tensor for tensor in spec.inputs if tensor.name == name)
         given = self._of_step.get(told) or self._named.get(told) or self._requested.get(told)
         if given is None and told.startswith(OF_REQUEST):
@@ -200,7 +198,7 @@ class _Fitting:
         return self._ask(tensor, bare)
 
     def _ask(self, tensor: Tensor, name: str) -> Source:
-        """Have requests hold another tensor."""
+        """Add a tensor to the chain's own inputs, and return its source."""
         source = Source(REQUEST, len(self._requested))
         own = Tensor(name, tensor.datatype.name, tensor.shape, default=tensor.default)
         self._requested[name] = _Given(source, own, "the request")
@@ -217,7 +215,7 @@ class _Fitting:
             )
 
     def _names(self, number: int) -> list[str]:
-        """What the outputs of a step are called in the chain."""
+        """Return the names that the chain has for the outputs of a step."""
         called = dict(self._config.steps[number].outputs)
         return [called.get(t.name, t.name) for t in self._specs[number].outputs]
 
@@ -246,7 +244,7 @@ class _Fitting:
         return ", ".join(map(repr, self._named))
 
     def _kept_by(self, answers: Sequence[Source]) -> list[Step]:
-        """The steps, each with what it keeps."""
+        """Return the steps, each with the outputs that it keeps."""
         last = len(self._specs) - 1
         taken = {source for sources in self._sources for source in sources} | {*answers}
         steps = []
@@ -270,7 +268,7 @@ class _Fitting:
 
 
 def serving(name: str, version: str, entries: Iterable[ModelSpec]) -> ModelSpec | None:
-    """What serves requests for a model; without a version, those that name none."""
+    """Return the entry that serves a model; without a version, the default one."""
     own = [spec for spec in entries if spec.name == name and spec.state == SERVING]
     if not version:
         return defaults(own).get(name)
@@ -286,15 +284,15 @@ def entry(
     generation: int = 0,
     state: State = SERVING,
 ) -> ModelSpec:
-    """The entry of a chain.
+    """Return the entry of a chain.
 
     Args:
         config: of the chain.
-        entries: of the table, its steps' among them.
+        entries: of the table, with those of its steps.
         index, account, generation, state: as in `ModelSpec`.
 
     Raises:
-        Unfit: in words.
+        Unfit: the steps do not fit; the text says why.
     """
     found = fitted(config, entries)
     spec = ModelSpec(
@@ -318,7 +316,7 @@ def entry(
 
 
 def first_chains(chains: Iterable[ChainConfig], entries: Entries) -> Entries:
-    """The entries of a start, with those of chains behind the models that run their steps.
+    """Return the entries at a start, with the chains behind the models that run their steps.
 
     Raises:
         Unfit: a chain does not fit; the text names it.
@@ -334,7 +332,7 @@ def first_chains(chains: Iterable[ChainConfig], entries: Entries) -> Entries:
 
 
 def with_limits(entries: Entries) -> Entries:
-    """The table in which each chain takes as many instances as each of its steps does."""
+    """Return the table with each chain limited to as many instances as each of its steps takes."""
     if all(spec.chain is None for spec in entries):
         return entries
     return tuple(_with_limits(spec, entries) for spec in entries)
@@ -353,7 +351,7 @@ def _with_limits(spec: ModelSpec, entries: Sequence[ModelSpec]) -> ModelSpec:
 
 
 def broken(entries: Entries) -> str:
-    """Which of a table's chains would not go on as made, for people; empty where all would."""
+    """Return a message about the chains of a table that would change; empty if none would."""
     for spec in entries:
         if spec.chain is None or spec.state == LOADING:
             continue

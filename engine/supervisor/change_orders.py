@@ -9,10 +9,10 @@ from ringbatch.shm.host.control_socket import Order, Report
 
 
 class ChangeOrders:
-    """Where orders of one engine are taken.
+    """Receiver of one engine's orders.
 
     Args:
-        succession: refuses them while another engine takes over.
+        succession: refuses orders while another engine takes over.
         service: the service manager.
         changes: carries them out.
     """
@@ -23,7 +23,7 @@ class ChangeOrders:
         self._changes = changes
 
     def take(self, order: Order, reply: Callable[[Report], None]) -> None:
-        """Have an order carried out, and tell who gave it what came of it."""
+        """Carry an order out, and pass its report to `reply`."""
         if self._succession.refuses(reply):
             return
 

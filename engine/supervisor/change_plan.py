@@ -1,13 +1,13 @@
-"""One change of one model: the workers that it takes, and the tables that it leads to. Pure.
+"""Plan of one model's change: the workers to start, and the model tables before and after. Pure.
 
     ROOM     until there are numbers for its workers, and indices for its entries
              its workers are started
-    OPEN     until each has said what its model takes and returns
-             the table is `entered`, and the workers are told of the segment
+    OPEN     until each has reported its model's inputs and outputs
+             the table is `entered`, and the workers attach to the segment
     LOAD     until each is ready, and the collector knows it
              the table is `switched`
 
-Where a phase fails, the table is `undone`, and what served before serves on.
+If a phase fails, the table is `undone`, and the models from before serve on.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -36,11 +36,11 @@ _UNFINISHED = "the engine did not come to an end with it"
 
 
 class ChangeFailed(Exception):
-    """A model could not be changed; what served before serves on. The text is for people."""
+    """A model could not be changed, and serves as before; the text says why."""
 
 
 class Phase(Enum):
-    """What a change waits for."""
+    """Condition that a change waits for."""
 
     ROOM = "room"
     OPEN = "open"
@@ -48,26 +48,26 @@ class Phase(Enum):
 
     @property
     def late(self) -> str:
-        """What is said where it does not come in time."""
+        """Message for a phase that takes too long."""
         if self is Phase.ROOM:
             return "what was replaced before has not ended yet and leaves no room; try again later"
         return _UNFINISHED
 
 
 class Room(NamedTuple):
-    """For how many workers and models there is room in a segment, or in what is left of it."""
+    """Number of workers and models that a segment, or what is left of it, has room for."""
 
     workers: int
     models: int
 
 
 def expect_over(phase: Phase, *, complete: bool, failures: Iterable[str]) -> None:
-    """Look how a phase has ended: what it waited for has come, or failed, or its time is over.
+    """Check that a phase is complete, once it has ended or its time is over.
 
     Args:
         phase: which.
-        complete: whether what it waited for has come.
-        failures: of its workers, why they have ended; empty for those that have not.
+        complete: True if its condition holds.
+        failures: why its workers have ended; empty for those that have not.
 
     Raises:
         ChangeFailed: its change goes no further.
@@ -80,7 +80,7 @@ def expect_over(phase: Phase, *, complete: bool, failures: Iterable[str]) -> Non
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """What holds once a change is made.
+    """The state after a change has taken effect.
 
     Attributes:
         entries: the table.
@@ -95,15 +95,15 @@ class Switched:
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan:
-    """What a change takes.
+    """The plan of one model's change.
 
     Attributes:
         change: of one model.
         serving: the entries of that model that serve, by version.
-        sizes: how many workers those that are loaded or adjusted are to have, by version.
+        sizes: the number of workers of each loaded or adjusted version, after the change.
         teams: how many of these are to be started, by version.
-        chains: the references of the chain of that name, if one serves, whose place it takes.
-        started: their numbers, once there is room for them.
+        chains: the reference of a chain of that name that the model replaces, if one serves.
+        started: the numbers of the started workers, once there is room for them.
     """
 
     change: Change
@@ -115,7 +115,7 @@ class ChangePlan:
 
     @classmethod
     def of(cls, change: Change, entries: Entries) -> "ChangePlan":
-        """For a change of what a table has."""
+        """Return the plan for a change of a table."""
         own = [spec for spec in entries if spec.name == change.name and spec.state == SERVING]
         serving = {spec.version: spec for spec in own if spec.chain is None}
         chains = tuple(spec.reference for spec in own if spec.chain is not None)
@@ -131,15 +131,15 @@ class ChangePlan:
 
     @property
     def needs(self) -> Room:
-        """What there must be room for."""
+        """Room that the change needs."""
         return Room(sum(self.teams.values()), len(self.change.load))
 
     def expect_room(self, entries: Entries, most: Room) -> None:
-        """Look whether there will ever be enough.
+        """Check that there can ever be enough room.
 
         Args:
             entries: of the table, before the change.
-            most: what the segment has room for.
+            most: the room of the whole segment.
 
         Raises:
             ChangeFailed: there never will be.
@@ -163,7 +163,7 @@ class ChangePlan:
             )
 
     def _ever(self, serving: Iterable[ModelSpec]) -> int:
-        """How many workers there may be after it, where the load wants the most of all models."""
+        """Return the number of workers after the change if the load wants the most everywhere."""
         changed = {model.version: model for model in (*self.change.load, *self.change.adjust)}
         gone = {*changed, *self.change.retire}
         others = (s for s in serving if s.name != self.change.name or s.version not in gone)
@@ -171,7 +171,7 @@ class ChangePlan:
         return kept + sum(model.most_processes for model in changed.values())
 
     def numbered(self, free: Iterable[int]) -> "ChangePlan":
-        """The same with numbers for its workers, for which there is room."""
+        """Return the plan with numbers for its workers, for which there is room."""
         numbers = iter(free)
         started = {
             version: tuple(next(numbers) for _ in range(count))
@@ -180,8 +180,7 @@ class ChangePlan:
         return replace(self, started=started)
 
     def starts(self) -> list[tuple[int, ModelConfig, int]]:
-        """The workers to start: the number of each, its model, and which of that model's workers
-        it is."""
+        """Return the number, the model and the index within the model of each worker to start."""
         found = []
         for model in (*self.change.load, *self.change.adjust):
             is_new = model in self.change.load
@@ -191,13 +190,13 @@ class ChangePlan:
         return found
 
     def expect_agreement(self, said: Mapping[str, list[Signature]]) -> None:
-        """Look whether the workers of each version have found the same.
+        """Check that all workers of a version report the same signature.
 
         Args:
-            said: by version, what its new workers say of their model.
+            said: by version, the signatures that its new workers report.
 
         Raises:
-            ChangeFailed: they have not.
+            ChangeFailed: they differ.
         """
         for model in (*self.change.load, *self.change.adjust):
             signatures = [*said.get(model.version, ())]
@@ -221,13 +220,13 @@ class ChangePlan:
         models: int,
         generation: int,
     ) -> dict[str, ModelSpec]:
-        """The entries of what is loaded, by version.
+        """Return the entries of the loaded versions, by version.
 
         Args:
             entries: of the table, before.
-            said: by version, what the new workers say of their model.
-            forwarding: to the servers of others.
-            models: how many entries there may be.
+            said: by version, the signatures that the new workers report.
+            forwarding: to model servers.
+            models: the most entries of the table.
             generation: of the first of them; each has its own.
         """
         found: dict[str, ModelSpec] = {}
@@ -246,7 +245,7 @@ class ChangePlan:
         return found
 
     def entered(self, entries: Entries, loading: Collection[ModelSpec]) -> Entries:
-        """The table with what is loaded in it, and with the further workers of what is adjusted."""
+        """Return the table with the loaded entries, and further workers of adjusted ones."""
         new = {spec.version for spec in loading}
         adjusted_to = {model.version: model for model in self.change.adjust}
         grown = []
@@ -258,7 +257,7 @@ class ChangePlan:
         return with_entries(entries, [*loading, *grown])
 
     def switched(self, entries: Entries, loading: Collection[ModelSpec]) -> Switched:
-        """The table in which the new entries serve and the old ones retire."""
+        """Return the table in which the new entries serve and the old ones retire."""
         versions = {spec.version for spec in loading} | {*self.change.retire}
         old = [spec for version, spec in self.serving.items() if version in versions]
         leaving = [number for spec in old for number in spec.workers]
@@ -276,7 +275,7 @@ class ChangePlan:
         return Switched(with_state(after, gone, RETIRING), tuple(leaving), gone)
 
     def undone(self, entries: Entries) -> Entries:
-        """The table as it was before, but for what has changed of other models.
+        """Return the table as it was before, but with later changes of other models.
 
         Args:
             entries: of the table, at any time before it is switched.
@@ -291,14 +290,17 @@ class ChangePlan:
         return with_entries(without_entries(entries, loading), before)
 
     def _serving_in(self, entries: Entries) -> dict[str, ModelSpec]:
-        """The entries of `serving` as a table has them, which others may have published since."""
+        """Return the entries of `serving` as a table has them now, after other changes."""
         now = {spec.reference: spec for spec in entries}
         return {version: now[spec.reference] for version, spec in self.serving.items()}
 
 
 def _anew(model: ModelConfig, before: ModelSpec | None) -> int:
-    """How many workers a version gets that is loaded: as many as the one in whose stead it comes,
-    where the load decides, and one at the least that says what it takes and returns."""
+    """Return the number of workers of a version that is loaded.
+
+    An autoscaled version gets as many as the version it replaces, and at least one that reports its
+    signature.
+    """
     if before is None:
         return model.processes
     return max(model.processes_near(before.running), model.processes)

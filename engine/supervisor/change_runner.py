@@ -1,7 +1,8 @@
-"""Carries out the change of one model: starts its workers, waits for them, switches the table.
+"""Runner of model changes: starts a model's workers, waits for them, switches the table.
 
-A change is a generator that yields what it waits for. Changes of several models can be under way at
-once: each touches the entries and the workers of its own model alone. Whatever fails is undone.
+A change is a generator that yields the conditions it waits for. Changes of several models can be
+under way at once: each touches the entries and the workers of its own model alone. A change that
+fails is undone.
 """
 
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
@@ -27,20 +28,20 @@ from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.shm.model_spec import ModelSpec
 
 _GRACE_S: Final = 30.0
-"""What the engine itself may take for what a model's workers have their own limits for."""
+"""Time that the engine itself may take, beyond the limits of a model's workers."""
 _ROOM_WITHIN_S: Final = 120.0
-"""How long a change waits for what an earlier one replaced."""
+"""How long a change waits until workers that an earlier one replaced are gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A worker is to be started, and not again where it dies.
+    """Effect: start a worker, and do not restart it if it dies.
 
     Attributes:
-        number: which.
-        model: that it is to hold.
-        index: which of that model's workers it is.
-        file: what it is to load.
+        number: of the worker.
+        model: that it holds.
+        index: of the worker within its model.
+        file: that it loads.
     """
 
     number: int
@@ -51,24 +52,24 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Introduce:
-    """A worker is to be told of the segment, so that it loads its model."""
+    """Effect: attach a worker to the segment, so that it loads its model."""
 
     slot: ProcessSlot
 
 
 @dataclass(frozen=True, slots=True)
 class ShowTable:
-    """The collector is to look at the table of models."""
+    """Effect: have the collector read the table of models."""
 
 
 Effect = Start | Introduce | ShowTable
-"""What the supervisor is to do."""
+"""Action for the supervisor."""
 
 Condition = Callable[[], bool]
 
 
 class Wait(NamedTuple):
-    """What a change waits for, and until when at the latest."""
+    """Condition that a change waits for, and the time limit."""
 
     is_over: Condition
     limit_ns: int | None = None
@@ -79,16 +80,16 @@ Steps = Generator[Wait, None, None]
 
 
 class ChangeRunner:
-    """Changes of several models at once.
+    """Runner of changes of several models at once.
 
     Attributes:
-        effects: what the supervisor is to do next, in order.
-        loaded: references of the entries all of whose workers are ready, as the collector says.
+        effects: the supervisor's next actions, in order.
+        loaded: references of the entries whose workers are all ready, by the collector's report.
 
     Args:
         pool: of workers.
-        served: what the engine serves.
-        forwarding: to the servers of others.
+        served: the engine's models.
+        forwarding: to model servers.
         clock_ns: the monotonic clock.
     """
 
@@ -113,7 +114,7 @@ class ChangeRunner:
         return name in self._underway
 
     def change(self, change: Change) -> Steps:
-        """Change a model. From this call on its name `is_changing`.
+        """Change a model. From this call on, `is_changing` is True for its name.
 
         Raises:
             ChangeFailed: from the steps: it could not be changed, and is as it was.
@@ -124,7 +125,7 @@ class ChangeRunner:
         return self._carry_out(plan)
 
     def change_chain(self, change: ChainChange) -> Steps:
-        """Put a chain in the place of what has its name, or take it away.
+        """Put a chain in the place of the model or chain of its name, or remove it.
 
         Raises:
             ChangeFailed: as of `change`.
@@ -150,7 +151,7 @@ class ChangeRunner:
         Raises:
             ChangeFailed: something could not be undone.
         """
-        # Nobody knows which of the effects have been carried out.
+        # Some of the effects may have been carried out.
         self.effects = [ShowTable()]
         for plan in list(self._underway.values()):
             self._undo(plan)
@@ -183,11 +184,11 @@ class ChangeRunner:
     @staticmethod
     def _expect_own(models: Iterable[ModelConfig]) -> None:
         if any(map(is_forwarded, models)):
-            # Frontends look at where its requests go when they start, and at heads only once.
+            # Frontends read where its requests go when they start, and each head only once.
             raise ChangeFailed("a model that another server runs cannot change; restart the engine")
 
     def _await_room(self, plan: ChangePlan) -> Steps:
-        """Until retired workers and models have left enough room.
+        """Wait until retired workers and models have left enough room.
 
         Raises:
             ChangeFailed: there never will be enough.
@@ -209,7 +210,7 @@ class ChangeRunner:
         return [n for n in range(self._served.most.workers) if n not in held]
 
     def _start_workers(self, plan: ChangePlan, files: Mapping[str, ModelFile]) -> Steps:
-        """Start workers, and wait until each has said what its model takes and returns."""
+        """Start workers, and wait until each has reported its model's signature."""
         for number, model, index in plan.starts():
             self.effects.append(Start(number, model, index, files[model.version]))
         yield AT_ONCE
@@ -243,7 +244,7 @@ class ChangeRunner:
         return entered
 
     def _await_loaded(self, plan: ChangePlan, entered: Mapping[str, ModelSpec]) -> Steps:
-        """Until all new workers are ready, and the collector knows it."""
+        """Wait until all new workers are ready, and the collector knows it."""
         slots = self._slots(plan)
         new = {spec.reference for spec in entered.values()}
         yield from self._until(
@@ -256,22 +257,24 @@ class ChangeRunner:
     def _switch(
         self, plan: ChangePlan, entered: Mapping[str, ModelSpec], files: Mapping[str, ModelFile]
     ) -> Switched:
-        """Have the new entries serve and the old ones retire. From then on nothing is undone."""
+        """Have the new entries serve and the old ones retire. A change is not undone after this."""
         switched = self._served.switch(plan, entered, files)
         self.effects.append(ShowTable())
         self.loaded -= {spec.reference for spec in entered.values()}
         return switched
 
     def _settle(self, plan: ChangePlan, switched: Switched) -> None:
-        """Have the new workers stay, and those that nothing more is given to go."""
+        """Keep the new workers, and let those go that get no more requests."""
         for slot in self._slots(plan):
             slot.lasting = True
         for number in switched.leaving:
             self._pool.workers[number].let_go()
 
     def _undo(self, plan: ChangePlan) -> None:
-        """Take back what was entered and let the workers go; the collector does so with those it
-        knows of."""
+        """Undo the table's change and let the workers go.
+
+        The collector lets go of the workers that it knows.
+        """
         before = plan.undone(self._served.entries)
         if before != self._served.entries:
             self._served.publish(before)
@@ -287,20 +290,19 @@ class ChangeRunner:
         """Wait until a phase is complete.
 
         Raises:
-            ChangeFailed: one of the workers in the slots, or the collector, does not do what is
-                waited for within that time.
+            ChangeFailed: a worker in the slots, or the collector, has failed or taken too long.
         """
         limit_ns = self._clock_ns() + int(limit_s * 1e9)
         yield Wait(lambda: complete() or any(slot.failure for slot in slots), limit_ns)
         expect_over(phase, complete=complete(), failures=[slot.failure for slot in slots])
 
     def _slots(self, plan: ChangePlan) -> list[ProcessSlot]:
-        """Of the workers that were started; where a change fails early, not all have one."""
+        """Return the slots of the started workers; if a change fails early, not all have one."""
         numbers = [number for team in plan.started.values() for number in team]
         return [self._pool.workers[n] for n in numbers if n in self._pool.workers]
 
     def _said(self, plan: ChangePlan) -> dict[str, list[Signature]]:
-        """What the new workers of each version say of their model."""
+        """Return the signatures that the new workers of each version report."""
         return {
             version: [
                 said for n in numbers if (said := self._pool.workers[n].signature) is not None
@@ -310,5 +312,5 @@ class ChangeRunner:
 
 
 def _limit_s(slots: Iterable[ProcessSlot]) -> float:
-    """What workers and collector may take together for one phase."""
+    """Return the time limit of workers and collector together for one phase."""
     return max((slot.limits.load.s + slot.limits.warm_up.s for slot in slots), default=0) + _GRACE_S

@@ -1,8 +1,9 @@
-"""The supervisor's end of the socket pair to one of its processes, which never waits.
+"""Non-blocking end of a control socket, in the supervisor.
 
-Whoever has the other end may be stopped, may read nothing, send half a line or send without end,
-and a child of its own may hold on to it when it is dead. So nothing here waits, and nothing grows:
-what is not read by the process stays in the kernel's buffer, and what cannot go there is not sent.
+The other process may be stopped, may read nothing, may send half a line or without end. A child of
+it may hold on to its end after its death. So no call here waits, and no buffer grows: a message
+that the process does not read stays in the kernel's buffer, and one that does not fit there is not
+sent.
 """
 
 import socket
@@ -12,17 +13,16 @@ from ringbatch.engine.process.role_messages import ToRole
 from ringbatch.shm.host.messages import MalformedMessage, encode
 
 MAX_LINE_BYTES: Final = 1 << 20
-"""Of what a process says."""
+"""Longest line from a process."""
 _PIECE_BYTES: Final = 1 << 16
 
 
 class Unread(Exception):
-    """The process does not read what it is told, and so much is under way already that no more
-    fits."""
+    """The process does not read its messages, and the kernel's buffer is full."""
 
 
 class Channel:
-    """One end, as the supervisor has it.
+    """The supervisor's end of a control socket.
 
     Args:
         end: of the socket pair; it belongs to this object from now on.
@@ -34,14 +34,14 @@ class Channel:
         self._unfinished = b""
 
     def fileno(self) -> int:
-        """For selectors."""
+        """Return the descriptor, for selectors."""
         return self._socket.fileno()
 
     def send(self, message: ToRole) -> None:
-        """Send a message; nothing happens where the process is gone.
+        """Send a message; do nothing if the process is gone.
 
         Raises:
-            Unread: it cannot be sent, or not all of it; the process cannot be told anything more.
+            Unread: not all of the message could be sent; no further message can be.
         """
         line = encode(message)
         try:
@@ -54,10 +54,10 @@ class Channel:
             raise Unread
 
     def receive(self) -> list[bytes] | None:
-        """The lines that have come, without their ends, of one piece at most; None at the end.
+        """Return the lines that have come, of one piece at most, without their ends; None at EOF.
 
         Raises:
-            MalformedMessage: there is no end of a line in sight.
+            MalformedMessage: a line is too long.
         """
         try:
             data = self._socket.recv(_PIECE_BYTES)
@@ -73,10 +73,10 @@ class Channel:
         return lines
 
     def last_words(self) -> list[bytes]:
-        """The lines of a process that is dead.
+        """Return the last lines of a dead process.
 
-        A child of its own may have the other end still. It can send nothing from now on, so what
-        there is to read is what the kernel's buffer has.
+        A child of it may still have the other end, but can send nothing from now on. So the lines
+        are those in the kernel's buffer.
         """
         try:
             self._socket.shutdown(socket.SHUT_RD)

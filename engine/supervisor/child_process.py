@@ -1,6 +1,6 @@
 """Child process of the supervisor: its start, its messages, its end.
 
-Nothing here waits for it.
+No call here waits for the process.
 """
 
 import logging
@@ -31,17 +31,17 @@ _NOT_INHERITED: Final = (
     "GUNICORN_PID",
     "GUNICORN_FD",
 )
-"""What a service manager says to the supervisor alone, and what Gunicorn would take for its own."""
+"""Variables from a service manager for the supervisor alone, and some that Gunicorn would use."""
 
 
 class Death(NamedTuple):
-    """How a process ended.
+    """End of a process.
 
     Attributes:
-        pid: what its process id was.
-        words: how, to go on behind its name.
-        killed: whether it was ended from outside: with a SIGKILL that the supervisor did not send,
-            or because what held its model elsewhere was gone.
+        pid: its former process id.
+        words: how it ended, to follow its name in a message.
+        killed: True if it was ended from outside: by a SIGKILL that the supervisor did not send, or
+            because its actor was gone.
     """
 
     pid: int
@@ -50,7 +50,7 @@ class Death(NamedTuple):
 
 
 class CannotStart(Exception):
-    """There is no room for another process now. The text is for people.
+    """There is no room for another process now; the text says why.
 
     Attributes:
         errno: the kernel's reason.
@@ -62,18 +62,17 @@ class CannotStart(Exception):
 
 
 class Child:
-    """One running process in a process group of its own, so that Ctrl-C reaches the supervisor
-    alone.
+    """Running process in its own process group, so that Ctrl-C reaches the supervisor alone.
 
     Attributes:
-        title: what it is called in `ps` and in messages.
+        title: its name in `ps` and in messages.
         pid: its process id.
         pidfd: readable once it has ended; the proof of its death.
         channel: the supervisor's end of its control socket; None for a process that needs none.
 
     Args:
         module: what to run; it finds its own end of the control socket in ``--control-fd``.
-        vocabulary: what it may say.
+        vocabulary: the messages that it may send.
         told: the first message to it, if there is one.
         own_session: as of `Launch`.
         launch: makes the process.
@@ -131,8 +130,7 @@ class Child:
             undo.pop_all()
 
     def tell(self, message: ToRole) -> None:
-        """Send it a message; nothing happens where it is gone, and it is ended where it does not
-        read."""
+        """Send it a message; do nothing if it is gone, and end it if it does not read."""
         if self.channel is not None:
             try:
                 self.channel.send(message)
@@ -141,18 +139,17 @@ class Child:
                 self.kill(signal.SIGKILL)
 
     def hear(self) -> list[FromRole] | None:
-        """What it has said since the last time; None once it says nothing more.
+        """Return its new messages; None once it sends no more.
 
         Raises:
-            MalformedMessage: it says what it should not.
+            MalformedMessage: a message is not one that it may send.
         """
         assert self.channel is not None, "a process without a control socket says nothing"
         lines = self.channel.receive()
         return None if lines is None else [self._vocabulary.decode(line) for line in lines]
 
     def kill(self, number: signal.Signals) -> None:
-        """Send it a signal, or SIGKILL with all that it has started; nothing happens where it is
-        gone."""
+        """Send it a signal, or SIGKILL with all its descendants; do nothing if it is gone."""
         if number == signal.SIGKILL:
             self._killed = True
             kill_session(self.pid)
@@ -161,18 +158,18 @@ class Child:
             signal.pidfd_send_signal(self.pidfd, number)
 
     def last_words(self) -> list[FromRole]:
-        """What it has said and was not heard yet, once it has ended.
+        """Return its messages that are still unread, once it has ended.
 
         Raises:
-            MalformedMessage: it said what it should not.
+            MalformedMessage: a message is not one that it may send.
         """
         lines = [] if self.channel is None else self.channel.last_words()
         return [self._vocabulary.decode(line) for line in lines]
 
     def reap(self) -> Death:
-        """Once it has ended: end what it has started, and say how it ended."""
+        """End the descendants of an ended process, and return how it ended."""
         kill_session(self.pid)
-        # Where a debugger holds it, how it ended is not known yet, and nobody waits to know it.
+        # If a debugger holds it, its status is not known yet, and is not waited for.
         status = self._process.poll()
         os.close(self.pidfd)
         if self.channel is not None:
@@ -182,7 +179,7 @@ class Child:
         return Death(self.pid, words, killed or status == LOST_STATUS)
 
     def _end_at_once(self) -> None:
-        """Where it was started and cannot be watched; whoever is started next waits for it."""
+        """Kill a process that was started and cannot be watched; the next start reaps it."""
         kill_session(self.pid)
         self._process.poll()
 
@@ -192,9 +189,11 @@ class Child:
 
 
 def _working_directory(title: str) -> str | None:
-    """Where a process starts: where this one is, for which None stands, or at the root where that
-    was removed, as by whoever installs a new release. Gunicorn starts in no place that is gone, nor
-    does much that models import."""
+    """Return the working directory of a new process; None for this process's.
+
+    If an installer has removed that directory, it is the root: Gunicorn and many libraries fail in
+    a directory that is gone.
+    """
     try:
         os.getcwd()
     except FileNotFoundError:
@@ -204,7 +203,7 @@ def _working_directory(title: str) -> str | None:
 
 
 def ending(status: int) -> str:
-    """How a process ended, from `subprocess`'s return code."""
+    """Return a phrase for how a process ended, from `subprocess`'s return code."""
     if status >= 0:
         return f"ended with status {status}"
     try:

@@ -1,4 +1,4 @@
-"""The supervisor's end of the socket on which an engine is told to change what it serves."""
+"""Control socket of an engine: takes orders to change the served models."""
 
 import errno
 import logging
@@ -25,7 +25,7 @@ from ringbatch.shm.host.control_socket import (
 logger = logging.getLogger("ringbatch.supervisor")
 
 _MAX_CONNECTIONS: Final = 128
-"""Each waits for the end of its order; of these fewer may wait, whose refusal has words."""
+"""Each waits for its order to end. Fewer orders may wait; further ones are refused in words."""
 _TOO_MANY: Final = Report("failed", ("too many orders wait already; try again later",))
 
 Take = Callable[[Order, Callable[[Report], None]], None]
@@ -36,11 +36,11 @@ class ControlServer:
     """The socket and its connections.
 
     It listens from the beginning. An order that comes before `take_orders` waits in the socket, as
-    those that come later wait for the orders before them.
+    later ones wait for the orders before them.
 
     Args:
-        segment_name: of the engine's segment, beside which it lies.
-        loop: that waits for what comes.
+        segment_name: of the engine's segment; the socket has its path from it.
+        loop: that waits for connections and orders.
     """
 
     def __init__(self, segment_name: str, loop: Loop) -> None:
@@ -49,23 +49,23 @@ class ControlServer:
         self._path = socket_path(segment_name)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         self._listener.bind(self._path)
-        # Nobody can connect before it listens.
+        # No process can connect before it listens.
         os.chmod(self._path, 0o600)
         self._listener.listen()
-        # To be given up for a connection that would otherwise wait, and wake the loop, for ever.
+        # Closed to accept a connection that would otherwise wait, and wake the loop, for ever.
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def take_orders(self, take: Take, hand_over: HandOver) -> None:
         """Take orders from now on.
 
         Args:
-            take: is given each order, and what to call with its report.
-            hand_over: is given the connection of an engine that is to serve in this one's stead.
+            take: called with each order, and with a function for its report.
+            hand_over: called with the connection of an engine that takes over.
         """
         self._loop.watch(self._listener, partial(self._accept, take, hand_over), self.close)
 
     def close(self) -> None:
-        """Take no more orders; nothing happens where none are taken any more."""
+        """Take no more orders; do nothing if that is so already."""
         if self._spare < 0:
             return
         os.close(self._spare)
@@ -118,7 +118,7 @@ class ControlServer:
         if not data:
             self._drop(connection)
             return
-        # What comes after the line is nothing; the end of the connection is seen at the answer.
+        # Bytes behind the line are ignored; the reply notices the end of the connection.
         self._loop.forget(connection)
         order = read_order(line.partition(b"\n")[0])
         if order is None:
@@ -132,7 +132,7 @@ class ControlServer:
     def _answer(self, connection: socket.socket, report: Report) -> None:
         if connection not in self._connections:
             return
-        # Nothing was sent before, so the kernel's buffer has room for all of it.
+        # It is the first data sent, so the kernel's buffer has room for all of it.
         with suppress(OSError):
             connection.send(report_line(report))
         self._drop(connection)
@@ -147,7 +147,7 @@ def ask(segment_name: str, order: Order) -> Report:
     """Give an engine an order, and wait until it is carried out.
 
     Raises:
-        StartupError: no engine takes it, or it ended meanwhile.
+        StartupError: no engine takes it, or it ended before its report.
     """
     line = b""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -165,7 +165,7 @@ def ask(segment_name: str, order: Order) -> Report:
 
 
 def log_report(report: Report) -> None:
-    """Log what came of an order to reload that nobody waits for."""
+    """Log the report of an order to reload that no client waits for."""
     level = logging.INFO if report.end == "done" else logging.ERROR
     for line in report.lines:
         logger.log(level, "reload: %s", line)

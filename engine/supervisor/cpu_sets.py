@@ -1,4 +1,4 @@
-"""On which CPUs workers and the collector run, and the process slots that start them there."""
+"""CPUs of workers and collectors, and the process slots that start them there."""
 
 import os
 from collections.abc import Callable
@@ -29,10 +29,10 @@ from ringbatch.shm.restarts import Role
 
 
 class CpuSets:
-    """The CPU set of each process; makes the process slots of workers and collectors.
+    """CPU set of each process; makes the process slots of workers and collectors.
 
     Attributes:
-        described: where everything runs, for people.
+        described: the placement of all processes, as text.
         segment_name: of the segment, once it is made; no collector is started before.
 
     Args:
@@ -40,7 +40,7 @@ class CpuSets:
         launch: makes the processes.
 
     Raises:
-        StartupError: it names CPUs that cannot be used.
+        StartupError: the configuration names CPUs that cannot be used.
     """
 
     def __init__(self, config: Config, launch: Launch = execute) -> None:
@@ -53,11 +53,11 @@ class CpuSets:
         self._sets = instructions.cpu_sets(config, self._plan)
 
     def cpus_of(self, slot: ProcessSlot) -> tuple[int, ...] | None:
-        """Where its processes run; None for anywhere."""
+        """Return the CPUs of a slot's processes; None for all."""
         return self._plan.frontends if slot.cpu_set is None else self._sets[slot.cpu_set].cpus
 
     def reread(self, read: Callable[[], Config]) -> Config:
-        """The configuration as it is now, with a CPU set for every worker in it.
+        """Read the configuration again, and give every worker in it a CPU set.
 
         Raises:
             ConfigError: it is wrong, or names CPUs that cannot be used.
@@ -78,14 +78,14 @@ class CpuSets:
         file: ModelFile,
         parity: Parity | None = None,
     ) -> ProcessSlot:
-        """The process slot of one of a model's workers.
+        """Return the process slot of one of a model's workers.
 
         Args:
             number: of the worker.
             model: that it holds.
-            index: which of that model's workers it is.
-            file: what it is to load.
-            parity: how it is to compare answers; None where it is not.
+            index: of the worker within its model.
+            file: that it loads.
+            parity: its comparison of answers; None without one.
         """
         cpu_set = instructions.cpu_set_name(model, index)
         version = "" if model.version == FIRST_VERSION else f":{model.version}"
@@ -125,7 +125,7 @@ class CpuSets:
         return ProcessSlot(title, start, worker=number, cpu_set=cpu_set, limits=limits)
 
     def collector_slot(self) -> ProcessSlot:
-        """A process slot for a collector."""
+        """Return a process slot for a collector."""
 
         def start(_again: bool) -> Child:
             told = StartCollector(self.segment_name, self._log_level)

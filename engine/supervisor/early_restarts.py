@@ -1,8 +1,7 @@
 """Early restarts of workers whose model has waiting requests and no process.
 
-A delay protects the host; while requests wait, each second of it is a second of theirs. So one
-worker of each of these models starts within a second of its last end, see
-`ringbatch.engine.process.respawn`.
+A delay protects the host, but waiting requests wait for the whole of it. So one worker of each of
+these models starts within a second of its last end, see `ringbatch.engine.process.respawn`.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,11 +15,11 @@ from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.segment import Segment
 
 LOOK_NS: Final = 100_000_000
-"""How often it looks while a worker has a delay."""
+"""Interval of looks while a worker has a delay."""
 
 
 class EarlyRestarts:
-    """The look at these models.
+    """Regular look at models with waiting requests and no process.
 
     Attributes:
         next_ns: when to look next; None while no worker has a delay.
@@ -46,7 +45,7 @@ class EarlyRestarts:
         self._clock_ns = clock_ns
 
     def step(self) -> None:
-        """Look, if it is time, and end the delays that requests wait for."""
+        """End the delays that requests wait for, if it is time to look."""
         if not any(slot.restart_ns is not None for slot in self._pool.workers.values()):
             self.next_ns = None
             return
@@ -62,7 +61,7 @@ class EarlyRestarts:
                 first.restart_ns = awaited_ns(first.restart_ns, first.ended_ns)
 
     def _awaited(self) -> Iterator[list[ProcessSlot]]:
-        """The workers of each model that requests wait for and that no worker holds."""
+        """Yield the workers of each model with waiting requests and no process."""
         words, layout, workers = self._segment.words, self._segment.layout, self._pool.workers
         for spec in self._served.entries:
             if words[layout.model(spec.index) + ModelWords.AWAITED]:

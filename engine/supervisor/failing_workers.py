@@ -1,9 +1,9 @@
-"""Workers that fail every request: started anew, one of a model at a time, with back-off.
+"""Restarts of workers that fail every request: one of a model at a time, with back-off.
 
-Another process cures a lost device, or memory that has leaked away. It does not cure a fault of the
-model, or of what clients send; `ringbatch.engine.process.respawn.Renewals` says how seldom it is
-tried. Until then the worker goes on, as an answer of 500 is better than none. One good answer shows
-that it needs no cure any more. The other workers of the model wait until the new process is ready.
+A new process cures a lost device, or leaked memory. It does not cure a fault of the model, or of
+the requests; `ringbatch.engine.process.respawn.Renewals` limits how often it is tried. Until then
+the worker goes on, as an answer of 500 is better than none. One good answer shows that it needs no
+restart any more. The other workers of the model wait until the new process is ready.
 """
 
 import logging
@@ -21,18 +21,18 @@ from ringbatch.shm.segment import Segment
 logger = logging.getLogger("ringbatch.supervisor")
 
 LOOK_NS: Final = 500_000_000
-"""How often it looks whether one that waits for another of its model can be ended."""
+"""Interval of looks while a failing worker waits for another of its model."""
 PATIENCE_NS: Final = 60_000_000_000
-"""How long it waits for another at the most."""
+"""The longest wait for another worker."""
 _END_NS: Final = 5_000_000_000
-"""What a worker gets to end by itself, after the batch that it runs."""
+"""Time for a worker to end by itself, after its present batch."""
 
 
 class FailingWorkers:
-    """The care for those of one engine.
+    """Restarts of one engine's failing workers.
 
     Attributes:
-        next_ns: when to look next; None while none is to be ended.
+        next_ns: when to look next; None while no worker is to be restarted.
 
     Args:
         segment: the engine's.
@@ -55,13 +55,13 @@ class FailingWorkers:
         self._clock_ns = clock_ns
 
     def heard(self, slot: ProcessSlot, said: FailsAll) -> None:
-        """A worker says that its model fails every request."""
+        """Note that a worker's model fails every request."""
         if slot.child is None or not slot.lasting or slot.renewing or slot.renew_ns is not None:
             return
         now_ns = self._clock_ns()
         good_ns = 0
         if slot.run_batches(self._segment) >= said.batches:
-            # Of the batches in a row, the last is not counted yet.
+            # The last batch of the row is not counted yet.
             good_ns = now_ns - slot.ready_ns - said.for_ns
         slot.renewals = slot.renewals.after(good_ns)
         slot.renew_ns = slot.renewals.due_ns(now_ns)
@@ -78,7 +78,7 @@ class FailingWorkers:
         self.next_ns = now_ns
 
     def step(self) -> None:
-        """Look, if it is time, and end those whose time has come."""
+        """End the workers whose restart is due, if it is time to look."""
         now_ns = self._clock_ns()
         if self.next_ns is None or now_ns < self.next_ns:
             return
@@ -96,14 +96,14 @@ class FailingWorkers:
             self.next_ns = next_ns if self.next_ns is None else min(self.next_ns, next_ns)
 
     def _fails(self, slot: ProcessSlot) -> bool:
-        """Return whether a worker still fails every request, and is to last."""
+        """Return whether a worker still fails every request, and stays part of the engine."""
         if slot.worker is None or slot.child is None or not slot.lasting:
             return False
         first = self._segment.layout.worker(slot.worker)
         return bool(self._segment.words[first + WorkerWords.FAILING])
 
     def _must_wait(self, slot: ProcessSlot, due_ns: int, now_ns: int) -> bool:
-        """Return whether another worker of the model is not there yet."""
+        """Return whether another worker of the model is not ready yet."""
         if now_ns >= due_ns + PATIENCE_NS:
             return False
         workers = self._pool.workers

@@ -1,4 +1,4 @@
-"""The workers that an engine starts with: of each model as many as run without load."""
+"""Workers that an engine starts with: of each model as many as run without load."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,16 +16,16 @@ from ringbatch.shm.segment import Segment
 
 
 class FirstWorkers:
-    """See above.
+    """Process slots of the first workers.
 
     Attributes:
-        slots: theirs, by number.
+        slots: by worker number.
 
     Args:
-        config: what the engine serves.
+        config: the engine's.
         files: of its models, in their order.
         cpu_sets: makes the slots.
-        predecessor: the engine that is to be replaced, and may have the same name, if there is one.
+        predecessor: the engine that is replaced, if there is one; it may have the same name.
     """
 
     def __init__(
@@ -51,28 +51,29 @@ class FirstWorkers:
         }
 
     def loading(self) -> Iterator[str]:
-        """For each that is not ready, the name of its model."""
+        """Yield the name of the model of each worker that is not ready."""
         slots = zip(self._held, self.slots.values(), strict=True)
         return (model for model, slot in slots if not slot.ready_ns)
 
     def hand_over(self) -> Sequence[ModelFile]:
-        """The files of the models, in their order, once all serve: who keeps one of them from now
-        on keeps its copy. Nothing is left here."""
+        """Return the files of the models, in their order, and keep none; called once all serve.
+
+        The copy of a file lives as long as the file object is referenced.
+        """
         files, self._files = self._files, ()
         self._held, self.slots = [], {}
         return files
 
     def make_segment(self, forwarding: Forwarding, port: int) -> Segment:
-        """The engine's, with the first model table, once each has said what its model takes and
-        returns.
+        """Make the segment with the first model table, once all workers report their signatures.
 
         Args:
-            forwarding: to the servers of others.
-            port: where clients over HTTP are served; 0 without such a port.
+            forwarding: to model servers.
+            port: the HTTP port; 0 without one.
 
         Raises:
             StartupError: the steps of a chain do not fit together, /dev/shm has no room, or an
-                engine runs that has the name.
+                engine of that name runs.
         """
         said = {n: slot.signature for n, slot in self.slots.items() if slot.signature}
         try:

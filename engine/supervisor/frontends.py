@@ -1,6 +1,4 @@
-"""What is particular to the processes that are reached from outside: Gunicorn's for HTTP, others
-for gRPC, and one for the control address.
-"""
+"""Frontend processes: Gunicorn's for HTTP, others for gRPC, and one for the control address."""
 
 import logging
 import os
@@ -33,9 +31,9 @@ LEAN = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX":
 """Environment of processes that compute nothing: no thread pools, few malloc arenas."""
 
 _AGE_SPREAD = 1.1
-"""Connections over gRPC live up to a tenth longer, lest all end at once."""
+"""Connections over gRPC live up to a tenth longer, so that they do not all end at once."""
 _LATE_S = 5.0
-"""For what a busy host adds to that."""
+"""Allowance for a busy host."""
 _GRPC_PACKAGES = ("hpack", "google.protobuf")
 _HTTP2_PACKAGES = ("hpack",)
 _OTEL_PACKAGES = ("opentelemetry.proto",)
@@ -47,16 +45,16 @@ class Frontends:
 
     Attributes:
         http: the process slot of Gunicorn's arbiter, which is the parent of the frontends for HTTP.
-        grpc: the process slots of those for gRPC.
+        grpc: the process slots of the frontends for gRPC.
         control: the process slot of the server at the control address and of HAProxy's
             agent-check, if there is one.
         segment_name: of the segment, once it is made; none of them is started before.
-        shared: whether another engine listens on the same sockets.
+        shared: True if another engine listens on the same sockets.
 
     Args:
-        server: what is configured.
-        pass_through: the server to which they pass on requests with paths that are none of ours.
-        predecessor: whose sockets they take, where these are at the configured addresses.
+        server: the settings.
+        pass_through: the server that gets requests with other paths than ringbatch's.
+        predecessor: the engine whose sockets they take, if these are at the configured addresses.
         launch: makes the processes.
 
     Raises:
@@ -93,28 +91,30 @@ class Frontends:
 
     @property
     def slots(self) -> list[ProcessSlot]:
-        """All of them."""
+        """All slots of frontends."""
         return [self.http, *self.grpc, *self.control]
 
     @property
     def watched(self) -> list[ProcessSlot]:
-        """Those that show that they move; Gunicorn's frontends show it to Gunicorn's arbiter."""
+        """Slots of processes that report progress to us; Gunicorn watches its own."""
         return [*self.grpc, *self.control]
 
     def begun(self, slot: ProcessSlot, segment: Segment) -> bool:
-        """Whether the processes of a slot have imported what they need; beside another engine one
-        waits for the next until then, as it takes CPU time from who serves."""
+        """Return whether the processes of a slot have imported their modules.
+
+        Beside another engine, one slot waits for the next until then, as imports take CPU time from
+        the engine that serves.
+        """
         if slot is self.http:
             return segment.serving_lanes() >= self._server.frontends
         return bool(slot.ready_ns)
 
     def all_serve(self, serving: int) -> bool:
-        """Whether every frontend accepts connections, and the one that a connection comes to is
-        ready.
+        """Return whether all frontends accept connections, and the one that answers is ready.
 
         Args:
-            serving: how many accept them. That one answers does not say so: where another engine
-                listens on the same sockets, it may be one of its own.
+            serving: how many accept connections. The answer alone does not prove it: it may come
+                from another engine on the same sockets.
         """
         if serving < self._server.frontends + len(self.grpc):
             return False
@@ -137,7 +137,7 @@ class Frontends:
             warn_if_unguarded(partial(ask, self._sockets.front, "/", tls=self._tls))
 
     def welcome(self, models: str) -> str:
-        """What a person reads once they serve, with the names of the models."""
+        """Return the welcome that is printed once they serve, with the names of the models."""
         sockets = self._sockets
         text = f"ringbatch: serving {models} on {self.url}"
         if sockets.http and sockets.http_unix is not None:
@@ -155,16 +155,16 @@ class Frontends:
 
     @property
     def port(self) -> int:
-        """Where HTTP is served; 0 if it is on a Unix socket alone."""
+        """HTTP port; 0 if HTTP is on a Unix socket alone."""
         return self._sockets.http[0].getsockname()[1] if self._sockets.http else 0
 
     @property
     def url(self) -> str:
-        """Where HTTP is served."""
+        """Address of HTTP."""
         return url(self._sockets.front, tls=self._tls)
 
     def answer(self) -> bool:
-        """Whether one of them answers at all, which takes seconds where none does."""
+        """Return whether a frontend answers at all; takes seconds if none does."""
         # Where clients need a certificate the supervisor has none to show.
         if self._credentials.tls_client_ca is not None:
             return True
@@ -176,11 +176,11 @@ class Frontends:
 
     @property
     def asks_for_keys(self) -> bool:
-        """Whether clients must send an API key."""
+        """True if clients must send an API key."""
         return self._credentials.api_keys is not None
 
     def _expect_packages(self) -> None:
-        """Return if all packages that the settings need are installed."""
+        """Check that all packages that the settings need are installed."""
         server = self._server
         if self._pass_through is not None:
             user = "requests that are passed on to a model server"
@@ -194,7 +194,7 @@ class Frontends:
             expect_installed("[server] trace_endpoint: traces", "otel", _OTEL_PACKAGES)
 
     def _expect_credentials(self) -> None:
-        """Look at the files before models are loaded, which may take long."""
+        """Check certificates and keys before models are loaded, which may take long."""
         clients, control = self._credentials, self._control_credentials
         certificates = {found.tls_certificate: found for found in (control, clients)}
         for certificate, found in certificates.items():
@@ -207,14 +207,14 @@ class Frontends:
             logger.warning("%s; %s", exposed, do)
 
     def sockets(self) -> list[PassedSocket]:
-        """What another engine needs to listen where they do."""
+        """Return the sockets that another engine needs to listen at the same addresses."""
         return self._sockets.passed_on()
 
     def drain_s(self, *, superseded: bool) -> float:
-        """What they may take to stop, in seconds.
+        """Return how many seconds they may take to stop.
 
         Args:
-            superseded: whether another engine serves in this one's stead.
+            superseded: True if another engine serves in this one's place.
         """
         server = self._server
         leaving = superseded and self._server.serves_grpc
@@ -222,12 +222,14 @@ class Frontends:
 
     @property
     def _leave_s(self) -> float:
-        """How long clients over gRPC may take to leave to another engine."""
+        """Seconds that gRPC clients may take to move to another engine."""
         return _AGE_SPREAD * self._server.grpc_connection_age_s + _LATE_S
 
     def close_to_newcomers(self) -> None:
-        """Have the kernel begin no further connection; the frontends for gRPC close their own
-        sockets when they are told to stop."""
+        """Have the kernel begin no further connection.
+
+        The frontends for gRPC close their own sockets when they stop.
+        """
         if not self.shared and not self._sockets.close_to_newcomers():
             logger.warning(
                 "a client that connects in the last moment may be reset: this kernel refuses every "
@@ -235,17 +237,17 @@ class Frontends:
             )
 
     def awaits_newcomers(self) -> bool:
-        """Whether a client is in the midst of connecting."""
+        """Return whether a client is in the midst of connecting."""
         return not self.shared and self._sockets.awaits_newcomers()
 
     def close(self) -> None:
-        """Let go of the addresses."""
+        """Close the sockets."""
         self._sockets.close(shared=self.shared)
         self._payloads.close()
 
     def _start_http(self, _again: bool) -> Child:
         if self._server.share_port:
-            # Others had the port for themselves until now.
+            # Until now, other engines had the port.
             for listener in self._sockets.http:
                 listener.listen(BACKLOG)
         fds = tuple(listener.fileno() for listener in self._sockets.http)

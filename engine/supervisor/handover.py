@@ -1,13 +1,13 @@
 """Handover: a new engine takes over the listening sockets of a running one.
 
-A connection waits in a listening socket until somebody accepts it, and is reset where the last who
-holds that socket closes it. Two engines that hold the same one both accept from it, and either may
-let go of it at any time.
+A connection waits in a listening socket until a process accepts it, and is reset if the last holder
+of that socket closes it. Two engines that hold the same socket both accept from it, and either may
+close it at any time.
 
-The engine that is to serve asks for a handover at the control socket of the one that serves. It
-gets a report whose lines name the sockets, and the sockets themselves, and keeps the connection.
-Once it serves it says so, and the other one stops; where the connection ends before, nothing was.
-The other one ends the connection when it takes nothing more.
+The new engine asks for a handover at the control socket of the old one. It gets a report whose
+lines name the sockets, and the sockets themselves, and keeps the connection. Once it serves it says
+so, and the old one stops. If the connection ends before, the old one serves on. The old one ends
+the connection when it accepts no more requests.
 """
 
 import array
@@ -36,7 +36,7 @@ from ringbatch.shm.shm_objects import engine_and_pid
 logger = logging.getLogger("ringbatch.supervisor")
 
 MAX_SOCKETS: Final = 253
-"""That the kernel passes on at once."""
+"""The most that the kernel passes on at once."""
 UNDER_SYSTEMD: Final = (
     "systemd runs it, and would take its end for that of the service; restart its unit instead, "
     "whose sockets keep connections meanwhile"
@@ -54,7 +54,7 @@ Wait = Callable[[Callable[[], bool], float, float], None]
 
 
 class PassedSocket(NamedTuple):
-    """A listening socket, or one that holds a port, and what it is for.
+    """A listening socket, or one that holds a port, and its use.
 
     Attributes:
         use: ``http``, ``grpc``, ``control`` or ``agent``.
@@ -65,15 +65,15 @@ class PassedSocket(NamedTuple):
 
 
 class Handover:
-    """What an engine that serves knows of the one that is to serve in its stead.
+    """Handover as the old engine sees it.
 
     Attributes:
-        complete: whether that one serves.
+        complete: True if the new engine serves.
 
     Args:
         loop: the supervisor's.
-        sockets: that are passed on.
-        refusal: why no other engine can take this one's place; empty where it can.
+        sockets: returns the sockets to pass on.
+        refusal: why no other engine can take this one's place; empty if one can.
     """
 
     def __init__(
@@ -87,18 +87,21 @@ class Handover:
 
     @property
     def under_way(self) -> bool:
-        """Whether another engine has the sockets too."""
+        """True if another engine has the sockets too."""
         return self._successor is not None
 
     def refuses(self, reply: Callable[[Report], None]) -> bool:
-        """Whether nothing is changed any more, which is replied then: the other engine has read its
-        configuration already, and would take the change back."""
+        """Return whether changes are refused, and reply so.
+
+        During a handover, the new engine has already read its configuration, and would undo a
+        change.
+        """
         if self.under_way:
             reply(Report("failed", (_UNDER_WAY,)))
         return self.under_way
 
     def begin(self, connection: socket.socket) -> None:
-        """Another engine asks for the sockets, over a connection that is this object's now."""
+        """Pass the sockets to another engine, over a connection that belongs to this object now."""
         sockets, refusal = self._sockets(), self._refusal
         if self._successor is not None:
             refusal = "another engine is about to take its place"
@@ -134,7 +137,7 @@ class Handover:
             self.end()
 
     def end(self) -> None:
-        """Wait for no other engine any more; the one that serves knows by that that it is alone."""
+        """End the handover; the closed connection shows the new engine that it serves alone."""
         if self._successor is not None:
             self._loop.forget(self._successor)
             self._successor.close()
@@ -142,16 +145,16 @@ class Handover:
 
 
 class OldEngine:
-    """The engine that serves, for the one that is to serve in its stead.
+    """The old engine of a handover, as the new one sees it.
 
     Attributes:
         pid: of its supervisor.
-        limit_ns: until when the other one must serve, on the monotonic clock.
-        serves: whether it is still the one that serves.
+        limit_ns: when the new engine must serve at the latest, on the monotonic clock.
+        serves: True if the old engine still serves.
 
     Args:
         engine: its name, or the process id of its supervisor.
-        timeout_s: what the other one's start may take.
+        timeout_s: the time limit for the new engine's start.
 
     Raises:
         StartupError: there is no such engine, or it cannot be replaced; the text says why.
@@ -181,13 +184,13 @@ class OldEngine:
         self._sockets = [PassedSocket(*pair) for pair in zip(report.lines, sockets, strict=True)]
 
     def take(self, use: str, fits: Callable[[socket.socket], bool]) -> list[socket.socket]:
-        """The sockets for a use that are fit for it; they are the caller's from now on."""
+        """Return the sockets for a use that are fit for it; they belong to the caller now."""
         taken = [one for one in self._sockets if one.use == use and fits(one.socket)]
         self._sockets = [one for one in self._sockets if one not in taken]
         return [one.socket for one in taken]
 
     def expect_in_time(self) -> None:
-        """Return where there is time left.
+        """Check that there is time left.
 
         Raises:
             StartupError: there is none.
@@ -196,19 +199,19 @@ class OldEngine:
             raise StartupError(f"not ready within {self._timeout_s:g} s")
 
     def replace(self, wait: Wait) -> None:
-        """Have it stop, because another serves in its stead, and wait until it takes nothing more.
+        """Stop it, because the new engine serves, and wait until it accepts no more requests.
 
         Args:
-            wait: for what a function says, so many seconds at most, looking every so many.
+            wait: waits for a condition, for a longest time, with an interval of looks.
         """
         self.serves = False
         for _, left in self._sockets:
-            # At these addresses nobody will serve any more.
+            # The new engine does not serve at these addresses.
             close_to_newcomers(left)
         with suppress(OSError):
             self._connection.sendall(_SERVES)
             self._connection.setblocking(False)
-        # Who asks for what only the new engine has would be refused there.
+        # The old one would refuse requests for models that only the new engine has.
         wait(self._gives_way, _GIVES_WAY_WITHIN_S, _LOOK_EVERY_S)
         self.close()
 
@@ -221,7 +224,7 @@ class OldEngine:
             return True
 
     def close(self) -> None:
-        """Let go of it; it goes on where it was not replaced."""
+        """Close the connection; if it was not replaced, it serves on."""
         self._connection.close()
         for _, left in self._sockets:
             left.close()
@@ -229,10 +232,10 @@ class OldEngine:
 
 
 class Settled:
-    """Whether something is over that may begin again at once, and so is looked at repeatedly.
+    """Condition that must stay true for a while, as what has ended may begin again at once.
 
     Args:
-        goes_on: whether it is not over now.
+        goes_on: returns True if it has not ended.
     """
 
     def __init__(self, goes_on: Callable[[], bool]) -> None:
@@ -240,13 +243,13 @@ class Settled:
         self._looks = 0
 
     def holds(self) -> bool:
-        """Look once more."""
+        """Look once more, and return whether the condition has held for long enough."""
         self._looks = 0 if self._goes_on() else self._looks + 1
         return self._looks == _LOOKS
 
 
 def _received(connection: socket.socket) -> tuple[bytes, list[int]]:
-    """A line, and the descriptors that came with it."""
+    """Return a line, and the descriptors that came with it."""
     line = b""
     fds: list[int] = []
     room = socket.CMSG_LEN(MAX_SOCKETS * array.array("i").itemsize)

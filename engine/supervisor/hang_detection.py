@@ -1,10 +1,10 @@
 """Hang detection, by missing progress reports.
 
-Each shows twice a second, unasked, that it moves. One that has not for half of the limit is looked
-at several times in a row, and hangs where it is silent at every one of these looks. They are
-counted, because time alone would be no proof: where the watching process was itself stopped, alone
-or with the whole machine, all have been silent; but between its next two looks all have time to
-move.
+Each process reports twice a second that it moves. A process that has not reported for half of the
+limit is looked at several times in a row. It hangs if it is silent at every one of these looks. The
+looks are counted, because time alone is no proof. If the watching process itself was stopped, alone
+or with the whole machine, all processes have been silent; but they have time to report between its
+next two looks.
 """
 
 from collections.abc import Collection
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 LOOKS: Final = 4
-"""At so many in a row a process that hangs is silent."""
+"""Silent looks in a row that prove a hang."""
 _LOOKS_IN_LIMIT: Final = 10
 """Time from one look to the next, as a part of the limit."""
 
 
 class Look(NamedTuple):
-    """What a look at one process came to.
+    """Result of a look at one process.
 
     Attributes:
         silent: looks in a row that found it silent, this one included.
@@ -30,7 +30,7 @@ class Look(NamedTuple):
 
     @property
     def hangs(self) -> bool:
-        """Whether it has been looked at long enough."""
+        """True if enough looks in a row found it silent."""
         return self.silent >= LOOKS
 
 
@@ -39,9 +39,9 @@ def look(now_ns: int, beat_ns: int, silent: int, limit_ns: int) -> Look:
 
     Args:
         now_ns: the time.
-        beat_ns: when it last showed that it moves.
+        beat_ns: its last report.
         silent: looks before this one, in a row, that found it silent.
-        limit_ns: within which a process that hangs is found and another has taken its place.
+        limit_ns: the time in which a hung process is found and replaced.
     """
     doubtful_ns = beat_ns + limit_ns // 2
     if now_ns < doubtful_ns:
@@ -51,11 +51,11 @@ def look(now_ns: int, beat_ns: int, silent: int, limit_ns: int) -> Look:
 
 @dataclass(slots=True)
 class Pulse:
-    """What is known of one process.
+    """Last report of one process, and the last look at it.
 
     Attributes:
-        beat_ns: when it last showed that it moves.
-        seen: what the latest look at it came to.
+        beat_ns: its last report.
+        seen: the result of the latest look.
     """
 
     beat_ns: int
@@ -63,7 +63,7 @@ class Pulse:
 
 
 class HangDetection:
-    """Over any number of processes.
+    """Hang detection for any number of processes.
 
     Args:
         limit_ns: as of `look`.
@@ -74,20 +74,20 @@ class HangDetection:
         self._pulses: dict[int, Pulse] = {}
 
     def heard(self, pid: int, beat_ns: int) -> None:
-        """A process moved at an instant."""
+        """Note that a process reported progress at an instant."""
         pulse = self._pulses.get(pid)
         if pulse is not None:
             pulse.beat_ns = max(pulse.beat_ns, beat_ns)
 
     def step(self, now_ns: int, pids: Collection[int]) -> tuple[list[int], int | None]:
-        """Look at those that it is time to look at.
+        """Look at the processes whose next look is due.
 
         Args:
             now_ns: the time.
             pids: the processes to be watched.
 
         Returns:
-            Which hang, each said once; and when to call again, None for never.
+            The processes that hang, each once; and when to call again, None for never.
         """
         for pid in self._pulses.keys() - set(pids):
             del self._pulses[pid]

@@ -1,4 +1,4 @@
-"""Health probe: the supervisor asks its own server as a client would."""
+"""Health probe: the supervisor sends its own server a request, as a client would."""
 
 import http.client
 import socket
@@ -11,11 +11,11 @@ from ringbatch.shm.host.background import short_thread
 
 _TIMEOUT_S = 2.0
 _ENGINE_READY = (http.client.OK, http.client.BAD_GATEWAY)
-"""The second where only a model server behind the engine is not, and it may come later."""
+"""BAD_GATEWAY: only a model server behind the engine is not ready, and may be later."""
 
 
 class Probe:
-    """A question that is asked again and again, by a thread: whoever is asked may take long.
+    """Repeated question, in a thread, as the answer may take long.
 
     Args:
         ask: the question.
@@ -27,7 +27,7 @@ class Probe:
         self._yes = False
 
     def says_yes(self) -> bool:
-        """Whether the answer was yes, when it came last; it is asked for until it is."""
+        """Return whether the latest answer was yes; the question is repeated until it is."""
         if not self._yes and (self._asking is None or not self._asking.is_alive()):
             self._asking = short_thread("the question whether the server serves", self._answer)
         return self._yes
@@ -37,7 +37,7 @@ class Probe:
 
 
 def answers_ready(listener: socket.socket, *, tls: bool = False) -> bool:
-    """Whether a frontend answers on that socket's address that all workers are ready; see `ask`."""
+    """Return whether a frontend at that socket answers that all workers are ready; see `ask`."""
     return ask(listener, tls=tls) in _ENGINE_READY
 
 
@@ -47,9 +47,9 @@ def ask(
     """Return the status of a frontend's answer; None if no frontend answers.
 
     Args:
-        listener: bound; its address is asked.
+        listener: bound; the request goes to its address.
         path: of the request; by default it answers whether all workers are ready.
-        tls: whether it is asked over TLS, where any certificate will do.
+        tls: True to use TLS and accept any certificate.
     """
     connection = http.client.HTTPConnection("localhost", timeout=_TIMEOUT_S)
     try:

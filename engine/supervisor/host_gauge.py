@@ -1,4 +1,4 @@
-"""For how many workers more the host has memory and CPU time, by what those that there are take."""
+"""Host gauge: estimates how many more workers the host has memory and CPU time for."""
 
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -10,7 +10,7 @@ from ringbatch.shm.cpus import usable_cpus
 from ringbatch.shm.scalings import Cause
 
 LOOK_NS: Final = 1_000_000_000
-"""How often CPU time is looked at."""
+"""Interval of looks at CPU time."""
 KEPT_FREE: Final = 0.1
 """The share of the free memory that is left alone."""
 PLENTY: Final = 1 << 10
@@ -18,14 +18,14 @@ _NS: Final = 1e-9
 
 
 def room(free: int | None, own: int, cpus: float, used: float, each: float) -> Room:
-    """For how many workers more there is room. Pure.
+    """Return how many more workers there is room for. Pure.
 
     Args:
-        free: bytes of memory; None where nobody says.
-        own: bytes that one of the model's workers took at the most.
+        free: bytes of memory; None if unknown.
+        own: the most bytes of one of the model's workers.
         cpus: that the engine may use.
-        used: of them by all workers, of late.
-        each: of them by one of the model's workers.
+        used: CPUs that all workers used recently.
+        each: CPUs that one of the model's workers used.
     """
     memory = PLENTY if free is None or not own else int(free * (1 - KEPT_FREE)) // own
     left = PLENTY if not each else int(max(cpus - used, 0.0) / each + 0.5)
@@ -33,11 +33,11 @@ def room(free: int | None, own: int, cpus: float, used: float, each: float) -> R
 
 
 class HostGauge:
-    """Looks at processes again and again.
+    """Gauge of the host's memory and CPU time, from repeated looks at processes.
 
     Args:
-        usage_of: what a process has used; None where it has ended.
-        free_bytes: of memory; None where nobody says.
+        usage_of: returns the usage of a process; None if it has ended.
+        free_bytes: of memory; None if unknown.
         cpus: that the engine may use.
     """
 
@@ -71,16 +71,16 @@ class HostGauge:
 
     @property
     def cpus(self) -> float:
-        """The CPUs that the engine may use."""
+        """CPUs that the engine may use."""
         return self._cpus()
 
     def room(self, pids: Iterable[int], starting: Iterable[tuple[Iterable[int], int]] = ()) -> Room:
-        """For how many more there is room.
+        """Return how many more workers there is room for.
 
         Args:
             pids: of the model's workers.
-            starting: of other models, the pids of their workers, and how many workers such as these
-                are being started. What these will take counts as taken.
+            starting: of other models, the pids of their workers, and how many more of these are
+                being started. Their expected use counts as used.
         """
         own_bytes, own_cpus = self._each(pids)
         free, used = self._free_bytes(), sum(self._taken.values())
@@ -91,7 +91,7 @@ class HostGauge:
         return room(free, own_bytes, self._cpus(), used, own_cpus)
 
     def _each(self, pids: Iterable[int]) -> tuple[int, float]:
-        """The bytes that one of these workers takes at most, and its CPUs on average."""
+        """Return the most bytes of one of these workers, and their average CPUs."""
         pids = tuple(pids)
         own = [self._found[pid].own_bytes for pid in pids if pid in self._found]
         taken = [self._taken[pid] for pid in pids if pid in self._taken]

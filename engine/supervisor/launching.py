@@ -1,7 +1,7 @@
-"""The two ways to make a process: to execute Python, or to have the fork server fork it.
+"""Launching of processes: by the fork server, or by executing Python.
 
-The second is quicker by all that is imported; see `ringbatch.engine.process.fork_server`. Nothing
-depends on it: where the fork server cannot be or is gone, processes are executed.
+The fork server saves the time of the imports; see `ringbatch.engine.process.fork_server`. It is
+optional: if it cannot run or is gone, processes are executed.
 """
 
 import ctypes
@@ -21,25 +21,25 @@ from ringbatch.engine.process.fork_server import MOST_DESCRIPTORS, Made, Wanted,
 logger = logging.getLogger("ringbatch.supervisor")
 
 PRELOADED: Final = ("ringbatch.engine.collector.role", "ringbatch.engine.worker.role")
-"""What is imported once for all. Frontends import far more, but are few."""
+"""Modules that the fork server imports. Frontends import far more, but are few."""
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _PRELOADED_WITHIN_S: Final = 120.0
 _ANSWERS_WITHIN_S: Final = 5.0
 
 
 class Launched(Protocol):
-    """A process that is there."""
+    """A launched process."""
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Process id."""
 
     def poll(self) -> int | None:
-        """Its return code as `subprocess` has it, once it has ended; it is waited for then."""
+        """Return its return code, as `subprocess` does, and reap it if it has ended; else None."""
 
 
 class Launch(Protocol):
-    """A way to make a process."""
+    """Protocol of the ways to make a process."""
 
     def __call__(
         self,
@@ -51,15 +51,16 @@ class Launch(Protocol):
         *,
         own_session: bool = True,
     ) -> Launched:
-        """A process that leads a process group and runs the `main` of a module.
+        """Make a process that leads a process group and runs the `main` of a module.
 
         Args:
             module: which.
             arguments: of its command line.
             environment: all of it.
-            folder: where it runs; None for where this process does.
+            folder: its working directory; None for this process's.
             descriptors: that it inherits beside standard output and error.
-            own_session: whether it leads a session too, because what it starts may leave its group.
+            own_session: True if it leads a session too, because its descendants may leave its
+                group.
 
         Raises:
             OSError: the kernel refuses it; nothing is left of the attempt.
@@ -75,10 +76,10 @@ def execute(
     *,
     own_session: bool = True,
 ) -> Launched:
-    """`Launch` by executing Python anew.
+    """Execute Python for a process; see `Launch`.
 
-    It leads a session in any case: in the supervisor's own it would have the terminal, which stops
-    who writes to it in the background where that is set so (``stty tostop``).
+    It leads a session in any case. In the supervisor's own session it would have the terminal,
+    which may stop background processes that write to it (``stty tostop``).
     """
     return subprocess.Popen(
         command(module, arguments),
@@ -91,13 +92,13 @@ def execute(
 
 
 class Forked:
-    """A process that was forked elsewhere and is this one's child now."""
+    """Process that the fork server made, now a child of this process."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
 
     def poll(self) -> int | None:
-        """As of `Launched`."""
+        """Return its return code if it has ended, as `Launched` does."""
         with suppress(ChildProcessError):
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -106,14 +107,14 @@ class Forked:
 
 
 class ForkServer:
-    """`Launch` by the fork server, and by `execute` once that is gone.
+    """Launcher by the fork server, and by `execute` once that is gone.
 
     Args:
         preloaded: the modules that it imports.
 
     Raises:
-        SystemExit: in the fork server, and in each process that it makes, at its end. So this is to
-            be made where nothing is held yet that an exception would let go.
+        SystemExit: in the fork server, and in each process that it makes, at its end. So create
+            this object before anything that an exception would release.
     """
 
     def __init__(self, preloaded: Iterable[str] = PRELOADED) -> None:
@@ -121,7 +122,7 @@ class ForkServer:
         self._pidfd = -1
         self._numpy = _origin_of("numpy")
         self._numpy_was = _version_of(self._numpy)
-        # A lock that another thread has would never be free again in who is forked.
+        # A lock that another thread holds would never be free again in a forked process.
         if not _is_alone() or not _adopts_orphans():
             return
         ours, theirs = socket.socketpair()
@@ -137,7 +138,7 @@ class ForkServer:
         try:
             self._pidfd = os.pidfd_open(pid)
         except OSError as error:
-            # It ends with the socket pair.
+            # The fork server ends with the socket pair.
             self._give_up(error, ours, theirs)
             return
         theirs.close()
@@ -154,9 +155,9 @@ class ForkServer:
         *,
         own_session: bool = True,
     ) -> Launched:
-        """As of `Launch`."""
+        """Make a process, as `Launch` does."""
         if self._line is not None and _version_of(self._numpy) != self._numpy_was:
-            # What a model imports beside it may be newer too, and want it so.
+            # Other packages that a model imports may be newer too, and need the new numpy.
             logger.info("numpy was replaced since the start; processes are executed from now on")
             self.close()
         if self._line is not None and len(descriptors) <= MOST_DESCRIPTORS:
@@ -173,14 +174,16 @@ class ForkServer:
         return execute(module, arguments, environment, folder, descriptors)
 
     def _ask(self, line: socket.socket, wanted: Wanted) -> Made | None:
-        """What became of a process that is wanted; None where the fork server is gone, and with it
-        what it may have begun."""
+        """Return the fork server's answer to a request; None if it is gone.
+
+        An unfinished process ends with the fork server.
+        """
         try:
             made = fork_server.ask(line, wanted, wanted.descriptors)
             line.settimeout(_ANSWERS_WITHIN_S)
         except TimeoutError:
             self._end()
-            # Whoever it has told of may go on; it has told of nobody else.
+            # A process that it has reported may go on; any other ends with it.
             made = fork_server.answer(line)
         if made is None:
             logger.warning("the fork server is gone; processes are executed from now on")
@@ -201,7 +204,7 @@ class ForkServer:
 
     def _end(self) -> None:
         if self._pidfd >= 0:
-            # It may have ended, and been waited for as a stranger is.
+            # It may have ended, and been reaped as an orphan.
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
             with suppress(ChildProcessError):
@@ -211,11 +214,10 @@ class ForkServer:
 
 
 def wait_for_strangers(own: Iterable[int]) -> None:
-    """Wait for those who have become this process's children as their own parents ended, and have
-    ended too.
+    """Reap ended orphans that have become this process's children.
 
     Args:
-        own: the process ids of those that somebody else here waits for.
+        own: the process ids that other code here waits for.
     """
     known = set(own)
     with suppress(ChildProcessError):
@@ -227,27 +229,26 @@ def wait_for_strangers(own: Iterable[int]) -> None:
 
 
 def _is_alone() -> bool:
-    """Whether this process is known to have one thread."""
+    """Return whether this process is known to have one thread."""
     with suppress(OSError):
         return len(os.listdir("/proc/self/task")) == 1
     return False
 
 
 def _adopts_orphans() -> bool:
-    """Be the parent of whoever of this process's descendants loses theirs; False where the kernel
-    refuses it."""
+    """Become the parent of orphaned descendants; return False if the kernel refuses it."""
     refused: int = ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     return refused == 0
 
 
 def _origin_of(package: str) -> str:
-    """The file that a package begins with; empty where there is none."""
+    """Return the first file of a package; empty if there is none."""
     found = importlib.util.find_spec(package)
     return "" if found is None or found.origin is None else found.origin
 
 
 def _version_of(file: str) -> tuple[int, int] | None:
-    """What tells a file from another that takes its place; None where there is none."""
+    """Return the identity of a file, which changes if it is replaced; None if there is no file."""
     with suppress(OSError):
         status = os.stat(file)
         return status.st_ino, status.st_mtime_ns

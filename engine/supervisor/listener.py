@@ -1,4 +1,4 @@
-"""The listening sockets. The supervisor holds them, so that frontends can come and go."""
+"""Listening TCP sockets. The supervisor holds them, so that frontends can come and go."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ BACKLOG = 2048
 _SO_ATTACH_FILTER = 26
 _SO_BINDTOIFINDEX = 62
 _NO_INTERFACE = (1 << 31) - 1
-"""Indices of interfaces are given out in order, so that this one is never reached."""
+"""The kernel numbers interfaces in order, and never reaches this one."""
 _WHOLE_PACKET = (1 << 32) - 1
 _TCP_FLAGS_AT, _SYN = 13, 0x02
 _DROP_FIRST_PACKETS = (
@@ -27,35 +27,35 @@ _DROP_FIRST_PACKETS = (
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening TCP socket; see `listen_all`."""
+    """Return a listening TCP socket; see `listen_all`."""
     return listen_all(host, port, 1)[0]
 
 
 def listen_for_control(host: str, port: int) -> socket.socket:
-    """A listening TCP socket of the control address; as `listen_all`."""
+    """Return a listening TCP socket of the control address; as `listen_all`."""
     return _bind(host, port, 1, "--control-port", "control_host", listens=True, shared=False)[0]
 
 
 def listen_for_agent(host: str, port: int) -> socket.socket:
-    """A listening TCP socket for HAProxy's agent-check; as `listen_all`."""
+    """Return a listening TCP socket for HAProxy's agent-check; as `listen_all`."""
     return _bind(host, port, 1, "--agent-check-port", "host", listens=True, shared=False)[0]
 
 
 def listen_all(host: str, port: int, count: int, *, beside: bool = False) -> list[socket.socket]:
-    """Listening TCP sockets on one address, among which the kernel spreads connections.
+    """Return listening TCP sockets on one address, among which the kernel spreads connections.
 
-    A process that is woken for a connection accepts all that wait. With a socket for each, a
-    burst of connections does not end up with whoever wakes first.
+    A process that wakes up for a connection accepts all that wait. With a socket for each process,
+    the first to wake up does not get a whole burst of connections.
 
     Args:
         host: an address or name of this machine.
         port: 0 takes any free one.
         count: how many sockets.
-        beside: whether other engines of this user may have the port. Then the sockets do not
-            listen yet: connections are for whoever serves.
+        beside: True if other engines of this user may have the port. Then the sockets do not
+            listen yet, as connections go to the engine that serves.
 
     Raises:
-        StartupError: where the address is unknown or the port taken.
+        StartupError: the address is unknown or the port taken.
     """
     return _bind(
         host,
@@ -70,28 +70,28 @@ def listen_all(host: str, port: int, count: int, *, beside: bool = False) -> lis
 
 
 def hold(host: str, port: int, *, beside: bool = False) -> socket.socket:
-    """A TCP socket that keeps a port for this user's processes, which may listen there.
+    """Return a TCP socket that keeps a port for this user's processes, which may listen there.
 
-    It does not listen itself. Whoever does so must set SO_REUSEPORT.
+    It does not listen itself. Processes that listen must set SO_REUSEPORT.
 
     Args:
         host: an address or name of this machine.
         port: 0 takes any free one.
-        beside: whether other engines of this user may have it.
+        beside: True if other engines of this user may have it.
 
     Raises:
-        StartupError: where the address is unknown or the port taken.
+        StartupError: the address is unknown or the port taken.
     """
     flag = "--grpc-port"
     (held,) = _bind(host, port, 1, flag, "host", listens=False, shared=True, beside=beside)
-    # It was for connections of an earlier holder that still linger. Now it would let strangers
-    # have the port, for as long as nobody listens there.
+    # The option was for an earlier holder's connections that still linger. From now on it would
+    # let other users have the port while no process listens there.
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     return held
 
 
 def is_at(bound: socket.socket, host: str, port: int) -> bool:
-    """Whether a socket is bound to that address of this machine.
+    """Return whether a socket is bound to that address of this machine.
 
     Args:
         bound: the socket.
@@ -132,7 +132,7 @@ def _bind(
         try:
             for bound in sockets:
                 bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                # The first is bound without it, so that a port in use is noticed.
+                # The first is bound without this option, so that a port in use is noticed.
                 if beside or bound is not sockets[0]:
                     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
                 bound.bind(address)
@@ -148,14 +148,14 @@ def _bind(
 
 
 def close_to_newcomers(listener: socket.socket) -> bool:
-    """Have the kernel begin no further connection; whether it can be had to.
+    """Have the kernel begin no further connection; return whether it can.
 
-    Closing a listening socket resets the connections that wait in it, and some would come between
-    the last look into its queue and the close. From here on none begins. Those that have begun
-    (see `half_open`) go on, and stay to be accepted.
+    Closing a listening socket resets the connections that wait in it, and some could come between
+    the last look into its queue and the close. After this call none begins. Connections that have
+    begun (see `half_open`) go on, and wait to be accepted.
 
-    What is set belongs to the socket, whichever processes hold it, and goes with its last holder.
-    A Unix socket is reached by its file, which is removed.
+    The setting belongs to the socket, whichever processes hold it, and goes with its last holder. A
+    Unix socket is closed to newcomers by removing its file.
     """
     if listener.family == socket.AF_UNIX:
         with suppress(OSError):
@@ -169,27 +169,30 @@ def close_to_newcomers(listener: socket.socket) -> bool:
 
 
 def _listen_nowhere(listener: socket.socket) -> None:
-    """Newcomers are refused: they come in through other interfaces than one that is not there.
+    """Refuse new connections: bind the socket to a network interface that does not exist.
 
     Raises:
-        OSError: before Linux 5.7, to whom has no privileges.
+        OSError: before Linux 5.7, without privileges.
     """
     listener.setsockopt(socket.SOL_SOCKET, _SO_BINDTOIFINDEX, _NO_INTERFACE)
 
 
 def _drop_first_packets(listener: socket.socket) -> None:
-    """Newcomers are not heard: they repeat their first packet after a second, and are refused
-    then, or meet whoever listens by that time.
+    """Drop the first packets of new connections.
+
+    Clients repeat them after a second, and are then refused, or meet the next listener.
 
     Raises:
-        OSError: where the kernel wants a privilege for filters on sockets; not all do.
+        OSError: the kernel wants a privilege for filters on sockets; not all do.
     """
     attach(listener, _SO_ATTACH_FILTER, _DROP_FIRST_PACKETS)
 
 
 def half_open(ports: Container[int]) -> bool:
-    """Whether a client of one of these ports is in the midst of the handshake; where that cannot be
-    seen, as without a descriptor to spare, none is."""
+    """Return whether a client of one of these ports is in the midst of the TCP handshake.
+
+    False if that cannot be seen, as without a free descriptor.
+    """
     try:
         return HALF_OPEN in tcp_states(ports)
     except OSError:
@@ -197,7 +200,7 @@ def half_open(ports: Container[int]) -> bool:
 
 
 def address(bound: socket.socket) -> str:
-    """Return host and port of a socket as they stand in a URL; of a Unix socket its path."""
+    """Return host and port of a socket as in a URL; of a Unix socket its path."""
     if bound.family == socket.AF_UNIX:
         return f"unix:{bound.getsockname()}"
     host, port = bound.getsockname()[:2]

@@ -1,9 +1,9 @@
-"""All listening sockets of an engine: taken before anything starts, held until the end.
+"""All listening sockets of an engine: taken before any process starts, held until the end.
 
-So a port in use ends a start at once, and the sockets are still there for a frontend that is
-started anew. Gunicorn's workers inherit those for HTTP. Frontends for gRPC open their own TCP
-sockets on the port that is held for them; SO_REUSEPORT lets several do so, and the kernel spreads
-the connections among them. A Unix socket has one queue, which all frontends of its kind share.
+So a port in use ends a start at once, and a restarted frontend finds the sockets. Gunicorn's
+workers inherit the sockets for HTTP. Frontends for gRPC open their own TCP sockets on the port that
+is held for them; SO_REUSEPORT lets several do so, and the kernel spreads the connections among
+them. A Unix socket has one queue, which all frontends of its kind share.
 """
 
 import os
@@ -27,7 +27,7 @@ from ringbatch.engine.systemd.sockets import expect, passed
 
 
 class ListeningSockets:
-    """The listening sockets of one engine.
+    """Listening sockets of one engine.
 
     Attributes:
         http: over TCP, one for each frontend or one for all; empty if HTTP has a Unix socket alone.
@@ -38,7 +38,7 @@ class ListeningSockets:
 
     Args:
         server: the settings.
-        predecessor: the engine whose sockets these are, as far as their addresses are the same.
+        predecessor: the engine whose sockets are taken over if their addresses are the same.
 
     Raises:
         StartupError: an address cannot be had.
@@ -79,7 +79,7 @@ class ListeningSockets:
 
     @property
     def front(self) -> socket.socket:
-        """One of those for HTTP."""
+        """One of the sockets for HTTP."""
         found = self.http[0] if self.http else self.http_unix
         assert found is not None, "HTTP is served somewhere"
         return found
@@ -97,11 +97,10 @@ class ListeningSockets:
         return [*(PassedSocket("http", listener) for listener in self.http), *found]
 
     def close_to_newcomers(self) -> bool:
-        """Have the kernel begin no further connection, except in systemd's sockets, where
-        connections wait for the next engine. The frontends for gRPC close their own sockets.
+        """Have the kernel begin no further connection; return whether it can.
 
-        Returns:
-            Whether the kernel has a way to do so.
+        Connections still wait in systemd's sockets, for the next engine. The frontends for gRPC
+        close their own sockets.
         """
         closed = [close_to_newcomers(listener) for listener in self._doors()]
         return all(closed)
@@ -112,10 +111,10 @@ class ListeningSockets:
         return half_open({listener.getsockname()[1] for listener in tcp})
 
     def close(self, *, shared: bool) -> None:
-        """Close all of them here.
+        """Close all sockets here.
 
         Args:
-            shared: whether another engine listens on them too.
+            shared: True if another engine listens on them too.
         """
         for bound in [] if shared else self._fresh:
             close_to_newcomers(bound)
@@ -164,6 +163,6 @@ class ListeningSockets:
 
 
 def url(bound: socket.socket, *, tls: bool) -> str:
-    """Return the address of a socket for HTTP as a person reads it."""
+    """Return the URL of a socket for HTTP, as users read it."""
     text = address(bound)
     return text if bound.family == socket.AF_UNIX else f"{'https' if tls else 'http'}://{text}"

@@ -1,8 +1,7 @@
 """Load check of models: each is loaded as at a start, in one worker, and not served.
 
-A worker is started, watched and ended as by the supervisor, with the limits that its model has: on
-memory, on time, on CPUs and threads. It gets a segment of its own, in which there is room for
-nothing but what its warm-up took.
+The worker has the limits that its model has in the engine: on memory, time, CPUs and threads. It
+gets a segment of its own, in which only its warm-up has room.
 """
 
 import random
@@ -40,23 +39,23 @@ from ringbatch.shm.segment import Segment
 _END_S: Final = 5.0
 _COMPARISON_S: Final = 3600.0
 _NAME: Final = "check"
-"""Of the segment's engine, which nobody finds as it is never ready."""
+"""Name of the segment's engine; no client finds it, as it is never ready."""
 
 
 @dataclass(slots=True)
 class Rehearsed:
-    """What came of loading one version of a model.
+    """Result of loading one version of a model.
 
     Attributes:
-        model: as it is configured.
-        in_ray: whether an actor in a Ray cluster has loaded it.
-        failure: why it would not be served; empty where it would.
-        opened_s: what its file took to be opened, the start of the process included.
-        loaded_s: what it took from then on to be loaded.
-        warmed_s: what its warm-up took.
-        trials: the batches that were run in it.
-        compared: how far answers alone are from those in company; None where that was not asked.
-        signature: what it takes and returns; None where it was not opened.
+        model: its settings.
+        in_ray: True if an actor in a Ray cluster has loaded it.
+        failure: why it would not be served; empty if it would.
+        opened_s: the time to open its file, with the start of the process.
+        loaded_s: the time from then until it was loaded.
+        warmed_s: the time of its warm-up.
+        trials: the batches of its warm-up.
+        compared: the differences between answers alone and in company; None without a comparison.
+        signature: its inputs and outputs; None if it was not opened.
     """
 
     model: ModelConfig
@@ -71,11 +70,12 @@ class Rehearsed:
 
 
 def unfit_chain(config: Config, rehearsed: Sequence[Rehearsed]) -> str:
-    """Why the steps of a chain do not fit together; empty where all do.
+    """Return why the steps of a chain do not fit together; empty if all fit.
 
     Args:
         config: with the chains.
-        rehearsed: what came of its models; where one of them would not be served, nobody knows.
+        rehearsed: the results of its models; if one of them would not be served, the fit is
+            unknown.
     """
     if not config.chains or any(one.failure for one in rehearsed):
         return ""
@@ -91,19 +91,20 @@ def unfit_chain(config: Config, rehearsed: Sequence[Rehearsed]) -> str:
 def rehearse(
     config: Config, samples: str | None = None, tolerance: float = 0.0
 ) -> Iterator[Rehearsed]:
-    """Load every version of every model, one after the other; one that has workers here and in a
-    Ray cluster, once in each.
+    """Load every version of every model, one after the other, and yield the results.
+
+    A version with local workers and Ray workers is loaded once in each way.
 
     Args:
         config: with the models.
-        samples: the file with those for which answers are compared, alone and in company; empty
-            for the model's warm_up_file, or made up; None where nothing is compared.
+        samples: the file of samples to compare answers alone and in company; empty for the model's
+            warm_up_file, or made-up samples; None without a comparison.
         tolerance: of their differences.
 
     Raises:
         StartupError: the configuration names CPUs that cannot be used, or no segment can be made.
     """
-    # No actor of an engine that serves is touched, and none stays.
+    # It touches no actor of a serving engine, and leaves none behind.
     cpu_sets = CpuSets(replace(config, server=replace(config.server, name=_NAME)))
     for model in config.models:
         own = None
@@ -115,7 +116,7 @@ def rehearse(
 
 
 class _Rehearsal:
-    """Of one version of a model; see `ringbatch.engine.supervisor.process_manager.ProcessOwner`."""
+    """Load check of one version; owner of the process slot of its worker."""
 
     def __init__(
         self,
@@ -156,27 +157,27 @@ class _Rehearsal:
 
     @property
     def slots(self) -> list[ProcessSlot]:
-        """As in `Owner`."""
+        """All slots, as in `ProcessOwner`."""
         return [self._slot]
 
     @property
     def watched(self) -> list[ProcessSlot]:
-        """As in `Owner`."""
+        """Watched slots, as in `ProcessOwner`."""
         return []
 
     def cpus_of(self, slot: ProcessSlot) -> tuple[int, ...] | None:
-        """As in `Owner`."""
+        """Return the CPUs of a slot, as in `ProcessOwner`."""
         return self._cpu_sets.cpus_of(slot)
 
     def started(self, slot: ProcessSlot) -> None:
-        """As in `Owner`."""
+        """Handle the start of a process, as in `ProcessOwner`."""
 
     def not_started(self, slot: ProcessSlot, failure: CannotStart) -> None:
-        """As in `Owner`."""
+        """Handle a failed start, as in `ProcessOwner`."""
         self._found.failure = str(failure)
 
     def heard(self, slot: ProcessSlot, said: FromRole) -> None:
-        """As in `Owner`."""
+        """Handle a message, as in `ProcessOwner`."""
         match said:
             case Failed(reason):
                 self._keeper.failed(slot, reason)
@@ -194,7 +195,7 @@ class _Rehearsal:
                 self._ready(slot)
 
     def ended(self, slot: ProcessSlot, death: Death) -> None:
-        """As in `Owner`."""
+        """Handle the end of a process, as in `ProcessOwner`."""
         if not slot.ready_ns:
             self._found.failure = slot.error or f"its worker {death.words}"
 
@@ -229,6 +230,6 @@ class _Rehearsal:
         self._found.trials = tuple(trials)
 
     def _passed_s(self) -> float:
-        """Seconds since the last time, or the start."""
+        """Return the seconds since the last call, or the start."""
         before_ns, self._since_ns = self._since_ns, self._clock_ns()
         return (self._since_ns - before_ns) / 1e9

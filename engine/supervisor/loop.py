@@ -1,8 +1,8 @@
-"""The supervisor's loop: it waits, has handled what comes, and catches what nobody expected.
+"""Event loop of the supervisor: waits, dispatches events, and contains unexpected exceptions.
 
-An exception that nobody expected is a fault of ringbatch's own, and it may come between any two
-steps. So it is caught in one place. Where whatever was being handled can be given up alone, that is
-done, and the loop goes on; otherwise the engine is to end, with a status that says so.
+An unexpected exception is a fault of ringbatch's own, and may come between any two steps. So it is
+caught in one place. If the failed action can be given up alone, the loop does that and goes on;
+otherwise the engine ends, with a status that says so.
 """
 
 import logging
@@ -16,17 +16,17 @@ Act = Callable[[], object]
 
 
 class Source(Protocol):
-    """What can be waited for."""
+    """Object with a descriptor that a selector can wait for."""
 
     def fileno(self) -> int:
-        """Its descriptor."""
+        """Return its descriptor."""
 
 
 class Closable(Source, Protocol):
-    """A source that is closed by whoever watches it."""
+    """A source that the loop closes."""
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release its resources."""
 
 
 class _Handler(NamedTuple):
@@ -35,13 +35,13 @@ class _Handler(NamedTuple):
 
 
 class Loop:
-    """See above.
+    """The event loop.
 
     Attributes:
-        broken: whether something failed that could not be given up alone.
+        broken: True if an action failed that could not be given up alone.
 
     Args:
-        selector: what it waits with.
+        selector: waits for descriptors.
     """
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
@@ -52,39 +52,39 @@ class Loop:
         """Have `act` called whenever there is something to read.
 
         Args:
-            source: a descriptor, or what has one.
-            act: takes what there is to read, or forgets the source.
+            source: a descriptor, or an object with one.
+            act: reads from the source, or forgets it.
             contain: as for `guard`.
         """
         self._selector.register(source, selectors.EVENT_READ, _Handler(act, contain))
 
     def forget(self, source: int | Source) -> None:
-        """Watch it no longer; nothing happens where it was not watched."""
+        """Stop watching a source; do nothing if it is not watched."""
         if self.watches(source):
             self._selector.unregister(source)
 
     def drop(self, source: Closable) -> None:
-        """Watch it no longer, and close it."""
+        """Stop watching a source, and close it."""
         self.forget(source)
         source.close()
 
     def watches(self, source: int | Source) -> bool:
-        """Whether it is watched."""
+        """Return whether a source is watched."""
         return source in self._selector.get_map()
 
     def turn(self, timeout_s: float | None) -> None:
-        """Handle what comes within that time; None is for as long as it takes."""
+        """Handle the events that come within that time; None waits until one comes."""
         for key, _ in self._selector.select(timeout_s):
-            # What came before in this turn may have ended the process that this is about.
+            # An earlier event of this turn may have ended the process of this one.
             if self._selector.get_map().get(key.fd) is key:
                 self.guard(*key.data)
 
     def guard(self, act: Act, contain: Act | None = None) -> None:
-        """Do something that may fail as nobody expects.
+        """Perform an action that may fail unexpectedly.
 
         Args:
-            act: what is to be done.
-            contain: gives up what failed, where the rest can go on without it.
+            act: the action.
+            contain: gives up what failed, if the rest can go on without it.
         """
         try:
             act()

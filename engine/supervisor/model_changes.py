@@ -1,11 +1,12 @@
-"""Models that come, go and change while the engine serves.
+"""Model changes while the engine serves: loads, reloads, unloads and scalings.
 
-One order is carried out after the other, and each model of it as `change_plan` says, so that
-whatever fails or dies leaves what served before. Numbers of workers change beside that and beside
-each other, but never two things of one model at once.
+Orders are carried out one after the other, and each model of an order as `change_plan` says. So a
+failure or a death leaves the earlier version serving. Scalings run beside orders and beside each
+other, but never two changes of one model at once.
 
-What is under way is a generator that yields what it waits for. After each turn of the supervisor's
-loop `ModelChanges.advance` goes on as far as it goes, and returns what the supervisor is to do.
+A change under way is a generator that yields the conditions it waits for. After each turn of the
+supervisor's loop `ModelChanges.advance` runs every change as far as it goes, and returns the
+supervisor's next actions.
 """
 
 import logging
@@ -55,8 +56,7 @@ Reply = Callable[[Report], None]
 
 @dataclass(slots=True)
 class _Task:
-    """An order or a scaling that is carried out: its steps, what they wait for, and who is told how
-    it ends."""
+    """An order or a scaling under way: its steps, their condition, and its reply."""
 
     steps: Steps
     reply: Reply
@@ -64,17 +64,17 @@ class _Task:
 
 
 class ModelChanges:
-    """The orders to change what an engine serves, and the scalings of its models.
+    """Orders to change an engine's models, and scalings of them.
 
     Attributes:
-        served: what it serves.
+        served: the engine's models.
 
     Args:
         pool: of workers.
-        served: what the engine serves.
+        served: the engine's models.
         server: the settings with which it was started.
         reread: reads the configuration again; raises `ConfigError`.
-        forwarding: to the servers of others.
+        forwarding: to model servers.
         clock_ns: the monotonic clock.
     """
 
@@ -98,7 +98,7 @@ class ModelChanges:
         self._scalings: list[_Task] = []
 
     def take(self, order: Order, reply: Reply) -> None:
-        """Carry an order out when those before it are; `reply` is called once."""
+        """Carry an order out after those before it; `reply` is called once."""
         if len(self._orders) >= MAX_ORDERS:
             reply(Report("failed", (f"{MAX_ORDERS} changes wait already; try again later",)))
             return
@@ -110,11 +110,11 @@ class ModelChanges:
         return model is not None and not self._runner.is_changing(model.name)
 
     def scale(self, reference: int, running: int, reply: Reply) -> None:
-        """Have another number of workers run, as the load wants it; where one `can_scale` it.
+        """Change the number of workers as the load wants it; only if `can_scale`.
 
         Args:
             reference: of an entry that serves.
-            running: how many.
+            running: how many workers.
             reply: called once, when it is done or has failed.
         """
         model = self.served.models[reference]
@@ -123,16 +123,16 @@ class ModelChanges:
         self._scalings.append(_Task(self._scale(model.name, steps, reply), reply))
 
     def advance(self) -> list[Effect]:
-        """Go on as far as it goes; after every turn of the supervisor's loop.
+        """Run all changes as far as they go; called after every turn of the supervisor's loop.
 
         Returns:
-            What is to be done before this is called again, in order; nothing where it only waits.
+            The actions to take before the next call, in order; empty if all changes wait.
         """
         while not self._runner.effects and (task := self._due()) is not None:
             following = next(task.steps, None)
             if following is not None:
                 task.wait = following
-            # Nothing of a change that is over is kept, such as the model files of its workers.
+            # An ended change releases its objects, such as the model files of its workers.
             elif task is self._order:
                 self._order = None
             else:
@@ -142,17 +142,16 @@ class ModelChanges:
 
     @property
     def limit_ns(self) -> int | None:
-        """When to go on at the latest, whether what is waited for has come or not."""
+        """Latest time of the next `advance`; None without a time limit."""
         limits = (task.wait.limit_ns for task in self._tasks)
         return min((limit for limit in limits if limit is not None), default=None)
 
     def break_off(self) -> None:
-        """What is carried out has failed as nobody expected: it is undone, and those behind it have
-        their turn.
+        """Undo the changes under way after an unexpected failure; the orders behind them go on.
 
         Raises:
-            ChangeFailed: it could not be undone. Where that fails as nobody expects too, whatever
-                is raised then.
+            ChangeFailed: they could not be undone. If undoing fails unexpectedly too, its exception
+                is raised.
         """
         tasks, self._order, self._scalings = self._tasks, None, []
         try:
@@ -165,7 +164,7 @@ class ModelChanges:
             raise ChangeFailed("it could not be undone")
 
     def abandon(self) -> None:
-        """The engine stops: whoever waits for an order is told."""
+        """Reply to all orders that the engine is stopping."""
         replies = [reply for _, reply in self._orders]
         if self._order is not None:
             replies.append(self._order.reply)
@@ -175,21 +174,23 @@ class ModelChanges:
             reply(Report("failed", ("the engine is stopping",)))
 
     def heard(self, said: Loaded | Drained) -> None:
-        """The collector says what has become of an entry."""
+        """Handle the collector's message about an entry."""
         (self.loaded if isinstance(said, Loaded) else self.drained)(said.reference)
 
     def loaded(self, reference: int) -> None:
-        """The collector says: all workers of an entry are ready."""
+        """Note the collector's message that all workers of an entry are ready."""
         self._runner.loaded.add(reference)
 
     def drained(self, reference: int) -> None:
-        """The collector says: nothing of a retiring entry is left."""
+        """Note the collector's message that nothing of a retiring entry is left."""
         if self.served.drained(reference):
             self._runner.effects.append(ShowTable())
 
     def differ(self, references: Collection[int]) -> None:
-        """Other files lie at the paths of these entries, and of these alone; left out while an
-        order is being carried out."""
+        """Publish that other files lie at the paths of these entries, and of no others.
+
+        It is left out while an order is under way.
+        """
         if self._order is None and self.served.differ(references):
             self._runner.effects.append(ShowTable())
 
@@ -198,7 +199,7 @@ class ModelChanges:
         return [*self._scalings, *([] if self._order is None else [self._order])]
 
     def _due(self) -> _Task | None:
-        """One that need not wait any longer; the next order, where none is carried out."""
+        """Return a task that need not wait any longer; without an order under way, start one."""
         if self._order is None and self._orders:
             order, reply = self._orders.popleft()
             self._order = _Task(self._carry_out(order, reply), reply)
@@ -220,7 +221,7 @@ class ModelChanges:
         except UnfitSize as error:
             reply(Report("failed", (str(error),)))
             return
-        # Who names one model has asked for nothing else.
+        # An order for one model asks for no other change.
         lines, failed = list(untaken), bool(untaken) and order.model is None
         for change in changes:
             yield Wait(partial(self._is_free, change.name))
@@ -249,7 +250,7 @@ class ModelChanges:
             reply(Report("done", ()))
 
     def _plan(self, order: Order) -> tuple[list[Change | ChainChange], tuple[str, ...]]:
-        """What an order comes to, and what the configuration says that no order brings about."""
+        """Return an order's changes, and messages about settings that no order changes."""
         serving = tuple(self.served.models.values())
         chains = tuple(self.served.chains.values())
         if order.action == "unload":
@@ -273,7 +274,7 @@ class ModelChanges:
         return [loading(order.model, serving, wanted)], untaken
 
     def _untaken(self, server: ServerConfig) -> tuple[str, ...]:
-        """Which settings of the configuration the engine goes on without, in a line for people."""
+        """Return a message about the changed settings that need a restart of the engine."""
         names = sorted(differing(self._server, server))
         if not names:
             return ()

@@ -1,7 +1,7 @@
-"""What has to be done so that a running engine serves what its configuration says now. Pure.
+"""Differences between served and configured models, as changes to carry out. Pure.
 
-A version of a model is loaded anew where anything of it changed but what can be changed under its
-workers: how its batches are formed, its limits of time, and how many workers it has.
+A version of a model is loaded again if any of its settings changed, except those that can change
+under its workers: batching, time limits, and the number of workers.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -35,20 +35,20 @@ _COMPARED_AT_LOAD: Final = ("onnx", "openvino", "torch")
 """The runtimes that compare max_batch_size with the file."""
 _LIMITS: Final = frozenset({"timeout_s", "batch_timeout_s"})
 _TOLD_AT_LOAD: Final = {"http": _LIMITS, "ray": _LIMITS | {"max_batch_size"}}
-"""What else the workers of a runtime know from the start."""
+"""Further settings that the workers of a runtime get at their start only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What becomes of one model, all at once.
+    """Change of one model, which takes effect at once.
 
     Attributes:
         name: the model's.
-        load: versions to be loaded; one that serves already is replaced.
+        load: versions to be loaded; a serving one is replaced.
         adjust: versions that go on with other settings.
         retire: names of the versions that serve no longer.
-        running: of the load's choice, how many workers are to run for versions that are adjusted;
-            where it is silent, as many as do, within what is configured.
+        running: the number of workers that the load wants of adjusted versions; others keep theirs,
+            within the configured range.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Change:
         return bool(self.load or self.adjust or self.retire)
 
     def described(self) -> str:
-        """What it comes to, once it is done."""
+        """Return the outcome of the change, as text."""
         done = [(f"version {model.version}", "loaded") for model in self.load]
         done += [(f"version {model.version}", "adjusted") for model in self.adjust]
         done += [(f"version {version}", "unloaded") for version in self.retire]
@@ -70,23 +70,23 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ChainChange:
-    """What becomes of one chain.
+    """Change of one chain.
 
     Attributes:
         name: the chain's.
-        put: what it is to be; None where it is to serve no longer.
+        put: its new settings; None to remove it.
     """
 
     name: str
     put: ChainConfig | None
 
     def described(self) -> str:
-        """As of `Change`."""
+        """Return the outcome of the change, as text."""
         return f"{self.name}: {'unloaded' if self.put is None else 'loaded'}"
 
 
 class UnknownModel(Exception):
-    """There is no model of that name. The text is for people."""
+    """There is no model of that name; the text says so."""
 
     def __init__(self, name: str, known: Iterable[ModelConfig], who: str) -> None:
         names = ", ".join(dict.fromkeys(model.name for model in known)) or "none"
@@ -94,11 +94,11 @@ class UnknownModel(Exception):
 
 
 class UnfitSize(Exception):
-    """No model can be loaded with that `max_batch_size`. The text is for people."""
+    """No model can be loaded with that `max_batch_size`; the text says why."""
 
 
 def retirement(name: str, serving: Collection[ModelConfig]) -> Change:
-    """The change after which a model serves no longer.
+    """Return the change that removes a model.
 
     Raises:
         UnknownModel: it does not serve.
@@ -110,10 +110,10 @@ def retirement(name: str, serving: Collection[ModelConfig]) -> Change:
 
 
 def loading(name: str, serving: Iterable[ModelConfig], wanted: Collection[ModelConfig]) -> Change:
-    """The change that loads one model as it is wanted, whether anything of it has changed or not.
+    """Return the change that loads one model as configured, even if nothing of it has changed.
 
     Raises:
-        UnknownModel: it is not wanted.
+        UnknownModel: it is not configured.
     """
     own = [model for model in wanted if model.name == name]
     if not own:
@@ -123,10 +123,10 @@ def loading(name: str, serving: Iterable[ModelConfig], wanted: Collection[ModelC
 
 
 def with_batch_size(wanted: Iterable[ModelConfig], name: str, size: int) -> list[ModelConfig]:
-    """What is wanted, with that `max_batch_size` for one model.
+    """Return the wanted models, one of them with another `max_batch_size`.
 
     Raises:
-        UnfitSize: it does not go with what else is configured.
+        UnfitSize: it conflicts with other settings.
     """
     kind = settings(ModelConfig)["max_batch_size"].kind
     if not kind.accepts(size):
@@ -148,22 +148,22 @@ def with_chains(
     serving: Iterable[ChainConfig],
     wanted: Iterable[ChainConfig],
 ) -> list[Change | ChainChange]:
-    """All changes, of models and of chains, in an order in which each chain has its steps.
+    """Return all changes, of models and of chains, in an order in which each chain has its steps.
 
     Args:
         changes: those of models.
         serving: the chains that serve now.
-        wanted: those that are to serve.
+        wanted: the configured chains.
     """
     have = {chain.name: chain for chain in serving}
     want = {chain.name: chain for chain in wanted}
-    # What takes the place of something else of its name ends that itself, once it can serve.
+    # A model or chain that replaces another of its name ends that itself, once it can serve.
     models = {change.name: change for change in changes if change.name not in want}
     becomes = {change.name for change in changes if change.name in want}
     gone = [ChainChange(n, None) for n in have if n not in want and n not in models]
     put = [ChainChange(name, chain) for name, chain in want.items() if have.get(name) != chain]
     put.sort(key=lambda change: change.name in becomes)
-    # A chain goes before its steps change; a model, once no chain has it as a step.
+    # Chains are removed before their steps change, and models once no chain has them as a step.
     loads = [change for change in models.values() if change.load or change.adjust]
     loads.sort(key=lambda change: change.name not in have)
     return [*gone, *loads, *put, *(change for change in models.values() if change not in loads)]
@@ -174,13 +174,13 @@ def compare(
     wanted: Iterable[ModelConfig],
     anew: Callable[[ModelConfig], bool],
 ) -> list[Change]:
-    """The changes that lead from what serves to what is wanted, one for each model concerned.
+    """Return the changes from the serving to the wanted models, one for each model concerned.
 
     Args:
-        serving: what serves now.
-        wanted: what is to serve.
-        anew: whether a version that serves and whose configuration has not changed is to be loaded
-            again all the same, because its file did.
+        serving: the models that serve now.
+        wanted: the configured models.
+        anew: returns True if a serving version with the same settings is to be loaded again,
+            because its file changed.
     """
     have: dict[str, dict[str, ModelConfig]] = {}
     want: dict[str, dict[str, ModelConfig]] = {}
@@ -212,7 +212,7 @@ def _change(
 
 
 def must_load(old: ModelConfig, new: ModelConfig) -> bool:
-    """Whether workers that hold the old one are no good for the new one."""
+    """Return whether the new settings need other workers than the old ones."""
     told_at_load = _TOLD_AT_LOAD.get("ray" if any(new.in_ray) else new.platform, frozenset())
     live = LIVE - told_at_load
     if not worker_places.agree(old.in_ray, new.in_ray):
@@ -223,6 +223,6 @@ def must_load(old: ModelConfig, new: ModelConfig) -> bool:
 
 
 def differing(old: ModelConfig | ServerConfig, new: ModelConfig | ServerConfig) -> set[str]:
-    """The settings in which two sections of one kind differ."""
+    """Return the settings in which two sections of one kind differ."""
     names = (each.name for each in fields(old))
     return {name for name in names if getattr(old, name) != getattr(new, name)}

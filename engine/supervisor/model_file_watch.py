@@ -1,7 +1,7 @@
 """Watch of model files: detects that the file at a model's path is not the served one any more.
 
-A look may wait for a disk or for another host, and the supervisor waits for nobody. So it is a
-thread that looks, and the supervisor hears of it through a descriptor.
+A look may wait for a disk or for another host, and the supervisor must not wait. So a thread looks,
+and wakes the supervisor through a descriptor.
 """
 
 import os
@@ -18,10 +18,10 @@ Files = Mapping[int, ModelFile]
 
 
 class ModelFileWatch:
-    """The look, taken again and again until it is closed.
+    """Repeated look at model files, until it is closed.
 
     Args:
-        files: what is served now, by the reference of its entry.
+        files: the served files, by the reference of their entry.
         told: the references that are known to differ.
         every_s: how often to look.
     """
@@ -41,16 +41,16 @@ class ModelFileWatch:
         self._thread = repeating_thread("the watch of model files", self._turn, self._closing.wait)
 
     def fileno(self) -> int:
-        """Readable when the look has found something else than is known."""
+        """Return a descriptor that is readable when the latest look has news."""
         return self._news
 
     def take(self) -> frozenset[int]:
-        """The references that differ, by the last look."""
+        """Return the references that differ, by the last look."""
         os.eventfd_read(self._news)
         return self._found
 
     def close(self, limit_s: float = 0.0) -> None:
-        """Look no more; a look that is being taken is waited for up to that long."""
+        """Stop looking; wait that long for a look under way."""
         self._closing.set()
         self._thread.join(limit_s)
         if not self._thread.is_alive():

@@ -1,4 +1,4 @@
-"""The model table as its one writer sees it: what stands in it, what may come next. Pure."""
+"""Model table as its one writer sees it: its entries, and the changes of them. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -23,19 +23,18 @@ Entries = tuple[ModelSpec, ...]
 
 @dataclass(frozen=True, slots=True)
 class Forwarding:
-    """What holds for all requests that another server runs.
+    """Settings of all requests that model servers run.
 
     Attributes:
         any_path: as in `Forward`.
-        withheld: headers that the other server is not to see, whatever a model's configuration
-            says.
+        withheld: headers that no model server may see, whatever a model's configuration says.
     """
 
     any_path: bool = False
     withheld: tuple[str, ...] = ()
 
     def of(self, model: ModelConfig) -> Forward | None:
-        """How requests to a model reach the server that runs it."""
+        """Return how requests to a model reach its model server; None if they are not forwarded."""
         if not is_forwarded(model):
             return None
         headers = tuple(name for name in model.forward_headers if name not in self.withheld)
@@ -43,7 +42,7 @@ class Forwarding:
 
 
 def is_forwarded(model: ModelConfig) -> bool:
-    """Whether requests to a model reach another server as they came."""
+    """Return whether requests to a model reach a model server as they came."""
     return model.platform == "http" and model.protocol == "v1"
 
 
@@ -58,13 +57,13 @@ def entry(
     generation: int = 0,
     state: State = SERVING,
 ) -> ModelSpec:
-    """The entry of one version of a model.
+    """Return the entry of one version of a model.
 
     Args:
-        model: as it is configured.
-        signature: what a worker has said of its inputs and outputs.
-        workers: the numbers of those that hold it.
-        forwarding: to the servers of others.
+        model: its settings.
+        signature: its inputs and outputs, as a worker reports them.
+        workers: the numbers of the workers that hold it.
+        forwarding: to model servers.
         index, account, generation, state: as in `ModelSpec`.
     """
     blank = ModelSpec(
@@ -104,12 +103,12 @@ def first_entries(
     signatures: Mapping[int, Signature],
     forwarding: Forwarding,
 ) -> Entries:
-    """The entries at the start of an engine, which gives its workers numbers in order.
+    """Return the entries at the start of an engine, which numbers its workers in order.
 
     Args:
-        models: as they are configured.
-        signatures: by worker, what it has said of its model's inputs and outputs.
-        forwarding: to the servers of others.
+        models: their settings.
+        signatures: by worker, its model's inputs and outputs.
+        forwarding: to model servers.
     """
     entries, first = [], 0
     for index, model in enumerate(models):
@@ -123,10 +122,10 @@ def first_entries(
 def account_of(
     model: ModelConfig | ChainConfig, entries: Iterable[ModelSpec], generation: int, count: int
 ) -> int:
-    """The account of what is loaded: that of its name and version, or a new one.
+    """Return the account of a loaded version: the one of its name and version, or a new one.
 
     Args:
-        model: what is loaded.
+        model: the version.
         entries: those that have accounts.
         generation: of the entry.
         count: how many places there are; more than accounts.
@@ -140,7 +139,7 @@ def account_of(
 
 
 def adjusted(spec: ModelSpec, model: ModelConfig, workers: tuple[int, ...]) -> ModelSpec:
-    """An entry with what its model's configuration says now of everything that can change live."""
+    """Return an entry with the present value of every setting that can change live."""
     return replace(
         spec,
         max_batch_size=model.max_batch_size,
@@ -159,30 +158,30 @@ def adjusted(spec: ModelSpec, model: ModelConfig, workers: tuple[int, ...]) -> M
 
 
 def remote(model: ModelConfig, workers: tuple[int, ...]) -> tuple[int, ...]:
-    """Of the numbers of a model's workers, in order, those that drive actors."""
+    """Return the numbers of those workers of a model that drive actors."""
     return tuple(number for index, number in enumerate(workers) if model.is_in_ray(index))
 
 
 def free_indices(entries: Entries, count: int) -> list[int]:
-    """Of so many indices, those that no entry has."""
+    """Return the indices below `count` that no entry has."""
     taken = {spec.index for spec in entries}
     return [index for index in range(count) if index not in taken]
 
 
 def with_entries(entries: Entries, new: Collection[ModelSpec]) -> Entries:
-    """The table with these in it, in place of those of the same reference."""
+    """Return the table with these entries, in place of those of the same reference."""
     references = {spec.reference: spec for spec in new}
     kept = tuple(references.pop(spec.reference, spec) for spec in entries)
     return (*kept, *references.values())
 
 
 def without_entries(entries: Entries, references: Collection[int]) -> Entries:
-    """The table without those."""
+    """Return the table without these entries."""
     return tuple(spec for spec in entries if spec.reference not in references)
 
 
 def with_state(entries: Entries, references: Collection[int], state: State) -> Entries:
-    """The table with that state for those."""
+    """Return the table with that state for these entries."""
     return tuple(
         replace(spec, state=state) if spec.reference in references else spec for spec in entries
     )

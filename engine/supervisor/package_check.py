@@ -1,4 +1,4 @@
-"""Check of optional packages: if a setting's package is missing, the start fails with its name."""
+"""Check of optional packages: a start fails with the name of a missing one."""
 
 import importlib.util
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from ringbatch.shm.errors import StartupError, how_to_install
 
 
 def expect_installed(user: str, extra: str, packages: Iterable[str]) -> None:
-    """Expect the packages of an extra to be installed.
+    """Check that the packages of an extra are installed.
 
     Args:
         user: the setting that needs them, as messages name it.

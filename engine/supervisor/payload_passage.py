@@ -1,6 +1,6 @@
-"""The socket by which frontends pass payloads to the control process, and its flags.
+"""Socket by which frontends pass payloads to the control process, and the flags for it.
 
-The supervisor holds both ends, so what waits in it outlives any of these processes.
+The supervisor holds both ends, so waiting payloads outlive any of these processes.
 """
 
 import socket
@@ -9,7 +9,7 @@ from ringbatch.engine.config.settings import ServerConfig
 
 
 class PayloadPassage:
-    """See the module.
+    """Both ends of the socket for payloads.
 
     Attributes:
         reader, writer: the ends for the control process and for frontends; None without a payload
@@ -29,7 +29,7 @@ class PayloadPassage:
 
     @property
     def keeping_words(self) -> list[str]:
-        """The flags of a frontend."""
+        """Flags of a frontend."""
         server = self._server
         if self.writer is None:
             return []
@@ -42,7 +42,7 @@ class PayloadPassage:
 
     @property
     def delivery_words(self) -> list[str]:
-        """The flags of the control process."""
+        """Flags of the control process."""
         server = self._server
         if self.reader is None:
             return []

@@ -1,7 +1,7 @@
 """Process manager: starts processes, reads their messages, ends hung ones and reaps dead ones.
 
-It waits for nobody but in its turns, and what a process does or leaves undone stays with that
-process. What a death means for the engine, the supervisor knows.
+It waits only in its turns, and a misbehaving process affects no other. The supervisor decides what
+a death means for the engine.
 """
 
 import logging
@@ -23,54 +23,53 @@ from ringbatch.shm.host.messages import MalformedMessage
 logger = logging.getLogger("ringbatch.supervisor")
 
 _KILLED_WITHIN_S: Final = 5.0
-"""What the kernel gets to end a process that was killed; one that waits for a device may outlast
-everybody."""
+"""Time for the kernel to end a killed process; one that waits for a device may never end."""
 _END_NS: Final = 5_000_000_000
-"""What a process gets to end that has said why it does; a thread that its model has left, or what
-is done at the exit, may keep it for ever."""
+"""Time for a process to end after it has reported why; a thread or an exit handler may delay it for
+ever."""
 _DUMP_NS: Final = 500_000_000
-"""What a hung process gets to write down where it stands, before it is killed."""
+"""Time for a hung process to log its stacks, before it is killed."""
 
 
 class ProcessOwner(Protocol):
-    """Whose process slots they are."""
+    """Protocol of the process manager's owner: its process slots, and callbacks for events."""
 
     @property
     def slots(self) -> list[ProcessSlot]:
-        """All that there are now."""
+        """All slots."""
 
     @property
     def watched(self) -> list[ProcessSlot]:
-        """Those whose processes show that they move, once they are ready."""
+        """Slots of processes that report progress once they are ready."""
 
     def cpus_of(self, slot: ProcessSlot) -> tuple[int, ...] | None:
-        """Where a slot's processes run; None for anywhere."""
+        """Return the CPUs of a slot's processes; None for all."""
 
     def heard(self, slot: ProcessSlot, said: FromRole) -> None:
-        """A process has said something."""
+        """Handle a message of a process."""
 
     def started(self, slot: ProcessSlot) -> None:
-        """A process runs."""
+        """Handle the start of a process."""
 
     def not_started(self, slot: ProcessSlot, failure: CannotStart) -> None:
-        """There is no room for a process now."""
+        """Handle a start for which there is no room now."""
 
     def ended(self, slot: ProcessSlot, death: Death) -> None:
-        """A process has ended, and its slot is empty."""
+        """Handle the end of a process, whose slot is empty."""
 
 
 class ProcessManager:
-    """The keeper of one engine's process slots.
+    """Manager of one engine's process slots.
 
     Attributes:
-        stopping: whether nothing is to be started any more.
+        stopping: True if no process is to be started any more.
 
     Args:
         owner: of the slots.
         loop: the supervisor's.
         hang_timeout_s: as of `HangDetection`, in seconds.
         clock_ns: the monotonic clock.
-        jitter: gives random numbers from 0 up to, but not including, 1.
+        jitter: returns random numbers from 0 up to, but not including, 1.
     """
 
     def __init__(
@@ -91,10 +90,10 @@ class ProcessManager:
         self._look_ns: int | None = None
 
     def turn(self, timeout_s: float | None, limit_ns: int | None = None) -> None:
-        """Handle what comes, and what is planned.
+        """Handle events, and what is planned for now.
 
         Args:
-            timeout_s: how long to wait at most; None is for as long as it takes.
+            timeout_s: how long to wait at most; None is without limit.
             limit_ns: the same as an instant.
         """
         planned = [slot.next_ns() for slot in self._owner.slots]
@@ -111,7 +110,7 @@ class ProcessManager:
         self._loop.guard(partial(wait_for_strangers, own))
 
     def spawn(self, slot: ProcessSlot) -> None:
-        """Start a process in a slot, or plan to do so later where there is no room for it."""
+        """Start a process in a slot, or plan to do so later if there is no room for it."""
         slot.error, slot.hung = "", False
         try:
             with placement.on_cpus(self._owner.cpus_of(slot)):
@@ -128,18 +127,18 @@ class ProcessManager:
             self._loop.watch(child.channel, partial(self._listen, slot, child), give_up)
             slot.begins("its start", slot.start_limit, self._clock_ns())
         elif slot.ever_ready:
-            # A process without a control socket says nothing; that it runs is all one knows.
+            # A process without a control socket reports nothing; it counts as ready once it runs.
             slot.ready_ns = self._clock_ns()
         self._loop.watch(child.pidfd, partial(self._died, slot, child))
         self._owner.started(slot)
 
     def moved(self, slot: ProcessSlot, beat_ns: int) -> None:
-        """The process in a slot has shown, at an instant, that it moves."""
+        """Note that the process in a slot reported progress at an instant."""
         if slot.child is not None:
             self._watch.heard(slot.child.pid, beat_ns)
 
     def end_hung(self, slot: ProcessSlot, why: str) -> None:
-        """Have a process write down where it stands, and end it."""
+        """Have a process log its stacks, and end it."""
         if slot.child is None:
             return
         logger.error("%s [%d] hangs and is ended: %s", slot.title, slot.child.pid, why)
@@ -147,26 +146,26 @@ class ProcessManager:
         slot.hung = True
         slot.limit_ns = None
         slot.child.kill(signal.SIGABRT)
-        # One that was stopped takes no other signal until it goes on.
+        # A stopped process takes no other signal until it goes on.
         slot.child.kill(signal.SIGCONT)
         slot.kill_ns = self._clock_ns() + _DUMP_NS
 
     def failed(self, slot: ProcessSlot, reason: str) -> None:
-        """The process in a slot says why it ends."""
+        """Note the reason that the process in a slot gives for its end."""
         slot.error = reason
         slot.limit_ns = None
         if slot.kill_ns is None:
             slot.kill_ns = self._clock_ns() + _END_NS
 
     def mark_ready(self, slot: ProcessSlot) -> None:
-        """The process in a slot does its work from now on."""
+        """Note that the process in a slot is ready."""
         slot.ever_ready = True
         slot.ready_ns = self._clock_ns()
         slot.limit_ns = None
         logger.info("%s: ready", slot.title)
 
     def plan_restart(self, slot: ProcessSlot, case: RestartCase) -> None:
-        """Have a slot filled again, at once or after a while.
+        """Plan to fill a slot again, at once or after a delay.
 
         Args:
             slot: empty.
@@ -190,7 +189,7 @@ class ProcessManager:
         logger.info("%s starts again %s: %s", slot.title, when, case.words)
 
     def stop(self) -> None:
-        """Start nothing from now on."""
+        """Start no process from now on."""
         self.stopping = True
         for slot in self._owner.slots:
             slot.restart_ns = slot.limit_ns = None
@@ -198,12 +197,12 @@ class ProcessManager:
     def end(
         self, slots: Iterable[ProcessSlot], limit_s: float, at_once: Callable[[], bool]
     ) -> None:
-        """Ask processes to end, and kill those that have not within that time.
+        """Terminate processes, and kill those that have not ended within that time.
 
         Args:
             slots: of the processes.
             limit_s: how long they may take.
-            at_once: whether they may take no longer.
+            at_once: returns True if they may take no longer.
         """
         ending = list(slots)
 
@@ -212,7 +211,7 @@ class ProcessManager:
 
         for child in running():
             self._loop.guard(partial(child.kill, signal.SIGTERM))
-            # One that was stopped takes no other signal until it goes on.
+            # A stopped process takes no other signal until it goes on.
             self._loop.guard(partial(child.kill, signal.SIGCONT))
         self.wait(lambda: not running() or at_once(), limit_s)
         for child in running():
@@ -228,10 +227,10 @@ class ProcessManager:
             logger.error("%s [%d] was killed and has not ended", child.title, child.pid)
 
     def wait(self, done: Callable[[], bool], limit_s: float, every_s: float | None = None) -> None:
-        """Take turns until something holds, or for that long.
+        """Take turns until a condition holds, or for that long.
 
         Args:
-            done: whether it holds; looked at after each turn.
+            done: the condition; checked after each turn.
             limit_s: how long at most.
             every_s: how long a turn may be.
         """
@@ -240,7 +239,7 @@ class ProcessManager:
             self.turn(every_s, until_ns)
 
     def _keep_time(self, slot: ProcessSlot, now_ns: int) -> None:
-        """Do what was planned for now."""
+        """Do what is planned in a slot for now."""
         if slot.restart_ns is not None and slot.restart_ns <= now_ns:
             slot.restart_ns = None
             self.spawn(slot)
@@ -252,7 +251,7 @@ class ProcessManager:
                 slot.child.kill(signal.SIGKILL)
 
     def _look(self) -> None:
-        """End those of the processes that are watched that do not move."""
+        """End watched processes that hang."""
         watched = [] if self.stopping else self._owner.watched
         slots = {slot.child.pid: slot for slot in watched if slot.child and slot.ready_ns}
         hanging, self._look_ns = self._watch.step(self._clock_ns(), slots)
@@ -260,7 +259,7 @@ class ProcessManager:
             self.end_hung(slots[pid], self._silent)
 
     def _listen(self, slot: ProcessSlot, child: Child) -> None:
-        """Hear what a process says."""
+        """Handle the messages of a process."""
         try:
             messages = child.hear()
         except MalformedMessage as malformed:
@@ -274,7 +273,7 @@ class ProcessManager:
             self._owner.heard(slot, said)
 
     def drain_messages(self, slot: ProcessSlot) -> None:
-        """Hear all that a process has said that has ended."""
+        """Handle the last messages of a process that has ended."""
         child = slot.child
         if child is None:
             return
@@ -290,7 +289,7 @@ class ProcessManager:
             self._loop.forget(child.channel)
 
     def _died(self, slot: ProcessSlot, child: Child) -> None:
-        """The kernel says that a process has ended."""
+        """Handle the end of a process, as the kernel reports it."""
         self._loop.forget(child.pidfd)
         self.drain_messages(slot)
         death = child.reap()

@@ -1,4 +1,4 @@
-"""A process slot: a role in which the supervisor keeps a process running."""
+"""Process slot: a role in which the supervisor keeps a process running."""
 
 import signal
 from collections.abc import Callable
@@ -21,18 +21,18 @@ from ringbatch.shm.restarts import Restarts, Role, end_reason
 from ringbatch.shm.segment import Segment
 
 START_LIMIT_S: Final = 120.0
-"""What a process may take that runs nobody else's code."""
+"""Time for the start of a process that runs no user code."""
 RESTART_LIMIT_S: Final = 15.0
-"""The same, once one like it has been read from the disk; while it starts, others wait for it."""
+"""The same for a restart, as its files are in the page cache; other processes wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What something may take.
+    """Time limit of a step.
 
     Attributes:
         s: seconds.
-        setting: what it is called that sets it; empty where nothing does.
+        setting: the setting behind it; empty if there is none.
     """
 
     s: float = START_LIMIT_S
@@ -40,7 +40,7 @@ class Limit:
 
     @property
     def passed(self) -> str:
-        """What is said of something that takes longer."""
+        """Message for a step that takes longer."""
         if not self.setting:
             return f"took longer than {self.s:g} s"
         return f"took longer than {self.setting}; raise that if it needs longer"
@@ -48,11 +48,11 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a process may take to get ready.
+    """Time limits of a process's start.
 
     Attributes:
-        load: from its start until it says what its model takes and returns, and again from when
-            it is told of the segment until the model is loaded; or all there is of a start.
+        load: from its start until it reports its model's signature, and again from its attachment
+            to the segment until the model is loaded. Without a model, the whole start.
         warm_up: from then on.
     """
 
@@ -62,42 +62,41 @@ class Limits:
 
 @dataclass(slots=True)
 class ProcessSlot:
-    """A role that a process must fill, and the process that fills it now, if one does.
+    """Role that a process must fill, and the process that fills it now, if one does.
 
     Attributes:
         title: the process's title.
-        start: starts a process for it, and is told whether one was ever ready here; raises
-            `CannotStart`. It must not hold the slot: what it holds, such as the copy of a model
-            file, is to go when the slot does, and the garbage collector hardly ever looks.
-        worker: the worker's number, where it is one.
+        start: starts a process; its argument says whether one was ever ready here. Raises
+            `CannotStart`. It must not reference the slot: the objects that it references, such as
+            the copy of a model file, must go with the slot, without the garbage collector.
+        worker: the worker's number, if it is one.
         cpu_set: the name of the worker's CPU set.
         limits: of the time that a process takes to get ready.
         child: the process, if one runs.
         record: the earlier ends here, as far as the next start depends on them.
         case: why the last process ended, until the next one is planned.
         ended_ns: when it ended.
-        ever_ready: whether any process was ever ready here.
+        ever_ready: True if any process was ever ready here.
         ready_ns: since when the present one is ready; 0 while it is not.
-        restart_ns: when to start the next one; None where nothing is planned.
-        limit_ns: when the present one has taken too long for what it is at; None where it may take
-            as long as it likes.
-        at: what is to be said then.
-        kill_ns: when to kill the present one; None where nothing is planned.
-        signature: inputs and outputs of the model, once a worker has said them.
-        error: what the process gave as the reason for its end.
-        lasting: whether another process is started where this one ends.
+        restart_ns: when to start the next one; None if nothing is planned.
+        limit_ns: when the present step has taken too long; None without a limit.
+        at: the message for that case.
+        kill_ns: when to kill the present process; None if nothing is planned.
+        signature: inputs and outputs of the model, once a worker has reported them.
+        error: the reason that the process gave for its end.
+        lasting: True if another process is started when this one ends.
         batches: of a worker, how many were run under its number before its process began.
         renewals: of a worker, the restarts for failing every request.
-        renew_ns: when to restart it for that; None while it does not.
-        renewing: whether the present process is ended for that.
-        known: of a worker, whether it was told of the segment while the model table had it, so that
-            a collector lets it go; whoever is not known is let go at once.
-        released: of a worker, whether nothing is expected of it any more.
-        unreclaimed: of a worker that has ended, whether it was killed with SIGKILL; None once the
-            collector has taken back what it held.
+        renew_ns: when to restart it for that; None while it does not fail.
+        renewing: True if the present process is ended for that.
+        known: of a worker, True if it attached to the segment while the model table had it. Then a
+            collector lets it go; any other worker is let go at once.
+        released: of a worker, True if nothing is expected of it any more.
+        unreclaimed: of a worker that has ended, True if by SIGKILL; None once the collector has
+            taken back its requests.
         failure: how a process ended that is not started again.
-        role: as what the ends of its processes are counted; None where somebody else does.
-        hung: whether the present process is ended, or the last one was, because it hung.
+        role: the role under which its ends are counted here; None if they are counted elsewhere.
+        hung: True if the present or the last process was ended because it hung.
     """
 
     title: str
@@ -135,7 +134,7 @@ class ProcessSlot:
         self.restart_ns = None
 
     def refuse(self) -> None:
-        """End a worker that would read and write other tensors than its entry says."""
+        """End a worker whose tensors differ from its entry."""
         self.error = (
             "the model file now declares other inputs or outputs; restart the engine to serve it"
         )
@@ -144,33 +143,33 @@ class ProcessSlot:
 
     @property
     def start_limit(self) -> Limit:
-        """What the present process may take for its start, as in `Limits`."""
+        """Time limit of the present process's start, as in `Limits`."""
         read_before = self.worker is None and self.ever_ready
         return Limit(RESTART_LIMIT_S) if read_before else self.limits.load
 
     def begins(self, what: str, limit: Limit, now_ns: int) -> None:
-        """The process is at something that may take so long."""
+        """Note that the process begins a step with a time limit."""
         self.at = f"{what} {limit.passed}"
         self.limit_ns = now_ns + int(limit.s * 1e9)
 
     def note_start(self, segment: Segment | None) -> None:
-        """A process has begun."""
+        """Note that a process has begun."""
         self.batches = self._batches(segment)
 
     def note_end(self, segment: Segment | None, *, killed: bool) -> bool:
-        """The process has ended: find the case on which the next start depends.
+        """Note the end of the process, and find the case on which the next start depends.
 
         Args:
             segment: None before there is one.
-            killed: whether it was ended from outside.
+            killed: True if it was ended from outside.
 
         Returns:
-            Whether it did not end by what it held.
+            True if its requests did not cause its end.
         """
         self.case = case_of(
-            # Nobody has killed a process that has said why it ends.
+            # A process that has reported why it ends was not killed.
             killed=killed and not self.error,
-            # A process that runs nobody else's code has nothing to load.
+            # A process that runs no user code has nothing to load.
             ready=self.worker is None or bool(self.ready_ns),
             answered=self.run_batches(segment) > 0,
             failing=self.renewing,
@@ -180,13 +179,15 @@ class ProcessSlot:
 
     @property
     def by_chance(self) -> bool:
-        """True if the last process was killed from outside before it was ready, as others were not
-        lately: that says nothing of the next one."""
+        """True if the last process was killed externally before it was ready, and few others were.
+
+        Such an end says nothing about the next process.
+        """
         few = len(self.record.at_once_ns) < LOADING_BUDGET
         return self.case is RestartCase.KILLED_LOADING and few
 
     def run_batches(self, segment: Segment | None) -> int:
-        """Return how many batches the process has run; 0 for any but a worker."""
+        """Return how many batches the process has run; 0 if it is no worker."""
         return self._batches(segment) - self.batches
 
     def _batches(self, segment: Segment | None) -> int:
@@ -197,17 +198,17 @@ class ProcessSlot:
         return Counters(segment.words, first)[WorkerCounter.BATCHES]
 
     def count_end(self, segment: Segment | None, *, killed: bool) -> None:
-        """A process has ended whose place is filled again.
+        """Count the end of a process that is started again.
 
         Args:
-            segment: where that is counted; None before there is one.
-            killed: whether it was ended with SIGKILL.
+            segment: has the counters; None before there is one.
+            killed: True if by SIGKILL.
         """
         if segment is not None and self.role is not None:
             reason = end_reason(hung=self.hung, killed=killed)
             Restarts.of_supervisor(segment).add(self.role, reason)
 
     def next_ns(self) -> int | None:
-        """The next instant at which something is planned here."""
+        """Return the next instant at which something is planned here."""
         planned = (self.restart_ns, self.limit_ns, self.kill_ns)
         return min((instant for instant in planned if instant is not None), default=None)

@@ -1,4 +1,4 @@
-"""Starts an engine in this process, beside or in the stead of others."""
+"""Entry point: runs an engine in this process, beside other engines or in place of one."""
 
 import faulthandler
 import logging
@@ -29,24 +29,24 @@ def run(
     reread: Callable[[], Config] | None = None,
     replaces: Callable[[], OldEngine] | None = None,
 ) -> int:
-    """Serve until a signal says stop; the exit status.
+    """Serve until a signal asks to stop, and return the exit status.
 
     Args:
-        config: what to serve.
+        config: of the engine.
         reread: reads the configuration again, for SIGHUP and for orders to reload.
-        replaces: finds the engine in whose stead this one is to serve; None for none.
+        replaces: finds the engine that this one replaces; None for none.
 
     Raises:
-        StartupError: in words, where the engine cannot start; nothing is left behind then.
+        StartupError: the engine cannot start, and leaves nothing behind; the text says why.
     """
     require_ordered_stores()
     _expect_working_directory()
     placement.wake_without_preempting()
     launch = ForkServer()
     setproctitle("ringbatch: supervisor")
-    # The watchdog of systemd ends one that hangs with SIGABRT.
+    # The watchdog of systemd ends a hung engine with SIGABRT.
     faulthandler.enable()
-    # For this process and all that it starts.
+    # For this process and all its children.
     os.environ[FORM_VARIABLE] = config.server.log_format
     log_to_stderr("supervisor", config.server.log_level)
     for name in sweep():
@@ -74,7 +74,7 @@ def run(
 
 
 def _expect_working_directory() -> None:
-    """Gunicorn does not start without one, and models may read what lies in it."""
+    """Check that the working directory exists; Gunicorn and models need it."""
     try:
         os.getcwd()
     except FileNotFoundError:

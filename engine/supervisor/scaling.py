@@ -1,13 +1,13 @@
-"""How many workers a model is to have, by its load: the decision. Pure.
+"""Scaling decision: the number of workers of a model, by its load. Pure.
 
 Workers are started once the predicted wait was above its target for a while, and at once for a
-model without any. How many, the load says: the instances that come, in full batches, take so much
-of so many workers; a wait that stays although these should suffice asks for one more. None are
-started for what is over before they could be ready.
+model without any. Their number follows the load: instances that arrive, in full batches, need so
+much of the workers' time. A wait that stays although these workers should suffice asks for one
+more. No worker is started for a wait that ends before it could be ready.
 
-Workers are let go where fewer would have sufficed at every instant of a longer while, so that what
-comes back within it finds them. Where a wait shows soon afterwards that they were needed, the next
-time takes twice that while.
+Workers are let go if fewer would have sufficed at every instant of a longer period, so that load
+that returns within it finds them. If a wait soon shows that they were needed, the next period is
+twice as long.
 """
 
 from collections import Counter, deque
@@ -19,35 +19,35 @@ from typing import Final, NamedTuple
 from ringbatch.shm.scalings import Cause
 
 FILLED: Final = 0.7
-"""The share of workers' time, or of full batches, that the load is to take of them."""
+"""Target utilization: the share of workers' time, or of full batches, that the load takes."""
 TARGET_BATCHES: Final = 3
-"""What a target is by default, in what batches take: the one that runs, the one that takes the
-request, and one between them. Workers that are just busy predict two."""
+"""Default target of the wait, in batches: the running one, the one that takes the request, and one
+between them. Workers that are just busy predict two."""
 TARGET_SHARE: Final = 4
-"""But no more than so many'th of the time that requests have."""
+"""The default target is at most the timeout of requests divided by this."""
 AFTER_DOWN: Final = 4
-"""After workers were let go, the next go no sooner than this part of the while."""
+"""After workers were let go, the next wait for at least the period divided by this."""
 LEAST_WINDOW_NS: Final = 1_000_000_000
-"""Over which a load is measured at the least."""
+"""Shortest window over which a load is measured."""
 WINDOW_BATCHES: Final = 4
-"""And in what batches take, which are counted when they end."""
+"""The same in times of a batch, as batches are counted when they end."""
 AGAIN_NS: Final = 10_000_000_000
-"""After which it is tried again to start what was refused, or has failed once."""
+"""Delay before another try of a start that was refused, or has failed once."""
 MOST_TIMES: Final = 16
-"""By how much both whiles grow at the most: before workers are let go, and between failures."""
+"""Largest factor of both delays: before workers are let go, and between failures."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is configured.
+    """Scaling settings of one model.
 
     Attributes:
         fewest: workers.
         most: workers.
-        target_ns: of the predicted wait; 0 where it follows what batches take.
-        timeout_ns: that requests have.
-        up_after_ns: how long the wait is above its target first.
-        down_after_ns: how long fewer would have sufficed first.
+        target_ns: of the predicted wait; 0 to derive it from the time of batches.
+        timeout_ns: of requests.
+        up_after_ns: how long the wait is above its target before workers are started.
+        down_after_ns: how long fewer would have sufficed before workers are let go.
     """
 
     fewest: int
@@ -58,28 +58,28 @@ class Rules:
     down_after_ns: int
 
     def target(self, cycle_ns: int) -> int:
-        """The wait above which there are too few workers.
+        """Return the wait above which there are too few workers.
 
         Args:
-            cycle_ns: what a batch takes of late.
+            cycle_ns: the recent time of a batch.
         """
         return self.target_ns or min(TARGET_BATCHES * cycle_ns, self.timeout_ns // TARGET_SHARE)
 
 
 class Reading(NamedTuple):
-    """A model at one instant.
+    """Measurements of a model at one instant.
 
     Attributes:
         now_ns: when.
-        wait_ns: predicted for a request that comes now; 0 where nothing is in its way.
-        cycle_ns: of a batch of late; 0 while nobody knows.
+        wait_ns: predicted for a request that comes now; 0 if nothing delays it.
+        cycle_ns: the recent time of a batch; 0 while unknown.
         full_ns: of a full batch, as far as known.
         batch_rows: instances in one.
-        rows: that have come, since some beginning.
-        run_ns: that batches have run, since some beginning.
+        rows: arrived instances, a counter.
+        run_ns: run time of batches, a counter.
         running: workers that the model has, spares not among them.
         ready: of these, those that take batches.
-        start_ns: what it took of late to start one; 0 while nobody knows.
+        start_ns: the recent time to start one; 0 while unknown.
     """
 
     now_ns: int
@@ -95,25 +95,25 @@ class Reading(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """How many workers there are to be from now on, and why."""
+    """New number of workers, and its cause."""
 
     workers: int
     cause: Cause
 
 
 class Room(NamedTuple):
-    """For how many workers more there is room, and of what there is the least."""
+    """Number of further workers that there is room for, and the scarcest resource."""
 
     workers: int
     cause: Cause
 
 
 class Scaler:
-    """Decides for one model.
+    """Scaling decisions of one model.
 
     Attributes:
         rules: may change at any time.
-        again_ns: when what was refused is tried again.
+        again_ns: when a refused decision may be tried again.
 
     Args:
         rules: of the model.
@@ -123,7 +123,7 @@ class Scaler:
         self.rules = rules
         self._looks: deque[Reading] = deque()
         self._needed: deque[tuple[int, int]] = deque()
-        """When how many would have sufficed, descending; the first is the most of the while."""
+        """Instants and sufficient workers, descending; the first is the most of the period."""
         self._watched_ns: int | None = None
         self._late_ns: int | None = None
         self._down_ns: int | None = None
@@ -133,7 +133,7 @@ class Scaler:
         self.again_ns = 0
 
     def step(self, reading: Reading) -> Decision | None:
-        """What is to be changed now, if anything is.
+        """Return the change to make now, if any.
 
         Args:
             reading: later than the one before.
@@ -142,7 +142,7 @@ class Scaler:
         return self._up(reading) or self._down(reading)
 
     def carried_out(self, decision: Decision, now_ns: int) -> None:
-        """There are so many workers from now on."""
+        """Note that a decision was carried out."""
         if decision.cause.direction == "down":
             self._down_ns = now_ns
             self._watched_ns = now_ns - self._while_ns + self._while_ns // AFTER_DOWN
@@ -157,22 +157,22 @@ class Scaler:
             self._down_ns = None
 
     def refused(self, now_ns: int) -> None:
-        """What was decided could not be done; it is tried again later."""
+        """Note that a decision could not be carried out; it is tried again later."""
         times = min(1 << self._failures, MOST_TIMES)
         self._failures += 1
         self.again_ns = now_ns + times * AGAIN_NS
-        # Who asked for a worker need not ask again: as long as there is none, requests are refused.
+        # An earlier request counts again: without a worker, further ones are refused at once.
         self._seen_rows = -1
 
     def holds(self, now_ns: int) -> bool:
-        """Whether what was decided waits for its next time."""
+        """Return whether a refused decision still waits for its next try."""
         return now_ns < self.again_ns
 
     def _look(self, now: Reading) -> None:
-        """Take note of an instant."""
+        """Record a reading."""
         looks = self._looks
         if looks and (now.rows < looks[-1].rows or now.run_ns < looks[-1].run_ns):
-            # Somebody counts anew.
+            # The counters were reset.
             looks.clear()
             self._seen_rows = 0
         if self._watched_ns is None:
@@ -202,8 +202,10 @@ class Scaler:
         return self.rules.down_after_ns * self._times
 
     def _loads(self, now: Reading) -> tuple[float, float]:
-        """How many workers the load would take: by the time that they are busy, and by the
-        instances that come if all batches were full."""
+        """Return how many workers the load needs, by two measures.
+
+        The first is the workers' busy time; the second is the arriving instances, in full batches.
+        """
         first = self._looks[0]
         passed_ns = now.now_ns - first.now_ns
         if not passed_ns:
@@ -213,7 +215,7 @@ class Scaler:
         return busy, full
 
     def _sufficient(self, now: Reading) -> int:
-        """How many workers would do."""
+        """Return how many workers would suffice."""
         busy, full = self._loads(now)
         workers = ceil(min(busy, full) / FILLED if now.full_ns else busy / FILLED)
         if self._late_ns is not None:
@@ -238,8 +240,10 @@ class Scaler:
         return Decision(min(wanted, rules.most), Cause.LATE)
 
     def _is_over_soon(self, now: Reading) -> bool:
-        """Whether the wait falls so fast that another worker would be ready too late for it, or
-        would help for no longer than one waits before it is started."""
+        """Return whether the wait falls so fast that another worker would come too late.
+
+        It also counts as over if that worker would help for no longer than `up_after_ns`.
+        """
         first = self._looks[0]
         fallen_ns = first.wait_ns - now.wait_ns
         above_ns = now.wait_ns - self.rules.target(now.cycle_ns)
@@ -259,14 +263,15 @@ class Scaler:
 
 
 def bounded(decision: Decision, running: int, rooms: Sequence[Room]) -> Decision:
-    """What of a decision there is room for; the number that runs, and what is short, where there is
-    none.
+    """Return the part of a decision that there is room for.
+
+    Without any room, it has the present number of workers, and the scarcest resource as its cause.
 
     Args:
         decision: to be carried out.
         running: workers now.
-        rooms: for each worker to be started, in order, the room for workers such as it; equal ones
-            are one room, which those before it have taken from.
+        rooms: for each worker to be started, in order, the room for workers like it; equal ones
+            are one room, which the workers before it have taken from.
     """
     taken = Counter[Room]()
     for workers, room in enumerate(rooms, running):

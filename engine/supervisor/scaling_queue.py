@@ -1,9 +1,9 @@
-"""Which models are scaled next, where several want to be. Pure.
+"""Order of scalings, if several models are to be scaled. Pure.
 
-Models without enough workers come first, by how long they have waited, and several at once: as many
-as the host can start at once. None overtakes an earlier one, however few workers it wants, so each
-has its turn as soon as those before it are done. Models with too many workers have the places that
-are left, and at least one at each look, so they have their turn too.
+Models without enough workers come first, by how long they have waited, as many at once as the host
+can start. None overtakes an earlier one, however few workers it wants, so each has its turn as soon
+as those before it are done. Models with too many workers get the remaining places, and at least one
+at each look, so they have their turn too.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ class Wish(NamedTuple):
     Attributes:
         reference: of the model's entry.
         decision: for it.
-        starts: how many workers it starts; 0 where it lets workers go.
+        starts: how many workers it starts; 0 if it lets workers go.
         since_ns: when it was first made.
     """
 

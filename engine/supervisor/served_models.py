@@ -1,5 +1,4 @@
-"""What an engine serves: its model table, of which this is the one writer, and what each model of
-it was loaded from."""
+"""Served models: the writer of an engine's model table, and the source files of its models."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -26,20 +25,20 @@ from ringbatch.shm.segment import Segment
 
 
 class ServedModels:
-    """See above.
+    """Model table of an engine, with the settings and files of its models.
 
     Attributes:
         entries: the table.
         models: the models that serve, by the references of their entries.
-        files: what each of them was loaded from, by reference too.
-        order: the models as they are configured, in whose order the table has them.
+        files: the source of each of them, by reference too.
+        order: the models as they are configured; the table has their order.
         chains: the chains that serve, by the references of their entries.
 
     Args:
         segment: the engine's.
-        entries: what its table has at the start.
+        entries: of its table at the start.
         models: as they are configured, in the same order.
-        files: what they were loaded from, in the same order.
+        files: their sources, in the same order.
         chains: as they are configured, in the same order too.
     """
 
@@ -62,40 +61,40 @@ class ServedModels:
 
     @property
     def names(self) -> list[str]:
-        """What all that serves is called, each once."""
+        """Names of all models and chains that serve, each once."""
         names = [model.name for model in self.models.values()]
         return [*dict.fromkeys([*names, *(chain.name for chain in self.chains.values())])]
 
     @property
     def most(self) -> Room:
-        """What the segment has room for."""
+        """Room of the whole segment."""
         return Room(self._segment.layout.workers, self._segment.layout.models)
 
     @property
     def free_indices(self) -> list[int]:
-        """Those that no entry has."""
+        """Indices that no entry has."""
         return free_indices(self.entries, self.most.models)
 
     @property
     def entered(self) -> set[int]:
-        """The numbers of the workers that the table has."""
+        """Numbers of the workers in the table."""
         return {number for spec in self.entries for number in spec.workers}
 
     @property
     def differing(self) -> set[int]:
-        """The entries at whose paths other files lie, as far as the table says so."""
+        """Entries whose model files were replaced, according to the table."""
         return {spec.reference for spec in self.entries if spec.file_differs}
 
     def is_another_file(self, model: ModelConfig) -> bool:
-        """Whether another file lies at the path of a model that serves."""
+        """Return whether another file lies at the path of a model that serves."""
         references = (ref for ref, serving in self.models.items() if serving is model)
         return any(self.files[reference].differs() for reference in references)
 
     def publish(self, entries: Entries) -> None:
-        """Have another table hold.
+        """Publish another table.
 
         Raises:
-            ChangeFailed: there is no room for it; the one before holds.
+            ChangeFailed: there is no room for it; the one before stays.
         """
         names = [model.name for model in self.order]
         position_of = {name: position for position, name in enumerate(dict.fromkeys(names))}
@@ -108,7 +107,7 @@ class ServedModels:
         self.entries = ordered
 
     def enter(self, plan: ChangePlan, loading: Collection[ModelSpec]) -> None:
-        """Have the table hold that has what a change loads in it.
+        """Publish the table with the entries that a change loads.
 
         Raises:
             ChangeFailed: as of `publish`.
@@ -121,24 +120,24 @@ class ServedModels:
         self.publish(plan.entered(self.entries, loading))
 
     def expect_whole(self, plan: ChangePlan, loading: Collection[ModelSpec]) -> None:
-        """Look whether every chain would go on as it was made.
+        """Check that every chain stays as it was made.
 
         Args:
             plan: of a change.
-            loading: the entries of what it loads.
+            loading: the entries that it loads.
 
         Raises:
-            ChangeFailed: one would not; the text says which.
+            ChangeFailed: a chain would change; the text says which.
         """
         after = plan.switched(plan.entered(self.entries, loading), loading)
         if words := broken(after.entries):
             raise ChangeFailed(words)
 
     def put_chain(self, config: ChainConfig, generation: int) -> list[int]:
-        """Have a chain serve, in the place of whatever has its name, a chain or a model.
+        """Serve a chain, in place of the chain or model of its name.
 
         Returns:
-            The numbers of the workers that nothing more is given to.
+            The numbers of the workers that get no more requests.
 
         Raises:
             ChangeFailed: its steps do not fit together, another chain needs the model, or there is
@@ -156,7 +155,7 @@ class ServedModels:
         if words := broken(kept):
             raise ChangeFailed(words)
         self._segment.model_table.clear_place(index)
-        # Its steps serve: requests may come before the collector has looked at the table.
+        # Its steps serve: requests may come before the collector has read the table.
         publish(self._segment.words, self._segment.layout.model(index), ModelState.SERVING)
         self.publish((*kept, spec))
         self._forget(gone)
@@ -164,13 +163,13 @@ class ServedModels:
         return [number for old in own for number in old.workers]
 
     def retire_chain(self, name: str) -> None:
-        """Have a chain serve no longer."""
+        """Stop serving a chain."""
         gone = {reference for reference, chain in self.chains.items() if chain.name == name}
         self.publish(with_state(self.entries, gone, RETIRING))
         self._forget(gone)
 
     def _forget(self, references: Iterable[int]) -> None:
-        """What retires is a model, which has a file, or a chain, which has none."""
+        """Forget retired models with their files, or retired chains, which have none."""
         for reference in references:
             if self.models.pop(reference, None) is None:
                 del self.chains[reference]
@@ -178,7 +177,7 @@ class ServedModels:
                 del self.files[reference]
 
     def is_step(self, name: str) -> bool:
-        """Whether requests for a chain that retires may still go to that model."""
+        """Return whether requests for a retiring chain may still go to that model."""
         retiring = (spec.chain for spec in self.entries if spec.state == RETIRING)
         return any(step.model == name for chain in retiring if chain for step in chain.steps)
 
@@ -190,7 +189,7 @@ class ServedModels:
         Args:
             plan: of the change.
             entered: the new entries by version.
-            files: what they are loaded from, by version.
+            files: their source files, by version.
 
         Raises:
             ChangeFailed: as of `publish`.
@@ -206,8 +205,7 @@ class ServedModels:
         return switched
 
     def differ(self, references: Collection[int]) -> bool:
-        """Other files lie at the paths of these entries, and of these alone; whether that is
-        news."""
+        """Publish the entries whose model files were replaced; return whether that is news."""
         known = self.files.keys() & references
         if self.differing == known:
             return False
@@ -215,7 +213,7 @@ class ServedModels:
         return True
 
     def count_restart(self, worker: int, case: RestartCase) -> None:
-        """Count that a worker is started again, for the model that has it."""
+        """Count a restart of a worker, for its model."""
         for spec in self.entries:
             if worker in spec.workers:
                 block = Scalings(self._segment.words, self._segment.layout, spec.account)
@@ -223,7 +221,7 @@ class ServedModels:
                 block.count_restart(case)
 
     def drained(self, reference: int) -> bool:
-        """Nothing of a retiring entry is left; whether there was such an entry."""
+        """Forget a retiring entry of which nothing is left; return whether there was one."""
         if not any(s.reference == reference and s.state == RETIRING for s in self.entries):
             return False
         self.publish(without_entries(self.entries, {reference}))
@@ -231,7 +229,7 @@ class ServedModels:
 
 
 def overrun(served: ServedModels | None, worker: int) -> str:
-    """What a worker has done that does not come back from a batch, for people.
+    """Return a message about a worker that does not come back from a batch.
 
     Args:
         served: None while the engine starts.

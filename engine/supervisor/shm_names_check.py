@@ -1,8 +1,8 @@
 """Check that the engine's names in /dev/shm still exist.
 
-They are the way in for whoever attaches: clients, commands, and each process that takes the place
-of a dead one. Who has attached goes on without them. So where somebody removes them, the engine
-serves for as long as nobody dies, and is never whole again; only another one has names.
+Clients, commands and restarted processes attach by these names. Attached processes go on without
+them. So after a removal the engine serves only until a process dies, and cannot recover: only
+another engine has new names.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,11 +12,11 @@ LOOK_EVERY_NS: Final = 2_000_000_000
 
 
 class NamesLost(Exception):
-    """Names of the engine are gone, or name something else; the text says what prevents it."""
+    """Names of the engine are gone, or name another file; the text says how to prevent it."""
 
 
 def words(lost: Sequence[str]) -> str:
-    """What has happened, and what to do about it. Pure.
+    """Return a message about lost names, with a remedy. Pure.
 
     Args:
         lost: the paths, at least one.
@@ -33,13 +33,13 @@ def words(lost: Sequence[str]) -> str:
 
 
 class ShmNamesCheck:
-    """The look, taken again and again.
+    """Regular check of the names.
 
     Attributes:
         next_ns: when to look next.
 
     Args:
-        lost: tells which paths are lost.
+        lost: returns the paths that are lost.
         clock_ns: the monotonic clock.
     """
 
@@ -49,7 +49,7 @@ class ShmNamesCheck:
         self._clock_ns = clock_ns
 
     def step(self) -> None:
-        """Look, where it is time; after every turn of the supervisor's loop.
+        """Look, if it is time; called after every turn of the supervisor's loop.
 
         Raises:
             NamesLost: the engine is to end.

@@ -1,9 +1,9 @@
-"""The signals of the supervisor: those that ask for the end, and SIGHUP, which has two meanings.
+"""Signals of the supervisor: those that ask it to stop, and SIGHUP, which has two meanings.
 
-Without a terminal SIGHUP asks that the configuration be read again; where there was a terminal that
-is gone now, it asks for the end, unless whoever started the engine had SIGHUP ignored, as nohup
-does, so that it outlives the terminal. What other servers take for orders, as SIGUSR1 to open logs
-anew, is passed over in words: not known, it would end the engine.
+Without a terminal SIGHUP asks for a reload. After the loss of a terminal it asks the engine to
+stop, unless its parent had SIGHUP ignored, as nohup does, to outlive the terminal. Other servers
+take further signals as orders, such as SIGUSR1 to reopen logs. Here such a signal is logged and
+ignored; without a handler it would end the engine.
 """
 
 import errno
@@ -23,10 +23,10 @@ _PASSED_OVER: Final = frozenset(OPERATORS_SIGNALS) - {signal.SIGHUP}
 
 
 class Signals:
-    """What has come so far.
+    """Received signals.
 
     Attributes:
-        received: the numbers of those that ask for the end, in order.
+        received: the numbers of those that ask to stop, in order.
     """
 
     def __init__(self) -> None:
@@ -48,8 +48,8 @@ class Signals:
         def hang_up(_signum: int, _frame: FrameType | None) -> None:
             self._hangups += 1
 
-        # Whoever started this process may have left it with other ways, which are inherited. How
-        # a child ended is known only where SIGCHLD is not ignored.
+        # This process may have inherited other handlers. The status of a child is known only if
+        # SIGCHLD is not ignored.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
@@ -61,7 +61,7 @@ class Signals:
         loop.watch(reading, lambda: _tell_of_passed_over(reading.recv(4096)))
 
     def take_reload(self) -> bool:
-        """Whether the configuration is to be read again, by what has come since the last call."""
+        """Return whether a signal since the last call asks for a reload."""
         if not self._hangups:
             return False
         self._hangups = 0
@@ -72,10 +72,10 @@ class Signals:
 
 
 def _tell_of_passed_over(numbers: bytes) -> None:
-    """Say of signals that have come whether nothing follows from them.
+    """Log the received signals that have no effect.
 
     Args:
-        numbers: as `signal.set_wakeup_fd` has them written, a byte each.
+        numbers: as `signal.set_wakeup_fd` writes them, a byte each.
     """
     for number in sorted(_PASSED_OVER.intersection(numbers)):
         logger.warning(
@@ -85,11 +85,11 @@ def _tell_of_passed_over(numbers: bytes) -> None:
 
 
 def has_terminal() -> bool:
-    """Whether this process has a controlling terminal that is still there."""
+    """Return whether this process has a controlling terminal that still exists."""
     try:
         terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError as error:
-        # Out of descriptors or memory, one cannot tell; to end the engine for that would be worse.
+        # Without descriptors or memory it is unknown, and ending the engine would be worse.
         return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
     os.close(terminal)
     return True

@@ -1,9 +1,9 @@
-"""The supervisor: starts, watches, restarts and stops everything else.
+"""The supervisor: starts, watches, restarts and stops all other processes.
 
-It makes the segment and the listening sockets and hands both on; it never reads or writes a ring,
-so nothing that happens to one can take it down. What it learns, it learns from the kernel (a
-process ended) or from a control socket (a process says that it is ready). It waits for nobody but
-in its loop: whatever a process does or leaves undone, the engine serves, or it ends.
+It makes the segment and the listening sockets and passes both on. It never reads or writes a ring,
+so no corrupt ring can take it down. It learns of events from the kernel (a process ended) or from
+a control socket (a process says that it is ready). It waits only in its loop: whatever a process
+does or leaves undone, the engine serves, or it ends.
 """
 
 import logging
@@ -69,27 +69,27 @@ from ringbatch.shm.segment import Segment
 logger = logging.getLogger("ringbatch.supervisor")
 
 _KILL_AFTER_S = 5.0
-"""What a process gets beyond its time before it is killed."""
+"""Time for a process beyond its limit, before it is killed."""
 _PROBE_EVERY_S = 0.05
 _HANDSHAKE_S = 2.0
-"""What those get who are connecting when the stop comes; a lost packet is repeated after 1 s."""
+"""Time for clients that are connecting at the stop; a lost packet is repeated after 1 s."""
 _STOP_BEYOND_DRAIN_S = _HANDSHAKE_S + 8 * _KILL_AFTER_S
-"""What all steps of a stop may take beyond that of the frontends, each with its SIGKILL."""
+"""Time for all steps of a stop beyond the frontends' drain, each with its SIGKILL."""
 _BROKEN = 1
-"""The exit status after a fault of ringbatch's own, or where nobody can attach any more."""
+"""Exit status after a fault of ringbatch's own, or once no process can attach any more."""
 
 
 class _StopRequested(Exception):
-    """A signal asks for the end, or nothing else is left after a fault."""
+    """A signal asks to stop, or no other way is left after a fault."""
 
 
 class Supervisor:
-    """The role.
+    """The role of the supervisor.
 
     Args:
-        config: what it serves.
+        config: of the engine.
         reread: reads the configuration again.
-        predecessor: the engine in whose stead it is to serve, if there is one.
+        predecessor: the engine that this one replaces, if there is one.
         launch: makes its processes.
 
     Attributes:
@@ -138,18 +138,18 @@ class Supervisor:
 
     @property
     def slots(self) -> list[ProcessSlot]:
-        """All that are to be filled, and those that are to be empty soon."""
+        """All slots, with those that are being emptied."""
         return [*self._workers.values(), *self._collectors.slots, *self.frontends.slots]
 
     @property
     def watched(self) -> list[ProcessSlot]:
-        """As in `Owner`."""
+        """Watched slots, as in `ProcessOwner`."""
         if self._segment is not None:
             self._keeper.moved(self._collectors.collector, self._segment.collector_ns)
         return [self._collectors.collector, *self.frontends.watched]
 
     def run(self) -> int:
-        """Start, serve, stop."""
+        """Start, serve, stop; return the exit status."""
         status = 0
         self._signals.catch(self._loop)
         try:
@@ -182,9 +182,9 @@ class Supervisor:
         self._keeper.spawn(self._collectors.collector)
         self._until(lambda: bool(self._collectors.collector.ready_ns))
         if self._predecessor is not None or self._config.server.share_port:
-            # From then on they accept connections that the other one could serve.
+            # From then on they accept connections that the other engine could serve.
             self._until(lambda: all(slot.ready_ns for slot in workers))
-        # Before any frontend, whose clients may have models loaded.
+        # This comes before any frontend, as clients of frontends may load models.
         self._control = ControlServer(segment.name, self._loop)
         for slot in self.frontends.slots:
             self._keeper.spawn(slot)
@@ -198,11 +198,11 @@ class Supervisor:
         segment.say_ready(time.monotonic_ns())
 
     def _serve(self) -> None:
-        """Until a signal comes, and change meanwhile what one is told to.
+        """Serve until a signal comes, and carry out changes.
 
         Raises:
-            _StopRequested: it has come.
-            NamesLost: nobody can attach any more.
+            _StopRequested: a signal has come.
+            NamesLost: no process can attach any more.
         """
         segment, control = self._segment, self._control
         assert segment is not None, "it was made at the start"
@@ -246,7 +246,7 @@ class Supervisor:
             self._keeper.turn(None, min(filter(None, instants)))
 
     def _advance(self, changes: ModelChanges) -> None:
-        """Go on with what is being changed, and do what it takes."""
+        """Advance the changes under way, and take the actions they ask for."""
         while effects := changes.advance():
             for effect in effects:
                 match effect:
@@ -262,11 +262,11 @@ class Supervisor:
                         assert_never(effect)
 
     def _until(self, done: Callable[[], bool], every_s: float | None = None) -> None:
-        """Handle what comes in until `done`.
+        """Handle events until `done`.
 
         Raises:
-            _StopRequested: where a signal comes first.
-            StartupError: where a process fails that was never ready.
+            _StopRequested: a signal comes first.
+            StartupError: a process fails that was never ready.
         """
         while not self._failure and not done():
             self._service.loads(loading_status(self._first.loading()))
@@ -290,20 +290,20 @@ class Supervisor:
 
     @property
     def _entered(self) -> Collection[int]:
-        """The numbers of the workers that the table has."""
+        """Numbers of the workers in the table."""
         return self._workers if self._changes is None else self._changes.served.entered
 
     def cpus_of(self, slot: ProcessSlot) -> tuple[int, ...] | None:
-        """As in `Owner`."""
+        """Return the CPUs of a slot, as in `ProcessOwner`."""
         return self._cpu_sets.cpus_of(slot)
 
     def started(self, slot: ProcessSlot) -> None:
-        """As in `Owner`."""
+        """Handle the start of a process, as in `ProcessOwner`."""
         self._say_start(slot, 0)
         slot.note_start(self._segment)
 
     def not_started(self, slot: ProcessSlot, failure: CannotStart) -> None:
-        """As in `Owner`: there may be room later, unless the engine only starts."""
+        """Handle a failed start, as in `ProcessOwner`: try later, or fail if nothing runs yet."""
         self._say_start(slot, failure.errno)
         if slot.lasting and not slot.ever_ready:
             self._failure = f"{slot.title}: {failure}"
@@ -316,7 +316,7 @@ class Supervisor:
             self._served.count_restart(slot.worker, case)
 
     def _say_start(self, slot: ProcessSlot, errno: int) -> None:
-        """Publish for readiness why a process cannot be started, or 0, and when one is started."""
+        """Publish the errno of the last failed start for readiness; 0 once a process starts."""
         segment = self._segment
         if segment is not None and slot.worker is not None:
             segment.say_worker_start(slot.worker, errno, slot.restart_ns or 0)
@@ -324,7 +324,7 @@ class Supervisor:
             segment.say_collector_start(errno)
 
     def heard(self, slot: ProcessSlot, said: FromRole) -> None:
-        """As in `Owner`."""
+        """Handle a message, as in `ProcessOwner`."""
         match said:
             case Beat():
                 self._keeper.moved(slot, time.monotonic_ns())
@@ -350,7 +350,7 @@ class Supervisor:
                 if (hung := self._workers.get(number)) is not None:
                     self._keeper.end_hung(hung, overrun(self._served, number))
             case Reclaimed(number, explained):
-                # Gone already, or another has its number, where nothing was expected of it.
+                # It may be gone already, or its number may belong to another worker.
                 reclaimed = self._workers.get(number)
                 if reclaimed is not None and reclaimed.child is None:
                     reclaimed.unreclaimed = None
@@ -371,7 +371,7 @@ class Supervisor:
                 assert_never(said)
 
     def _promote(self, slot: ProcessSlot) -> None:
-        """One of the two collectors has got the lock, and is it from now on."""
+        """Make the process in a slot the collector, as it has got the lock."""
         if (before := self._collectors.predecessor(slot)) is not None:
             self._keeper.drain_messages(before)
         self._collectors.promote(slot, self._workers.values())
@@ -379,7 +379,7 @@ class Supervisor:
         self._pool.release_unheard_of(self._entered)
 
     def _opened(self, slot: ProcessSlot, signature: Signature) -> None:
-        """A worker says what its model takes and returns; it waits to be told of the segment."""
+        """Note a worker's signature; the worker waits to be attached to the segment."""
         slot.limit_ns = None
         self._say_start(slot, 0)
         if slot.signature is None:
@@ -396,11 +396,11 @@ class Supervisor:
             slot.child.tell(AttachSegment(self._segment.name))
 
     def _show_table(self) -> None:
-        """Have the collector look, or else the next one; whoever has changed the table goes on."""
+        """Have the present or the next collector read the table."""
         self._loop.guard(partial(self._collectors.tell, TableChanged()), self._collectors.replace)
 
     def ended(self, slot: ProcessSlot, death: Death) -> None:
-        """As in `Owner`."""
+        """Handle the end of a process, as in `ProcessOwner`."""
         blameless = slot.note_end(self._segment, killed=death.killed)
         if slot.worker is not None and self._segment is not None:
             self._segment.worker_ended(slot.worker, by_chance=slot.by_chance)
@@ -427,9 +427,9 @@ class Supervisor:
             self._collectors.worker_died(slot, killed=blameless)
 
     def _stop(self) -> None:
-        """End everything in the order that loses nothing; a second signal ends it at once.
+        """End all processes in the order that loses no request; a second signal ends them at once.
 
-        Each step is taken whatever becomes of the others, and each has an end.
+        Each step is taken whatever becomes of the others, and each has a time limit.
         """
         seen = len(self._signals.received)
 
@@ -465,14 +465,14 @@ class Supervisor:
             self._control.close()
 
     def _turn_away(self, delay_s: float, at_once: Callable[[], bool]) -> None:
-        """Ask clients to go elsewhere, and serve those who have not understood yet."""
+        """Ask clients to go elsewhere, and serve those that still come."""
         if self._segment is not None and not self._superseded:
             self._segment.say_stopping()
             if self._segment.ready_ns:
                 self._keeper.wait(at_once, delay_s)
 
     def _let_in(self, at_once: Callable[[], bool]) -> None:
-        """Have the frontends go on until nobody is in the midst of connecting."""
+        """Have the frontends go on until no client is in the midst of connecting."""
         some = self.frontends.awaits_newcomers
         self._keeper.wait(lambda: at_once() or not some(), _HANDSHAKE_S, every_s=_PROBE_EVERY_S)
 
@@ -484,7 +484,7 @@ class Supervisor:
 
     @property
     def _superseded(self) -> bool:
-        """Whether another engine serves in this one's stead."""
+        """True if another engine serves in this one's place."""
         before = self._predecessor
         return self._succession.complete or (before is not None and before.serves)
 
@@ -492,7 +492,7 @@ class Supervisor:
         if self._segment is not None:
             self._segment.drain(superseded=self._superseded)
             self._succession.end()
-            # Any message makes it look; what it finds is that no further request will come.
+            # Any message makes it read the header, which says that no further request comes.
             self._collectors.tell(Draining())
 
     def _unlink(self) -> None:

@@ -1,7 +1,7 @@
 """Listening Unix sockets, by the paths of their files: unix(7).
 
-A file outlives the socket that made it. So a file that nobody listens behind is replaced, and one
-with a living listener is not. Two starts at one instant take turns by a lock on the directory.
+A file outlives the socket that made it. So a file without a listener is replaced, and one with a
+living listener is not. Two starts at one instant take turns by a lock on the directory.
 """
 
 import errno
@@ -30,11 +30,11 @@ def listen_at(key: str, path: str, mode: int, group: str | None) -> socket.socke
         key: the setting that has the path.
         path: absolute.
         mode: permissions of its file.
-        group: the group of its file; None for that of this process.
+        group: the group of its file; None for this process's.
 
     Raises:
-        StartupError: another process listens there, the path is that of another kind of file, or
-            the file cannot be made.
+        StartupError: another process listens there, the path has another kind of file, or the file
+            cannot be made.
     """
     place = Path(path)
     with ExitStack() as undo:
@@ -44,7 +44,7 @@ def listen_at(key: str, path: str, mode: int, group: str | None) -> socket.socke
             bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             failing = undo.enter_context(ExitStack())
             failing.callback(bound.close)
-            # Nobody may connect before the file has its group.
+            # No client may connect before the file has its group.
             before = os.umask(0o777)
             try:
                 bound.bind(path)
@@ -69,7 +69,7 @@ def is_at_path(bound: socket.socket, path: str) -> bool:
 
 
 def holder(path: Path) -> int | None:
-    """Return the process that listens behind a socket file; None if nobody does, or there is none.
+    """Return the process that listens behind a socket file; None without one or without a file.
 
     It is 0 if the process cannot be seen from here.
     """
@@ -78,7 +78,7 @@ def holder(path: Path) -> int | None:
         if code in (errno.ECONNREFUSED, errno.ENOENT):
             return None
         if code:
-            # A full queue belongs to a listener, and so may a file that is closed to this user.
+            # A full queue has a listener, and a file that is closed to this user may have one.
             return 0
         found = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid: int = _CREDENTIALS.unpack(found)[0]
@@ -87,7 +87,7 @@ def holder(path: Path) -> int | None:
 
 @contextmanager
 def _turn(directory: Path) -> Iterator[None]:
-    """Hold the lock on who makes socket files in a directory."""
+    """Hold the lock for making socket files in a directory."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

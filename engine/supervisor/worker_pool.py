@@ -1,7 +1,7 @@
-"""The worker pool: the workers that an engine has, and who of them may end.
+"""Worker pool: the workers of an engine, and which of them may end.
 
-A number is given to another worker when two things are certain: the process that had it has ended,
-and the collector expects nothing of it any more. It says so, or never knew of it.
+A number is given to another worker once two things are certain: its former process has ended, and
+the collector expects nothing of that worker any more. The collector says so, or never knew of it.
 """
 
 import signal
@@ -13,11 +13,11 @@ from ringbatch.engine.process.role_messages import Dismissed
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
 
 _KILL_AFTER_NS: Final = 5_000_000_000
-"""What a worker gets to end by itself."""
+"""Time for a worker to end by itself."""
 
 
 class WorkerPool:
-    """The process slots of one engine's workers.
+    """Process slots of one engine's workers.
 
     Attributes:
         workers: by number.
@@ -28,19 +28,20 @@ class WorkerPool:
 
     @property
     def ready(self) -> tuple[int, int]:
-        """How many are ready of those that are to last, and how many these are."""
+        """Number of lasting workers that are ready, and number of lasting workers."""
         lasting = [slot for slot in self.workers.values() if slot.lasting]
         return sum(bool(slot.ready_ns and slot.child) for slot in lasting), len(lasting)
 
     def add(self, number: int, slot: ProcessSlot) -> None:
-        """A worker that is to be started while the engine serves, and not again where it dies,
-        until its change is made."""
+        """Add a worker that is started while the engine serves.
+
+        Until its change is made, it is not restarted if it dies.
+        """
         slot.lasting = slot.known = False
         self.workers[number] = slot
 
     def end(self, slot: ProcessSlot) -> None:
-        """End a worker that nothing is expected of; its number is free once its process has
-        ended."""
+        """End a worker that nothing is expected of; its process's end frees its number."""
         slot.let_go()
         slot.released = True
         if slot.child is None:
@@ -52,24 +53,26 @@ class WorkerPool:
             slot.kill_ns = time.monotonic_ns() + _KILL_AFTER_NS
 
     def remove(self, slot: ProcessSlot) -> None:
-        """Its process has ended, and its number is free."""
+        """Remove a worker whose process has ended, and free its number."""
         assert slot.worker is not None, "a pool has workers alone"
         del self.workers[slot.worker]
 
     def release(self, number: int, entered: Collection[int]) -> None:
-        """The collector says: nothing is expected of a worker any more.
+        """Let a worker go, as the collector expects nothing of it any more.
 
         Args:
-            number: which; an earlier collector may have meant an earlier worker of that number.
-            entered: the numbers of those that the table has.
+            number: of the worker; an earlier collector may have meant an earlier worker of that
+                number.
+            entered: the numbers of the workers in the table.
         """
         slot = self.workers.get(number)
         if slot is not None and slot.known and number not in entered:
             self.end(slot)
 
     def release_unheard_of(self, entered: Collection[int]) -> None:
-        """There is another collector, which may never have heard of those that the one before was
-        to let go.
+        """Release the leaving workers of an earlier collector, after a failover.
+
+        The new collector may never have heard of them.
 
         Args:
             entered: as for `release`.
