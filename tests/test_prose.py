@@ -14,9 +14,7 @@ from sources import ROOT, modules
 DOCUMENTS = [ROOT / "ARCHITECTURE.md", *sorted(ROOT.glob("docs/**/*.md"))]
 # Their docstrings are not in plain English yet.
 ROOMS_LEFT = frozenset(
-    module.room
-    for module in modules()
-    if module.room.startswith(("engine.models", "engine.runtimes"))
+    module.room for module in modules() if module.room.startswith("engine.models")
 )
 LONG = " ".join(["word"] * (MOST_WORDS + 1)) + "."
 

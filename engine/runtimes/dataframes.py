@@ -1,8 +1,8 @@
 """Models that select columns of a DataFrame by name: an input for each column.
 
-A fitted scikit-learn model knows the names of its columns, but not what they hold. That is told by
+A fitted scikit-learn model knows the names of its columns, but not their types. These follow from
 the parts that were fitted on them: an encoder knows its categories, an imputer of texts has learned
-a text, a vectorizer takes nothing else. Every other column holds numbers.
+a text, a vectorizer takes only texts. Every other column holds numbers.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ _ABOUT_VALUES: Final = (
     "contains NaN",
     "contains infinity",
 )
-"""What messages on values say that a model has no answer for."""
+"""Phrases in a model's error messages about values that it cannot handle."""
 _OF_NUMBERS: Final = "biuf"
 _OF_DATES: Final = "mM"
 _LIBRARIES: Final = {"sklearn", "xgboost", "lightgbm", "catboost"}
@@ -39,12 +39,12 @@ class Column(NamedTuple):
 
     Attributes:
         name: of the feature.
-        text: whether it holds texts.
+        text: True if it holds texts.
         sample: a value that was seen in training.
         missing: stands for a missing text or object; a missing number is NaN.
-        categories: what a column of pandas' type for these may hold; none of any other.
-        closed: whether it may hold nothing else.
-        objects: whether its numbers or booleans are Python objects, as in pandas if some are
+        categories: the allowed values of a pandas categorical column; None for any other.
+        closed: True if it may hold no other value.
+        objects: True if its numbers or booleans are Python objects, as in pandas if some are
             missing.
     """
 
@@ -58,17 +58,17 @@ class Column(NamedTuple):
 
     @property
     def tensor(self) -> Tensor:
-        """As clients see it."""
+        """Input tensor of the column, as clients see it."""
         return Tensor(self.name, "BYTES" if self.text else "FP64", [])
 
 
 class Table:
-    """Makes a DataFrame of an array for each column that the model looks at.
+    """Builder of a DataFrame from an array for each column that the model uses.
 
     Attributes:
-        columns: the columns that the model looks at.
-        untold: columns whose kind of values no part of the model shows: the part that takes them
-            accepts anything. Each maps to the name of that part's type.
+        columns: the columns that the model uses.
+        untold: columns of unknown type: the part that takes them accepts anything. Each maps to the
+            name of that part's type.
         dates: columns with dates that an encoder has learned.
 
     Args:
@@ -77,7 +77,7 @@ class Table:
         pandas: the module.
 
     Raises:
-        StartupError: the columns cannot be told.
+        StartupError: the columns cannot be determined.
     """
 
     def __init__(self, path: Path, estimator: Any, pandas: Any) -> None:
@@ -96,11 +96,11 @@ class Table:
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """One for each column."""
+        """Input tensors, one for each column."""
         return tuple(column.tensor for column in self.columns)
 
     def sample(self) -> Any:
-        """A table of one row that the model should have an answer for."""
+        """Return a table of one row that the model should have an answer for."""
         row = [
             np.array([c.sample], object if c.text or c.objects else np.float64)
             for c in self.columns
@@ -108,10 +108,10 @@ class Table:
         return self._frame(row)
 
     def frame(self, *arrays: Array) -> Any:
-        """The table of a batch; an empty text is a missing one.
+        """Return the table of a batch; an empty text is a missing one.
 
         Raises:
-            InvalidInput: a text is not UTF-8, or no category where it must be one.
+            InvalidInput: a text is not UTF-8, or is no allowed category.
         """
         return self._frame([_values(c, a) for c, a in zip(self.columns, arrays, strict=True)])
 
@@ -119,7 +119,7 @@ class Table:
         given = dict(zip((column.name for column in self.columns), arrays, strict=True))
         nothing = np.full(len(arrays[0]), np.nan)
         values = {name: given.get(name, nothing) for name in self._all}
-        # pandas 3 would make texts of its own type of them, in which None is NaN.
+        # pandas 3 would convert them to its own text type, in which None is NaN.
         series = self._pandas.Series
         frame = self._pandas.DataFrame(
             {name: series(array, dtype=array.dtype) for name, array in values.items()}
@@ -139,7 +139,7 @@ class Table:
 
 
 def answering(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The function of a model, for which a value without an answer is the fault of who sent it."""
+    """Wrap a model's function, so that a value it cannot handle raises `InvalidInput`."""
 
     def answered(frame: Any) -> Any:
         try:
@@ -168,7 +168,7 @@ def _values(column: Column, array: Array) -> Array:
 
 
 def _known(path: Path, estimator: Any) -> dict[str, Column]:
-    """The columns of which a part of the model knows what they hold."""
+    """Return the columns whose type a part of the model shows."""
     found: dict[str, Column] = {}
     for part in _parts(estimator):
         for column in (*_encoded(part), *_imputed(part), *_boosted(path, part), *_cut_up(part)):
@@ -177,7 +177,7 @@ def _known(path: Path, estimator: Any) -> dict[str, Column]:
 
 
 def _parts(part: Any) -> Iterator[Any]:
-    """An estimator and the estimators in it."""
+    """Yield an estimator and the estimators in it."""
     if isinstance(part, (list, tuple)):
         for item in part:
             yield from _parts(item)
@@ -219,7 +219,7 @@ def _imputed(part: Any) -> Iterator[Column]:
 
 
 def _boosted(path: Path, part: Any) -> Iterator[Column]:
-    """Columns of pandas' categories, in which LightGBM and XGBoost learn from a DataFrame."""
+    """Yield the pandas categorical columns from which LightGBM or XGBoost has learned."""
     booster: Any = getattr(part, "_Booster", None)
     if getattr(booster, "pandas_categorical", None):
         columns = lightgbm_columns(booster.model_to_string(num_iteration=1), booster)
@@ -235,7 +235,7 @@ def _boosted(path: Path, part: Any) -> Iterator[Column]:
 
 
 def _cut_up(part: Any) -> Iterator[Column]:
-    """Columns that a vectorizer takes, each by its name alone."""
+    """Yield the columns that vectorizers take, each by its name alone."""
     for _, transformer, columns in getattr(part, "transformers_", ()):
         steps = getattr(transformer, "steps", None)
         first = steps[0][1] if steps else transformer
@@ -244,7 +244,7 @@ def _cut_up(part: Any) -> Iterator[Column]:
 
 
 def looks_by_name(estimator: Any) -> bool:
-    """Return whether a part of it selects columns by name; arrays have no names."""
+    """Return whether a part of an estimator selects columns by name; arrays have no names."""
     return any(
         isinstance(columns, str) or (isinstance(columns, list) and isinstance(columns[0], str))
         for part in _parts(estimator)
@@ -279,7 +279,7 @@ def _takes_anything(part: Any) -> bool:
 
 
 def _dropped(estimator: Any, names: Sequence[str]) -> set[str]:
-    """The columns that the model was shown in training and does not look at."""
+    """Return the columns that the model saw in training and does not use."""
     steps = getattr(estimator, "steps", None)
     first = steps[0][1] if steps else estimator
     places: Mapping[str, Any] | None = getattr(first, "_transformer_to_input_indices", None)

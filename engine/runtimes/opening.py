@@ -1,8 +1,8 @@
-"""The seam behind which model files differ: a path and some options in, a `Model` out.
+"""Opening of model files: from a runtime's name, a path and options to a `Model`.
 
-A runtime is a function of that shape. Which one is meant, and by which endings it knows its files,
-stands in `ringbatch.engine.config.kinds`; what it needs beyond the engine's own packages it
-imports only when it is called, which is in a worker.
+A runtime is a function of that shape. `ringbatch.engine.config.kinds` has the runtimes, and the
+endings of their files. A runtime imports packages beyond the engine's own only when it is called,
+which is in a worker.
 """
 
 from collections.abc import Callable
@@ -43,11 +43,11 @@ def open_model(runtime: str, path: Path | str, options: Options) -> Model:
 
     Args:
         runtime: a key of `OPENERS`.
-        path: the model file; for the runtime http the address of a server, which is a text.
-        options: what the configuration says of the model.
+        path: the model file; for the runtime http the address of a server, as a text.
+        options: the model's settings.
 
     Raises:
-        StartupError: in words, whatever is wrong with the file, its options or what is installed.
+        StartupError: the file, its options or the installation is wrong; the text says how.
     """
     if isinstance(path, Path) and runtime != "text" and not options.readable(path).is_file():
         what = "is a folder, not a model file" if path.is_dir() else "no such model file"

@@ -1,10 +1,10 @@
 """The python runtime: a model file, checked and made callable.
 
-A model file is plain Python. It says what it takes and returns in `inputs` and `outputs`, loads in
-`load()` or `load(device)`, and answers in `predict`; a class `Model` with the same four does as
-well. Without `inputs`, `predict` takes a list of JSON values and returns a list of the same length,
-and `cost(instance)` may say what one of them costs.
-A `predict` that takes `request` as well is told what requests say beside their inputs.
+A model file is plain Python. It declares `inputs` and `outputs`, loads in `load()` or
+`load(device)`, and answers in `predict`; a class `Model` with the same four does as well. Without
+`inputs`, `predict` takes a list of JSON values and returns a list of the same length, and
+`cost(instance)` may return the cost of one of them. A `predict` that takes `request` as well gets
+the request context, such as parameters and headers.
 """
 
 import importlib.util
@@ -23,7 +23,7 @@ from ringbatch.shm.tensor import Tensor
 
 
 def open_python(path: Path, options: Options) -> Model:
-    """A model file; see `ringbatch.engine.runtimes.opening.open_model`."""
+    """Open a model file; see `ringbatch.engine.runtimes.opening.open_model`."""
     model = import_model(path, options.readable(path), options.device)
     if options.headers and not model.asks:
         raise StartupError(
@@ -37,12 +37,12 @@ def import_model(path: Path, content: Path | None = None, device: str = "cpu") -
     """Run a model file and look up its parts; `load` is not called.
 
     Args:
-        path: where it lies, or has lain, and with it the modules that it imports.
-        content: where its text is read; by default there.
+        path: its present or former place, beside the modules that it imports.
+        content: the file to read its text from; by default `path`.
         device: for a `load` that takes it.
 
     Raises:
-        StartupError: in words, with the line where there is one.
+        StartupError: the file is wrong; the text says how, and at which line if there is one.
     """
     module = _import(path, content or path)
     source = getattr(module, "Model", None)
@@ -88,9 +88,11 @@ _GIVEN: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL
 
 
 class _UncachedSource(SourceFileLoader):
-    """Loads a module from its text, which may be read elsewhere than at its path, and never from
-    what was compiled before: that is told from another only by the size and the second of the last
-    write (PEP 3147), which a file that was replaced can share with the new one."""
+    """Module loader that reads a source text, perhaps from another file, and no compiled cache.
+
+    A cache is recognized by size and second of the last write alone (PEP 3147), which a replaced
+    file can share with the new one.
+    """
 
     def __init__(self, name: str, path: Path, content: Path) -> None:
         super().__init__(name, str(path))
@@ -100,7 +102,7 @@ class _UncachedSource(SourceFileLoader):
         return self._content.read_bytes() if path == self.path else super().get_data(path)
 
     def path_stats(self, path: str) -> Any:
-        # Without them importlib neither reads nor writes a compiled file.
+        # Without these, importlib neither reads nor writes a compiled file.
         raise OSError(f"{path} is not looked at")
 
 
@@ -118,7 +120,7 @@ def _import(path: Path, content: Path) -> Any:
         try:
             spec.loader.exec_module(module)
         except SyntaxError as error:
-            # It may stand in a file that the model file imports.
+            # The line may be in a file that the model file imports.
             line = f"line {error.lineno}: " if error.lineno else ""
             raise StartupError(f"{error.filename or path}: {line}{error.msg}") from None
         except ImportError as error:
@@ -132,16 +134,20 @@ def _import(path: Path, content: Path) -> Any:
 
 
 def _module_name(path: Path) -> str:
-    """That by which the folder of a model file has it, so that the processes of a pool, which
-    import what they are to run, find it there; another where that name is taken."""
+    """Return the module name of a model file: its stem, or another name if that one is taken.
+
+    Processes of a multiprocessing pool can import the stem from the file's folder.
+    """
     name = path.stem
     taken = name in sys.modules or name in sys.stdlib_module_names
     return f"ringbatch_model_{name.replace('.', '_')}" if taken or "." in name else name
 
 
 def _is_served(model: object, module: Any) -> TypeGuard[type]:
-    """Whether that is the class to serve. One that a file with a `predict` of its own has imported,
-    such as Keras's, is not."""
+    """Return whether an object is the class to serve.
+
+    An imported class, such as Keras's, is not if the file has a `predict` of its own.
+    """
     if not inspect.isclass(model):
         return False
     return model.__module__ == module.__name__ or not hasattr(module, "predict")
@@ -177,7 +183,7 @@ def _tensors(path: Path, name: str, value: object) -> tuple[Tensor, ...]:
 
 
 def _check_kind(path: Path, name: str, function: Callable[..., Any]) -> None:
-    """Refuse what, when it is called, does nothing yet."""
+    """Refuse functions whose call does not run them, such as generators and coroutines."""
     if inspect.iscoroutinefunction(function):
         raise StartupError(
             f"{path}: `{name}` is an async function, but a worker calls it and awaits nothing; "
@@ -195,7 +201,7 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def _asks(predict: Callable[..., Any], count: int) -> bool:
-    """Whether it takes `request` beside so many inputs."""
+    """Return whether a function takes `request` beside so many inputs."""
     return any(
         parameter.name == _REQUEST and (place >= count or parameter.kind is parameter.KEYWORD_ONLY)
         for place, parameter in enumerate(_parameters(predict))
@@ -203,7 +209,7 @@ def _asks(predict: Callable[..., Any], count: int) -> bool:
 
 
 def _wants_device(path: Path, load: Callable[..., Any]) -> bool:
-    """Whether `load` takes the device."""
+    """Return whether `load` takes the device."""
     wanted = [one for one in _parameters(load) if one.default is one.empty and one.kind in _GIVEN]
     if len(wanted) > 1:
         names = ", ".join(one.name for one in wanted)
@@ -229,7 +235,7 @@ def _check_arguments(
 
 
 def _nothing() -> None:
-    """Stands in where a model needs no loading."""
+    """Do nothing, in place of a missing `load`."""
 
 
 def _kind(value: object) -> str:

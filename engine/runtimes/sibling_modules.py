@@ -1,9 +1,9 @@
 """Imports of modules in the model file's folder, re-read for each worker.
 
-Python takes what it compiled of a module for that of its text where both have the same size and the
-same second of the last write (PEP 3147). A file that was replaced at once, or from an archive that
-gives every file one time, can share both with the one before it. Here the compiled one must also be
-younger than the file's last change by the kernel's own account, which nothing can set.
+Python uses the compiled cache of a module if its source has the same size and the same second of
+the last write (PEP 3147). A file that was replaced at once, or from an archive that gives every
+file one time, can share both with the one before it. So a cache must here also be younger than the
+file's last change of status (ctime), which no program can set.
 """
 
 import os
@@ -27,10 +27,10 @@ file systems tell times apart to two seconds at worst."""
 
 
 class _FreshSource(SourceFileLoader):
-    """Loads a module from what was compiled of it only where that is surely of its text."""
+    """Module loader that uses a compiled cache only if it is surely of the present source."""
 
     def get_data(self, path: str) -> bytes:
-        # To importlib, a compiled file that cannot be read is one that is not there.
+        # importlib treats an unreadable compiled file as missing.
         if path == cache_from_source(self.path):
             changed_ns, compiled_ns = os.stat(self.path).st_ctime_ns, os.stat(path).st_mtime_ns
             if compiled_ns - changed_ns < RACY_NS:
@@ -39,9 +39,9 @@ class _FreshSource(SourceFileLoader):
 
 
 def import_afresh_from(folder: Path) -> None:
-    """Have imports from a folder of `sys.path`, and from packages below it, be so from now on.
+    """Have imports from a folder of `sys.path`, and from packages below it, use fresh sources.
 
-    What another entry of `sys.path` below it holds, such as an environment, is left to Python.
+    Python itself imports from other entries of `sys.path` below it, such as an environment.
     """
     own = str(folder)
 

@@ -1,10 +1,9 @@
 """The sklearn runtime: a fitted scikit-learn model, or any with the same methods, from a file.
 
-A skops file names the types it holds, and only known ones are made; a pickle runs code while it is
-read, so it is read only where the operator says that it is trusted. The model takes one tensor,
-`x`, or where it was fitted on a DataFrame an input for each column. A classifier returns `label`,
-and `probabilities` where it has them, or what `answers` says; everything else that predicts returns
-`y`.
+A skops file names the types it holds, and only known ones are made. A pickle runs code while it is
+read, so it is read only if the operator says that it is trusted. The model takes one tensor, `x`,
+or if it was fitted on a DataFrame an input for each column. A classifier returns `label`, and
+`probabilities` if it has them, or the configured `answers`. Every other predictor returns `y`.
 """
 
 import logging
@@ -52,9 +51,9 @@ def open_sklearn(path: Path, options: Options) -> Model:
             "comes from, set trust_pickle = true, else save the model as a .skops file"
         )
     required("sklearn", "sklearn", path)
-    # What a model was told to use all CPUs for uses this worker's threads.
+    # A model with n_jobs = -1 then uses this worker's threads.
     os.environ.setdefault("LOKY_MAX_CPU_COUNT", str(options.threads))
-    # At the end, so that nothing beside the model file stands in for an installed package.
+    # At the end, so that no module beside the model file hides an installed package.
     sys.path.append(str(path.parent))
     estimator = _read_skops(path, options) if is_skops else _unpickle(path, content)
     reading = python_file_hint.skops(options.trusted_types) if is_skops else python_file_hint.JOBLIB
@@ -102,8 +101,7 @@ class _Found(NamedTuple):
         path: of the file.
         estimator: in it.
         reading: the code that reads it in Python.
-        untold: columns whose kind of values no part of the model shows, with the type of the part
-            that takes them.
+        untold: columns of unknown type, with the type of the part that takes them.
     """
 
     path: Path
@@ -147,11 +145,11 @@ def _unpickle(path: Path, content: Path) -> Any:
 
 
 def _has_names(estimator: Any, columns: str) -> bool:
-    """Whether it looks for its columns by names that somebody gave them."""
+    """Return whether an estimator selects its columns by names that its author gave them."""
     names = getattr(estimator, "feature_names_in_", None)
     if names is None:
         return False
-    # These LightGBM makes up where it is fitted on an array.
+    # LightGBM makes up these names if it is fitted on an array.
     made_up = [f"Column_{number}" for number in range(len(names))]
     return columns == "named" or [*names] != made_up
 
@@ -160,7 +158,7 @@ def _input(found: _Found) -> Tensor:
     estimator = found.estimator
     features = getattr(estimator, "n_features_in_", None)
     if features == 0:
-        # CatBoost's own number is lost in a file, and its names are not.
+        # CatBoost saves its feature names to a file, but not their number.
         features = len(getattr(estimator, "feature_names_", ()))
     if features is not None:
         return Tensor(_INPUT, _input_datatype(estimator), [int(features)])
@@ -172,18 +170,18 @@ def _input(found: _Found) -> Tensor:
 
 
 def _takes_text(estimator: Any) -> bool:
-    """Whether its first step is one of scikit-learn's vectorizers, which take a list of texts."""
+    """Return whether its first step is a vectorizer of scikit-learn's, which takes texts."""
     steps = getattr(estimator, "steps", None)
     return hasattr(steps[0][1] if steps else estimator, "build_analyzer")
 
 
 def _input_datatype(estimator: Any) -> str:
-    """FP32 where all that it has learned is, else FP64, in which scikit-learn calculates."""
+    """Return FP32 if all learned values are FP32, else FP64, in which scikit-learn calculates."""
     return "FP32" if {array.dtype for array in _learned(estimator)} == {np.dtype("f4")} else "FP64"
 
 
 def _learned(part: Any) -> Iterator[Any]:
-    """The floating-point arrays and numbers in an estimator and the estimators in it."""
+    """Yield the floating-point arrays and numbers in an estimator and the estimators in it."""
     if isinstance(part, (np.ndarray, np.generic)):
         if part.dtype.kind == "f":
             yield part
@@ -198,7 +196,7 @@ def _learned(part: Any) -> Iterator[Any]:
 def _outputs(
     found: _Found, row: Any, answers: Sequence[str]
 ) -> tuple[tuple[Tensor, ...], Function]:
-    """What it returns, as it does for that row, and the function that makes it."""
+    """Return the outputs, as the model answers that row, and the function that makes them."""
     path, estimator = found.path, found.estimator
     classes = getattr(estimator, "classes_", None)
     if isinstance(classes, list):
@@ -223,7 +221,10 @@ def _outputs(
 
 
 def _both(label: Function, probabilities: Function, ranked: Array | None) -> Function:
-    """Labels and probabilities; `ranked` are the classes, where the probabilities rank them."""
+    """Return a function of labels and probabilities.
+
+    `ranked` are the classes, if the probabilities rank them.
+    """
 
     def both(x: Any) -> tuple[Array, Array]:
         likely = probabilities(x)
@@ -264,7 +265,7 @@ def _tried(found: _Found, function: Function, row: Any) -> Array | None:
 
 
 def _going(untold: Mapping[str, str]) -> str:
-    """Return the words that say which part of the model takes these columns."""
+    """Return a phrase for the part of the model that takes these columns."""
     columns = ", ".join(f'"{name}"' for name in untold)
     what = f"column {columns} goes" if len(untold) == 1 else f"columns {columns} go"
     return f"its {what} into a {' and a '.join(dict.fromkeys(untold.values()))}"

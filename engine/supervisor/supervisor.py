@@ -303,7 +303,7 @@ class Supervisor:
         slot.note_start(self._segment)
 
     def not_started(self, slot: ProcessSlot, failure: CannotStart) -> None:
-        """Handle a failed start, as in `ProcessOwner`: try later, or fail if nothing runs yet."""
+        """Handle a failed start, as in `ProcessOwner`; fatal if no process was ever ready here."""
         self._say_start(slot, failure.errno)
         if slot.lasting and not slot.ever_ready:
             self._failure = f"{slot.title}: {failure}"

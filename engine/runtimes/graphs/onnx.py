@@ -1,8 +1,8 @@
 """The onnx runtime: a graph in an ONNX file, run by onnxruntime.
 
-What the model takes and returns is read from the file: the first dimension of every tensor is the
-batch, and a dimension without a number is open. The file is loaded when it is opened, because
-nothing else of it can be known before.
+The file declares inputs and outputs: the first dimension of every tensor is the batch, and a
+dimension without a number is open. The file is loaded when it is opened, because onnxruntime
+reports them only then.
 """
 
 import os
@@ -31,7 +31,7 @@ DATATYPES: Final = {
     "tensor(double)": "FP64",
     "tensor(string)": "BYTES",
 }
-"""What onnxruntime calls the types of tensors that it takes from numpy and gives to it."""
+"""onnxruntime's names for the types of tensors that it exchanges with numpy."""
 
 _HINTS: Final = {
     "tensor(bfloat16)": "numpy has no bfloat16, so cast it to float in the model",
@@ -45,13 +45,13 @@ _FATAL: Final = 4
 
 def open_onnx(path: Path, options: Options) -> Model:
     """Load an ONNX file; see `ringbatch.engine.runtimes.opening.open_model`."""
-    # Its import alone makes an id of this host and a database, below the home of the user.
+    # Without this, the import alone writes a host id and a database to the user's home.
     os.environ.setdefault(_NO_TELEMETRY, "1")
     onnxruntime = required("onnxruntime", "onnx", path)
     onnxruntime.disable_telemetry_events()
     providers = _providers(path, options.device, onnxruntime.get_available_providers())
     if len(providers) > 1 and hasattr(onnxruntime, "preload_dlls"):
-        # CUDA's own libraries may have been installed as packages, where no loader looks.
+        # CUDA's libraries may be installed as Python packages, where the loader does not look.
         onnxruntime.preload_dlls()
     with refusing(path, "onnxruntime cannot load it"):
         session = onnxruntime.InferenceSession(
@@ -75,7 +75,7 @@ def open_onnx(path: Path, options: Options) -> Model:
 
 
 class _Predict:
-    """Runs a session: an array for each input in, an array for each output out."""
+    """Callable that runs a session: an array for each input in, an array for each output out."""
 
     def __init__(
         self, session: Any, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]
@@ -98,9 +98,9 @@ def _settings(onnxruntime: Any, options: Options) -> Any:
     settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     settings.intra_op_num_threads = options.threads
     settings.inter_op_num_threads = 1
-    # Threads that spin between batches take the cores of the frontends.
+    # Threads that spin between batches would take the frontends' cores.
     settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # Whatever goes wrong is raised as well, and told by whoever catches it.
+    # Errors are raised as well, and logged by the caller.
     settings.log_severity_level = _FATAL
     return settings
 
@@ -119,10 +119,10 @@ def _providers(path: Path, device: str, available: list[str]) -> list[tuple[str,
 
 
 def _tensor(path: Path, what: str, node: Any, max_batch_size: int) -> Tensor:
-    """An input or output as the file declares it; `node` has a name, a type and a shape.
+    """Return an input or output as the file declares it; `node` has a name, a type and a shape.
 
-    onnxruntime gives a dimension without a number as a text or None, and no dimensions at all
-    where the file names none.
+    onnxruntime gives a dimension without a number as a text or None, and no dimensions if the file
+    names none.
     """
     subject = f"{path}: {what} {node.name!r}"
     datatype = DATATYPES.get(node.type)

@@ -1,9 +1,8 @@
 """The openvino runtime: an intermediate representation (.xml, its weights in .bin beside it).
 
-What the model takes and returns is read from the file: the first dimension of every tensor is the
-batch, and one that is not static is open. A model whose weights are INT8 runs as it is; what is
-FP32 is calculated in that, unless `autocast` says otherwise, because OpenVINO by itself takes BF16
-where the processor has it.
+The file declares inputs and outputs: the first dimension of every tensor is the batch, and one that
+is not static is open. A model with INT8 weights runs as it is. FP32 is calculated in FP32, unless
+`autocast` says otherwise; OpenVINO's default is BF16 if the processor has it.
 """
 
 from pathlib import Path
@@ -29,12 +28,12 @@ DATATYPES: Final = {
     "f32": "FP32",
     "f64": "FP64",
 }
-"""What OpenVINO calls the types of tensors that numpy has."""
+"""OpenVINO's names for numpy's types of tensors."""
 _PRECISIONS: Final = {"off": "f32", "BF16": "bf16", "FP16": "f16"}
 
 
 def open_openvino(path: Path, options: Options) -> Model:
-    """Load a file of OpenVINO's; see `ringbatch.engine.runtimes.opening.open_model`."""
+    """Load an OpenVINO file; see `ringbatch.engine.runtimes.opening.open_model`."""
     openvino = required("openvino", "openvino", path)
     weights = path.with_suffix(".bin")
     if not weights.is_file():
@@ -65,7 +64,7 @@ def open_openvino(path: Path, options: Options) -> Model:
 
 
 class _Predict:
-    """Runs a compiled model: an array for each input in, an array for each output out."""
+    """Callable that runs a compiled model: an array for each input in, one for each output out."""
 
     def __init__(self, compiled: Any, outputs: int) -> None:
         self._request = compiled.create_infer_request()
@@ -78,7 +77,7 @@ class _Predict:
 
 
 def _tensor(path: Path, what: str, index: int, port: Any, max_batch_size: int) -> Tensor:
-    """An input or output as the file declares it."""
+    """Return an input or output as the file declares it."""
     name = min(port.get_names(), default=f"{what}_{index}")
     subject = f"{path}: {what} {name!r}"
     element = port.get_element_type().get_type_name()

@@ -1,5 +1,5 @@
 """The ray runtime: models in actors of a Ray cluster, each driven by a worker.
 
 Enters: a model file and its place in the cluster. Leaves: a `Model` that runs there; a list of the
-actors, for people. Read first: runtime.py, then actor.py.
+actors, as text. Read first: runtime.py, then actor.py.
 """

@@ -1,7 +1,7 @@
 """Ray actor that holds one model for a worker.
 
 The worker that drives it may be gone at any time, and another of the same name may come. So an
-actor ends by itself what runs too long, and itself where nobody has come for long.
+actor ends calls that run too long, and ends itself if no worker has come for long.
 """
 
 import faulthandler
@@ -38,7 +38,7 @@ EMPTY: Final = "empty"
 _TICK_S: Final = 0.5
 
 Reply = tuple[Any, ...]
-"""What became of a call, and what belongs to that."""
+"""Outcome of a call, and its values."""
 
 Opener = Callable[[str, Path, Options], Model]
 """The function that opens any model file: `ringbatch.engine.runtimes.opening.open_model`."""
@@ -46,14 +46,14 @@ Opener = Callable[[str, Path, Options], Model]
 
 @dataclass(frozen=True, slots=True)
 class ActorModel:
-    """What an actor is told of the model that it is to hold.
+    """Description of the model that an actor holds.
 
     Attributes:
         path: of the file on the worker's host.
         loader: the runtime that loads it.
-        options: for that.
-        limit_s: what opening may take, and loading.
-        open_model: opens it there; a function that its module and name say, as Ray sends it.
+        options: of that runtime.
+        limit_s: time limit of opening, and of loading.
+        open_model: opens it there; a module-level function, as Ray sends functions by name.
     """
 
     path: str
@@ -64,11 +64,11 @@ class ActorModel:
 
 
 class Overseer:
-    """Ends what runs for too long, and what nobody has come for.
+    """Watchdog that ends calls that run for too long, and actors without a worker.
 
     Args:
-        end_process: so that the actor starts again.
-        end_actor: for good.
+        end_process: ends the process, so that the actor starts again.
+        end_actor: ends the actor for good.
         clock_ns: the monotonic clock.
     """
 
@@ -86,16 +86,16 @@ class Overseer:
         self._seen_ns = clock_ns()
 
     def begins(self, limit_s: float) -> None:
-        """A call may take so long."""
+        """Note that a call begins, with its time limit."""
         self._until_ns = self._clock_ns() + int(limit_s * 1e9)
 
     def ends(self) -> None:
-        """The call is over."""
+        """Note that the call is over."""
         self._until_ns = None
         self._seen_ns = self._clock_ns()
 
     def look(self) -> None:
-        """End what is to be ended."""
+        """End the process or the actor, if its time is over."""
         now_ns, until_ns = self._clock_ns(), self._until_ns
         if until_ns is not None:
             if now_ns > until_ns:
@@ -105,16 +105,15 @@ class Overseer:
 
     @property
     def idle_s(self) -> float:
-        """Since the last call."""
+        """Seconds since the last call."""
         return (self._clock_ns() - self._seen_ns) / 1e9
 
 
 class Holder:
-    """Holds one model. What it raises itself is nobody's business but Ray's: calls return what
-    became of them.
+    """Holder of one model. Calls return the model's result or error; only its own errors reach Ray.
 
     Args:
-        digest: of what it is to hold.
+        digest: of the model that it is to hold.
     """
 
     def __init__(self, digest: str) -> None:
@@ -127,7 +126,9 @@ class Holder:
         self._overseer = Overseer(_end_process, _end_actor, time.monotonic_ns)
 
     def hello(self, worker: str, host: str, keep_s: float) -> dict[str, Any]:
-        """A worker takes it over; of plain values alone, since it may have another ringbatch.
+        """Let a worker take the actor over.
+
+        All values are plain, as the worker may have another version of ringbatch.
 
         Args:
             worker: another name each time.
@@ -140,7 +141,7 @@ class Holder:
         return self.about() | {"host_before": before}
 
     def about(self) -> dict[str, Any]:
-        """What it holds, and who drives it."""
+        """Return a description of the model and of the worker that drives it."""
         return {
             "ringbatch": installed_version(),
             "digest": self._digest,
@@ -154,7 +155,7 @@ class Holder:
         }
 
     def open(self, told: ActorModel, content: Any) -> Reply:
-        """Open its model, unless it is open: what that takes and returns.
+        """Open its model, unless it is open, and return its inputs and outputs.
 
         Args:
             told: of the model.
@@ -203,7 +204,7 @@ class Holder:
         return (ANSWERED,)
 
     def predict(self, limit_s: float, *arrays: Any) -> Reply:
-        """Run the model; what it returned, or what it raised."""
+        """Run the model, and return its result or its error."""
         if self._model is None or not self._loaded:
             return (EMPTY,)
         self._overseer.begins(limit_s)
@@ -218,8 +219,11 @@ class Holder:
         return ANSWERED, returned
 
     def _run(self, predict: Callable[..., Any], arrays: Sequence[Any]) -> Any:
-        """What a model returns. Large arrays lie in memory of Ray's that nobody may write: a model
-        that does gets copies of its own, from then on at once."""
+        """Return a model's result.
+
+        Large arrays are in Ray's read-only memory. A model that writes to its inputs gets copies,
+        from then on at once.
+        """
         if not self._copies:
             try:
                 return predict(*arrays)
@@ -230,20 +234,20 @@ class Holder:
         return predict(*(array if _is_writable(array) else array.copy() for array in arrays))
 
     def kept(self) -> bool:
-        """The worker is there; whether the model is."""
+        """Note that the worker is there, and return whether the model is."""
         self._overseer.ends()
         return self._loaded
 
     def leave(self, worker: str) -> bool:
-        """A worker lets go of it; whether no other has taken it over."""
+        """Release the actor from a worker; return whether no other worker has taken it over."""
         return worker == self._worker
 
 
 class HolderActor(Holder):
-    """The same as Ray has it, with the process to itself: whatever is wrong with that ends it.
+    """The holder as Ray runs it, alone in its process: any error of its own ends the process.
 
     Args:
-        digest: as above.
+        digest: as of `Holder`.
     """
 
     def __init__(self, digest: str) -> None:
@@ -263,7 +267,7 @@ def _plain(tensors: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _kind(error: BaseException) -> tuple[str, str]:
-    """Module and name of the class of an error; those of a class of its own are not sent."""
+    """Return module and name of an error's class, by which the worker raises it again."""
     for known in (InvalidInput, MemoryError):
         if isinstance(error, known):
             return known.__module__, known.__name__
@@ -279,19 +283,19 @@ def _is_writable(array: Any) -> bool:
 
 
 def _node_id() -> str:
-    """What Ray calls the node; empty where this is no actor."""
+    """Return Ray's id of the node; empty outside an actor."""
     ray = sys.modules.get("ray")
     found: str = ray.get_runtime_context().get_node_id() if ray and ray.is_initialized() else ""
     return found
 
 
 def _end_process() -> None:
-    """It runs for too long; Ray starts it again, with nothing in it."""
+    """End the process, as a call runs for too long; Ray starts it again, without a model."""
     faulthandler.dump_traceback(STDERR, all_threads=True)
     os._exit(1)
 
 
 def _end_actor() -> None:
-    """Nobody has come for it."""
+    """End the actor, as no worker has come for it."""
     ray = sys.modules["ray"]
     ray.kill(ray.get_runtime_context().current_actor, no_restart=True)

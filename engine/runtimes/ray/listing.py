@@ -1,4 +1,4 @@
-"""The actors that a Ray cluster holds for engines, for people; and their end."""
+"""Listing of the actors that a Ray cluster holds for engines; ends them on request."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +16,7 @@ class Listed(NamedTuple):
 
     Attributes:
         name: of it.
-        about: what it says of itself; empty where it says nothing now.
+        about: its own description; empty if it does not answer now.
     """
 
     name: ActorName
@@ -24,7 +24,7 @@ class Listed(NamedTuple):
 
     @property
     def line(self) -> str:
-        """For people."""
+        """Line of text about it."""
         if not self.about:
             return f"{self.name.title}: busy, or waits for its place"
         about = self.about
@@ -36,13 +36,13 @@ class Listed(NamedTuple):
 
 
 def actors(address: str, namespace: str, engine: str | None, *, end: bool) -> list[Listed]:
-    """The actors in a namespace of a cluster.
+    """Return the actors in a namespace of a cluster.
 
     Args:
         address: of the cluster.
-        namespace: of theirs.
+        namespace: of the actors.
         engine: that they are for; None for any.
-        end: whether they are to end.
+        end: True to end them.
 
     Raises:
         StartupError: there is no such cluster.
@@ -60,7 +60,7 @@ def actors(address: str, namespace: str, engine: str | None, *, end: bool) -> li
 
 def _listed(ray: Any, name: ActorName, *, end: bool) -> Listed:
     about: dict[str, Any] = {}
-    # It may be gone meanwhile.
+    # The actor may be gone by now.
     with suppress(ValueError, ray.exceptions.RayError):
         actor = ray.get_actor(name.text)
         with suppress(ray.exceptions.RayError):

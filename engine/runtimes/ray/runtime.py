@@ -1,9 +1,9 @@
-"""The ray runtime: a model file that an actor in a Ray cluster holds, and a worker here drives.
+"""The ray runtime: an actor in a Ray cluster holds a model file, and a worker here drives it.
 
-The actor is named, and outlives the worker: whoever comes next finds it with its model loaded. It
-gets whole batches, one at a time, as arrays. Where it dies, hangs or cannot be reached, the worker
-ends, and says why: what it held runs again elsewhere, and the worker that takes its place has the
-model loaded where Ray has started the actor again.
+The actor is named, and outlives the worker: the next worker finds it with its model loaded. It gets
+whole batches, one at a time, as arrays. If it dies, hangs or cannot be reached, the worker ends,
+and reports why. The worker's requests run again elsewhere, and its replacement finds the actor that
+Ray has restarted.
 """
 
 import logging
@@ -49,12 +49,12 @@ logger = logging.getLogger("ringbatch.worker")
 
 _PING_S: Final = 10.0
 _LEAST_KEEP_S: Final = 6 * _PING_S
-"""An actor waits so long for its worker in any case."""
+"""Shortest time that an actor waits for its worker."""
 _LOOK_S: Final = 2.0
 _SAY_AGAIN_S: Final = 60.0
 _AGAIN_S: Final = 0.2
 _MARGIN: Final = 0.8
-"""Of what the supervisor gives a worker, so that the worker says first what it has waited for."""
+"""Share of the supervisor's time limit, so that the worker first reports the cause of its wait."""
 _CONNECT_S: Final = 5.0
 _CALLED_OFF_S: Final = 10.0
 _NOT_TOLD: Final = {"content", "ray", "lost", "waits", "protocol", "timeout_s", "isolate_errors"}
@@ -66,15 +66,15 @@ def open_ray(path: Path, options: Options, open_model: Opener) -> Model:
 
     Args:
         path: of the file on this host.
-        options: for the runtime that loads it there.
+        options: of the runtime that loads it there.
         open_model: opens it there.
 
     Raises:
-        StartupError: the cluster, the actor or the model file is no use.
+        StartupError: the cluster, the actor or the model file cannot be used.
     """
     ray = required("ray", "ray", path)
     assert options.ray is not None, "whoever asks for this runtime says where"
-    # There Ray tells of every node that goes, in its own way, and nobody else writes.
+    # Ray prints a message there for every node that goes; no other code writes there.
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     connect(ray, options.ray.address, options.ray.namespace, str(path))
     driver = _Driver(ray, path, options, options.ray, open_model)
@@ -83,18 +83,18 @@ def open_ray(path: Path, options: Options, open_model: Opener) -> Model:
 
 
 def connect(ray: Any, address: str, namespace: str, whose: str) -> None:
-    """Make this process a driver of a cluster.
+    """Connect this process to a cluster, as a driver.
 
     Args:
         ray: the module.
         address: HOST:PORT, or ``auto`` for the cluster that this host belongs to.
         namespace: of the actors.
-        whose: what messages begin with.
+        whose: the beginning of messages.
 
     Raises:
-        StartupError: there is no cluster, or it is no use.
+        StartupError: there is no cluster, or it cannot be used.
     """
-    # uvloop, which ringbatch brings, breaks event loops of Ray's.
+    # uvloop, a dependency of ringbatch, breaks Ray's event loops.
     os.environ.setdefault("RAY_USE_UVLOOP", "0")
     before = signal.getsignal(signal.SIGTERM)
     try:
@@ -121,12 +121,12 @@ def connect(ray: Any, address: str, namespace: str, whose: str) -> None:
             "node of it (ray start), with the same Ray and the same Python"
         ) from None
     finally:
-        # Ray has put a handler of its own there.
+        # Ray has set a handler of its own.
         signal.signal(signal.SIGTERM, before)
 
 
 class _Driver:
-    """Drives one actor.
+    """Driver of one actor.
 
     Args:
         ray: the module, connected.
@@ -165,10 +165,10 @@ class _Driver:
         self._say_ns = 0
 
     def open(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Find the actor or make it, and have it open the model: what that takes and returns.
+        """Find or make the actor, have it open the model, and return its inputs and outputs.
 
         Raises:
-            StartupError: it cannot be had, or the model cannot be opened.
+            StartupError: there is no actor, or the model cannot be opened.
         """
         until_ns = _after_ns(self._limit_s)
         self._say_ns = _after_ns(_LOOK_S)
@@ -196,7 +196,7 @@ class _Driver:
         return inputs, outputs
 
     def load(self) -> None:
-        """Have it load the model.
+        """Have the actor load the model.
 
         Raises:
             StartupError: it cannot be loaded.
@@ -212,7 +212,7 @@ class _Driver:
         repeating_thread("the watch of the actor", self._keep, self._released.wait)
 
     def predict(self, *arrays: Any) -> Any:
-        """What the model returns; where the actor is gone, this process ends."""
+        """Run the batch in the actor and return its results; end this process if it is gone."""
         limit_s = self._options.timeout_s
         try:
             reply = self._ray.get(self._actor.predict.remote(limit_s, *arrays), timeout=limit_s)
@@ -229,16 +229,16 @@ class _Driver:
         raise _raised(*reply[1:])
 
     def release(self, unwanted: bool) -> None:
-        """The worker ends.
+        """Release the actor, as the worker ends.
 
         Args:
-            unwanted: whether no other one will come for the actor.
+            unwanted: True if no other worker will come for the actor.
         """
         self._released.set()
         if self._actor is None or not (unwanted or not self._place.keep_s):
             return
         with suppress(*self._errors):
-            # Meanwhile another worker may have taken it over, as after a reload without a change.
+            # Another worker may have taken it over, as after a reload without a change.
             if self._ray.get(self._actor.leave.remote(self._worker), timeout=_CALLED_OFF_S):
                 self._ray.kill(self._actor, no_restart=True)
 
@@ -274,10 +274,10 @@ class _Driver:
         return self._actor.hello.remote(self._worker, socket.gethostname(), keep_s)
 
     def _expect_own(self, about: dict[str, Any]) -> None:
-        """Look whether the actor is what it should be.
+        """Check that the actor has this ringbatch and this model.
 
         Raises:
-            StartupError: it is not.
+            StartupError: it has not.
         """
         if words := another_version(about["ringbatch"], installed_version()):
             self.release(unwanted=True)
@@ -299,7 +299,7 @@ class _Driver:
         )
 
     def _expect_another_try(self, error: Exception, until_ns: int) -> None:
-        """Look whether what has failed may be tried again.
+        """Check that a failed call may be tried again.
 
         Raises:
             StartupError: it may not, or there is no time left.
@@ -319,10 +319,10 @@ class _Driver:
         return self._waited_for(method.remote(*arguments), until_ns)
 
     def _waited_for(self, reference: Any, until_ns: int) -> Any:
-        """What a call gives; meanwhile it is said what is waited for.
+        """Return the result of a call, and log what it waits for until then.
 
         Raises:
-            TimeoutError: it takes too long; with what was waited for.
+            TimeoutError: it takes too long; the text says what it waited for.
         """
         ray = self._ray
         while True:
@@ -334,7 +334,7 @@ class _Driver:
             self._say_what_is_missing()
 
     def _say_what_is_missing(self) -> None:
-        """Have the log say why the actor has no place yet: now and then, and when that changes."""
+        """Log why the actor has no place yet: now and then, and when that changes."""
         words = waiting(self._place.needs, self._ray.nodes())
         changed = self._said not in ("", words)
         if changed or time.monotonic_ns() >= self._say_ns:
@@ -343,13 +343,13 @@ class _Driver:
             self._options.waits()
 
     def _restart(self) -> None:
-        """Have the actor end whatever it is at, and start anew."""
+        """Have the actor end its present call, and start again."""
         if self._actor is not None:
             with suppress(*self._errors):
                 self._ray.kill(self._actor, no_restart=False)
 
     def _keep(self) -> bool:
-        """Have the actor know that its worker is there, and look whether its model is."""
+        """Show the actor that its worker is there, and return whether its model is."""
         if self._released.wait(_PING_S):
             return False
         why = "its actor was started again, and holds no model"
@@ -357,14 +357,14 @@ class _Driver:
             holds = self._ray.get(self._actor.kept.remote())
         except self._errors as error:
             holds, why = False, lost(error) or str(error)
-        # Whoever has let go of it may have ended it.
+        # The worker that released the actor may have ended it.
         if not holds and not self._released.is_set():
             self._options.lost(why, False)
         return True
 
 
 def _own_options(options: Options) -> dict[str, Any]:
-    """What the runtime in the actor is told."""
+    """Return the options of the runtime in the actor."""
     told = (field.name for field in fields(options) if field.name not in _NOT_TOLD)
     return {name: getattr(options, name) for name in told}
 
@@ -374,7 +374,7 @@ def _after_ns(seconds: float) -> int:
 
 
 def _raised(module: str, kind: str, text: str, where: str) -> Exception:
-    """What a model has raised in its actor, with what was said of it there."""
+    """Return the exception that a model has raised in its actor, with its text and place."""
     known = {cls.__name__: cls for cls in (InvalidInput, MemoryError, RuntimeError)}
     error: Exception = known.get(kind, type(kind, (Exception,), {"__module__": module}))(text)
     error.__cause__ = _InActor(where)
@@ -382,7 +382,7 @@ def _raised(module: str, kind: str, text: str, where: str) -> Exception:
 
 
 class _InActor(Exception):
-    """Where a model has raised, in its actor; for the log."""
+    """Place of an exception in the actor, for the log."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"

@@ -1,6 +1,6 @@
 """Names of Ray actors, and messages about Ray's cluster and its errors. Pure.
 
-Nothing here needs Ray. Its errors are told by the names of their classes.
+Nothing here needs Ray. Its errors are recognized by the names of their classes.
 """
 
 import hashlib
@@ -25,20 +25,20 @@ _LOST: Final = {
     "RaySystemError": "the cluster has failed",
     "RpcError": "the cluster cannot be reached",
 }
-"""By the class of Ray's error, the nearest of its ancestors that is here."""
+"""Messages by the class of Ray's error, or its nearest ancestor among these."""
 _NODE_DIED: Final = ("node has died", "node died", "its node")
 _NOT_INSTALLED: Final = ("No module named 'ringbatch", "failed to import")
 
 
 class ActorName(NamedTuple):
-    """What an actor is called in its namespace.
+    """Name of an actor in its namespace.
 
     Attributes:
         engine: that it is for.
         model: that it holds.
         version: of the model.
-        worker: which of that version's drives it.
-        digest: of all that makes one loaded model another.
+        worker: the index of its worker within that version.
+        digest: of all that distinguishes one loaded model from another.
     """
 
     engine: str
@@ -49,18 +49,18 @@ class ActorName(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As Ray has it."""
+        """Name as Ray has it."""
         parts = (self.engine, self.model, self.version, str(self.worker), self.digest)
         return "/".join((_PREFIX, *(quote(part, safe="") for part in parts)))
 
     @property
     def title(self) -> str:
-        """For people."""
+        """Name in messages."""
         return f"{self.model}:{self.version}/{self.worker} of engine {self.engine}"
 
 
 def actor_name(text: str) -> ActorName | None:
-    """The parts of a name; None where it is not one of ringbatch's."""
+    """Return the parts of a name; None if it is not one of ringbatch's."""
     prefix, *parts = text.split("/")
     if prefix != _PREFIX or len(parts) != len(ActorName._fields) or not parts[3].isdecimal():
         return None
@@ -69,7 +69,7 @@ def actor_name(text: str) -> ActorName | None:
 
 
 def digest(content: Any, told: Mapping[str, object]) -> str:
-    """What tells one loaded model from another.
+    """Return a digest that distinguishes one loaded model from another.
 
     Args:
         content: of the model file, as a buffer.
@@ -82,7 +82,7 @@ def digest(content: Any, told: Mapping[str, object]) -> str:
 
 
 def lost(error: BaseException) -> str:
-    """Why there is no answer, where that is the cluster's doing; empty where it is not."""
+    """Return why there is no answer, if the cluster is the cause; else empty."""
     for kind in type(error).__mro__:
         words = _LOST.get(kind.__name__, "")
         if not words:
@@ -95,7 +95,7 @@ def lost(error: BaseException) -> str:
 
 
 def refused(error: BaseException, version: str) -> str:
-    """Why no actor can be made that would be of use; empty where another try may do.
+    """Return why no usable actor can be made; empty if another try may succeed.
 
     Args:
         error: Ray's.
@@ -113,7 +113,7 @@ def refused(error: BaseException, version: str) -> str:
 
 
 def another_version(theirs: object, ours: str) -> str:
-    """What is said of an actor with another ringbatch; empty where it is the same."""
+    """Return a message about an actor with another ringbatch; empty if it is the same."""
     if theirs == ours:
         return ""
     return (
@@ -123,10 +123,10 @@ def another_version(theirs: object, ours: str) -> str:
 
 
 def waiting(needs: Mapping[str, float], nodes: Iterable[Mapping[str, Any]]) -> str:
-    """Why an actor has no place yet, for people.
+    """Return why an actor has no place yet, as text.
 
     Args:
-        needs: what one node must have for it.
+        needs: the resources that one node must have for it.
         nodes: as `ray.nodes` has them.
     """
     alive = [node.get("Resources", {}) for node in nodes if node.get("Alive")]

@@ -1,12 +1,11 @@
-"""Directory of a text model: files and settings that transformers, sentence-transformers and their
-exporters write.
+"""Directory of a text model, as transformers, sentence-transformers and their exporters write it.
 
-    tokenizer.json                          how texts become tokens
-    model.onnx, openvino_model.xml, ...     the encoder; see `ENCODERS`
-    modules.json                            what comes after the encoder: pooling, normalizing
-    1_Pooling/config.json                   which pooling
-    sentence_bert_config.json, config.json, tokenizer_config.json
-                                            how long a text may be, what classes are called
+tokenizer.json                          tokenizer
+model.onnx, openvino_model.xml, ...     encoder; see `ENCODERS`
+modules.json                            steps after the encoder: pooling, normalizing
+1_Pooling/config.json                   kind of pooling
+sentence_bert_config.json, config.json, tokenizer_config.json
+                                        longest text, names of classes
 """
 
 import json
@@ -26,12 +25,12 @@ ENCODERS: Final = (
     "model.xml",
     "model.pt2",
 )
-"""Where an encoder may lie, the first that is there being used."""
+"""Possible places of an encoder; the first that exists is used."""
 _DEFAULT_LIMIT: Final = 512
 _ABSURD: Final = 1 << 24
-"""As a length, a placeholder for none."""
+"""A greater length is a placeholder for none."""
 _OFFSET_POSITIONS: Final = ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl")
-"""Models whose positions begin behind that of padding."""
+"""Models whose positions begin behind the padding's position."""
 _POOLING_PREFIX: Final = "pooling_mode_"
 _POOLINGS: Final = {
     "cls_token": "cls",
@@ -41,23 +40,23 @@ _POOLINGS: Final = {
     "lasttoken": "lasttoken",
     "weightedmean_tokens": "weightedmean",
 }
-"""What is set in a pooling's configuration, and what that pooling is called."""
+"""Settings in a pooling's configuration, and the names of these poolings."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextFiles:
-    """What a directory holds and says.
+    """Files and settings of a directory.
 
     Attributes:
         tokenizer, encoder: the files.
-        pooling: a key of `POOLINGS`; None where nothing is said.
-        normalizes: whether vectors are scaled to length 1.
+        pooling: a key of `POOLINGS`; None if unknown.
+        normalizes: True if vectors are scaled to length 1.
         limit: the most tokens of a text.
         padding: the number of the token that stands behind the end of a shorter text.
-        vocabulary: how many tokens the encoder knows; 0 where nothing is said.
-        dims: of what the encoder says of a token; 0 where nothing is said.
-        classifies: whether the encoder is a classifier.
-        labels: what its classes are called, in order; none where they have no names.
+        vocabulary: the number of tokens of the encoder; 0 if unknown.
+        dims: dimensions of the encoder's vector of a token; 0 if unknown.
+        classifies: True if the encoder is a classifier.
+        labels: the names of its classes, in order; empty if they have none.
     """
 
     tokenizer: Path
@@ -73,10 +72,10 @@ class TextFiles:
 
 
 def read_directory(path: Path) -> TextFiles:
-    """What lies there.
+    """Return the files and settings of a directory.
 
     Raises:
-        StartupError: in words, what is missing, or not known.
+        StartupError: a file is missing or unknown; the text says which.
     """
     tokenizer = path / TOKENIZER
     encoder = next((path / name for name in ENCODERS if (path / name).is_file()), None)
@@ -128,7 +127,7 @@ def _no_encoder(path: Path, *, has_tokenizer: bool) -> str:
 
 
 def _modules(path: Path) -> tuple[str | None, bool]:
-    """The pooling, and whether vectors are normalized."""
+    """Return the pooling, and whether vectors are normalized."""
     file = path / "modules.json"
     if not file.is_file():
         return None, False
@@ -183,7 +182,7 @@ def _whole(value: object) -> int:
 
 
 def _object(file: Path) -> dict[str, Any]:
-    """The object in a file; an empty one where there is no such file."""
+    """Return the object in a JSON file; an empty one if there is no such file."""
     if not file.is_file():
         return {}
     found = _read(file)

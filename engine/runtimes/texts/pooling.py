@@ -1,7 +1,7 @@
-"""From what an encoder says of each token to one vector for each text; pure.
+"""Pooling: from an encoder's vectors of tokens to one vector for each text. Pure.
 
-Arrays: `tokens` FP32 [texts, longest, dims], `mask` of the same first two sizes, 1 where a token of
-the text stands and 0 behind its end; vectors are FP32 [texts, dims].
+Arrays: `tokens` FP32 [texts, longest, dims], `mask` of the same first two sizes, 1 for a token of
+the text and 0 behind its end; vectors are FP32 [texts, dims].
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Pooling = Callable[[Array, Array], Array]
 
 
 def mean(tokens: Array, mask: Array) -> Array:
-    """The mean of a text's tokens."""
+    """Return the mean of each text's tokens."""
     # A product of matrices reads the tokens once.
     weights = mask.astype(tokens.dtype)
     weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1)
@@ -24,7 +24,7 @@ def mean(tokens: Array, mask: Array) -> Array:
 
 
 def mean_sqrt_length(tokens: Array, mask: Array) -> Array:
-    """The sum of a text's tokens by the root of their number."""
+    """Return the sum of each text's tokens, divided by the root of their number."""
     weights = mask.astype(tokens.dtype)
     weights /= np.sqrt(np.maximum(weights.sum(axis=1, keepdims=True), 1))
     pooled: Array = np.matmul(weights[:, np.newaxis], tokens)[:, 0]
@@ -32,19 +32,19 @@ def mean_sqrt_length(tokens: Array, mask: Array) -> Array:
 
 
 def largest(tokens: Array, mask: Array) -> Array:
-    """The largest of a text's tokens, in each dimension."""
+    """Return the largest value of each text's tokens, in each dimension."""
     low = np.array(-np.inf, tokens.dtype)
     pooled: Array = np.where(mask[:, :, np.newaxis] > 0, tokens, low).max(axis=1)
     return pooled
 
 
 def first(tokens: Array, _mask: Array) -> Array:
-    """A text's first token, which BERT calls [CLS]."""
+    """Return each text's first token, which BERT calls [CLS]."""
     return np.ascontiguousarray(tokens[:, 0])
 
 
 def last(tokens: Array, mask: Array) -> Array:
-    """A text's last token."""
+    """Return each text's last token."""
     ends = np.maximum(mask.sum(axis=1), 1).astype(np.intp) - 1
     pooled: Array = tokens[np.arange(len(tokens)), ends]
     return pooled
@@ -57,11 +57,11 @@ POOLINGS: Final[dict[str, Pooling]] = {
     "mean": mean,
     "mean_sqrt_len_tokens": mean_sqrt_length,
 }
-"""By the names that sentence-transformers has for them."""
+"""Poolings by sentence-transformers' names."""
 
 
 def normalized(vectors: Array) -> Array:
-    """Vectors of length 1; one without a direction stays as it is."""
+    """Return vectors scaled to length 1; a vector of zeros stays as it is."""
     lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, np.newaxis]
     scaled: Array = vectors / np.maximum(lengths, np.float32(1e-12))
     return scaled

@@ -1,9 +1,8 @@
-"""The text runtime: a directory with a tokenizer and an encoder, such as those of
-sentence-transformers.
+"""The text runtime: a tokenizer and an encoder in a directory, as sentence-transformers write it.
 
-The encoder is run by the runtime of its own file. What its worker is given are tokens, which
-frontends have made of texts, see `ringbatch.shm.texts`; it makes masks of them, and one vector of
-what the encoder says of a text's tokens.
+The encoder is run by the runtime of its own file. The worker gets tokens, which frontends have made
+of texts, see `ringbatch.shm.texts`. It makes masks of them, and pools the encoder's vectors of a
+text's tokens into one.
 """
 
 import hashlib
@@ -92,7 +91,7 @@ def open_text(path: Path, options: Options) -> Model:
 
 
 def _vocabulary(files: TextFiles) -> int:
-    """How many tokens the tokenizer has, of which the encoder knows each."""
+    """Return the number of the tokenizer's tokens; the encoder must know each."""
     tokenizers = required("tokenizers", "text", files.tokenizer.parent)
     with refusing(files.tokenizer, f"tokenizers {tokenizers.__version__} cannot read it"):
         size: int = tokenizers.Tokenizer.from_file(str(files.tokenizer)).get_vocab_size()
@@ -118,9 +117,9 @@ def _expect_inputs(encoder: Path, inputs: Sequence[Tensor]) -> None:
 
 
 def _output(files: TextFiles, outputs: Sequence[Tensor]) -> tuple[int, Tensor]:
-    """Which of the encoder's outputs is served, and its place."""
+    """Return the place of the served output of the encoder, and the output."""
     names = [tensor.name for tensor in outputs]
-    # Where a directory says how tokens are pooled, that holds.
+    # The directory's pooling, if any, takes precedence.
     wanted = (*_OF_TOKENS, *_OF_A_TEXT) if files.pooling else (*_OF_A_TEXT, *_OF_TOKENS)
     name = next((name for name in wanted if name in names), names[0])
     tensor = outputs[names.index(name)]
@@ -134,7 +133,7 @@ def _output(files: TextFiles, outputs: Sequence[Tensor]) -> tuple[int, Tensor]:
 
 
 class _Run:
-    """Runs an encoder: tokens in, shape [texts, longest], one row of floats for each text out."""
+    """Callable that runs an encoder: tokens [texts, longest] in, a row of floats for each out."""
 
     def __init__(
         self,

@@ -21,21 +21,21 @@ _EXPORT_WORDS: Final = "save the model with torch.export.save (.pt2) or torch.ji
 
 
 class TorchFile(Enum):
-    """The kinds that hold a model which can be run."""
+    """Kinds of files that hold a model which can be run."""
 
     PROGRAM = "exported program"
     SCRIPT = "TorchScript"
 
 
 def kind_of(path: Path, *, trust_pickle: bool) -> TorchFile:
-    """The kind of a file.
+    """Return the kind of a file.
 
     Args:
         path: the file.
-        trust_pickle: whether parts of an exported program may be pickled Python objects.
+        trust_pickle: True if parts of an exported program may be pickled Python objects.
 
     Raises:
-        StartupError: nothing that can be served; in words that say what it is instead.
+        StartupError: it cannot be served; the text says what it is instead.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -52,7 +52,7 @@ def kind_of(path: Path, *, trust_pickle: bool) -> TorchFile:
 
 
 def pickled_words(path: Path, part: str) -> str:
-    """Why a part of a file is not read, and what to do about it."""
+    """Return why a part of a file is not read, with a remedy."""
     return (
         f"{path}: {part} is a pickled Python object, which runs code while it is read; "
         "if you trust where the file comes from, set trust_pickle = true"
@@ -61,7 +61,7 @@ def pickled_words(path: Path, part: str) -> str:
 
 def _kind_of_archive(path: Path, archive: zipfile.ZipFile, trust_pickle: bool) -> TorchFile:
     names = archive.namelist()
-    # All records lie in a folder that is named for the file as it was first called.
+    # All records are in a folder with the file's original name.
     inner = {name.partition("/")[2] for name in names}
     if any(name.startswith("data/aotinductor/") for name in inner):
         raise StartupError(
@@ -89,7 +89,7 @@ def _refuse_pickled_parts(path: Path, archive: zipfile.ZipFile) -> None:
 
 
 def _payloads(path: Path, archive: zipfile.ZipFile) -> Iterator[tuple[str, bool]]:
-    """The weights and constants of an exported program, and whether each is pickled."""
+    """Yield the weights and constants of an exported program, and whether each is pickled."""
     for record in archive.namelist():
         inner = record.partition("/")[2]
         if inner.startswith(_PAYLOADS) and inner.endswith("_config.json"):

@@ -1,7 +1,7 @@
-"""A model as torch holds it, whatever file it came from, and the tensors of an exported program.
+"""Loaded torch models, whatever file they came from, and the tensors of an exported program.
 
-An exported program says what it takes and returns: names and datatypes, and for each dimension a
-number or a symbol with a range. torch itself does not hold a run to those ranges.
+An exported program declares inputs and outputs: names and datatypes, and for each dimension a
+number or a symbol with a range. torch itself does not check those ranges in a run.
 """
 
 import os
@@ -41,13 +41,13 @@ _SAFE_LOAD: Final = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What torch runs.
+    """A model that torch can run.
 
     Attributes:
         inputs: in the order in which `run` takes them.
         outputs: as `run` returns them.
-        limits: for each input, the largest size of each of its dimensions with the batch's, where
-            the file has one; None where there is none.
+        limits: for each input, the largest size of each dimension, the batch's included, from the
+            file; None without a limit.
         run: takes a torch tensor for each input; returns a tensor, a sequence or a mapping.
     """
 
@@ -61,8 +61,8 @@ def load_program(path: Path, options: Options, torch: Any) -> Program:
     """Read a .pt2 file and put it on its device.
 
     Raises:
-        StartupError: in words, where torch cannot read it, or it does not take and return tensors
-            with a batch dimension.
+        StartupError: torch cannot read it, or its inputs and outputs are not tensors with a batch
+            dimension; the text says which.
     """
     pytree = required("torch.utils._pytree", "torch", path)
     exported = _loaded(path, options, torch)
@@ -112,10 +112,10 @@ def _loaded(path: Path, options: Options, torch: Any) -> Any:
         refusing(path, "torch.export cannot load it"),
         _pickles(options.trust_pickle),
         warnings.catch_warnings(),
-        # By path it reads no file whose name does not end in .pt2.
+        # Given a path, torch reads only files that end in .pt2.
         options.readable(path).open("rb") as file,
     ):
-        # Older versions of torch say so of how they read a file themselves.
+        # Older versions of torch warn so about their own way to read a file.
         warnings.filterwarnings("ignore", "The given buffer is not writable")
         try:
             return torch.export.load(file)
@@ -126,8 +126,10 @@ def _loaded(path: Path, options: Options, torch: Any) -> Any:
 
 
 class _Reader:
-    """Reads tensors as the file declares them; `value` has a dtype and a shape of numbers and
-    symbols."""
+    """Reader of tensors as the file declares them.
+
+    A `value` has a dtype, and a shape of numbers and symbols.
+    """
 
     def __init__(self, path: Path, max_batch_size: int, ranges: Mapping[Any, Any]) -> None:
         self._path = path
@@ -171,8 +173,11 @@ class _Reader:
         return tuple(size if isinstance(size, int) else self._most(size) for size in value.shape)
 
     def _most(self, size: Any) -> int | None:
-        """The largest size of an open dimension. A least one is no limit: torch notes 2 for every
-        dimension that it found to be dynamic by itself, and runs with 1."""
+        """Return the largest size of an open dimension.
+
+        A smallest size is no limit: torch notes 2 for every dimension that it found to be dynamic
+        by itself, and runs with 1.
+        """
         found = self._ranges.get(size.node.expr)
         return int(found.upper) if found is not None and found.upper.is_Integer else None
 
@@ -190,8 +195,10 @@ def _is_tensor(arg: Any) -> bool:
 
 
 def _names(structure: Any, name: str = "") -> Iterator[tuple[int, str]]:
-    """Each output's index and name: the keys or fields on the way to it; `y` where there is none,
-    and `y0`, `y1` where there are several without."""
+    """Yield each output's index and name: the keys or fields on the way to it.
+
+    An output without any is `y`, and several are `y0`, `y1`, and so on.
+    """
     if isinstance(structure, int):
         yield structure, name or "y"
         return
@@ -208,7 +215,7 @@ def _names(structure: Any, name: str = "") -> Iterator[tuple[int, str]]:
 
 
 def _forget_datatypes(exported: Any, torch: Any) -> None:
-    """Remove the assertions on datatypes, which autocast changes with right."""
+    """Remove the assertions on datatypes, as autocast rightly changes these."""
     check = torch.ops.aten._assert_tensor_metadata.default
     for node in list(exported.graph.nodes):
         if node.op == "call_function" and node.target is check:
@@ -217,8 +224,10 @@ def _forget_datatypes(exported: Any, torch: Any) -> None:
 
 @contextmanager
 def _pickles(trusted: bool) -> Iterator[None]:
-    """Where pickles are not trusted, keep torch from running code out of them: its loader of
-    exported programs else turns to the unsafe way by itself when the safe one fails."""
+    """Unless pickles are trusted, keep torch from running code out of them.
+
+    Its loader of exported programs otherwise falls back to unsafe loading if the safe one fails.
+    """
     before = os.environ.get(_SAFE_LOAD)
     if not trusted:
         os.environ[_SAFE_LOAD] = "1"

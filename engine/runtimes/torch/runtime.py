@@ -1,9 +1,9 @@
 """The torch runtime: exported programs (.pt2) and TorchScript, run by PyTorch.
 
-What a .pt2 file takes and returns is read from it; for TorchScript the configuration says it. The
-file is loaded when it is opened, because nothing else of it can be known before. On a GPU arrays
-travel through page-locked memory, which torch keeps and uses again: one input is on its way to the
-device while the next is copied, and the outputs come back together.
+A .pt2 file declares its inputs and outputs; for TorchScript the configuration does. The file is
+loaded when it is opened, because its inputs and outputs are unknown before. On a GPU, arrays travel
+through page-locked memory, which torch keeps and uses again. One input is copied to the device
+while the next is copied into that memory, and the outputs come back together.
 """
 
 import logging
@@ -24,7 +24,7 @@ logger = logging.getLogger("ringbatch.worker")
 _LOADERS: Final = {TorchFile.PROGRAM: load_program, TorchFile.SCRIPT: load_script}
 _AUTOCAST: Final = {"BF16": "bfloat16", "FP16": "float16"}
 _OUT_OF_MEMORY: Final = ("can't allocate memory", "CUDA out of memory", "_STATUS_ALLOC_FAILED")
-"""What torch writes where it has no class for it: the CPU's allocator, and CUDA's libraries."""
+"""Messages of torch for errors without a class: of the CPU's allocator, and of CUDA's libraries."""
 
 _IMAGE_DIMENSIONS: Final = 4
 
@@ -61,7 +61,7 @@ def _check_device(path: Path, device: str, torch: Any) -> None:
 
 
 class _Predict:
-    """Runs a program: an array for each input in, what `Scatterer` takes out.
+    """Callable that runs a program: an array for each input in, results for `Scatterer` out.
 
     Raises:
         InvalidInput: an input is larger than the file allows.
@@ -93,7 +93,7 @@ class _Predict:
             if not self._is_out_of_memory(error):
                 raise
             text = _line_of(str(error))
-        # Past the handler, so that the tensors which the failed run holds are gone.
+        # After the handler, so that the tensors of the failed run are gone.
         if self._on_gpu:
             self._torch.cuda.empty_cache()
         raise MemoryError(text)
@@ -129,7 +129,7 @@ class _Predict:
         return tensor
 
     def _to_host(self, result: Any) -> Any:
-        """Every tensor in a result where numpy can have it, once the device has caught up."""
+        """Copy every tensor in a result to the host, once the device has finished."""
         return _mapped(self._copied, result)
 
     def _copied(self, value: Any) -> Any:
@@ -156,8 +156,11 @@ class _Predict:
         )
 
     def _exit_if_lost(self, error: RuntimeError) -> None:
-        """An illegal access leaves a CUDA context in which every later call fails; only a new
-        process gets a new one."""
+        """Restart the worker if its CUDA context is lost.
+
+        After an illegal access every later call in that context fails; only a new process gets a
+        new one.
+        """
         if not self._on_gpu:
             return
         try:
@@ -168,13 +171,13 @@ class _Predict:
 
 
 def _line_of(text: str) -> str:
-    """The line that says what was lacking; TorchScript puts where it stood around it."""
+    """Return the line that names the lacking memory; TorchScript adds a trace around it."""
     lines = text.splitlines() or [""]
     return next((one for one in lines if any(words in one for words in _OUT_OF_MEMORY)), lines[0])
 
 
 def _check_sizes(name: str, shape: Sequence[int], limits: Sequence[int | None]) -> None:
-    """Frontends have checked what the signature says; ranges stand in the file alone."""
+    """Check sizes against the file's ranges; frontends have checked only the signature."""
     if len(shape) != len(limits):
         raise InvalidInput(f"input {name!r} has {len(shape)} dimensions, the model's {len(limits)}")
     for axis, (size, most) in enumerate(zip(shape, limits, strict=True)):

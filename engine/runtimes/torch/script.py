@@ -1,4 +1,4 @@
-"""TorchScript files: they hold code and weights, and do not say what their tensors look like."""
+"""TorchScript files: they hold code and weights, and do not declare their tensors."""
 
 import os
 import warnings
@@ -13,14 +13,14 @@ from ringbatch.shm.errors import StartupError
 
 
 def load_script(path: Path, options: Options, torch: Any) -> Program:
-    """Read a TorchScript file onto its device; what it takes and returns is in the options.
+    """Read a TorchScript file onto its device; the options declare its inputs and outputs.
 
     Raises:
-        StartupError: in words, where torch cannot read it, or its function does not take what the
-            options say.
+        StartupError: torch cannot read it, or its function does not take the declared inputs; the
+            text says which.
     """
     with refusing(path, "torch.jit cannot load it"), warnings.catch_warnings():
-        # torch advises the authors of models to export them; who serves one cannot.
+        # torch advises authors to export their models; an operator cannot do so.
         warnings.simplefilter("ignore", DeprecationWarning)
         module = torch.jit.load(os.fspath(options.readable(path)), map_location=options.device)
     module.eval()

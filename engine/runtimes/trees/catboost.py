@@ -1,7 +1,7 @@
 """The catboost runtime: a model that CatBoost saved in its own format (.cbm).
 
-What it takes and returns is read from the file. Categories go to CatBoost as the texts that
-clients send; one that was never seen is a category like any other to it.
+The file declares inputs and outputs. Categories go to CatBoost as the texts that clients send; an
+unseen one is a category like any other to it.
 """
 
 from collections.abc import Callable
@@ -22,14 +22,14 @@ Array = NDArray[Any]
 
 _START: Final = b"CBM1"
 _SIZE: Final = Struct("<I")
-"""Behind it, of what follows. CatBoost reads on where that is not all there, and may die of it."""
+"""Length behind the magic number. CatBoost reads beyond a truncated file, and may die of it."""
 _SEVERAL_AT_ONCE: Final = ("MultiLogloss", "MultiCrossEntropy")
 _USUAL_BORDER: Final = 0.5
 _BORDER: Final = "binclass_probability_threshold"
 
 
 def open_catboost(path: Path, options: Options) -> Model:
-    """Load a file of CatBoost's; see `ringbatch.engine.runtimes.opening.open_model`."""
+    """Load a CatBoost file; see `ringbatch.engine.runtimes.opening.open_model`."""
     if not options.max_batch_size:
         raise StartupError(
             f"{path}: max_batch_size is 0, but a CatBoost model takes batches; set 1 or more"
@@ -73,7 +73,7 @@ def open_catboost(path: Path, options: Options) -> Model:
 
 
 class _Run:
-    """What a model predicts for a matrix."""
+    """Prediction functions of a CatBoost model."""
 
     def __init__(self, catboost: Any, model: Any, categorical: list[int], options: Options) -> None:
         self._pool = catboost.Pool
@@ -86,7 +86,7 @@ class _Run:
         self.objective = model._object._get_loss_function_name()
 
     def pool(self, matrix: Array) -> Any:
-        """The matrix in CatBoost's own form."""
+        """Return the matrix as a CatBoost pool."""
         if matrix.shape[1] != len(self._model.feature_names_):
             raise ValueError(
                 f"{matrix.shape[1]} columns, but the model has {len(self._model.feature_names_)}"
@@ -94,7 +94,7 @@ class _Run:
         return self._pool(matrix, cat_features=self._categorical or None, thread_count=1)
 
     def functions(self, classes: int) -> dict[str, Callable[[Any], Array]]:
-        """By the names of answers."""
+        """Return the functions by the names of answers."""
         functions = {"y": self._predicted("RawFormulaVal")}
         if classes:
             functions = {"probabilities": self._predicted("Probability")}

@@ -1,7 +1,7 @@
 """The lightgbm runtime: a model that LightGBM saved as text (.txt).
 
-What it takes and returns is read from the file. LightGBM ends the process where a file breaks off
-in the wrong place, so that it is seen to be whole before LightGBM reads it.
+The file declares inputs and outputs. LightGBM ends the process if a file breaks off in the wrong
+place, so the file is checked to be whole before LightGBM reads it.
 """
 
 import logging
@@ -27,11 +27,11 @@ _KNOWN: Final = ("v2", "v3", "v4")
 _ENDS: Final = ("\nend of trees\n", "\nend of parameters\n")
 _MULTICLASS: Final = ("multiclass", "multiclassova")
 _UNUSED: Final = "none"
-"""What stands for a feature with one value only, which no tree asks about."""
+"""Entry of a feature with only one value, which no tree uses."""
 
 
 def open_lightgbm(path: Path, options: Options) -> Model:
-    """Load a file of LightGBM's; see `ringbatch.engine.runtimes.opening.open_model`."""
+    """Load a LightGBM file; see `ringbatch.engine.runtimes.opening.open_model`."""
     if not options.max_batch_size:
         raise StartupError(
             f"{path}: max_batch_size is 0, but a LightGBM model takes batches; set 1 or more"
@@ -39,7 +39,7 @@ def open_lightgbm(path: Path, options: Options) -> Model:
     text = options.readable(path).read_bytes().decode(errors="replace")
     head = _head(path, text)
     lightgbm = required("lightgbm", "lightgbm", path)
-    # Whatever goes wrong is raised as well.
+    # LightGBM raises its errors as well.
     lightgbm.register_logger(logging.getLogger("ringbatch.lightgbm"))
     logging.getLogger("ringbatch.lightgbm").setLevel(logging.CRITICAL)
     with refusing(path, "LightGBM cannot load it"):
@@ -87,10 +87,10 @@ def open_lightgbm(path: Path, options: Options) -> Model:
 
 
 def _head(path: Path, text: str) -> dict[str, str]:
-    """What stands before the trees, of a file that is whole.
+    """Return the head of a whole file: the lines before the trees.
 
     Raises:
-        StartupError: it is none of LightGBM's, or not all of one.
+        StartupError: it is no LightGBM file, or not a whole one.
     """
     head = _lines(text)
     sizes = head.get("tree_sizes", "").split()
@@ -109,7 +109,7 @@ def _head(path: Path, text: str) -> dict[str, str]:
 
 
 def lightgbm_columns(text: str, booster: Any) -> list[Column]:
-    """The features; those of categories with these, where it has learned from a DataFrame.
+    """Return the features, with their categories if it has learned from a DataFrame.
 
     Args:
         text: of the model, its head at least.
@@ -119,7 +119,7 @@ def lightgbm_columns(text: str, booster: Any) -> list[Column]:
     categories: Sequence[Sequence[Any]] | None = booster.pandas_categorical
     names = head["feature_names"].split(" ")
     infos = head.get("feature_infos", "").split(" ")
-    # Of numbers they are [least:largest].
+    # The entry of a numeric feature is [least:largest].
     categorical = [
         index for index, info in enumerate(infos) if not info.startswith("[") and info != _UNUSED
     ]
@@ -133,11 +133,11 @@ def lightgbm_columns(text: str, booster: Any) -> list[Column]:
 
 
 def _lines(text: str) -> dict[str, str]:
-    """What the head of a model says, by its names."""
+    """Return the values in the head of a model, by name."""
     top, _, _ = text.partition("\nTree=")
     return dict(line.partition("=")[::2] for line in top.splitlines())
 
 
 def _sent(category: Any) -> bytes | float:
-    """A category as an input holds it."""
+    """Return a category as an input holds it."""
     return category.encode() if isinstance(category, str) else float(category)

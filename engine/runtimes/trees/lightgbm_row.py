@@ -1,7 +1,7 @@
-"""One row at a time through LightGBM's C API, in half the time that Booster.predict takes.
+"""Prediction of one row through LightGBM's C API, in half the time of Booster.predict.
 
-Booster.predict makes a predictor and its configuration anew for each call, which for a lone row
-costs more than the trees do. The C API keeps both between calls; see
+Booster.predict makes a predictor and its configuration for each call, which for a lone row costs
+more than the trees do. The C API keeps both between calls; see
 LGBM_BoosterPredictForMatSingleRowFast in https://lightgbm.readthedocs.io/en/latest/C-API.html.
 """
 
@@ -20,14 +20,14 @@ _MARGINS: Final = 1
 
 
 class SingleRow:
-    """What a booster predicts for a row, as Booster.predict has it to the last bit.
+    """Predictor of one row, equal to Booster.predict to the last bit.
 
     Args:
         lightgbm: the module.
         booster: a lightgbm.Booster; it is kept as long as this.
         threads: that one call may use.
-        iterations: rounds of boosting; 0 for those that are usual.
-        margins: whether these are asked for in place of values.
+        iterations: rounds of boosting; 0 for the default.
+        margins: True to return margins in place of values.
 
     Raises:
         AttributeError: this version of the module keeps its library and handle elsewhere.
@@ -62,7 +62,7 @@ class SingleRow:
         self._width = self._length.value
 
     def __call__(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The prediction, shape [1], or [1, classes] where these are more than one.
+        """Return the prediction, shape [1], or [1, classes] if there are several.
 
         Args:
             matrix: shape [1, columns].

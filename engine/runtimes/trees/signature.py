@@ -3,11 +3,11 @@
 The columns of a table come as one matrix, `x`, or as an input each; in both cases the library gets
 a matrix. A column of categories holds their codes there.
 
-    y              what the library predicts by itself
+    y              the library's default prediction
     label          the class with the highest probability
     probabilities  one for each class
-    margins        what the trees add up to
-    contributions  how much each feature added to that, and last the bias
+    margins        sums of the trees' values
+    contributions  share of each feature in the margin, and last the bias
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,10 +36,10 @@ class Column(NamedTuple):
 
     Attributes:
         name: of the feature.
-        categories: what a client may send, each with what stands for it in the matrix; None where
-            that is the number itself, or any text.
-        text: whether it holds texts, as bytes.
-        others: what stands for a category that is none of these; None where it is refused.
+        categories: the values that a client may send, each with its code in the matrix; None if the
+            code is the number itself, or any text.
+        text: True if it holds texts, as bytes.
+        others: the code of a category that is none of these; None to refuse it.
     """
 
     name: str
@@ -50,14 +50,14 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trees:
-    """A model as its library has it.
+    """A tree model as its library has it.
 
     Attributes:
         columns: of its table, in order.
         precision: the datatype of the numbers in its matrix.
-        classes: how many it tells apart; 0 where it is no classifier.
-        labels: what its file calls these; none where it does not.
-        prepared: the matrix as the functions take it, once for all of them.
+        classes: the number of classes; 0 if it is no classifier.
+        labels: the names of the classes in its file; empty without names.
+        prepared: converts the matrix once for all functions.
         functions: by the names of answers; each takes the prepared matrix. Without a function, a
             ``label`` is made of the probabilities.
     """
@@ -71,10 +71,10 @@ class Trees:
 
 
 def served(path: Path, trees: Trees, options: Options) -> Model:
-    """The model that answers as the configuration says.
+    """Return the model with the configured answers.
 
     Raises:
-        StartupError: the file does not give what the configuration asks for; says what it gives.
+        StartupError: the file does not have a configured answer; the text says which it has.
     """
     labels = _labels(path, trees, options.class_names)
     wanted = tuple(options.answers) or _usual(trees)
@@ -105,7 +105,7 @@ def served(path: Path, trees: Trees, options: Options) -> Model:
 
 
 class _Matrix:
-    """Makes one matrix of an array for each column."""
+    """Builder of one matrix from an array for each column."""
 
     def __init__(self, columns: Sequence[Column], precision: str) -> None:
         self._columns = columns
@@ -119,7 +119,7 @@ class _Matrix:
 
 
 class _Answer:
-    """What a model answers for a matrix: an array for each output."""
+    """Callable from a matrix to an array for each output."""
 
     def __init__(self, trees: Trees, wanted: Sequence[str], labels: Array) -> None:
         self._trees = trees
@@ -142,7 +142,7 @@ class _Answer:
 
 
 def both_classes(probabilities: Array) -> Array:
-    """The probabilities of both classes, from those of the second."""
+    """Return the probabilities of both classes, from those of the second."""
     return np.stack([1 - probabilities, probabilities], axis=1)
 
 
@@ -159,7 +159,7 @@ def _auto(options: Options, trees: Trees) -> str:
 
 
 def _labels(path: Path, trees: Trees, names: Sequence[str]) -> Array:
-    """What stands for each class, by its number."""
+    """Return the label of each class, by its number."""
     count = trees.classes
     if names and len(names) != count:
         there = f"{count} classes" if count else "no classes"
@@ -200,7 +200,7 @@ def _codes(column: Column, values: Array) -> list[float]:
 
 
 def _code_of_another(column: Column, value: Any, others: float | None) -> float:
-    """That of a value which is missing, or no category of the column."""
+    """Return the code of a value that is missing, or no category of the column."""
     missing = value == b"" if isinstance(value, bytes) else np.isnan(value)
     if missing:
         return np.nan

@@ -1,8 +1,8 @@
-"""Whether bytes are one whole UBJSON value (https://ubjson.org, draft 12); nothing of it is read.
+"""UBJSON check: tests that bytes are one whole value (https://ubjson.org, draft 12).
 
-XGBoost takes the lengths in such a file at their word and reads on behind its end where it was cut
-short: at best it finds nonsense there, at worst the process dies. So a file is walked through
-first. An array with a type and a count, as all large ones are, is one step.
+XGBoost trusts the lengths in such a file, and reads on behind the end of a truncated one: at best
+it finds nonsense there, at worst the process dies. So this module walks through a file first. An
+array with a type and a count, as all large ones are, is one step.
 """
 
 from typing import Final
@@ -21,11 +21,11 @@ _MAX_DEPTH: Final = 64
 
 
 class NotWhole(ValueError):
-    """Not one whole value: it ends too early, goes on, or is none of UBJSON's; says where."""
+    """Not one whole value: it ends too early, goes on, or is not UBJSON; the text says where."""
 
 
 def walk(content: bytes) -> None:
-    """Go through the one value that `content` should be.
+    """Walk through the one value that `content` should be.
 
     Raises:
         NotWhole: it is something else.
@@ -40,7 +40,7 @@ class _Walker:
     """A position in bytes.
 
     Attributes:
-        at: the byte that comes next.
+        at: the next byte.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -52,7 +52,7 @@ class _Walker:
         return chr(self._content[self.at - 1])
 
     def value(self, marker: str, depth: int) -> None:
-        """Go behind a value whose marker was read."""
+        """Move behind a value whose marker was read."""
         if marker in _FIXED:
             self._skip(_FIXED[marker])
         elif marker in _TEXTS:

@@ -1,7 +1,7 @@
 """The xgboost runtime: a model that XGBoost saved, as UBJSON (.ubj) or JSON (.json).
 
-What it takes and returns is read from the file. One matrix is predicted in place, without copies;
-only contributions, and models of the linear booster, need XGBoost's own form of it.
+The file declares inputs and outputs. One matrix is predicted in place, without copies; only
+contributions, and models of the linear booster, need a DMatrix.
 """
 
 import json
@@ -33,13 +33,13 @@ _VERSIONS: Final[tuple[tuple[re.Pattern[bytes], Callable[[bytes], int]], ...]] =
     (re.compile(rb'"version"\s*:\s*\[(\d+),(\d+),(\d+)\]'), int),
     (re.compile(rb"\x00\x07version\[#L\x00{7}\x03i(.)i(.)i(.)", re.DOTALL), ord),
 )
-"""In JSON, whose numbers are digits, and in UBJSON, whose are bytes."""
+"""Version fields in JSON, with numbers as digits, and in UBJSON, with numbers as bytes."""
 _JSON: Final = re.compile(rb'\s*\{\s*["}]')
 """XGBoost takes everything else for UBJSON, whose keys begin with their length."""
 
 
 def open_xgboost(path: Path, options: Options) -> Model:
-    """Load a file of XGBoost's; see `ringbatch.engine.runtimes.opening.open_model`."""
+    """Load an XGBoost file; see `ringbatch.engine.runtimes.opening.open_model`."""
     if not options.max_batch_size:
         raise StartupError(
             f"{path}: max_batch_size is 0, but an XGBoost model takes batches; set 1 or more"
@@ -54,7 +54,7 @@ def open_xgboost(path: Path, options: Options) -> Model:
         classes = _classes(objective, learner["learner_model_param"])
         columns = xgboost_columns(path, booster, named=options.columns != "matrix")
     if objective == "multi:softmax":
-        # It has learned the same; this one does not throw the probabilities away.
+        # Both objectives learn the same; this one keeps the probabilities.
         booster.set_param({"objective": "multi:softprob"})
     run = _Run(
         xgboost, booster, options, in_place=learner["gradient_booster"]["name"] != "gblinear"
@@ -79,7 +79,7 @@ def open_xgboost(path: Path, options: Options) -> Model:
 
 
 class _Run:
-    """What a booster predicts for a matrix."""
+    """Prediction functions of a booster."""
 
     def __init__(self, xgboost: Any, booster: Any, options: Options, *, in_place: bool) -> None:
         self._own_form = xgboost.DMatrix
@@ -91,12 +91,12 @@ class _Run:
         else:
             values, margins = self._predicted, partial(self._predicted, output_margin=True)
         self.values: Callable[[Array], Array] = values
-        """What the objective makes of the margins."""
+        """Predicted values: the objective's transform of the margins."""
         self.margins: Callable[[Array], Array] = margins
-        """What the trees add up to."""
+        """Margins: sums of the trees' values."""
 
     def contributions(self, matrix: Array) -> Array:
-        """What each feature adds."""
+        """Return the contribution of each feature."""
         return self._predicted(matrix, pred_contribs=True)
 
     def _in_place(self, xgboost: Any, margins: bool) -> Callable[[Array], Array]:
@@ -117,7 +117,7 @@ class _Run:
 
 
 def _loaded(path: Path, content: bytes, xgboost: Any) -> Any:
-    # Of no bytes at all it is not an exception that XGBoost makes, but the end of the process.
+    # XGBoost ends the process if a file is empty.
     if not content.lstrip().startswith(b"{"):
         raise StartupError(
             f"{path}: is no XGBoost model; save one with Booster.save_model, as .ubj or .json"
@@ -152,7 +152,7 @@ def _loaded(path: Path, content: bytes, xgboost: Any) -> Any:
 
 
 def _version(content: bytes) -> tuple[int, ...] | None:
-    """Of the XGBoost that wrote a file, where it says it."""
+    """Return the version of the XGBoost that wrote a file, if the file has it."""
     for pattern, number in _VERSIONS:
         found = pattern.search(content)
         if found:
@@ -165,7 +165,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _best(booster: Any) -> int:
-    """Rounds up to the best, where training looked for it; 0 for all."""
+    """Return the rounds up to the best, if training determined it; 0 for all."""
     best = booster.attr("best_iteration")
     return 0 if best is None else int(best) + 1
 
@@ -178,7 +178,7 @@ def _classes(objective: str, parameters: Mapping[str, str]) -> int:
 
 
 def xgboost_columns(path: Path, booster: Any, *, named: bool) -> list[Column]:
-    """The features of a booster; with their categories, if they are wanted and the file has them.
+    """Return the features of a booster; with categories, if they are wanted and the file has them.
 
     Raises:
         StartupError: the file has them, but not whole.
@@ -191,7 +191,7 @@ def xgboost_columns(path: Path, booster: Any, *, named: bool) -> list[Column]:
     model = json.loads(bytes(booster.save_raw("json")))["learner"]["gradient_booster"]
     encoded = model.get("gbtree", model).get("model", {}).get("cats", {}).get("enc")
     if not encoded:
-        # Before XGBoost 3.1 files kept the codes alone.
+        # Before XGBoost 3.1, files kept only the codes.
         return [Column(name) for name in names]
     return [
         Column(name, categories=_categories(path, name, of_column) or None)

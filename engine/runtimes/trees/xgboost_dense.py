@@ -1,7 +1,7 @@
-"""A matrix through XGBoost's C API, without what Booster.inplace_predict looks for first.
+"""Prediction of a matrix through XGBoost's C API, without the checks of Booster.inplace_predict.
 
-That asks of every call which of a dozen kinds of tables it was given, which for a lone row takes
-longer than the trees do. The call is the same; see XGBoosterPredictFromDense in
+In each call, that method finds out which of a dozen kinds of tables it has, which for a lone row
+takes longer than the trees do. The call is the same; see XGBoosterPredictFromDense in
 https://xgboost.readthedocs.io/en/stable/c.html.
 """
 
@@ -22,13 +22,13 @@ _TYPE: Final = np.dtype(np.float32)
 
 
 class Dense:
-    """What a booster predicts for a matrix, as Booster.inplace_predict has it to the last bit.
+    """Predictor of a matrix, equal to Booster.inplace_predict to the last bit.
 
     Args:
         xgboost: the module.
         booster: an xgboost.Booster; it is kept as long as this.
         rounds: of boosting, from the first to behind the last; (0, 0) for all.
-        margins: whether these are asked for in place of values.
+        margins: True to return margins in place of values.
 
     Raises:
         AttributeError: this version of the module keeps its library and handle elsewhere.
@@ -54,7 +54,7 @@ class Dense:
         self._asked = json.dumps(asked).encode()
 
     def __call__(self, matrix: NDArray[Any]) -> NDArray[np.float32]:
-        """The predictions, shape [rows], or [rows, classes] where these are more than one.
+        """Return the predictions, shape [rows], or [rows, classes] if there are several classes.
 
         Args:
             matrix: shape [rows, columns].
@@ -82,6 +82,6 @@ class Dense:
             self._library.XGBGetLastError.restype = ctypes.c_char_p
             raise RuntimeError(self._library.XGBGetLastError().decode())
         shape = lengths[: dimensions.value]
-        # They are the booster's, until its next call.
+        # The booster owns the results, until its next call.
         taken = ctypes.string_at(found, int(np.prod(shape)) * _TYPE.itemsize)
         return np.frombuffer(taken, _TYPE).reshape(shape)

@@ -1,10 +1,10 @@
 """Choice of a model server for a batch, and of servers to probe. Pure.
 
-Whoever is expected to answer soonest gets the next batch: the time that a server's answers take, as
-it was learned lately, times the batches that it would have. So servers of unequal pace get batches
-in unequal numbers, and one that has stopped gets none while its first batch grows old. A server
-that is down gets nothing until it answers a probe, and one that asked to wait gets nothing until
-then. Where all are down, there is nothing to lose, and they are tried.
+The next batch goes to the server with the shortest expected answer: its recent answer time, times
+the batches that it would have. So servers of unequal pace get batches in unequal numbers, and a
+server that has stopped gets none while its first batch grows old. A server that is down gets
+nothing until it answers a probe, and one that asked to wait gets nothing until then. If all are
+down, nothing is lost by trying them.
 """
 
 import email.utils
@@ -15,22 +15,22 @@ from typing import Final
 from ringbatch.shm.upstreams import DOWN_AFTER, ServerState
 
 HOLD_S: Final = 1.0
-"""For how long a server is left alone that turns a batch away and does not say until when."""
+"""Pause after a server turns a batch away without a Retry-After."""
 LONGEST_HOLD_S: Final = 300.0
 _IMPOSSIBLE: Final = (ArithmeticError, LookupError, TypeError, ValueError)
 """Errors of the date parser for an impossible zone, year or time of day."""
 PROBE_NS: Final = 2_000_000_000
-"""What a probe may take."""
+"""Time limit of a probe."""
 _FIRST_NS: Final = 500_000_000
-"""When a server that is down is probed first; then after twice as long each time, up to"""
+"""Delay of the first probe of a server that is down; it doubles with each probe, up to"""
 _LAST_NS: Final = 2_000_000_000
 _UNHEARD_NS: Final = 5_000_000_000
-"""A server of which nothing was heard for so long is probed."""
+"""A server without an answer for so long is probed."""
 _LATE_NS: Final = 1_000_000_000
 _LATE_TIMES: Final = 4
-"""A batch is late after so many times as long as the others, and no sooner than that."""
+"""A batch is late after this multiple of the usual time, and `_LATE_NS` at least."""
 _WEIGHT: Final = 0.3
-"""Of the latest answer, in what is learned of a server's pace."""
+"""Weight of the latest answer in a server's average."""
 
 
 def chosen(
@@ -39,7 +39,7 @@ def chosen(
     now_ns: int,
     draw: Callable[[], float],
 ) -> int | None:
-    """The server that gets a batch, by its tag; None where none is to get it.
+    """Return the tag of the server that gets a batch; None if no server may get it.
 
     Args:
         states: of all servers, by their tags.
@@ -64,14 +64,14 @@ def chosen(
 
 
 def learned_ns(before_ns: int, took_ns: int) -> int:
-    """How long a server's answers take, now that one took so long; before, 0 where nothing was."""
+    """Return a server's average answer time, updated by the latest; 0 before stands for none."""
     if not before_ns:
         return took_ns
     return int(before_ns + _WEIGHT * (took_ns - before_ns))
 
 
 def probe_due(state: ServerState, now_ns: int) -> bool:
-    """Whether a server is to be asked now whether it is there."""
+    """Return whether a server is to be probed now."""
     if state.down:
         rounds = min(state.failed_in_a_row - DOWN_AFTER, 8)
         wait_ns = min(_FIRST_NS << rounds, _LAST_NS)
@@ -84,16 +84,16 @@ def probe_due(state: ServerState, now_ns: int) -> bool:
 
 
 def is_late(state: ServerState, now_ns: int) -> bool:
-    """Whether a server has had a batch for longer than it should."""
+    """Return whether a server has had a batch for longer than it should."""
     limit_ns = max(_LATE_TIMES * state.took_ns, _LATE_NS) if state.took_ns else _UNHEARD_NS
     return state.outstanding > 0 and now_ns - state.oldest_ns > limit_ns
 
 
 def held_s(retry_after: str, now: datetime) -> float:
-    """For how many seconds a server is to be left alone that answered with that Retry-After.
+    """Return how many seconds a server gets no batch after an answer with that Retry-After.
 
     Args:
-        retry_after: the header; empty where there was none.
+        retry_after: the header; empty if there was none.
         now: the time of day, in UTC.
     """
     if retry_after.isascii() and retry_after.isdecimal():

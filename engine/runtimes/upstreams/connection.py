@@ -1,9 +1,9 @@
-"""One kept connection to a model server: a request out, its whole answer in, by a deadline.
+"""Kept connection to a model server: a request out, its whole answer in, by a deadline.
 
-HTTP/1.1, over TLS or not, read by llhttp. A connection that the server has closed in the meantime
-is noticed before it is used where that can be seen; where the server closes it just then and not a
-byte of an answer came, the request is sent once more over a new one. Nothing else is repeated: the
-server may have run the batch.
+HTTP/1.1, over TLS or not, read by llhttp. A connection that the server has closed is noticed before
+the next request, if that can be seen. If the server closes it at that moment, before a byte of an
+answer, the request is sent once more over a new one. No other request is repeated: the server may
+have run the batch.
 """
 
 import re
@@ -37,24 +37,24 @@ _DIGITS: Final = 20
 CONNECT_S: Final = 5.0
 """A server that does not take a connection in this time is taken for down."""
 _RECEIVE_BYTES: Final = 1 << 16
-"""For more, malloc has the kernel map memory for every answer, however short it is."""
+"""With a larger buffer, malloc would map memory for every answer, however short."""
 _LONGEST_WAIT_S: Final = 86_400.0
-"""For more than 24 days, poll has too few bits."""
+"""poll's timeout has too few bits for more than 24 days."""
 _INTERIM: Final = range(100, 200)
 _FINAL: Final = range(200, 600)
 _PORTS: Final = {"http": 80, "https": 443}
 _LOOK_S: Final = 0.1
-"""How often to ask whether to wait any longer."""
+"""Interval of the check whether to wait any longer."""
 _NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Address(NamedTuple):
-    """Where a model server is.
+    """Address of a model server.
 
     Attributes:
         host: a name or an address.
         port: TCP's.
-        path: of its predictions; empty where the usual one is meant.
+        path: of its predictions; empty for the usual one.
         scheme: ``http`` or ``https``.
     """
 
@@ -65,12 +65,12 @@ class Address(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """As in a URL and in the header Host."""
+        """Host and port, as in a URL and in the header Host."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def url(self) -> str:
-        """Without a path."""
+        """URL without a path."""
         return f"{self.scheme}://{self.authority}"
 
 
@@ -114,14 +114,14 @@ def held_bytes() -> int:
 
 
 class Unreached(ServerFailed):
-    """The server was sent nothing: it takes no connection, or is not who it should be."""
+    """Nothing was sent to the server: it takes no connection, or its certificate is wrong."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(Status.SERVER_DOWN, f"the model server cannot be reached: {reason}")
 
 
 class Lost(ServerFailed):
-    """The server may have run what it was sent, and there is no answer of it."""
+    """The server may have run the batch, and its answer is lost."""
 
 
 class TooLarge(ServerFailed):
@@ -133,7 +133,7 @@ class TooLarge(ServerFailed):
 
 
 class Answer(NamedTuple):
-    """What the server said; the names of headers are in lower case, the last of several counts."""
+    """Answer of a server; header names are in lower case, the last of several counts."""
 
     status: int
     headers: Mapping[str, str]
@@ -147,10 +147,10 @@ class Answer(NamedTuple):
 
 
 def address_of(url: str) -> Address:
-    """The parts of a URL.
+    """Return the parts of a URL.
 
     Raises:
-        ValueError: it is none of a server that can be asked.
+        ValueError: it is not the URL of a model server.
     """
     parts = urlsplit(url)
     if parts.scheme not in _PORTS or not parts.hostname:
@@ -175,10 +175,10 @@ class Upstream:
     """A server, over one connection that is opened when it is needed.
 
     Args:
-        address: where it is.
-        hosts: addresses of its host, that none has to be looked up; they are tried in turn.
-        tls: with which it is asked over TLS.
-        given_up: whether an answer is not to be waited for any longer.
+        address: of the server.
+        hosts: addresses of its host, so that no name is looked up; they are tried in turn.
+        tls: the context for TLS.
+        given_up: returns True if an answer is not to be waited for any longer.
         bound: returns the bound of an answer; called after its request is made.
     """
 
@@ -200,7 +200,7 @@ class Upstream:
         self._news = select.poll()
 
     def close(self) -> None:
-        """Let go of the connection, if there is one."""
+        """Close the connection, if there is one."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -209,12 +209,12 @@ class Upstream:
         self.close()
 
     def get(self, target: str, until_ns: int) -> Answer:
-        """What a GET answers; raises as `post`."""
+        """Return the answer to a GET; raises as `post`."""
         head = b"GET %b HTTP/1.1\r\nHost: %b\r\n\r\n" % (target.encode(), self._host)
         return self._ask(head, until_ns)
 
     def post(self, target: bytes, headers: bytes, body: bytes, until_ns: int) -> Answer:
-        """What a POST answers.
+        """Return the answer to a POST.
 
         Args:
             target: path and query.
@@ -223,7 +223,7 @@ class Upstream:
             until_ns: the deadline, on the monotonic clock.
 
         Raises:
-            ServerFailed: there is no whole answer; says why.
+            ServerFailed: there is no whole answer; the text says why.
         """
         head = b"POST %b HTTP/1.1\r\nHost: %b\r\n%bContent-Length: %d\r\n\r\n" % (
             target,
@@ -250,10 +250,10 @@ class Upstream:
         return reader.answer()
 
     def _asked_again(self, request: bytes, reader: "_Reader", until_ns: int) -> bool:
-        """Use the connection of the request before; False where that is of no use any more."""
+        """Send a request over the kept connection; return False if that is closed."""
         if self._socket is None:
             return False
-        # A server that says something unasked says goodbye.
+        # Unrequested bytes from a server announce the end of the connection.
         if not self._news.poll(0):
             try:
                 self._exchange(self._socket, request, reader, until_ns)
@@ -300,7 +300,7 @@ class Upstream:
     def _exchange(
         self, connection: socket.socket, request: bytes, reader: "_Reader", until_ns: int
     ) -> None:
-        # Mostly the kernel has room for all of it, so that there is nothing to wait for.
+        # Mostly the kernel has room for all of it, and there is no need to wait.
         unsent = _unsent(connection, request)
         if unsent:
             self._news.modify(connection, select.POLLIN | select.POLLOUT)
@@ -313,7 +313,7 @@ class Upstream:
             try:
                 data = connection.recv(_RECEIVE_BYTES)
             except _NOT_NOW:
-                # Nothing has come, and it may be too late for more.
+                # No bytes have come; the loop checks the deadline.
                 continue
             if not data:
                 if reader.ends_with_connection:
@@ -321,12 +321,14 @@ class Upstream:
                 raise ConnectionResetError
             reader.feed(data)
         if unsent:
-            # It wants no more of this request, and would take the rest for another.
+            # The server wants no more of this request, and would read the rest as another.
             self.close()
 
     def _wait(self, until_ns: int) -> None:
-        """Until something can be sent or received, perhaps. TLS keeps nothing back meanwhile: its
-        records are smaller than what is received at a time."""
+        """Wait until bytes can perhaps be sent or received.
+
+        TLS holds none back: its records are smaller than one receive.
+        """
         while True:
             left_s = min(_left_s(until_ns), _LONGEST_WAIT_S)
             if self._given_up is None:
@@ -340,7 +342,7 @@ class Upstream:
 
 
 class _Reader:
-    """Takes an answer in, as llhttp finds its parts."""
+    """Reader of an answer, from the callbacks of llhttp."""
 
     def __init__(self, bound: Bound) -> None:
         self._bound = bound
@@ -356,17 +358,17 @@ class _Reader:
 
     @property
     def ends_with_connection(self) -> bool:
-        """Whether the answer is whole where the connection ends here."""
+        """True if the answer is whole when the connection ends here."""
         framed = {"content-length", "transfer-encoding"} & self._headers.keys()
         return not self._in_head and not framed
 
     @property
     def reusable(self) -> bool:
-        """Whether the connection can take another request."""
+        """True if the connection can take another request."""
         return self.complete and self._keep_alive
 
     def feed(self, data: bytes) -> None:
-        """Take bytes in.
+        """Parse bytes of the answer.
 
         Raises:
             ServerFailed: they are no answer, or too much.
@@ -396,46 +398,46 @@ class _Reader:
         return int(length.lstrip("0")[:_DIGITS] or 0) if length.isdecimal() else 0
 
     def answer(self) -> Answer:
-        """The whole answer."""
+        """Return the whole answer."""
         return Answer(self._status, self._headers, b"".join(self._pieces))
 
     def on_message_begin(self) -> None:
-        """The parser's call; what it raises ends the parsing."""
+        """Handle the begin of a message; an exception ends the parsing."""
         if self.complete:
             raise ValueError("nothing was asked that this could answer")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """The parser's call, for trailers too, which are no headers."""
+        """Handle a header, or a trailer, which is ignored."""
         if self._in_head:
             self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """The parser's call."""
+        """Handle the end of the head."""
         self._status = self._parser.get_status_code()
         self._keep_alive = self._parser.should_keep_alive()
         self._in_head = self._status in _INTERIM
 
     def on_body(self, piece: bytes) -> None:
-        """The parser's call."""
+        """Handle a piece of the body."""
         self._pieces.append(piece)
 
     def on_message_complete(self) -> None:
-        """The parser's call."""
+        """Handle the end of the message."""
         if self._in_head:
-            # Only an announcement; the answer is to come.
+            # It is an interim response; the final one is to come.
             self._headers.clear()
         else:
             self.complete = True
 
 
 def _unsent(connection: socket.socket, request: bytes | memoryview) -> memoryview:
-    """Send what the kernel has room for; the rest that can still be sent."""
+    """Send the bytes that the kernel has room for, and return the rest."""
     try:
         sent = connection.send(request)
     except _NOT_NOW:
         sent = 0
     except ConnectionError:
-        # It may have answered before it had read all, and closed; what it said is there yet.
+        # The server may have answered early, and closed; its answer is still in the buffer.
         sent = len(request)
     return memoryview(request)[sent:]
 

@@ -1,10 +1,10 @@
 """Name resolution for model servers, repeated and bounded in time.
 
-The system's resolver takes no deadline, so it is asked in a thread of its own, whose answer is not
-waited for longer than that. A name keeps the addresses that were found last where none are found.
+The system's resolver takes no deadline, so it runs in a thread of its own, and is waited for only
+until the deadline. If a lookup finds no address, a name keeps the addresses of the last one.
 
-Every address of a name is a server of its own. But where a name has one address of each family,
-both are taken for ways to one server, as with ``localhost``.
+Every address of a name is a server of its own. But if a name has one address of each family, both
+are ways to one server, as with ``localhost``.
 """
 
 import ipaddress
@@ -21,9 +21,9 @@ from ringbatch.shm.descriptors import UPSTREAMS
 from ringbatch.shm.host.background import short_thread
 
 LOOKUP_S: Final = 5.0
-"""What a name is looked up for at most."""
+"""Time limit of a lookup."""
 AGAIN_NS: Final = 10_000_000_000
-"""How often a name is looked up."""
+"""Interval of lookups of a name."""
 
 Lookup = Callable[[str, int], Sequence[str]]
 """The addresses of a name, for a port, in the order in which to try them; may raise OSError."""
@@ -33,10 +33,10 @@ class Endpoint(NamedTuple):
     """One server.
 
     Attributes:
-        tag: the same in every worker of the model, and no other server's.
-        name: for people.
-        address: of which it is one.
-        hosts: the ways to it, in the order in which to try them.
+        tag: its id, the same in every worker of the model.
+        name: in messages.
+        address: the configured address that it belongs to.
+        hosts: its addresses, in the order in which to try them.
     """
 
     tag: int
@@ -46,13 +46,13 @@ class Endpoint(NamedTuple):
 
 
 def system_lookup(host: str, port: int) -> list[str]:
-    """What the system's resolver says; see `Lookup`."""
+    """Return the addresses that the system's resolver finds; see `Lookup`."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(address[0]) for *_, address in found]
 
 
 def is_literal(host: str) -> bool:
-    """Whether it is an address itself, which need not be looked up."""
+    """Return whether a host is an address itself, which needs no lookup."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -61,7 +61,7 @@ def is_literal(host: str) -> bool:
 
 
 def grouped(found: Iterable[str]) -> list[tuple[str, ...]]:
-    """The servers behind the addresses of a name, each with the ways to it."""
+    """Return the servers behind the addresses of a name, each with its addresses."""
     hosts = list(dict.fromkeys(found))
     old = [host for host in hosts if ":" not in host]
     new = [host for host in hosts if ":" in host]
@@ -71,10 +71,10 @@ def grouped(found: Iterable[str]) -> list[tuple[str, ...]]:
 
 
 class Names:
-    """The servers that one model may be asked of.
+    """Servers of one model, by the names in its configured addresses.
 
     Args:
-        model: its name, which its tags are of.
+        model: its name; part of the tags.
         addresses: from the configuration.
         lookup: see `Lookup`.
         clock_ns: the monotonic clock.
@@ -95,14 +95,14 @@ class Names:
 
     @property
     def settled(self) -> bool:
-        """Whether no other server can ever come."""
+        """True if the servers can never change."""
         return all(entry.literal for entry in self._entries)
 
     def found(self, until_ns: int) -> tuple[Endpoint, ...]:
-        """The servers, which are looked up first where none are known.
+        """Return the servers; look them up first if none are known.
 
         Raises:
-            Unreached: there are none; says why.
+            Unreached: there are none; the text says why.
         """
         if not self.endpoints:
             self.refresh(until_ns)
@@ -111,7 +111,7 @@ class Names:
         return self.endpoints
 
     def due(self) -> bool:
-        """Whether it is time to look again."""
+        """Return whether it is time to look again."""
         return not self.settled and self._clock_ns() - self._looked_ns > AGAIN_NS
 
     def refresh(self, until_ns: int) -> None:
@@ -151,14 +151,14 @@ class _Entry:
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
-        """Have it looked up, unless that is under way since an earlier time."""
+        """Start a lookup, unless an earlier one is still under way."""
         if not self.literal and (self._thread is None or not self._thread.is_alive()):
             self._thread = short_thread(f"the look-up of {self.address.host}", self._look)
             if self._thread is None:
                 self.reason = f"no thread to look up the name {self.address.host}"
 
     def finish(self, limit_s: float) -> None:
-        """Wait for that, but no longer."""
+        """Wait for the lookup, but no longer than that."""
         if self._thread is None:
             return
         self._thread.join(limit_s)

@@ -1,8 +1,8 @@
-"""The model servers of one worker: each batch goes to one of them, and to another where it may.
+"""Pool of model servers of one worker: each batch goes to one server, and to another if it may.
 
-What this worker meets it writes down for all, and what all have met decides, see
-`ringbatch.engine.runtimes.upstreams.choice`. A thread looks names up again and asks servers whether
-they are there; with one server at a fixed address there is no choice, and no thread.
+A worker writes its own results down for all, and chooses by the results of all, see
+`ringbatch.engine.runtimes.upstreams.choice`. A thread looks names up again and probes servers; with
+one server at a fixed address there is no choice, and no thread.
 """
 
 import logging
@@ -44,9 +44,9 @@ from ringbatch.shm.upstreams import DOWN_AFTER, OwnUpstreams
 logger = logging.getLogger("ringbatch.worker")
 
 REFUSALS: Final = (429, 503)
-"""Answers that say that nothing was run, and that it is to be tried later."""
+"""Statuses that say that the batch was not run, and may be sent again later."""
 _NO_GATEWAY: Final = (502, 504)
-"""What something in front of a server answers where that does not."""
+"""Statuses of a proxy in front of a server that does not answer."""
 _NOT_THERE: Final = (*_NO_GATEWAY, 503)
 _UNAVAILABLE: Final = 503
 _TURN_S: Final = 0.25
@@ -55,13 +55,14 @@ _WAIT_TEXT: Final = "every model server asks for time"
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How servers are asked.
+    """Settings of the requests to a model's servers.
 
     Attributes:
         model: its name, for messages.
-        probe: what a server is asked for to see whether it is there, a path.
-        always: whether a batch that a server may have run is run by another where it has no answer.
-        tls: for servers that are asked over TLS.
+        probe: the path of probes.
+        always: True if a batch without an answer is sent to another server even if the first may
+            have run it.
+        tls: the context for servers with TLS.
     """
 
     model: str
@@ -71,11 +72,11 @@ class Manner:
 
 
 class Pool:
-    """Asks one of several servers.
+    """Pool of several servers.
 
     Args:
         names: of the servers.
-        manner: how they are asked.
+        manner: of requests.
         draw: a random number.
         clock_ns: the monotonic clock.
     """
@@ -98,7 +99,7 @@ class Pool:
         self._following = threading.Lock()
 
     def share(self, records: OwnUpstreams) -> None:
-        """From now on, write down for other workers what this one meets, and go by theirs."""
+        """Share results with other workers from now on, and choose by theirs too."""
         self._records = records
         self._bound = answer_bound(records.lane_bytes)
         self._known, self._connections = (), {}
@@ -107,17 +108,17 @@ class Pool:
             repeating_thread(f"the watch of model {self._manner.model}'s servers", self._keep)
 
     def get(self, target: str, until_ns: int) -> Answer:
-        """What a GET answers; raises as `post`."""
+        """Return the answer to a GET; raises as `post`."""
         return self._ask(lambda upstream: upstream.get(target, until_ns), until_ns)
 
     def post(self, target: bytes, headers: bytes, body: bytes, until_ns: int) -> Answer:
-        """What a POST answers; see `Upstream.post`.
+        """Return the answer to a POST; see `Upstream.post`.
 
-        Where nothing was run, the next server is asked, each once; as `Manner.always` says, also
-        where that is not known.
+        If a server ran nothing, the next one gets the batch, each once. With `Manner.always`, so it
+        does if that is unknown.
 
         Raises:
-            ServerFailed: there is no whole answer; says why.
+            ServerFailed: there is no whole answer; the text says why.
         """
         return self._ask(lambda upstream: upstream.post(target, headers, body, until_ns), until_ns)
 
@@ -147,7 +148,7 @@ class Pool:
         return None if tag is None else by_tag[tag]
 
     def _may_go_on(self, outcome: Answer | ServerFailed) -> bool:
-        """Whether another server may get what one has not answered."""
+        """Return whether another server may get a batch that one has not answered."""
         if isinstance(outcome, Answer):
             return outcome.status in REFUSALS
         return isinstance(outcome, (Unreached, Lost) if self._manner.always else Unreached)
@@ -155,7 +156,7 @@ class Pool:
     def _outcome(
         self, endpoint: Endpoint, ask: Callable[[Upstream], Answer], until_ns: int
     ) -> Answer | ServerFailed:
-        """What one server makes of it, which is written down."""
+        """Return one server's answer or failure, and write it down."""
         records, tag, before_ns = self._records, endpoint.tag, self._clock_ns()
         records.sent(tag, before_ns)
         try:
@@ -170,7 +171,7 @@ class Pool:
         elif isinstance(outcome, ServerFailed):
             failures = DOWN_AFTER if isinstance(outcome, Unreached) else 1
             if now_ns >= until_ns:
-                # Of whoever waits for less than the server takes, it is no fault of the server's.
+                # The deadline was shorter than the server's time, which is no fault of the server.
                 failures = 0
             self._failed(endpoint, str(outcome), failures, of_batch=True)
         elif outcome.status in REFUSALS:
@@ -194,7 +195,7 @@ class Pool:
         return found
 
     def _follow(self, endpoints: tuple[Endpoint, ...]) -> None:
-        """Go by what names have come to stand for."""
+        """Use the present servers of the names."""
         if endpoints == self._known:
             return
         with self._following:
@@ -204,7 +205,7 @@ class Pool:
             self._connections = {t: c for t, c in self._connections.items() if t in tags}
 
     def _held(self) -> ServerFailed:
-        """What is said where no server wants a batch now."""
+        """Return the error for a batch that no server takes now."""
         now_ns = self._clock_ns()
         states = self._records.own_states([e.tag for e in self._known], now_ns).values()
         ends_ns = [state.held_until_ns for state in states if state.held_until_ns > now_ns]
@@ -240,12 +241,12 @@ class Pool:
 
     def _keep(self) -> bool:
         self.turn()
-        # Workers that started together need not all look at the same instant.
+        # Workers that started together should not all look at the same instant.
         time.sleep(_TURN_S * (0.5 + self._draw()))
         return True
 
     def turn(self) -> None:
-        """Look names up and probe servers, where it is time to."""
+        """Look names up and probe servers, if it is time."""
         if self._names.due():
             self._names.refresh(self._clock_ns() + PROBE_NS)
         self._follow(self._names.endpoints)

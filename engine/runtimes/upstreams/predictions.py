@@ -1,7 +1,7 @@
-"""A batch for a V1 model server: requests' instances to one body, its answer to predictions.
+"""Batches for a V1 model server: requests' instances to one body, an answer to predictions.
 
-Pure. The instances are what the clients wrote, character for character, and so are the predictions
-what the server wrote: numbers of any size and spelling and the order of keys survive.
+Pure. The instances are the clients' text, character for character, and the predictions are the
+server's: numbers of any size and spelling and the order of keys survive.
 """
 
 import re
@@ -15,15 +15,17 @@ from ringbatch.shm.forward_envelope import Envelope
 from ringbatch.shm.host.json_text import UnsoundText, can_be_sliced, elements, members, not_utf8
 
 _KEYS: Final = ("predictions", "outputs")
-"""`outputs` is what TensorFlow Serving answers to `inputs`."""
+"""`outputs` is TensorFlow Serving's answer to `inputs`."""
 _USUAL: Final = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*"predictions"[ \t\r\n]*:[ \t\r\n]*(?=\[)')
 _BLANK: Final = b" \t\r\n"
 _SHOWN: Final = 200
 
 
 class _Cut(NamedTuple):
-    """The text of a list, cut between its elements: ``opening + between.join(pieces) + closing``
-    is the text of a list with some of them."""
+    """JSON text of a list, cut between its elements.
+
+    ``opening + between.join(pieces) + closing`` is the text of a list with some of them.
+    """
 
     opening: bytes
     between: bytes
@@ -32,25 +34,25 @@ class _Cut(NamedTuple):
 
 
 class NoPredictions(ValueError):
-    """The answer holds no list of predictions; says what it is instead."""
+    """The answer holds no list of predictions; the text says what it is instead."""
 
 
 class Miscounted(NoPredictions):
-    """It holds more or fewer than there were instances."""
+    """The answer holds more or fewer predictions than there were instances."""
 
 
 def joined(asked: Envelope, lists: Sequence[bytes]) -> bytes:
-    """The body that asks for all of them.
+    """Return the body of a request with the instances of all lists.
 
     Args:
-        asked: what stands around the list.
+        asked: the text around the list.
         lists: JSON texts of lists, none of them empty.
     """
     return b"%b[%b]%b" % (asked.opening, b",".join([text[1:-1] for text in lists]), asked.closing)
 
 
 def shared_out(body: bytes, rows: Sequence[int]) -> list[bytes]:
-    """The predictions in an answer, as the JSON text of a list for each request.
+    """Return the predictions in an answer, as the JSON text of a list for each request.
 
     Args:
         body: the answer.
@@ -76,14 +78,16 @@ def shared_out(body: bytes, rows: Sequence[int]) -> list[bytes]:
 
 
 def shown(body: bytes) -> str:
-    """The beginning of a body that is not what it should be, in one line."""
+    """Return the beginning of an unexpected body, in one line."""
     text = " ".join(body[: 4 * _SHOWN].decode(errors="replace").split())
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _usual_predictions(body: bytes) -> tuple[bytes, int] | None:
-    """The text of the list, no blanks around it, and how many predictions it has, where it is the
-    only member; None for everything else, right or wrong."""
+    """Return the text of the list, without blanks around it, and the number of predictions.
+
+    None unless the list is the only member of the answer, right or wrong.
+    """
     usual = _USUAL.match(body)
     if usual is None or not can_be_sliced(body, b'"predictions"', usual.end()):
         return None
@@ -91,7 +95,7 @@ def _usual_predictions(body: bytes) -> tuple[bytes, int] | None:
         answer = orjson.loads(body)
     except orjson.JSONDecodeError:
         return None
-    # Behind the last bracket there is nothing but the end of the object.
+    # The object ends behind the last bracket.
     text = body[usual.end() : body.rindex(b"]") + 1]
     return (text, len(answer["predictions"])) if len(answer) == 1 else None
 
@@ -112,13 +116,14 @@ def _predictions_beside_others(body: bytes) -> tuple[bytes, int]:
 
 
 def _cut_lists(text: bytes, count: int) -> _Cut | None:
-    """Cut a list with `count` elements, at least two, that are lists without any in them, as models
-    mostly answer; None where they are something else, or the blanks between them differ.
+    """Cut a list of `count` elements, at least two, that are flat lists, as models mostly answer.
 
-    The text is sound. What stands from the first closing bracket to the next opening one holds one
-    opening bracket. Where that is found so often that there are `count` pieces, and none of these
-    holds a bracket, then the lists are as many as the elements; and since without strings each
-    closes before the next opens, none stands in another.
+    None if they are something else, or the blanks between them differ.
+
+    The text is sound JSON. The separator is the text from the first closing bracket to the next
+    opening one. If it cuts the text into `count` pieces, and none of these holds a bracket, then
+    there are as many lists as elements. Without strings each list closes before the next opens, so
+    none is inside another.
     """
     start, first_end = text.find(b"[", 1) + 1, text.find(b"]")
     next_start, end = text.find(b"[", first_end) + 1, text.rfind(b"]", 0, -1)
@@ -132,11 +137,11 @@ def _cut_lists(text: bytes, count: int) -> _Cut | None:
 
 
 def _cut(text: bytes) -> _Cut:
-    """Cut any list; its text is sound."""
+    """Cut any list; its text is sound JSON."""
     if b'"' not in text and b"{" not in text and text.find(b"[", 1) < 0:
         pieces = text[1:-1].strip(_BLANK).split(b",")
     else:
-        # Places in a text are those of its characters, not of its bytes.
+        # Offsets in a text count characters, not bytes.
         characters = text.decode()
         pieces = [characters[start:end].encode() for start, end in elements(characters, 0)]
     return _Cut(b"[", b",", b"]", pieces)

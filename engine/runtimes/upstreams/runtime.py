@@ -1,12 +1,12 @@
-"""The http runtime: a model that other servers run, asked over HTTP with whole batches.
+"""The http runtime: a model on other servers, which get whole batches over HTTP.
 
-Over V1 nothing is known of the model, and nothing need be: instances pass as clients wrote them. So
-the server may as well come later than this. Over V2 the server describes the model's tensors, and
-it must be there at the start.
+Over V1 the model's tensors are unknown, and need not be known: instances pass as clients wrote
+them. So the server may start later than the engine. Over V2 the server describes the model's
+tensors, and must run at the start.
 
-A failure of the server is no failure of one request, and so nothing is asked for twice; but where
-the server says that what it was given is wrong, or its answer cannot be read or is not one for each
-instance, the requests of the batch are asked for in halves until the one that fails is alone.
+A failure of the server is no failure of one request, so no request is repeated. But if the server
+refuses the input, or its answer is unreadable or has not one prediction for each instance, the
+batch is halved until the failing request is alone.
 """
 
 import json
@@ -46,15 +46,17 @@ OK: Final = 200
 _FIRST_REFUSAL: Final = 400
 _FAILED: Final = 500
 _ABOUT_THE_INPUT: Final = (400, 413, 422)
-"""What a server answers because of what it was given: perhaps because of one request alone."""
+"""Statuses about the input: perhaps because of a single request."""
 _START_S: Final = 10.0
 _JSON: Final = b"Content-Type: application/json\r\n"
 _LENGTH: Final = re.compile("[0-9]{1,15}")
 
 
 def open_http(path: str, options: Options) -> Model:
-    """A model on the servers at the addresses in `path`; see
-    `ringbatch.engine.runtimes.opening.open_model`."""
+    """Return a model on the servers at the addresses in `path`.
+
+    See `ringbatch.engine.runtimes.opening.open_model`.
+    """
     servers = [_address(url) for url in addresses(path)]
     own = servers[0].path
     if options.protocol == "v1":
@@ -82,14 +84,14 @@ def _pool(servers: Sequence[Address], options: Options, probe: str) -> Pool:
 
 
 def _nothing() -> None:
-    """There is nothing to load."""
+    """Do nothing, as there is nothing to load."""
 
 
 class V1Server:
     """A server that takes ``{"instances": [...]}``.
 
     Args:
-        pool: where it is.
+        pool: of its servers.
         options: of the model.
         path: of its predictions.
     """
@@ -103,7 +105,7 @@ class V1Server:
     def predictions(
         self, asked: Envelope, lists: Sequence[bytes], rows: Sequence[int], until_ns: int
     ) -> list[bytes]:
-        """As `ringbatch.engine.models.model.Remote` has it."""
+        """Return the predictions for each request, as `engine.models.model.Remote` does."""
         body = joined(asked, lists)
         own_ns = time.monotonic_ns() + self._timeout_ns
         headers = asked.headers + _JSON
@@ -120,7 +122,7 @@ class V1Server:
             raise ServerFailed(Status.SERVER_BROKEN, str(error), isolates=True) from None
 
     def predict(self, instances: list[Any]) -> list[Any]:
-        """The predictions for decoded instances, decoded."""
+        """Return the decoded predictions for decoded instances."""
         asked = Envelope(self._path.encode(), b"", b'{"instances":', b"}")
         text = json.dumps(instances, allow_nan=False, separators=(",", ":")).encode()
         until_ns = time.monotonic_ns() + self._timeout_ns
@@ -133,7 +135,7 @@ class V2Server:
     """A server that takes tensors.
 
     Args:
-        pool: where it is.
+        pool: of its servers.
         options: of the model.
         path: of the model.
         inputs, outputs: of the model.
@@ -156,7 +158,7 @@ class V2Server:
         self._request = partial(request, inputs, binary=options.protocol == "v2")
 
     def predict(self, *arrays: Any) -> dict[str, Any]:
-        """The outputs by name for an array of each input.
+        """Return the outputs by name for an array of each input.
 
         Raises:
             ServerFailed: there are none.
@@ -192,7 +194,7 @@ class V2Server:
 
 
 def _named(failed: ServerFailed, timeout_ns: int) -> ServerFailed:
-    """A failure; where no answer came in time, with the limit of a batch, which that was."""
+    """Return a failure; one by timeout names the time limit of a batch."""
     if failed.status is not Status.EXPIRED:
         return failed
     return ServerFailed(failed.status, f"{failed}: batch_timeout_s = {timeout_ns / 1e9:g}")
@@ -214,7 +216,7 @@ def _isolated(options: Options) -> tuple[int, ...]:
 
 
 def _expect_ok(answer: Answer, isolated: Sequence[int]) -> None:
-    """Raise what an answer other than 200 is."""
+    """Raise an error for an answer other than 200."""
     status = answer.status
     if status == OK:
         coding = answer.headers.get("content-encoding", "identity")
@@ -234,7 +236,7 @@ def _expect_ok(answer: Answer, isolated: Sequence[int]) -> None:
 def _described(
     urls: str, pool: Pool, path: str, max_batch_size: int
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """The tensors of a model, as its server describes them."""
+    """Return the tensors of a model, as its server describes them."""
     where = urls if " " in urls else f"{origin(urls)}{path}"
     try:
         answer = pool.get(path, time.monotonic_ns() + int(_START_S * 1e9))

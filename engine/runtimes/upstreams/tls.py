@@ -1,4 +1,4 @@
-"""TLS to model servers, and what can be wrong with its files, in words."""
+"""TLS to model servers, and messages about unusable certificate files."""
 
 import ssl
 
@@ -7,10 +7,10 @@ from ringbatch.shm.errors import StartupError
 
 
 def tls_context(options: Options) -> ssl.SSLContext:
-    """What model servers are asked with at https: they must be who their names say.
+    """Return a TLS context that verifies the host name of model servers.
 
     Raises:
-        StartupError: a file cannot be used; says which and why.
+        StartupError: a file cannot be used; the text says which and why.
     """
     path = options.upstream_ca
     try:

@@ -1,6 +1,6 @@
-"""Batches for a V2 model server: arrays to the body of a request, and its answer to arrays.
+"""Batches for a V2 model server: from arrays to the body of a request, and its answer to arrays.
 
-Pure. After the Open Inference Protocol and its binary tensor data extension.
+Pure. It follows the Open Inference Protocol and its binary tensor data extension.
 """
 
 import struct
@@ -23,25 +23,24 @@ _NOT_IN_JSON: Final = ("FP16", "BF16")
 
 
 class UnsoundAnswer(ValueError):
-    """The answer is not what the protocol has; says what is wrong."""
+    """The answer violates the protocol; the text says how."""
 
 
 def request(
     inputs: Sequence[Tensor], arrays: Sequence[Array], *, binary: bool
 ) -> tuple[bytes, int]:
-    """The body that asks for a batch.
+    """Return the body of a batch's request.
 
     Args:
         inputs: of the model.
         arrays: one for each, as a model of `ringbatch.engine.models.model` takes them.
-        binary: whether tensors follow the JSON text; else they stand in it.
+        binary: True to send tensors behind the JSON text; else they stand in it.
 
     Returns:
         The body, and the length of its JSON text.
 
     Raises:
-        ValueError: a tensor is of a datatype that JSON does not carry, or holds bytes that are no
-            text.
+        ValueError: a tensor has a datatype that JSON does not carry, or bytes that are no text.
     """
     described: list[dict[str, Any]] = []
     tensors: list[bytes] = []
@@ -66,15 +65,15 @@ def request(
 
 
 def answered(outputs: Sequence[Tensor], body: bytes, json_bytes: int | None) -> dict[str, Array]:
-    """The outputs in an answer, by their names.
+    """Return the outputs in an answer, by their names.
 
     Args:
         outputs: of the model.
         body: the answer.
-        json_bytes: where its JSON text ends; None where it is nothing else.
+        json_bytes: the length of its JSON text; None if there is nothing else.
 
     Raises:
-        UnsoundAnswer: it is not what the protocol has, or lacks an output.
+        UnsoundAnswer: it violates the protocol, or lacks an output.
     """
     text = body if json_bytes is None else body[:json_bytes]
     try:
