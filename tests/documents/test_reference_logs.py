@@ -4,6 +4,7 @@ import re
 
 from documents.pages import section, table
 
+from ringbatch.engine.config.addresses import _OF_ONE_EVENT
 from ringbatch.frontend.access.log_entry import Entry, fields
 from ringbatch.frontend.payloads.events import REQUEST_TYPE, RESPONSE_TYPE
 from ringbatch.shm.latency_breakdown import PHASES, Breakdown
@@ -41,3 +42,7 @@ def test_the_types_of_events_are_named() -> None:
     text = section(LOGS, "Payload log")
     assert f"`{REQUEST_TYPE}`" in text
     assert f"`{RESPONSE_TYPE}`" in text
+
+
+def test_every_attribute_of_an_event_is_in_the_table() -> None:
+    assert {*first_cells("attribute")} == _OF_ONE_EVENT
