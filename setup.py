@@ -20,7 +20,7 @@ PREPARATIONS = {"dist_info", "egg_info", "sdist"}
 
 
 def extensions() -> list[Extension]:
-    """The modules to compile, as what is to be built."""
+    """Return the modules to compile, as extensions."""
     import numpy
     from mypyc.build import mypycify
 

@@ -58,8 +58,7 @@ class Source(NamedTuple):
     Attributes:
         step: which keeps it, or `REQUEST`.
         place: among the tensors that the step keeps, or that requests hold; for the last step,
-        among
-            its outputs.
+            among its outputs.
     """
 
     step: int

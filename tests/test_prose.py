@@ -12,14 +12,10 @@ from prose_rules import MOST_WORDS, docstring_faults, document_faults
 from sources import ROOT, modules
 
 DOCUMENTS = [ROOT / "ARCHITECTURE.md", *sorted(ROOT.glob("docs/**/*.md"))]
-# Their docstrings are not in plain English yet.
-ROOMS_LEFT = frozenset(
-    module.room for module in modules() if module.room.startswith("engine.models")
-)
 LONG = " ".join(["word"] * (MOST_WORDS + 1)) + "."
 
 
-@pytest.mark.parametrize("room", sorted({module.room for module in modules()} - ROOMS_LEFT))
+@pytest.mark.parametrize("room", sorted({module.room for module in modules()}))
 def test_docstrings_keep_the_rules(room: str) -> None:
     faults = [
         f"{module.name}:{line}: {fault}"

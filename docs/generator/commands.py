@@ -73,7 +73,7 @@ def _command(command: Command) -> Iterator[str]:
 
 
 def _is_setting(argument: Argument) -> bool:
-    """True if the argument is a setting's flag as ``serve`` has it."""
+    """Return whether the argument is a setting's flag as ``serve`` has it."""
     return argument in _OF_SETTINGS
 
 

@@ -191,7 +191,7 @@ class Budget:
 
         Args:
             requests: of each, oldest first, its rows and the least open dimensions that it is run
-            with.
+                with.
         """
         count = rows = 0
         longest: Dimensions = ()

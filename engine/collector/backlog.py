@@ -14,8 +14,7 @@ class Backlog(NamedTuple):
 
     Attributes:
         answer_ns: the time to its answer; 0 if nothing waits. At least 1 if something does, even if
-        its
-            time is unknown.
+            its time is unknown.
         row_ns: how much every further instance before it adds.
     """
 

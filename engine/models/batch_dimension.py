@@ -12,15 +12,15 @@ NO_BATCH: Final = (
 
 
 def instance_shape(subject: str, shape: Sequence[int], max_batch_size: int) -> Sequence[int]:
-    """The shape of one instance of a tensor.
+    """Return the shape of one instance of a tensor.
 
     Args:
         subject: the file and the tensor, as messages begin.
-        shape: as the file declares it; `ANY` where a size is open.
-        max_batch_size: of the configuration; where it is 0, the shape is already the instance's.
+        shape: as the file declares it; `ANY` if a size is open.
+        max_batch_size: of the configuration; if it is 0, the shape is already the instance's.
 
     Raises:
-        StartupError: the first dimension cannot be a batch of that many; with what can be done.
+        StartupError: the first dimension cannot be a batch of that many; with the remedy.
     """
     if not max_batch_size:
         return shape

@@ -9,7 +9,7 @@ from ringbatch.engine.models.model import InvalidInput
 
 
 def decoded(name: str, values: NDArray[Any]) -> NDArray[Any]:
-    """The elements of a BYTES input as `str`, same shape.
+    """Return the elements of a BYTES input as `str`, same shape.
 
     Raises:
         InvalidInput: one of them is not UTF-8.

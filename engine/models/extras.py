@@ -8,7 +8,7 @@ from ringbatch.shm.errors import StartupError, how_to_install
 
 
 def required(module: str, extra: str, path: Path) -> Any:
-    """A module of an optional package, imported now.
+    """Import a module of an optional package.
 
     Args:
         module: its full name.

@@ -40,12 +40,12 @@ class ServerFailed(Exception):
 
 
 def blames_nobody(failure: BaseException) -> bool:
-    """Whether no request of the batch can be to blame, so that none is worth another run."""
+    """Return whether no request of the batch can be to blame, so that none is worth another run."""
     return isinstance(failure, ServerFailed) and not failure.isolates
 
 
 def is_about_the_input(failure: BaseException) -> bool:
-    """Whether it says nothing of any other request than the one that it came for."""
+    """Return whether the error concerns only this request."""
     if isinstance(failure, ServerFailed):
         return failure.status is Status.SERVER_ANSWERED
     return isinstance(failure, InvalidInput)
@@ -117,43 +117,43 @@ class RestartWorker(SystemExit):
 
 
 def raise_lost(why: str, blames_batch: bool) -> NoReturn:
-    """What becomes of a process that nobody has said anything of."""
+    """Raise, as the process that holds the model elsewhere is gone."""
     raise RestartWorker(why)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a runtime is told beside the path.
+    """Options of a runtime beside the path.
 
     Attributes:
-        max_batch_size: the cap on instances in one batch; 0 for a model whose tensors have no
-            batch dimension.
+        max_batch_size: the cap on instances in one batch; 0 for a model whose tensors have no batch
+            dimension.
         threads: that one run may use.
         device: ``cpu``, or ``cuda:N``.
-        inputs: what a file takes that does not say it, as `config.declared` reads it.
-        outputs: what it returns, likewise.
-        autocast: ``off``, or the datatype that is used where a calculation stands it.
-        channels_last: whether images and weights are laid out so.
+        inputs: of a file that does not declare them, as `config.declared_tensors` reads them.
+        outputs: likewise.
+        autocast: ``off``, or the datatype that is used if a calculation bears it.
+        channels_last: True if images and weights are laid out so.
         columns: how it takes the columns of a table: ``auto``, ``named`` or ``matrix``.
-        answers: names of what a model of trees returns; none for what is usual.
-        iterations: rounds of boosting that answers are made of; 0 for those that are usual.
-        class_names: what labels are called; none for what the file says.
-        truncate: whether of a text that is too long the rest is left out.
+        answers: names of the results of a model of trees; none for the usual ones.
+        iterations: rounds of boosting that answers are made of; 0 for the usual ones.
+        class_names: names of labels; none for those of the file.
+        truncate: True to cut texts that are too long.
         trusted_types: full names of types that a file may hold beyond those known to be safe.
-        trust_pickle: whether a file may run code while it is read.
+        trust_pickle: True if a file may run code while it is read.
         name: of the model.
-        protocol: what a model server is asked in: ``v1``, ``v2`` or ``v2-json``.
+        protocol: of a model server: ``v1``, ``v2`` or ``v2-json``.
         timeout_s: how long it may take to answer a batch.
-        isolate_errors: whether a batch that it answers with 500 is asked for in halves.
-        retry: which batches without an answer another server is asked for, ``safe`` or ``always``.
+        isolate_errors: True to ask for the halves of a batch that it answers with 500.
+        retry: which batches without an answer another server gets, ``safe`` or ``always``.
         upstream_ca: authorities of model servers over TLS; None for those of the system.
-        upstream_certificate, upstream_key: what these are shown; None for nothing.
-        headers: of which a model is told, beside what else its requests say.
-        content: where the file's content is read, where another file lies at its path by now.
-        ray: where the runtime ray has the model held.
-        lost: ends the process, because what holds the model elsewhere is gone; is told why, and
-            whether a batch may be to blame.
-        waits: is called where a model has no place elsewhere yet.
+        upstream_certificate, upstream_key: for model servers; None for none.
+        headers: that a model gets with the rest of the request context.
+        content: the file's content, if another file lies at its path by now.
+        ray: the place of the model for the runtime ray.
+        lost: ends the process, because the actor that holds the model is gone; it takes the reason,
+            and whether a batch may be to blame.
+        waits: is called if a model has no place elsewhere yet.
     """
 
     max_batch_size: int
@@ -185,7 +185,7 @@ class Options:
     waits: Callable[[], object] = lambda: None
 
     def readable(self, path: Path) -> Path:
-        """Where the content of the model file at `path` is read."""
+        """Return the path at which the content of the model file at `path` can be read."""
         return self.content or path
 
 
@@ -206,13 +206,13 @@ def refusing(path: Path | str, during: str = "") -> Iterator[None]:
 
 
 def failure(path: Path | str, error: BaseException, during: str = "") -> str:
-    """What to tell the operator of an exception: the file, its line, and the text, in one line."""
+    """Return an exception for the operator: the file, its line, and the text, in one line."""
     what = f"{during}: " if during else ""
     return f"{path}: {_where(path, error)}{what}{_text(error)}"
 
 
 def said(error: BaseException) -> str:
-    """The text of an exception of somebody else's code, whose own words may fail as well."""
+    """Return the text of an exception of foreign code, even if its own `str` fails."""
     try:
         # Of a subclass of str, the characters alone.
         return "".join((str(error), ""))

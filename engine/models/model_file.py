@@ -31,14 +31,14 @@ there is none."""
 
 
 class ModelFile:
-    """What one version of a model was started with.
+    """File that one version of a model was started with.
 
     Attributes:
-        path: where it was found.
+        path: at which it was found.
 
     Args:
-        path: the model file, or the address of a server; what cannot be read is for the workers to
-            refuse, in words.
+        path: the model file, or the address of a server; the workers refuse an unreadable file, in
+            words.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -66,15 +66,15 @@ class ModelFile:
 
     @property
     def fds(self) -> tuple[int, ...]:
-        """What a worker must inherit to read it; none where there was no file."""
+        """Descriptors that a worker must inherit to read it; none if there was no file."""
         return (self._fd,) if self._fd >= 0 else ()
 
     def kept(self) -> "Kept":
-        """What a worker is told of it."""
+        """Return the part of it that a worker needs."""
         return Kept(self._fd, self._stamp, self._copied)
 
     def differs(self) -> bool:
-        """Whether another content lies at the path by now, or none; it may wait for the disk."""
+        """Return whether the path has another content by now, or none; it may wait for the disk."""
         try:
             if _stamp_at(self.path) == self._stamp:
                 return False
@@ -110,10 +110,10 @@ class Kept(NamedTuple):
             os.set_inheritable(self.fd, False)
 
     def content(self, path: Path | str) -> Path | None:
-        """Where the content can be read now; None where it still lies at its path.
+        """Return the path at which the content can be read now; None if it still lies at its own.
 
         Raises:
-            StartupError: nowhere.
+            StartupError: it can be read nowhere.
         """
         try:
             found: Stamp = _stamp_at(path)
@@ -162,7 +162,7 @@ def _open(path: Path | str) -> int:
 
 
 def _copy(fd: int, name: str) -> int:
-    """The descriptor of a copy in memory."""
+    """Return the descriptor of a copy in memory."""
     copy = os.memfd_create(name[:200], os.MFD_CLOEXEC)
     try:
         while os.sendfile(copy, fd, None, _CHUNK_BYTES):

@@ -46,8 +46,9 @@ class _Metric:
         self._lost = False
 
     def labels(self, *values: object, **named: object) -> Self:
-        """The series for labels with these values, in their order or by their names. Of a value
-        with more than 128 characters the beginning counts.
+        """Return the series for labels with these values, in their order or by their names.
+
+        The first 128 characters of a value count.
 
         Raises:
             ValueError: they are not the labels of this metric.
@@ -95,7 +96,7 @@ class _Metric:
 
 
 class Counter(_Metric):
-    """What only goes up. The counts of all workers are added up."""
+    """Counter, which only goes up. The counts of all workers are added up."""
 
     def inc(self, amount: float = 1) -> None:
         """Count.
@@ -112,7 +113,7 @@ class Counter(_Metric):
 
 
 class Gauge(_Metric):
-    """What goes up and down. Each worker's value is shown by itself, until the worker ends."""
+    """Gauge, which goes up and down. Each worker's value is shown until the worker ends."""
 
     def set(self, value: float) -> None:
         """Set the value.
@@ -138,7 +139,7 @@ class Gauge(_Metric):
 
 
 class Histogram(_Metric):
-    """How values are spread over buckets. The counts of all workers are added up."""
+    """Histogram of values in buckets. The counts of all workers are added up."""
 
     def observe(self, value: float) -> None:
         """Count a value in its bucket.
@@ -169,7 +170,7 @@ M = TypeVar("M", Counter, Gauge, Histogram)
 
 
 class Book:
-    """What one process counts for its model.
+    """Metrics of one process for its model.
 
     Attributes:
         lock: of all values and series.
@@ -191,8 +192,10 @@ class Book:
         """Where the values are that the block was opened with."""
 
     def forked(self) -> None:
-        """In a forked child: what it counts is not the worker's, and the lock may be held by a
-        thread that it does not have."""
+        """Make a forked child count apart from the worker, with a lock of its own.
+
+        A thread that the child does not have may hold the worker's lock.
+        """
         self.lock = threading.RLock()
         self._forget_block()
 
@@ -202,10 +205,10 @@ class Book:
         return [one.metric for one in self._named.values()]
 
     def metric(self, kind: type[M], metric: Metric) -> M:
-        """The metric of that name; a new one where there was none.
+        """Return the metric of that name; a new one if there was none.
 
         Raises:
-            ValueError: in words, where another has the name.
+            ValueError: another has the name; the text says which.
         """
         with self.lock:
             found = self._named.get(metric.name)
@@ -282,8 +285,10 @@ class Book:
 
     @contextmanager
     def unseen(self) -> Iterator[None]:
-        """Around a warm-up, which is no request: what is counted in it is dropped. Gauges stay as
-        they are then."""
+        """Drop the counts of a block, as those of a warm-up, which is no request.
+
+        Gauges keep the values that they have then.
+        """
         with self.lock:
             seen = self.values
             self.values = memoryview(bytearray(seen)).cast("d")
@@ -297,11 +302,10 @@ class Book:
                 self.values = seen
 
     def clash(self, others: Iterable[tuple[str, Metric]]) -> str:
-        """Why the metrics of this model and those of others cannot be shown together; empty where
-        they can.
+        """Return why this model's metrics cannot be shown with others; empty if they can.
 
         Args:
-            others: what other models count, each with the name of its model.
+            others: metrics of other models, each with the name of its model.
         """
         for model, other in others:
             for metric in self.metrics:
@@ -316,7 +320,7 @@ class Book:
 
 
 def within(series: Sequence[Series], most_values: int, most_text: int) -> list[Series]:
-    """The first of them that take no more values and bytes of text, about, than that."""
+    """Return the first series that take about so many values and bytes of text at most."""
     kept = []
     for one in series:
         most_values -= one.metric.width

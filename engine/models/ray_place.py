@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayPlace:
-    """Where an actor is, and what it must have there, as the settings of these names say it.
+    """Place of an actor, and its needs, as the settings of these names say.
 
     Attributes:
         engine: the name of the engine that it is for.
         version: of the model.
-        index: which of that version's workers drives it.
+        index: of the worker that drives it.
         loader: the runtime that loads the model in it.
         threads: that one run may use there.
         load_timeout_s: what the worker may take to have it opened, and again to have it loaded.
@@ -33,7 +33,7 @@ class RayPlace:
 
     @property
     def needs(self) -> dict[str, float]:
-        """What one node must have for it."""
+        """Resources that one node must have for it."""
         counts = dict(item.rsplit("=", 1) for item in self.resources)
         wanted = {"CPU": self.cpus, "GPU": self.gpus}
         wanted |= {name: float(count) for name, count in counts.items()}

@@ -12,14 +12,16 @@ def _still_wanted() -> bool:
 
 
 class Request:
-    """What a row's request says beside its inputs. Rows of one request share an entry; a row that
-    fills a batch up, or was made up, has one that says nothing.
+    """Context of a row's request, beside its inputs.
+
+    Rows of one request share an entry; a row that fills a batch up, or was made up, has an empty
+    one.
 
     Attributes:
-        id: that the client has given it; empty where it has none.
+        id: that the client has given it; empty if it has none.
         parameters: V2's and gRPC's `parameters`, or the further members of a V1 body.
         headers: those of the setting `headers` that came with it, by their names in lower case.
-        deadline_ns: on the monotonic clock; after that nobody waits for the answer.
+        deadline_ns: on the monotonic clock; after that no client waits for the answer.
     """
 
     __slots__ = ("_is_wanted", "deadline_ns", "headers", "id", "parameters")
@@ -45,7 +47,7 @@ class Request:
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits any more, at this instant."""
+        """True if no client waits any more, at this instant."""
         return not self._is_wanted()
 
     def __repr__(self) -> str:

@@ -48,8 +48,7 @@ class Outputs:
     Args:
         arrays: one an output, with rows, in the declared datatype; BF16 as its bits, BYTES as
             objects that are `bytes`; `Ragged` if rows differ in shape. An element with a fault has
-            no
-            meaningful value.
+            no meaningful value.
         faults: none, mostly.
     """
 

@@ -13,8 +13,7 @@ class Waiter:
         ready: True while its thread has nothing to wait for.
         deadline_ns: when it fails, on the monotonic clock.
         asleep: True while its thread sleeps on `signal`, which a thread that wakes it releases;
-        made
-            when it first sleeps so.
+            made when it first sleeps so.
         deferred: True if no thread waits for it, so that the channel's own thread must.
     """
 

@@ -103,8 +103,7 @@ class Framing:
     """Facts of a request, learnt as it is read.
 
     Attributes:
-        id: the field with its id, as it is in a response; empty if it has none or cannot be
-            read.
+        id: the field with its id, as it is in a response; empty if it has none or cannot be read.
         model: that it is for, once that is known.
         asked_for: the name of a missing model, if it names one.
         heard: the metadata of its call.

@@ -36,8 +36,7 @@ class Report(NamedTuple):
 
     Attributes:
         application_utilization: the demand as a share of the highest rate in full batches, at
-        recent
-            batch times; beyond 1 if more comes than it can answer.
+            recent batch times; beyond 1 if more comes than it can answer.
         rps_fractional: requests that ended, a second.
         eps: those of them that ended with a status of 500 or more.
         answer_seconds: the expected time of a request that comes now; 0 if unknown.

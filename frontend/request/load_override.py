@@ -26,7 +26,7 @@ def largest_batch(name: str, parameters: Mapping[str, Any], held: Mapping[str, A
         name: the model's.
         parameters: of the request.
         held: the model's present configuration, in Triton's form; its name alone if it does not
-        serve.
+            serve.
 
     Raises:
         InvalidRequest: they ask for more than a client may have, or are not in that form.

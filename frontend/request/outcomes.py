@@ -23,15 +23,15 @@ class RequestOutcome(NamedTuple):
     """End of a request.
 
     Attributes:
-        tally: that counts it. It has the name and version of the model, empty if there is
-            none, and the protocol.
+        tally: that counts it. It has the name and version of the model, empty if there is none, and
+            the protocol.
         code: the status, or its equal over HTTP; `CLIENT_GONE` if no client waited.
-        accepted_ns: when it was accepted, on the monotonic clock; when it ended if it was
-            refused before.
+        accepted_ns: when it was accepted, on the monotonic clock; when it ended if it was refused
+            before.
         ended_ns: when its answer was there.
         instances: in it; 0 if it was not answered with 200.
         stamps: of its slot, of its last part if it has several; None if no answer came out of a
-        slot.
+            slot.
     """
 
     tally: Tally

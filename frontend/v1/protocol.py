@@ -36,7 +36,7 @@ class V1Model:
         forwarded: reads bodies with their origin, and writes answers, if another server runs the
             model; else None.
         heard: reads bodies together with the request context; None if the model does not ask for
-        it.
+            it.
         requests: reads bodies.
         answers: writes the bodies of answers.
         rows: renders answers in row format.

@@ -134,8 +134,7 @@ class Requests(Protocol):
 
         Returns:
             None if these bytes will not be the payload of one slot as they are, or there is a
-            fault;
-            `parse` says which, once the body is there.
+            fault; `parse` says which, once the body is there.
         """
 
 

@@ -33,11 +33,10 @@ class Order(NamedTuple):
     Attributes:
         action: ``reload`` makes the engine serve its configuration as it is now, or loads one model
             again; ``load`` and ``unload`` are for one model; ``handover`` gives the listening
-            sockets
-            to another engine, and stops this one when that serves.
+            sockets to another engine, and stops this one when that serves.
         model: its name; None for all.
         max_batch_size: of the loaded model, until its next load; None for that of the
-        configuration.
+            configuration.
     """
 
     action: Action

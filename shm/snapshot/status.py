@@ -43,8 +43,7 @@ class ModelStatus:
         ready: of these, those that take batches now.
         requests: collected.
         rows: instances in them.
-        batches: how many batches were closed for each reason; reasons that never came are
-            left out.
+        batches: how many batches were closed for each reason; reasons that never came are left out.
         batch_rows: how many batches had sizes in each range, by the range's label, in order.
         wait_ms: mean time between acceptance and dispatch.
         run_ms: mean time inside the model, a batch.
