@@ -55,9 +55,9 @@ class Story:
         self._refuses = refuses
         self.begun = 0
         self.may_go_on = threading.Event()
-        endings = SimpleNamespace(ended=lambda _tally, code, _ns: self.told.append(code))
+        outcomes = SimpleNamespace(record=lambda _tally, code, _ns: self.told.append(code))
         lane = SimpleNamespace(counters=SimpleNamespace(add=lambda _counter: None))
-        engine: Any = SimpleNamespace(endings=endings, lane=lane)
+        engine: Any = SimpleNamespace(outcomes=outcomes, lane=lane)
         model = SimpleNamespace(spec=SimpleNamespace(name="m", timeout_ns=60 * SECOND_NS))
         task: Any = SimpleNamespace(
             tally=None, accepted_ns=0, deadline_ns=limit_ns, model=model, fail=self._failed
@@ -108,11 +108,13 @@ def run(
                 worker.submit(busy.wait)
             queue = Queue(lambda: worker, tokenizing.MOST_WAITING)
             story.call.begin(work, 1, queue)
-            if isinstance(done := meanwhile(), Awaitable):
-                await done
-            story.may_go_on.set()
-            if busy is not None:
-                busy.set()
+            try:
+                if isinstance(done := meanwhile(), Awaitable):
+                    await done
+            finally:
+                story.may_go_on.set()
+                if busy is not None:
+                    busy.set()
             while queue.size:
                 await asyncio.sleep(0)
 
