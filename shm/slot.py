@@ -107,7 +107,7 @@ class Status(IntEnum):
     WRONG_COUNT = 9
     """The model returned another number of predictions than it was given instances."""
     SERVER_ANSWERED = 10
-    """The server that runs the model refused or failed; with the text of a `forward.Refusal`."""
+    """The model server refused or failed; with the text of a `forward_envelope.Refusal`."""
     SERVER_BROKEN = 11
     """The server that runs the model gave no answer that could be read as one."""
     SERVER_MISCOUNTED = 12
