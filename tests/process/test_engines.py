@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from segment_harness import LAYOUT, MODELS, OWN, SHM
+from tiers import exhaustive
 
 from ringbatch.shm import shm_objects
 from ringbatch.shm.descriptors import LAYOUT_VERSION, HeaderWords
@@ -277,6 +278,7 @@ else:
 """
 
 
+@exhaustive
 def test_of_processes_that_take_a_name_in_one_instant_one_has_it() -> None:
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1] / "harness")}
     for round_ in range(3):

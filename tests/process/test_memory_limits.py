@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiers import exhaustive
 
 from ringbatch.engine.process.memory_limits import FRONTEND_HEAP, WORKER_HEAP, heap_environment
 
@@ -24,6 +25,7 @@ else:
 """
 
 
+@exhaustive
 @pytest.mark.parametrize(
     ("limit", "said"), [(512 << 20, "MemoryError"), (0, "taken")], ids=["limited", "not"]
 )

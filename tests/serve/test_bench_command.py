@@ -207,6 +207,7 @@ def test_settings_are_tuned_until_the_time_is_over(
     assert "missing.py" in capsys.readouterr().err
 
 
+@exhaustive
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=exhaustive), signal.SIGINT])
 def test_one_that_is_stopped_writes_what_was_measured(
     number: signal.Signals, served: Server, tmp_path: Path, wait_until: Callable[..., Any]
@@ -340,6 +341,7 @@ def test_arguments_that_would_be_passed_over_are_refused(
     assert "--compare measures nothing" in words
 
 
+@exhaustive
 def test_a_configuration_with_tls_is_refused_in_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

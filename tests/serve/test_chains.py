@@ -312,6 +312,7 @@ def test_chains_come_change_and_go_with_a_reload(
     assert site.command("reload") == (True, "ringbatch: short: unloaded\n")
 
 
+@exhaustive
 def test_an_engine_whose_chain_does_not_fit_does_not_start(start: Start, tmp_path: Path) -> None:
     for name, source in (("tokenize", TOKENIZE), ("rank", RANK.format(factor=1))):
         (tmp_path / f"{name}.py").write_text(source)

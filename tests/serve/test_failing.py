@@ -95,6 +95,7 @@ def test_whose_memory_has_leaked_away_gets_another_process(
     assert server.stop() == 0
 
 
+@exhaustive
 def test_bad_requests_alone_restart_no_model_that_answers_its_warm_up(start: Start) -> None:
     server = start({"fussy": {"path": "fussy.py"}})
     first = server.role("worker fussy/0")

@@ -47,6 +47,7 @@ def test_a_child_that_comes_back_from_the_model_is_ended_and_answers_nobody(
         assert ask(server, act) == [status], act
 
 
+@exhaustive
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_a_pool_runs_functions_of_the_model_file_and_of_those_beside_it(
     pools: Server, method: str

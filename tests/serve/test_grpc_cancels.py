@@ -128,6 +128,7 @@ class Rounds:
         return found
 
 
+@exhaustive
 @pytest.mark.parametrize("rounds", first_of([30, 1000], 1))
 def test_calls_that_begin_in_the_write_that_takes_others_back_are_answered(
     server: Server, rounds: int

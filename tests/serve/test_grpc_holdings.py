@@ -86,6 +86,7 @@ def predict(x):
 ANSWER_BYTES = 1 << 18
 
 
+@exhaustive
 def test_answers_that_nobody_takes_take_a_bounded_part_of_the_memory(
     start: Start, wait_until: WaitUntil, stalled: list[Http2], tmp_path: Path
 ) -> None:

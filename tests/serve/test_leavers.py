@@ -9,6 +9,7 @@ import pytest
 from serve.client import Connection, fast, instances
 from serve.grpc_stub import Held, Stub, grpc_port
 from serve.server import Server, Start
+from tiers import exhaustive
 
 WaitUntil = Callable[..., Any]
 
@@ -35,6 +36,7 @@ def server(start: Start, held: Held, tmp_path: Path) -> Server:
     return start(models, frontends=1, grpc_port=0, max_in_flight=SLOTS, drain_s=20)
 
 
+@exhaustive
 def test_those_who_left_over_http_keep_nobody_out(
     server: Server, held: Held, wait_until: WaitUntil
 ) -> None:

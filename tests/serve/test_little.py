@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from serve.client import Connection, fast, instances, request
 from serve.server import COMMAND, Server
-from tiers import only
+from tiers import exhaustive, only
 
 MIB = 1 << 20
 IN_A_NAMESPACE = ("unshare", "--map-root-user", "--mount")
@@ -51,6 +51,7 @@ def start_with_little(tmp_path: Path) -> Iterator[Callable[..., Server]]:
         server.destroy()
 
 
+@exhaustive
 @pytest.mark.parametrize(
     "arguments", only({"many": (("--frontends", "8", "--grpc-port", "0"),), "usual": ((),)}, "many")
 )

@@ -17,7 +17,7 @@ from serve.client import Connection, predict_target, request
 from serve.grpc_stub import Stub, grpc_port
 from serve.scripted import v2_body
 from serve.server import COMMAND, Server, Start
-from tiers import first_of
+from tiers import exhaustive, first_of
 
 from ringbatch.frontend import Client, ModelNotFound
 
@@ -168,6 +168,7 @@ def test_no_name_in_a_request_becomes_more_than_text(server: Server, wait_until:
     )
 
 
+@exhaustive
 def test_promtool_takes_what_is_said_of_them(server: Server) -> None:
     if (promtool := shutil.which("promtool")) is None:
         pytest.skip("promtool is not installed (Debian: prometheus)")

@@ -153,6 +153,7 @@ def test_with_api_keys_both_are_asked(start: Start, tmp_path: Path) -> None:
     assert WARNING not in server.stderr
 
 
+@exhaustive
 def test_a_start_warns_where_the_application_refuses_strangers_and_nothing_else_does(
     start: Start, wait_until: WaitUntil
 ) -> None:

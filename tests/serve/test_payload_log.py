@@ -296,6 +296,7 @@ def test_ten_thousand_mixed_requests_are_read_back_from_files_that_are_renamed(
     assert len(list(folder.iterdir())) > 2
 
 
+@exhaustive
 def test_the_last_exchanges_are_written_before_the_engine_ends(
     serve: Callable[..., Server], folder: Path
 ) -> None:
@@ -308,6 +309,7 @@ def test_the_last_exchanges_are_written_before_the_engine_ends(
     check(clients.asked, lines(folder))
 
 
+@exhaustive
 def test_what_waits_outlives_the_process_that_writes(
     serve: Callable[..., Server], folder: Path, wait_until: WaitUntil
 ) -> None:

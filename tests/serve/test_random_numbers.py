@@ -131,6 +131,7 @@ def test_workers_differ_after_a_handover_and_when_more_come_with_the_load(
     assert distinct(seeded) == [1] * KINDS
 
 
+@exhaustive
 @pytest.mark.parametrize(
     ("seed", "expected"), only({"unseeded": ("", 5), "seeded": (SEEDED, 1)}, "unseeded")
 )

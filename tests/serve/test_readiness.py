@@ -67,6 +67,7 @@ def test_where_no_batch_is_finished_it_is_not_ready_until_one_is(
         wait_until(lambda: not complaint(server), "it is ready again")
 
 
+@exhaustive
 def test_frontends_that_are_replaced_on_sighup_lose_no_request(
     start: Start, wait_until: WaitUntil
 ) -> None:

@@ -121,6 +121,7 @@ def await_no_worker(server: Server, wait_until: WaitUntil, count: int) -> None:
     wait_until(lambda: status(server).count("0 of 0 to 1 workers ready") == count, "no worker", 60)
 
 
+@exhaustive
 def test_several_models_that_are_asked_at_once_have_their_workers_started_at_once(
     start: Start, tmp_path: Path, wait_until: WaitUntil
 ) -> None:

@@ -536,6 +536,7 @@ def test_whom_an_authority_vouched_for_that_is_none_any_more_is_let_in_no_more(
         context.wrap_socket(raw, server_hostname="localhost", session=session)
 
 
+@exhaustive
 def test_a_key_of_another_certificate_ends_the_start(tmp_path: Path, authority: Authority) -> None:
     certificate, _ = authority.certify("one")
     _, key = authority.certify("two")

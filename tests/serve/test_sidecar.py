@@ -338,6 +338,7 @@ def published(server: Server) -> int:
     return server.status().frontends["requests"]
 
 
+@exhaustive
 def test_a_server_that_is_away_is_told_and_met_again(
     start: Start, free_port_factory: Callable[[], int]
 ) -> None:
@@ -363,6 +364,7 @@ def test_a_server_that_is_away_is_told_and_met_again(
     assert [answer.status for answer in again] == [200, 404, 200]
 
 
+@exhaustive
 @pytest.mark.parametrize(
     ("limit", "words"),
     only(

@@ -307,6 +307,7 @@ def test_over_grpc_id_and_times_are_in_the_trailing_metadata(
     assert line["bytes_in"] == len(data)
 
 
+@exhaustive
 def test_by_default_the_log_has_what_took_far_longer_than_usual(
     start: Start, wait_until: Callable[..., Any]
 ) -> None:

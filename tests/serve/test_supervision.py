@@ -127,6 +127,7 @@ def test_a_model_that_asks_for_another_process_gets_one_and_its_request_runs_the
     assert server.stop() == 0
 
 
+@exhaustive
 def test_only_workers_have_sessions_of_their_own(start: Start, wait_until: WaitUntil) -> None:
     """Linux shares the cores out among sessions first (autogroup): with one each, a frontend waited
     for hundreds of milliseconds beside a collector and a worker."""
@@ -167,6 +168,7 @@ NONSENSE = {
 }
 
 
+@exhaustive
 @pytest.mark.parametrize("words", only(NONSENSE, "another-type"))
 def test_a_worker_that_says_what_makes_no_sense_is_ended(
     start: Start, wait_until: WaitUntil, words: str
@@ -262,6 +264,7 @@ def test_a_stop_ends_though_all_processes_are_stopped(
     wait_until(own.gone, "nothing is left")
 
 
+@exhaustive
 def test_a_collector_that_dies_while_workers_load_is_replaced(
     tmp_path: Path, wait_until: WaitUntil
 ) -> None:
@@ -499,6 +502,7 @@ def test_what_a_service_manager_says_is_for_the_supervisor_alone(
     assert [text for _, text in said if "READY=1" in text]
 
 
+@exhaustive
 @pytest.mark.parametrize(
     "number",
     first_of(["SIGUSR1", "SIGUSR2", "SIGHUP", "SIGTTIN", "SIGTTOU", "SIGWINCH", "SIGPIPE"], 1),

@@ -275,6 +275,7 @@ def traced_server(start: Start, endpoint: str, share: float) -> Server:
     return start(models, control_port=0, trace_endpoint=endpoint, trace_sample=share)
 
 
+@exhaustive
 def test_a_whole_share_traces_all_and_a_stop_sends_the_last(
     start: Start, own_collector: Collector
 ) -> None:

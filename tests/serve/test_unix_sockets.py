@@ -138,6 +138,7 @@ def test_frontends_share_the_connections_of_one_socket(alone: Alone) -> None:
     assert low > high / 8, accepted
 
 
+@exhaustive
 def test_a_killed_frontend_is_replaced_on_the_same_socket(
     alone: Alone, wait_until: WaitUntil
 ) -> None:
