@@ -134,7 +134,7 @@ def _loaded(config: Config, parity: str | None, tolerance: float) -> list[str]:
     from ringbatch.engine.report.models import time_lines
     from ringbatch.engine.supervisor.application_check import expect_importable
     from ringbatch.engine.supervisor.frontends import LEAN
-    from ringbatch.engine.supervisor.load_check import rehearse, unfit_chain
+    from ringbatch.engine.supervisor.load_check import check_loading, unfit_chain
     from ringbatch.shm.host.process import log_to_stderr
 
     log_to_stderr("check", config.server.log_level)
@@ -144,9 +144,9 @@ def _loaded(config: Config, parity: str | None, tolerance: float) -> list[str]:
             expect_importable(config.server.app, LEAN)
         except StartupError as error:
             failures.append(str(error))
-    rehearsed = []
-    for found in rehearse(config, parity, tolerance):
-        rehearsed.append(found)
+    results = []
+    for found in check_loading(config, parity, tolerance):
+        results.append(found)
         model = found.model
         title = model.name if model.version == FIRST_VERSION else f"{model.name}:{model.version}"
         if found.in_ray and model.ray_workers:
@@ -167,6 +167,6 @@ def _loaded(config: Config, parity: str | None, tolerance: float) -> list[str]:
                 "depend on the company that a sample has"
                 for line in found.compared.apart
             ]
-    if unfit := unfit_chain(config, rehearsed):
+    if unfit := unfit_chain(config, results):
         failures.append(unfit)
     return failures

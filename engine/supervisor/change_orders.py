@@ -12,19 +12,19 @@ class ChangeOrders:
     """Receiver of one engine's orders.
 
     Args:
-        succession: refuses orders while another engine takes over.
+        handover: refuses orders while another engine takes over.
         service: the service manager.
         changes: carries them out.
     """
 
-    def __init__(self, succession: Handover, service: Service, changes: ModelChanges) -> None:
-        self._succession = succession
+    def __init__(self, handover: Handover, service: Service, changes: ModelChanges) -> None:
+        self._handover = handover
         self._service = service
         self._changes = changes
 
     def take(self, order: Order, reply: Callable[[Report], None]) -> None:
         """Carry an order out, and pass its report to `reply`."""
-        if self._succession.refuses(reply):
+        if self._handover.refuses(reply):
             return
 
         def answer(report: Report) -> None:

@@ -43,7 +43,7 @@ _NAME: Final = "check"
 
 
 @dataclass(slots=True)
-class Rehearsed:
+class LoadResult:
     """Result of loading one version of a model.
 
     Attributes:
@@ -69,18 +69,18 @@ class Rehearsed:
     signature: Signature | None = None
 
 
-def unfit_chain(config: Config, rehearsed: Sequence[Rehearsed]) -> str:
+def unfit_chain(config: Config, results: Sequence[LoadResult]) -> str:
     """Return why the steps of a chain do not fit together; empty if all fit.
 
     Args:
         config: with the chains.
-        rehearsed: the results of its models; if one of them would not be served, the fit is
+        results: the results of its models; if one of them would not be served, the fit is
             unknown.
     """
-    if not config.chains or any(one.failure for one in rehearsed):
+    if not config.chains or any(one.failure for one in results):
         return ""
-    models = [replace(one.model, workers=1, ray_workers=None, spares=0) for one in rehearsed]
-    signatures = {n: one.signature for n, one in enumerate(rehearsed) if one.signature}
+    models = [replace(one.model, workers=1, ray_workers=None, spares=0) for one in results]
+    signatures = {n: one.signature for n, one in enumerate(results) if one.signature}
     try:
         first_chains(config.chains, first_entries(models, signatures, Forwarding()))
     except Unfit as unfit:
@@ -88,9 +88,9 @@ def unfit_chain(config: Config, rehearsed: Sequence[Rehearsed]) -> str:
     return ""
 
 
-def rehearse(
+def check_loading(
     config: Config, samples: str | None = None, tolerance: float = 0.0
-) -> Iterator[Rehearsed]:
+) -> Iterator[LoadResult]:
     """Load every version of every model, one after the other, and yield the results.
 
     A version with local workers and Ray workers is loaded once in each way.
@@ -112,10 +112,10 @@ def rehearse(
             own = Parity(samples or str(model.warm_up_file or ""), tolerance, model.warm_up_length)
         kept = replace(model, ray_keep_s=0.0)
         for index in sorted({model.in_ray.index(in_ray) for in_ray in model.in_ray}):
-            yield _Rehearsal(kept, index, cpu_sets, time.monotonic_ns, own).run()
+            yield _LoadCheck(kept, index, cpu_sets, time.monotonic_ns, own).run()
 
 
-class _Rehearsal:
+class _LoadCheck:
     """Load check of one version; owner of the process slot of its worker."""
 
     def __init__(
@@ -131,25 +131,25 @@ class _Rehearsal:
         self._cpu_sets = cpu_sets
         self._clock_ns = clock_ns
         self._loop = Loop()
-        self._keeper = ProcessManager(self, self._loop, 1, clock_ns, random.random)
+        self._processes = ProcessManager(self, self._loop, 1, clock_ns, random.random)
         self._segment: Segment | None = None
         self._slot = cpu_sets.worker_slot(0, model, index, ModelFile(model.path), parity)
         self._slot.let_go()
-        self._found = Rehearsed(model, in_ray=model.is_in_ray(index))
+        self._found = LoadResult(model, in_ray=model.is_in_ray(index))
         self._since_ns = 0
 
-    def run(self) -> Rehearsed:
+    def run(self) -> LoadResult:
         """Start a worker, wait until it is ready or has ended, and end it."""
         self._since_ns = self._clock_ns()
-        self._keeper.spawn(self._slot)
+        self._processes.spawn(self._slot)
         try:
             while self._slot.child is not None and not self._slot.ready_ns:
-                self._keeper.turn(None)
+                self._processes.turn(None)
                 if self._loop.broken:
                     raise StartupError("ringbatch has failed; the log says how")
         finally:
-            self._keeper.stop()
-            self._keeper.end([self._slot], _END_S, lambda: False)
+            self._processes.stop()
+            self._processes.end([self._slot], _END_S, lambda: False)
             if self._segment is not None:
                 self._segment.unlink()
                 self._segment.detach()
@@ -180,7 +180,7 @@ class _Rehearsal:
         """Handle a message, as in `ProcessOwner`."""
         match said:
             case Failed(reason):
-                self._keeper.failed(slot, reason)
+                self._processes.failed(slot, reason)
             case Signature():
                 self._found.opened_s = self._passed_s()
                 slot.signature = self._found.signature = said
@@ -221,7 +221,7 @@ class _Rehearsal:
 
     def _ready(self, slot: ProcessSlot) -> None:
         assert self._segment is not None, "it was told of it"
-        self._keeper.mark_ready(slot)
+        self._processes.mark_ready(slot)
         trials = cost_profile.read(self._segment, 0)
         if self._found.loaded_s:
             self._found.warmed_s = self._passed_s()

@@ -117,10 +117,10 @@ class Supervisor:
         self._service = Service(os.environ, self.frontends.answer)
         self._segment: Segment | None = None
         self._loop = Loop()
-        self._succession = Handover(
+        self._handover = Handover(
             self._loop, self.frontends.sockets, UNDER_SYSTEMD if self._service.managed else ""
         )
-        self._keeper = ProcessManager(
+        self._processes = ProcessManager(
             self, self._loop, config.server.hang_timeout_s, time.monotonic_ns, random.random
         )
         self._signals = Signals()
@@ -145,7 +145,7 @@ class Supervisor:
     def watched(self) -> list[ProcessSlot]:
         """Watched slots, as in `ProcessOwner`."""
         if self._segment is not None:
-            self._keeper.moved(self._collectors.collector, self._segment.collector_ns)
+            self._processes.moved(self._collectors.collector, self._segment.collector_ns)
         return [self._collectors.collector, *self.frontends.watched]
 
     def run(self) -> int:
@@ -155,13 +155,13 @@ class Supervisor:
         try:
             self._start()
             if self._predecessor is not None:
-                self._predecessor.replace(self._keeper.wait)
+                self._predecessor.replace(self._processes.wait)
             self.frontends.greet(", ".join(self._config.names))
             self._service.is_ready()
             self._serve()
         except _StopRequested:
             signals = [signal.Signals(number).name for number in self._signals.received]
-            fault = "" if self._succession.complete else "a fault of ringbatch's own"
+            fault = "" if self._handover.complete else "a fault of ringbatch's own"
             logger.info("stopping on %s", signals[0] if signals else fault or "a handover")
         except NamesLost as lost:
             logger.error("%s", lost)
@@ -173,13 +173,13 @@ class Supervisor:
     def _start(self) -> None:
         workers = list(self._workers.values())
         for slot in workers:
-            self._keeper.spawn(slot)
+            self._processes.spawn(slot)
         self._until(lambda: all(slot.signature is not None for slot in workers))
         self._segment = segment = self._first.make_segment(self._forwarding, self.frontends.port)
         self.frontends.segment_name = self._cpu_sets.segment_name = segment.name
         for slot in workers:
             self._introduce(slot)
-        self._keeper.spawn(self._collectors.collector)
+        self._processes.spawn(self._collectors.collector)
         self._until(lambda: bool(self._collectors.collector.ready_ns))
         if self._predecessor is not None or self._config.server.share_port:
             # From then on they accept connections that the other engine could serve.
@@ -187,14 +187,14 @@ class Supervisor:
         # This comes before any frontend, as clients of frontends may load models.
         self._control = ControlServer(segment.name, self._loop)
         for slot in self.frontends.slots:
-            self._keeper.spawn(slot)
+            self._processes.spawn(slot)
             if self._predecessor is not None:
                 self._until(partial(self.frontends.begun, slot, segment), _PROBE_EVERY_S)
         self._until(lambda: all(slot.ready_ns for slot in workers))
         self.frontends.http.begins("its start", Limit(), time.monotonic_ns())
         self._until(lambda: self.frontends.all_serve(segment.serving_lanes()), _PROBE_EVERY_S)
-        self._keeper.mark_ready(self.frontends.http)
-        self._keeper.spawn(self._collectors.standby)
+        self._processes.mark_ready(self.frontends.http)
+        self._processes.spawn(self._collectors.standby)
         segment.say_ready(time.monotonic_ns())
 
     def _serve(self) -> None:
@@ -219,10 +219,10 @@ class Supervisor:
             self._forwarding,
             time.monotonic_ns,
         )
-        take = ChangeOrders(self._succession, self._service, changes).take
-        control.take_orders(take, self._succession.begin)
+        take = ChangeOrders(self._handover, self._service, changes).take
+        control.take_orders(take, self._handover.begin)
         scaler = Autoscaler(segment, changes, self._pool, HostGauge(), time.monotonic_ns)
-        awaited = EarlyRestarts(segment, served, self._pool, time.monotonic_ns)
+        early = EarlyRestarts(segment, served, self._pool, time.monotonic_ns)
         self._failing = failing = FailingWorkers(segment, served, self._pool, time.monotonic_ns)
         watch = ModelFileWatch(lambda: served.files, lambda: served.differing)
         drop = partial(self._loop.drop, watch)
@@ -236,14 +236,14 @@ class Supervisor:
                 logger.info("reading the configuration again, on SIGHUP")
                 take(Order("reload", None), log_report)
             self._loop.guard(scaler.step, scaler.pause)
-            self._loop.guard(awaited.step)
+            self._loop.guard(early.step)
             self._loop.guard(failing.step)
             self._loop.guard(partial(self._advance, changes), changes.break_off)
             status = serving_status(served.names, self.frontends.url, *self._pool.ready)
             self._service.serves(status, segment.collector_ns)
-            own = scaler.next_ns, names.next_ns, awaited.next_ns, failing.next_ns
+            own = scaler.next_ns, names.next_ns, early.next_ns, failing.next_ns
             instants = (changes.limit_ns, self._service.next_ns, *own)
-            self._keeper.turn(None, min(filter(None, instants)))
+            self._processes.turn(None, min(filter(None, instants)))
 
     def _advance(self, changes: ModelChanges) -> None:
         """Advance the changes under way, and take the actions they ask for."""
@@ -253,7 +253,7 @@ class Supervisor:
                     case Start(number, model, index, file):
                         slot = self._cpu_sets.worker_slot(number, model, index, file)
                         self._pool.add(number, slot)
-                        self._keeper.spawn(slot)
+                        self._processes.spawn(slot)
                     case Introduce(slot):
                         self._introduce(slot)
                     case ShowTable():
@@ -272,7 +272,7 @@ class Supervisor:
             self._service.loads(loading_status(self._first.loading()))
             limit_ns = None if self._predecessor is None else self._predecessor.limit_ns
             instants = filter(None, (limit_ns, self._service.next_ns))
-            self._keeper.turn(every_s, min(instants, default=None))
+            self._processes.turn(every_s, min(instants, default=None))
             self._look_for_the_end()
             if self._predecessor is not None:
                 self._predecessor.expect_in_time()
@@ -280,7 +280,7 @@ class Supervisor:
             raise StartupError(self._failure)
 
     def _look_for_the_end(self) -> None:
-        if self._signals.received or self._loop.broken or self._succession.complete:
+        if self._signals.received or self._loop.broken or self._handover.complete:
             raise _StopRequested
 
     @property
@@ -327,9 +327,9 @@ class Supervisor:
         """Handle a message, as in `ProcessOwner`."""
         match said:
             case Beat():
-                self._keeper.moved(slot, time.monotonic_ns())
+                self._processes.moved(slot, time.monotonic_ns())
             case Failed(reason):
-                self._keeper.failed(slot, reason)
+                self._processes.failed(slot, reason)
             case Signature():
                 self._opened(slot, said)
             case Waiting():
@@ -341,21 +341,21 @@ class Supervisor:
             case Ready():
                 if self._collectors.has(slot):
                     self._promote(slot)
-                self._keeper.mark_ready(slot)
+                self._processes.mark_ready(slot)
                 self._collectors.limit_wait(time.monotonic_ns())
             case FailsAll():
                 if self._failing is not None:
                     self._failing.heard(slot, said)
             case Hung(number):
                 if (hung := self._workers.get(number)) is not None:
-                    self._keeper.end_hung(hung, overrun(self._served, number))
+                    self._processes.end_hung(hung, overrun(self._served, number))
             case Reclaimed(number, explained):
                 # It may be gone already, or its number may belong to another worker.
                 reclaimed = self._workers.get(number)
                 if reclaimed is not None and reclaimed.child is None:
                     reclaimed.unreclaimed = None
                     case = RestartCase.EXPLAINED if explained else reclaimed.case
-                    self._keeper.plan_restart(reclaimed, case)
+                    self._processes.plan_restart(reclaimed, case)
                     self._count_restart(reclaimed, case)
                     self._say_start(reclaimed, 0)
                     if not reclaimed.lasting:
@@ -373,7 +373,7 @@ class Supervisor:
     def _promote(self, slot: ProcessSlot) -> None:
         """Make the process in a slot the collector, as it has got the lock."""
         if (before := self._collectors.predecessor(slot)) is not None:
-            self._keeper.drain_messages(before)
+            self._processes.drain_messages(before)
         self._collectors.promote(slot, self._workers.values())
         self._say_start(slot, 0)
         self._pool.release_unheard_of(self._entered)
@@ -421,7 +421,7 @@ class Supervisor:
             self._segment.collector_gone()
         if slot.worker is None:
             slot.count_end(self._segment, killed=death.killed)
-            self._keeper.plan_restart(slot, slot.case)
+            self._processes.plan_restart(slot, slot.case)
             self._collectors.limit_wait(time.monotonic_ns())
         else:
             self._collectors.worker_died(slot, killed=blameless)
@@ -436,15 +436,15 @@ class Supervisor:
         def at_once() -> bool:
             return len(self._signals.received) > seen or self._loop.broken
 
-        end = self._keeper.end
-        self.frontends.shared = self._superseded or self._succession.under_way
+        end = self._processes.end
+        self.frontends.shared = self._superseded or self._handover.under_way
         delay_s = 0.0 if self._superseded else self._config.server.stop_delay_s
         drain_s = self.frontends.drain_s(superseded=self._superseded) + _KILL_AFTER_S
         self._service.stops(self._failure or "stopping", delay_s + drain_s + _STOP_BEYOND_DRAIN_S)
         for step in (
             self._take_no_more_orders,
             partial(self._turn_away, delay_s, at_once),
-            self._keeper.stop,
+            self._processes.stop,
             self.frontends.close_to_newcomers,
             partial(self._let_in, at_once),
             self.frontends.close,
@@ -469,29 +469,29 @@ class Supervisor:
         if self._segment is not None and not self._superseded:
             self._segment.say_stopping()
             if self._segment.ready_ns:
-                self._keeper.wait(at_once, delay_s)
+                self._processes.wait(at_once, delay_s)
 
     def _let_in(self, at_once: Callable[[], bool]) -> None:
         """Have the frontends go on until no client is in the midst of connecting."""
         some = self.frontends.awaits_newcomers
-        self._keeper.wait(lambda: at_once() or not some(), _HANDSHAKE_S, every_s=_PROBE_EVERY_S)
+        self._processes.wait(lambda: at_once() or not some(), _HANDSHAKE_S, every_s=_PROBE_EVERY_S)
 
     def _answer_clients(self, at_once: Callable[[], bool]) -> None:
         """Have the workers go on until no program on this host waits for them."""
         if self._segment is not None and self._superseded:
-            quiet, drain_s = Settled(self._segment.clients_wait), self._config.server.drain_s
-            self._keeper.wait(lambda: at_once() or quiet.holds(), drain_s, every_s=_PROBE_EVERY_S)
+            quiet, drain_s = Settled(self._segment.clients_wait).holds, self._config.server.drain_s
+            self._processes.wait(lambda: at_once() or quiet(), drain_s, every_s=_PROBE_EVERY_S)
 
     @property
     def _superseded(self) -> bool:
         """True if another engine serves in this one's place."""
         before = self._predecessor
-        return self._succession.complete or (before is not None and before.serves)
+        return self._handover.complete or (before is not None and before.serves)
 
     def _drain(self) -> None:
         if self._segment is not None:
             self._segment.drain(superseded=self._superseded)
-            self._succession.end()
+            self._handover.end()
             # Any message makes it read the header, which says that no further request comes.
             self._collectors.tell(Draining())
 

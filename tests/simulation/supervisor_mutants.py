@@ -67,7 +67,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         "ended",
         "self._collectors.worker_died(slot, killed=blameless)",
         "self._collectors.worker_died(slot, killed=blameless)\n"
-        "        self._keeper.plan_restart(slot, slot.case)",
+        "        self._processes.plan_restart(slot, slot.case)",
     ),
     "a fault in the midst of a change is nobody's": Mutant(
         ChangeRunner, "break_off", "self._undo(plan)", "pass"
