@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 _HALF_BITS: Final = 16
 _BELOW_HALF: Final = 0x7FFF
-"""What rounds the lower half up, where it is more than half of the last bit that stays."""
+"""Number that rounds up if the dropped bits are more than half of the last bit that stays."""
 _QUIET: Final = 0x40
 
 

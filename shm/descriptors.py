@@ -30,7 +30,7 @@ LAYOUT_VERSION: Final = 20
 MAGIC_VALUE: Final = 0x31_48_43_54_42_47_4E_52
 """``RNGBTCH1`` as it stands in memory."""
 BEAT_S: Final = 0.5
-"""How often the collector, and whoever else is watched, shows that it moves."""
+"""Interval at which the collector, and every other watched process, shows that it moves."""
 TASK_WORDS: Final = 1 << 14
 """Capacity of the ring from the collector to a worker."""
 TASK_HEADER_WORDS: Final = 6

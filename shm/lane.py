@@ -128,7 +128,7 @@ class Lane(SlotMemory):
         )
         self._unsubmitted: list[int] = []
         self._held_back = False
-        """Whether the submission ring had no room for what is unsubmitted."""
+        """True if the submission ring had no room for unsubmitted requests."""
         self._withdraws = False
         """True if cancelled requests may be among the unsubmitted."""
         self._cancelled: set[int] = set()

@@ -89,7 +89,7 @@ TABLE: Final = {
     # A worker holds the model. A new version is loaded beside the one that serves.
     ModelState.SERVING: Row(True, Requests.RUN),
 }
-"""What each state means; of several that hold, the first counts."""
+"""Meaning of each state; of several that hold, the first counts."""
 _PLACE: Final = {state: place for place, state in enumerate(TABLE)}
 
 

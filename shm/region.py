@@ -13,9 +13,9 @@ from ringbatch.shm.layout import MAX_BYTES, WORD, aligned
 
 MAX_NAME_BYTES: Final = 255
 MAX_KEY_BYTES: Final = 256
-"""What a file system takes as a name, and a slash."""
+"""Longest name of a file system, and a slash."""
 FIELDS: Final = RegionWords.TEXT - RegionWords.OFFSET
-"""How many words stand between the stamp and the text of a record."""
+"""Words between the stamp and the text of a record."""
 
 assert RegionWords.TEXT + aligned(MAX_NAME_BYTES + MAX_KEY_BYTES, WORD) // WORD <= RegionWords.SIZE
 

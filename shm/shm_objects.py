@@ -34,7 +34,7 @@ WANTED: Final = (
     "engines need a tmpfs there in which this user may make files, as by mount -t tmpfs -o "
     "mode=1777 tmpfs /dev/shm"
 )
-"""What is said where /dev/shm is of no use."""
+"""Text for a /dev/shm that is of no use."""
 LIFE_LOCK: Final = MAX_LANES + 1
 """The byte of a segment that its supervisor locks; the one before is the registry's."""
 _FLOCK: Final = struct.Struct("@hhqqi4x")
@@ -197,7 +197,7 @@ def sweep() -> list[str]:
 
 
 Identity = tuple[int, int]
-"""Which object it is, whatever it is called: its device and its inode."""
+"""Identity of an object under any name: its device and its inode."""
 
 
 def identities(paths: Iterable[str]) -> dict[str, Identity | None]:

@@ -22,7 +22,7 @@ SIZE_BITS: Final = 44
 _KEPT_SIZE: Final = 1 << 16
 """The largest extent that a free slot keeps."""
 _SIZES_KEPT: Final = 64
-"""How many pairs of sizes are told apart; beyond that the requests are too various to keep for."""
+"""Most pairs of sizes that are kept apart; beyond them requests are too various."""
 
 
 class SlotMemory:
@@ -84,7 +84,7 @@ class SlotMemory:
         self._kept: dict[int, list[int]] = {}
         """Free slots that keep their small extent, by the sizes of the requests it is for."""
         self._home: list[list[int] | None] = [None] * layout.slots
-        """Where among the kept each slot goes once it is free; None where it is not kept."""
+        """List of kept slots to which each returns; None if it is not kept."""
         self._division: Division = UNDIVIDED
         self._accounts: dict[int, int] = {}
         """By reference, the account of each model among which the lane is divided."""

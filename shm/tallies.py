@@ -40,7 +40,7 @@ class Protocol(IntEnum):
 
 _CODES: Final = (400, 401, 403, 404, 408, 413, 415, 429, 499, 500, 501, 502, 503, 504)
 CODE_LABELS: Final = (*map(str, _CODES), "2xx", "4xx", "5xx")
-"""What is not 200 is counted under these; under the last three what has no count of its own."""
+"""Labels of statuses other than 200; the last three are for those without a count of their own."""
 CLIENT_GONE: Final = 499
 """The status of a request whose client did not wait for its answer."""
 _PLACE_OF: Final = {code: place for place, code in enumerate(_CODES)}

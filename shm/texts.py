@@ -12,7 +12,7 @@ from typing import Final
 from ringbatch.shm.tensor import ANY, Tensor
 
 IDS: Final = Tensor("ids", "INT32", [ANY])
-"""What stands in slots."""
+"""Tensor of tokens in slots."""
 FILLER: Final = -1
 SECOND: Final = 1 << 30
 TEXT: Final = Tensor("text", "BYTES", [])

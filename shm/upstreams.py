@@ -20,7 +20,7 @@ from ringbatch.shm.upstream_words import AskingWords, UpstreamWords
 DOWN_AFTER: Final = 3
 """Failures in a row after which a server is taken for down."""
 FORGOTTEN_NS: Final = 10_000_000_000
-"""What was learned so long ago says nothing of a server's pace any more."""
+"""Age from which a learned pace says nothing of a server any more."""
 _FRESH_TIMES: Final = 20
 """The same of what was learned so many times as long ago as an answer took: one slow start must not
 keep a quick server without batches."""

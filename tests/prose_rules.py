@@ -1,6 +1,7 @@
 """Rules of prose for docstrings and documents: first words, and the length of sentences. Pure."""
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -21,19 +22,21 @@ _FRONT_MATTER: Final = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 
 
 def docstring_faults(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield the line and the fault of each docstring that breaks a rule."""
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        text = ast.get_docstring(node)
-        if not text:
-            continue
-        line = node.body[0].lineno
+    """Yield the line and the fault of each docstring that breaks a rule, attributes' included."""
+    for line, text in docstrings(tree):
         if OPENER.fullmatch(word := first_word(text)):
             yield line, f'a docstring opens with "{word}"'
         for paragraph in _PARAGRAPH_END.split(text):
             if not _TABLE.search(paragraph):
                 yield from ((line, fault) for fault in long_sentences(paragraph))
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each docstring: of modules, classes, functions, attributes."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))) if text.strip():
+                yield node.lineno, inspect.cleandoc(text)
 
 
 def document_faults(text: str) -> Iterator[tuple[int, str]]:

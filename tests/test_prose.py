@@ -41,7 +41,8 @@ def test_documents_keep_the_rules(path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize(
-    "form", ['"""{}"""', 'class Lane:\n    """{}"""', 'def f():\n    """{}"""']
+    "form",
+    ['"""{}"""', 'class Lane:\n    """{}"""', 'def f():\n    """{}"""', 'LANES = 2\n"""{}"""'],
 )
 def test_a_docstring_that_breaks_a_rule_is_reported(text: str, fault: str, form: str) -> None:
     ((_, found),) = docstring_faults(ast.parse(form.format(text)))

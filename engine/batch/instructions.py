@@ -20,7 +20,7 @@ from ringbatch.shm.errors import StartupError
 CpuSetName = tuple[str, str, int]
 """A model, one of its versions, and which of its workers."""
 WARM_UP_AGAIN_S: Final = 1.0
-"""What the warm-up of a worker may take that takes the place of another: requests wait for it."""
+"""Seconds of warm-up for a worker that replaces another, as requests wait for it."""
 
 
 def placed(config: Config, host: Host) -> tuple[Plan, str]:

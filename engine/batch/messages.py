@@ -49,7 +49,7 @@ class ReportKind(IntEnum):
 
 
 TOO_LATE: Final = "the deadline passed before a worker was free"
-"""What a request is told that is not run for that."""
+"""Text for a request that is not run because its deadline has passed."""
 _REASONS: Final = tuple(Reason)
 _REASON_COUNT: Final = len(_REASONS)
 _KINDS: Final = tuple(ReportKind)

@@ -33,7 +33,7 @@ from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import State, Status, is_part, without_part
 
 RETRY_NS = 10_000_000
-"""How soon answers are posted again that found no room in a lane's ring."""
+"""Delay before answers are posted again that found no room in a lane's ring."""
 _STEPS = int(CollectorCounter.STEPS)
 _DRAINING = HeaderWords.DRAINING
 _COLLECTOR_NS = HeaderWords.COLLECTOR_NS
@@ -87,13 +87,13 @@ class Collector:
         self._dead = DeadBatches(self._port, self._known, self._quarantine, self._dispatcher)
         self._changeover = Changeover(self._pool, self._dispatcher, self._dead, say)
         self._adopted: list[int] = []
-        """What an earlier collector had not given to a worker, to be taken in by the next step."""
+        """Requests of an earlier collector without a worker, for the next step."""
         self._unclear: set[int] = set()
         """Workers of which one cannot tell what they hold; nothing is done before they are dead."""
         self._draining = 0
         """The segment's `draining` at the last look at all models for it."""
         self.rung_for_requests = True
-        """Whether frontends have been told to ring."""
+        """True if frontends wake the collector for requests."""
 
     def start(self, now_ns: int) -> None:
         """Take over the segment's models, workers and earlier work; called once, before `step`."""

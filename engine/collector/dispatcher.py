@@ -27,7 +27,7 @@ from ringbatch.shm.tuples import new_tuple
 
 UNLOADED = "the model was unloaded or changed while the request was on its way; send it again"
 NO_BATCH = BatchMark(0, 0, Reason.DEADLINE, 0)
-"""What is said of the batch of a request that was in none."""
+"""Mark of a request that was in no batch."""
 _REQUESTS: Final = int(ModelCounter.REQUESTS)
 _ROWS: Final = int(ModelCounter.ROWS)
 

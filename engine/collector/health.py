@@ -14,7 +14,7 @@ from ringbatch.shm.readiness import ModelState, publish
 LOOP: Final = 3
 """Deaths of a worker in a row, none of them after a long life, that make a crash loop."""
 PATIENCE_NS: Final = 2_000_000_000
-"""How long no batch need be finished while all workers have one, whatever is usual."""
+"""Time without a finished batch that is always allowed while all workers have one."""
 _USUAL: Final = 10
 """The same in times of what a batch takes."""
 _NEVER: Final = (1 << 64) - 1

@@ -17,19 +17,19 @@ from ringbatch.shm.cost_profile import Trial
 from ringbatch.shm.engine_port import Request
 
 COSTLY_NS: Final = 1_000_000
-"""What a run must cost whatever its size, before anything waits to save one."""
+"""Fixed cost of a run from which a batch waits to save one."""
 MOST_NS: Final = 5_000_000
-"""How long a batch waits at most."""
+"""Longest wait of a batch."""
 _SAVED_SHARE: Final = 2
 """A batch waits at most for this part of what it would save."""
 _RETURNING: Final = 0.75
-"""How much of what comes must have come back, for a batch to wait."""
+"""Share of requests from clients that come back, from which a batch waits."""
 _FOLLOW: Final = 4
 """Estimates follow what is seen by one part in this many."""
 _SLOWER: Final = 16
-"""What a run takes follows slower runs by one part in this many, and faster ones at once."""
+"""Divisor of a step towards a slower run; faster runs count at once."""
 _SEEN: Final = 2
-"""How often a size must have run; the first run of all may have made what others find."""
+"""Runs that a size needs to count; the first run of all may do one-time work."""
 
 
 class RunCosts:
@@ -111,7 +111,7 @@ class Lingering:
         self._returning = 0.0
         """The share of what has come back in what comes, of late."""
         self._expected_rows = 0.0
-        """That come back after a batch, of late."""
+        """Rows that recently came back after a batch."""
 
     def learn(self, trials: Iterable[Trial]) -> None:
         """Take over what batches took in a warm-up."""

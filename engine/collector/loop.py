@@ -12,7 +12,7 @@ from ringbatch.shm.wakeup import Wakeup
 SWEEP_S: Final = BEAT_S
 """Everything is looked at this often even if nobody rings; and so it is seen that it moves."""
 GRACE_S: Final = 0.01
-"""How long a wake-up may come after what it is for."""
+"""Longest delay of a wake-up."""
 
 
 class Loop:

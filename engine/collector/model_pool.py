@@ -33,9 +33,9 @@ from ringbatch.shm.ring import Producer
 from ringbatch.shm.segment import Segment
 
 LOOK_NS: Final = int(BEAT_S * 1e9)
-"""How often models without a worker are looked at."""
+"""Interval of looks at models without workers."""
 PATIENCE_NS: Final = 10_000_000_000
-"""How long a frontend that is stopped can keep a retiring model alive."""
+"""Longest time that a stopped frontend keeps a retiring model alive."""
 _MODEL_TABLE: Final = HeaderWords.MODEL_TABLE
 _REMEMBERED: Final = 256
 """Entries that are gone and may still have a successor."""

@@ -21,7 +21,7 @@ KILLED: Final = 1
 REPLACED_NS: Final = 2_000_000_000
 """About how long it takes until another worker is there, once one has died a second time."""
 REMEMBERED_NS: Final = 60_000_000_000
-"""How long the same request is refused then."""
+"""Time for which an equal request is refused."""
 MAX_QUARANTINED: Final = 256
 _START_BYTES: Final = 256
 

@@ -12,19 +12,18 @@ from ringbatch.shm.engine_port import Request
 from ringbatch.shm.tuples import new_tuple
 
 Fitting = Callable[[Iterable[Request]], int]
-"""How many of the oldest requests a batch may take, for another reason than their rows."""
+"""Function that limits the oldest requests of a batch for another reason than their rows."""
 Share = Callable[[Request], float]
 """The part of a batch that a request takes by itself, up to 1."""
 
 _CHEAPEST: Final = 0.5
-"""What a request costs of a batch at least. With less, what costs most would wait longer, and what
-costs least hardly shorter."""
+"""Least cost of a request within a batch. With less, costly requests would wait longer, and cheap
+ones hardly shorter."""
 _COSTS: Final = 16
 """Steps of a cost within one batch: rounding leaves few different costs to compare."""
 
 Key = bytes | tuple[int, bytes]
-"""What is equal for all requests that may share a batch: their key, and at a step of a chain also
-what is `asked`."""
+"""Key of requests that may share a batch; at a step of a chain, with the word `asked`."""
 
 
 class Queue:

@@ -38,8 +38,8 @@ from ringbatch.shm.segment import Segment
 from ringbatch.shm.spinning import where_cpus_allow
 
 SPIN_NS = 60_000
-"""How long the collector watches its doorbell: some twice what it takes to wake a process on
-another core of a virtual machine."""
+"""Longest spin at the doorbell: some twice the time to wake a process on another core of a virtual
+machine."""
 
 
 def main() -> int:

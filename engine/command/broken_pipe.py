@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 READER_LEFT: Final = 141
-"""What shells say of a program that SIGPIPE has ended."""
+"""Exit status that shells give a program that SIGPIPE has ended."""
 
 
 def until_reader_leaves(command: Callable[[], int]) -> int:

@@ -122,4 +122,4 @@ def _fish_text(text: str) -> str:
 
 
 SHELLS: Final[Mapping[str, Callable[[Command], str]]] = {"bash": bash, "zsh": zsh, "fish": fish}
-"""What makes the script of each shell."""
+"""Makers of each shell's script."""

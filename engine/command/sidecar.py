@@ -15,7 +15,7 @@ from ringbatch.engine.config.document import ConfigError, Place, conclude
 from ringbatch.engine.config.settings import Config
 
 MODEL: Final = "model"
-"""What the one model is called where it must have a name; requests have names of their own."""
+"""Name of the one model, if it needs a name; requests have names of their own."""
 
 KEYS: Final = {
     "name",
@@ -38,7 +38,7 @@ KEYS: Final = {
     "isolate_errors",
     "kserve_errors",
 }
-"""What can be set beside the flags of KServe's agent."""
+"""Settings that may stand beside the flags of KServe's agent."""
 EXAMPLES: Final = """\
 Answers predictions for any model, POST to any path that ends in :predict. It forms batches and
 sends them to the model server on this host. It passes all other requests on unchanged. Readiness,
@@ -108,7 +108,7 @@ ATTRIBUTES: Final = {
 }
 """Flags of the agent's that name what serves, and the attributes that its logger makes of them."""
 _AUTHORITIES: Final = "/etc/tls/logger"
-"""Where KServe mounts what --logger-ca-cert-file names."""
+"""Folder in which KServe mounts the file of --logger-ca-cert-file."""
 _LOGGED_BYTES: Final = 1 << 24
 """Of a body; the agent's logger keeps all."""
 COMPONENT_PORT: Final = 8080

@@ -184,7 +184,7 @@ TYPE_NAMES: Final = Kind(
     several=True,
 )
 TREE_ANSWERS: Final = ("y", "label", "probabilities", "margins", "contributions")
-"""What a model of trees can return, by the names of its outputs."""
+"""Results that a model of trees can return, by the names of its outputs."""
 
 
 def _are_answers(value: object) -> bool:

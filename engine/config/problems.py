@@ -9,7 +9,7 @@ from typing import Any, Final
 from ringbatch.shm.errors import StartupError
 
 Place = tuple[str, ...]
-"""Where a value stands: the names of its sections, then its key."""
+"""Place of a value: the names of its sections, then its key."""
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _LONGEST_QUOTE: Final = 200
 

@@ -41,7 +41,7 @@ from ringbatch.engine.config.payload_logging import PayloadConfig
 from ringbatch.engine.config.serving import DAY_S, MIB
 
 WAITING_GRACE_S: Final = 5.0
-"""What a worker gets beyond the time that it gives a model server or an actor."""
+"""Seconds for a worker beyond those that it gives a model server or an actor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from ringbatch.engine.demo.report import PIXEL_MAX
 
 HOST: Final = "127.0.0.1"
 ANSWER_LIMIT_S: Final = 30.0
-"""How long a client waits for one answer before it gives up."""
+"""Seconds that a client waits for one answer before it gives up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ SERVE: Final = (*_SERVE, "--engine-name", NAME, "--port", "0")
 READY: Final = re.compile(r"ringbatch: serving digits on http://127\.0\.0\.1:(\d+)\s*")
 
 STOP_MARGIN_S: Final = 5.0
-"""What a stop may take beyond the drain limit, to end the processes themselves."""
+"""Seconds of a stop beyond the drain limit, to end the processes themselves."""
 KEPT_LINES: Final = 40
 
 

@@ -27,8 +27,8 @@ _FAST_CLOCKS: Final = ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_
 _SLOW_LOOK_NS: Final = 500
 _THROTTLED: Final = 0.05
 _USUAL_TRIP_NS: Final = 150_000
-"""Two wake-ups of 30 to 60 µs each on a virtual machine that idles, a few µs each where the cores
-are awake (bench/README.md, client.py), and the Python of both sides."""
+"""Two wake-ups and the Python of both sides. A wake-up takes 30 to 60 µs on an idle virtual
+machine, and a few µs if the cores are awake (bench/README.md, client.py)."""
 _USUAL: Final = "usual are 10 to 150 µs: bench/README.md, client.py"
 _SLOW_TRIP_NS: Final = 1_000_000
 _STALL_NS: Final = 20_000_000

@@ -89,7 +89,7 @@ _FEATURES: Final = (
         "a C library with sem_clockwait: glibc 2.30 or later",
     ),
 )
-"""What is tried: the fact, the level where it fails, its title, why it matters, what to do."""
+"""Features to try: the fact, the level if it fails, its title, why it matters, the remedy."""
 
 
 def platform(case: Case) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from ringbatch.engine.doctor.facts import Login
 from ringbatch.shm.cpus import text_of
 
 _FOLDERS: Final = ("etc", "run", "usr/local/lib", "usr/lib")
-"""Where its configuration lies; what an earlier one has takes the place of a later one's."""
+"""Folders of its configuration; a file in an earlier one hides those in later ones."""
 _SETTING: Final = re.compile(r"^[ \t]*RemoveIPC[ \t]*=[ \t]*(\S*)", re.MULTILINE | re.IGNORECASE)
 _NO: Final = ("no", "n", "false", "f", "off", "0")
 _SYSTEM_USERS: Final = 999

@@ -22,7 +22,7 @@ from ringbatch.shm.wakeup import Wakeup
 
 _WORDS: Final = 8
 _ANSWERS: Final = ring_size(_WORDS)
-"""Where the second ring starts, in words."""
+"""Start of the second ring, in words."""
 _PAUSE_S: Final = 0.001
 _PATIENCE_S: Final = 2.0
 

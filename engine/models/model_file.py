@@ -23,7 +23,7 @@ COPIED_BYTES: Final = 16 << 20
 """Of a larger file no copy is kept in memory."""
 _CHUNK_BYTES: Final = 1 << 20
 _PARTS: Final = (".json", ".onnx", "_data", ".data", ".xml", ".bin", ".pt2", ".model")
-"""How the names of files in a directory end that a model is read from."""
+"""Endings of the files of a model that is a directory."""
 
 Stamp = tuple[int, ...]
 """Device, inode, bytes and time of the last write of a file, or of each in a directory; empty where

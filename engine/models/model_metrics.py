@@ -40,7 +40,7 @@ class _Metric:
         self.metric = metric
         self.values = values or ()
         self.place = -1
-        """Where its values are in the book; -1 where there was no room for them."""
+        """Place of its values in the book; -1 if there was no room for them."""
         self._wants_labels = values is None
         self._by_labels: dict[tuple[str, ...], Self] = {}
         self._lost = False
@@ -189,7 +189,7 @@ class Book:
         self._block.begin(())
         self.values = self._block.values
         self._kept: dict[tuple[Metric, tuple[str, ...]], int] = {}
-        """Where the values are that the block was opened with."""
+        """Places of the values that the block was opened with."""
 
     def forked(self) -> None:
         """Make a forked child count apart from the worker, with a lock of its own.

@@ -45,7 +45,7 @@ MOST_AWAITED_NS: Final = 1_000_000_000
 
 _MINUTE_NS: Final = 60_000_000_000
 CURED_NS: Final = _MINUTE_NS
-"""How long a process must answer to show that a new one is a cure."""
+"""Time of good answers that shows that a new process is a cure."""
 MOST_RENEWAL_NS: Final = 10 * _MINUTE_NS
 _DOUBLINGS: Final = 5
 

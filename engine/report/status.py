@@ -18,7 +18,7 @@ _WORDS: Final = {
     "steps": "wake-ups",
     "workers_hung": "workers that hung",
 }
-"""What counters are called for people, where their names do not say it."""
+"""Names of counters for people, if theirs do not say it."""
 
 
 def snapshot(engine: str | int) -> EngineStatus:

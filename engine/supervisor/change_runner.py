@@ -30,7 +30,7 @@ from ringbatch.shm.model_spec import ModelSpec
 _GRACE_S: Final = 30.0
 """Time that the engine itself may take, beyond the limits of a model's workers."""
 _ROOM_WITHIN_S: Final = 120.0
-"""How long a change waits until workers that an earlier one replaced are gone."""
+"""Seconds that a change waits for the end of workers that an earlier change replaced."""
 
 
 @dataclass(frozen=True, slots=True)

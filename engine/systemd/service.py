@@ -17,12 +17,11 @@ _S: Final = 1_000_000_000
 _SAY_EVERY_NS: Final = 1 * _S
 """While something takes its time: a status line that stands still looks like a hang."""
 _EXTENSION_S: Final = 20
-"""What is asked for each time. The supervisor has limits of its own for whatever it waits for; this
-one ends a supervisor that does not come back from its wait."""
+"""Extension of each request for time. It ends a supervisor that does not come back from a wait, as
+the supervisor has limits of its own."""
 _HEAD_BYTES: Final = 700
 _TAIL_BYTES: Final = 300
-"""What is said of a text that is longer: systemd passes over a message of 4,096 bytes, whatever
-else stands in it."""
+"""End of a longer text that is sent: systemd ignores messages of 4,096 bytes."""
 _PINGS_IN_INTERVAL: Final = 4
 """So that three may come to nothing before the watchdog ends the service."""
 

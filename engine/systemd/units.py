@@ -24,9 +24,9 @@ _USER: Final = "ringbatch"
 _OF_A_USER: Final = "%E/ringbatch"
 _HOMES: Final = ("/home/", "/root/", "/run/user/")
 _OF_EACH_SERVICE: Final = ("/tmp/", "/var/tmp/")
-"""Where a service has files of its own (PrivateTmp=)."""
+"""Folders of which a service has its own (PrivateTmp=)."""
 WRITTEN: Final = "# Written by ringbatch units, which removes it where it is not needed any more.\n"
-"""How what is written for one engine begins."""
+"""First line of files that are written for one engine."""
 _STOP_BEYOND_DRAIN_S: Final = 60
 """The supervisor asks for what it needs itself; this is for one that cannot."""
 _NOT_FOR_USERS: Final = frozenset(
@@ -39,7 +39,7 @@ _NOT_FOR_USERS: Final = frozenset(
         "ProtectControlGroups",
     }
 )
-"""What the manager of one user has no right to set, or sets for nobody else."""
+"""Settings that the manager of one user may not set, or sets for no service."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final, Generic, TypeVar
 
 PROBES: Final = 8
-"""How many are run alone before the model is blamed."""
+"""Requests that run alone before the model is blamed."""
 _WHOLE_AND_HALVES: Final = 3
 _STRIDE: Final = 5
 """Prime to 8, so that the places differ."""

@@ -15,7 +15,7 @@ from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.shm.engine_port import Request
 
 Cost = Callable[[Any], Any]
-"""What an instance costs, in whatever unit: a number from 0 up."""
+"""Cost of an instance, in any unit: a number from 0 up."""
 
 
 class Plan(NamedTuple):
@@ -44,7 +44,7 @@ class CostSplitCodec(JsonCodec):
         self._cost = cost
         self._most = most
         self._planned: dict[int, list[Any]] = {}
-        """What requests hold of which the cost is known, by their references; read once."""
+        """Instances of requests with a known cost, by reference; they are read once."""
 
     def plan(self, requests: Sequence[Request]) -> Plan:
         """Return the runs of a batch; an unreadable request costs nothing."""

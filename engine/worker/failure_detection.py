@@ -19,7 +19,7 @@ ENOUGH_NS: Final = 2_000_000_000
 """For how long at the least: whatever a model needs elsewhere may be gone for a moment."""
 
 AGAIN_NS: Final = 10_000_000_000
-"""How soon that is looked into and told again, as long as every batch fails."""
+"""Interval of looks and reports while every batch fails."""
 
 
 class Failing:

@@ -52,7 +52,7 @@ class Forwarder:
         self.run_ns = 0
         """Time spent waiting for the server so far."""
         self.failed = False
-        """Whether anything of the latest batch failed."""
+        """True if a part of the latest batch failed."""
         self.runs = Runs()
 
     def run(self, references: list[int], mark: BatchMark, began_ns: int, _asked: int = 0) -> None:

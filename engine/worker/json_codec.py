@@ -14,7 +14,7 @@ from ringbatch.shm.host.json_text import decoder_with
 from ringbatch.shm.uniform_batch import UniformBatch
 
 _FINITE: Final = decoder_with(orjson.loads)
-"""What frontends let pass: they refuse numbers that would be infinity."""
+"""Decoder of numbers as frontends pass them: these refuse numbers that would be infinity."""
 
 
 class JsonCodec:

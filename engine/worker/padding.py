@@ -28,7 +28,7 @@ from ringbatch.shm.tensor import ANY, Tensor
 Array = NDArray[Any]
 
 FREE_BYTES: Final = 1 << 28
-"""What a batch may take when padded, however little its requests hold."""
+"""Bytes that a padded batch may always take, however little its requests hold."""
 GROWTH: Final = 64
 """By how much a larger one may grow: requests of several open dimensions can be small, and yet make
 a batch that no memory holds. What would grow more is run in halves."""

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 Answer = Sequence[Any]
-"""What one row was answered: for each output an array, or the one value of JSON."""
+"""Answer for one row: an array for each output, or the one value of JSON."""
 _SEED: Final = 1
 
 

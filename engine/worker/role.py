@@ -72,7 +72,7 @@ logger = logging.getLogger("ringbatch.worker")
 M = TypeVar("M")
 
 _TOLD_WITHIN_S: Final = 0.2
-"""What was said before a signal came is read by then."""
+"""Seconds in which messages are read that were sent before a signal."""
 
 
 def main() -> int:

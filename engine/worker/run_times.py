@@ -14,7 +14,7 @@ class Runs:
     def __init__(self) -> None:
         self._began_ns = self._gathered_ns = self._ran_ns = self._attempts = 0
         self.padded_rows = 0
-        """That were added to the batch."""
+        """Rows that padding added to the batch."""
 
     def begin(self, mark: BatchMark, now_ns: int) -> None:
         """Begin a batch; one that runs again after a worker died was run once before."""

@@ -98,7 +98,7 @@ class Runner:
         self.run_ns = 0
         """Time spent inside the model so far."""
         self.failed = False
-        """Whether anything of the latest batch failed."""
+        """True if a part of the latest batch failed."""
         self.runs = Runs()
 
     def run(self, references: list[int], mark: BatchMark, began_ns: int, asked: int = 0) -> None:

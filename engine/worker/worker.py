@@ -27,7 +27,7 @@ _DONE, _FAILED = ReportKind.DONE, ReportKind.FAILED
 WAITED_NS: Final = 1_000_000
 """A batch that was given this long ago stood behind another, and is looked through again."""
 RETRY_S: Final = 0.01
-"""How soon to step again where answers found no room in a lane's ring."""
+"""Delay of the next step if answers found no room in a lane's ring."""
 
 
 class Worker:

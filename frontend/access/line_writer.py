@@ -27,7 +27,7 @@ MOST_WAITING: Final = 4096
 GATHER_S: Final = 0.05
 _LOOK_EVERY_S: Final = 1.0
 _CLOSE_S: Final = 1.0
-"""How long the end of the process waits for the last lines."""
+"""Seconds that the end of the process waits for the last lines."""
 
 
 class Writer:

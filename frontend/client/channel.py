@@ -41,7 +41,7 @@ SWEEP_NS: Final = 1_000_000_000
 """The longest time between two looks at everything in flight."""
 _DRAINING_WORD: Final = HeaderWords.DRAINING
 _GRACE_S: Final = 0.1
-"""How long a wake-up may come after what it is for."""
+"""Longest delay of a wake-up."""
 
 
 class Channel:
@@ -88,7 +88,7 @@ class Channel:
         self._spinning = False
         self._lock = threading.Lock()
         self._busy = False
-        """Whether the lane is being used; still true at the next use where that was interrupted."""
+        """True while the lane is used; still true at the next use if that was interrupted."""
         self._refusal: RequestError | None = None
         """Why nothing is sent any more."""
         self._closing = False

@@ -11,7 +11,7 @@ from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.tensor import ANY, Tensor
 
 MOST_BYTES: Final = 1 << 26
-"""That defaults take in one request: a small request must not become a large one."""
+"""Most bytes of defaults in one request: a small request must not become a large one."""
 
 
 class Default:

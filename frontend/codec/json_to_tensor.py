@@ -35,7 +35,7 @@ class Misfit(ValueError):
 
 
 UNFIT: Final = (Misfit, struct.error, OverflowError)
-"""What reading raises for values that do not fit: `Misfit`, or what packing numbers raises."""
+"""Errors of reading a value that does not fit: `Misfit`, or those of packing numbers."""
 
 
 class Opened(NamedTuple):

@@ -34,9 +34,9 @@ from ringbatch.shm.forward_envelope import read_refusal
 from ringbatch.shm.slot import Status
 
 UNREADABLE: Final = "can't unmarshal body: "
-"""How the text starts where a body is no JSON object with a list of instances."""
+"""Begin of the text for a body that is no JSON object with a list of instances."""
 NO_INSTANCES: Final = "no instances in the request"
-"""How the text starts where there are none."""
+"""Begin of the text for a body without instances."""
 WRONG_COUNT: Final = "size of prediction is not equal to the size of instances"
 """KServe's own words for a `WrongCount`."""
 
@@ -48,11 +48,12 @@ the time to make."""
 JSON: Final[Headers] = (("content-type", "application/json"),)
 """The headers of every answer that needs no others; compared by identity where speed counts."""
 AGENT_TEXT: Final[Headers] = (("content-type", "text/plain; charset=utf-8"),)
-"""What the agent's JSON goes out as: it names no type, and this is what Go makes of it."""
+"""Headers of the agent's JSON: it names no type, and Go then sends this one."""
 _AGENT_REFUSAL: Final[Headers] = (*AGENT_TEXT, ("x-content-type-options", "nosniff"))
 _RETRY: Final[Headers] = (*JSON, ("retry-after", "1"))
 REFUSED_S: Final = 60
-"""How long what two processes died of is refused, see `ringbatch.engine.collector.quarantine`."""
+"""Seconds for which a request is refused that two processes died of, see
+`ringbatch.engine.collector.quarantine`."""
 _RETRY_MUCH_LATER: Final[Headers] = (*JSON, ("retry-after", str(REFUSED_S)))
 _CHALLENGE: Final[Headers] = (*JSON, ("www-authenticate", 'Bearer realm="ringbatch"'))
 BATCH_HEADER: Final = "x-batch-id"
@@ -115,17 +116,17 @@ ERRORS: Final[dict[Status, type[RequestError]]] = {
     Status.SERVER_MISCOUNTED: ModelServerMiscounted,
     Status.SERVER_DOWN: ModelServerDown,
 }
-"""What an answer that is not OK means."""
+"""Errors for answers that are not OK."""
 
 _AGENT_CHECKS: Final = (
     (UNREADABLE, "can't Unmarshal body"),
     (NO_INSTANCES, "no instances in the request"),
 )
-"""How our texts start where KServe's batcher refuses a body itself, and its own texts."""
+"""Begins of our texts for bodies that KServe's batcher refuses itself, and its own texts."""
 _GO_ESCAPES: Final = ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026"))
-"""What Go's encoder writes for characters that JSON itself lets stand, here only within strings."""
+"""Characters that Go's encoder escapes and JSON itself does not; here only within strings."""
 _AGENT_REFUSES: Final = (ModelNotFound, RequestTooLarge)
-"""What KServe's router answers before its batcher has seen the request."""
+"""Errors that KServe's router answers before its batcher has seen the request."""
 
 
 class Outcome(NamedTuple):

@@ -74,7 +74,7 @@ class LazyPart(NamedTuple):
 
 
 SlotPart = tuple[int, Bytes | LazyBytes, int]
-"""What goes into one slot: rows, payload and key bytes, as in `Part` and `LazyPart`."""
+"""Content of one slot: rows, payload and key bytes, as in `Part` and `LazyPart`."""
 
 
 class Assembly(LazyBytes):

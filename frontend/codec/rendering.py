@@ -16,7 +16,7 @@ LONG_RESULT_BYTES: Final = 1 << 16
 LONG_ROWS: Final = 1024
 """The same limit for rows that are written one by one: each takes some µs."""
 A_co = TypeVar("A_co", covariant=True)
-"""What a protocol's answers are."""
+"""Type of a protocol's answers."""
 
 
 class Rendering(Protocol[A_co]):

@@ -11,7 +11,7 @@ MILLISECONDS: Final = tuple(b"%.3f" % (us / 1000) for us in range(10_000))
 """As they are written, by microseconds: to look them up takes a twentieth of writing them."""
 _IN_TABLE: Final = len(MILLISECONDS)
 BEFORE_ID: Final = b', batch;desc="'
-"""What stands between the time of `write` and the id of the batch."""
+"""Text between the time of `write` and the id of the batch."""
 
 
 def header(found: Breakdown, batch_id: str) -> str:

@@ -20,7 +20,7 @@ _MAX_EMPTY_LISTS: Final = 1 << 20
 
 
 Result = tuple[memoryview, Placement]
-"""What one part of a request came to, and where the outputs lie in it."""
+"""Result of one part of a request, and the places of its outputs."""
 
 
 class Unwritable(ValueError):

@@ -13,7 +13,7 @@ from ringbatch.shm.tallies import CLIENT_GONE, Protocol
 
 _NOWHERE: Final = 404
 _PREDICTION: Final = re.compile(r"/v1/models/[^/]+:predict")
-"""What is a prediction also where the name of its model has a line break, at which Falcon's routes
+"""Paths of predictions, also those with a line break in the model's name, at which Falcon's routes
 end."""
 
 

@@ -75,9 +75,9 @@ class TextCodec:
 
     protocol = Protocol.V1
     output: str
-    """What a model must answer with."""
+    """Output that a model must have."""
     purpose: str
-    """What that is for, in messages."""
+    """Purpose of the route, in messages."""
     form: str
     """The name of its bodies and answers in `FORMS`."""
     errors: ErrorForm

@@ -41,7 +41,7 @@ _TENSORS_KEPT: Final = 256
 _LENGTH_DELIMITED: Final = 2
 _BATCH_PARAMETER: Final = "batch_id"
 _ALL_RAW: Final = (RequestedOutput(0, binary=True),)
-"""What is mostly wanted of a model with one output."""
+"""Usual outputs of a request to a model with one output."""
 _Response: Final = inference("ModelInferResponse")
 _Parameter: Final = inference("InferParameter")
 _Tensor: Final = inference("ModelInferResponse.InferOutputTensor")

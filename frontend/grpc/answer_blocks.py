@@ -8,7 +8,7 @@ from ringbatch.frontend.grpc.status import GrpcStatus
 from ringbatch.frontend.http2.header_text import STATUS_200, field, field_name, value_after
 
 Metadata = tuple[tuple[str, str | bytes], ...]
-"""What stands behind an answer; bytes under a name that ends with ``-bin``."""
+"""Trailing metadata; bytes under a name that ends with ``-bin``."""
 
 _STATUS: Final = field_name(b":status")
 _GRPC_STATUS: Final = field_name(b"grpc-status")

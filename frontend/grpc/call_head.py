@@ -37,7 +37,7 @@ from ringbatch.shm.tuples import new_tuple
 OPEN_METHODS: Final = tuple(
     f"/{INFERENCE_SERVICE}/{method}" for method in ("ServerLive", "ServerReady")
 )
-"""What whoever watches the server asks for, without a key; gRPC's own health is open as well."""
+"""Methods that need no key, for monitoring; gRPC's own health is open as well."""
 IDENTITY: Final = "identity"
 _TIMEOUT: Final = b"grpc-timeout"
 _ID: Final = ID_HEADER.encode()

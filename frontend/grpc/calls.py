@@ -179,7 +179,7 @@ class ServedCall:
         self._task: asyncio.Task[Any] | None = None
         """Expands the message of the call, and then serves it."""
         self._begun = False
-        """Whether the call has come to what serves it."""
+        """True once the call has come to its handler."""
         self._arrival: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self._stopping = False

@@ -25,7 +25,7 @@ _LOOKS: Final = 2
 """So many that find nobody: to one, who has connected and was not accepted yet does not show."""
 _SO_ATTACH_REUSEPORT_CBPF: Final = 51
 _RANDOM: Final = 0xFFFFF000 + 56
-"""Where programs find a random number (SKF_AD_OFF + SKF_AD_RANDOM)."""
+"""Address of a random number for programs (SKF_AD_OFF + SKF_AD_RANDOM)."""
 
 
 async def leave(

@@ -15,7 +15,7 @@ from ringbatch.frontend.http.content_coding import CODINGS
 from ringbatch.shm.errors import InvalidRequest
 
 PREFIX: Final = Struct(">BI")
-"""Whether a message is compressed, and how long it is."""
+"""Prefix of a message: if it is compressed, and its length."""
 PREFIX_BYTES: Final = 5
 
 

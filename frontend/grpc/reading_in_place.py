@@ -8,7 +8,7 @@ import asyncio
 from typing import Final, Protocol
 
 IN_PLACE_BYTES: Final = 1 << 18
-"""How much is read at once. It is to stay in the caches of one core."""
+"""Bytes that are read at once. They fit into the caches of one core."""
 
 
 class Owner(Protocol):

@@ -55,7 +55,7 @@ from ringbatch.shm.host.supervisor_line import SupervisorLine
 ROLE: Final = "grpc frontend"
 """In the log."""
 PROTOCOLS: Final = ("h2",)
-"""What is spoken over TLS."""
+"""Protocols over TLS."""
 
 _AGE_SPREAD: Final = 0.1
 """By so much the ages of connections differ, lest all end at once."""

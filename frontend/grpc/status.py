@@ -56,7 +56,7 @@ CODES: Final[dict[type[RequestError], int]] = {
     ModelServerDown: UNAVAILABLE,
     DeadlineExceeded: DEADLINE_EXCEEDED,
 }
-"""What clients repeat is UNAVAILABLE; where the other errors come from, they come again."""
+"""Status by error. Clients repeat a call after UNAVAILABLE; the other errors would come again."""
 
 _CODES_OF_SERVERS: Final = {
     400: INVALID_ARGUMENT,
@@ -67,7 +67,7 @@ _CODES_OF_SERVERS: Final = {
     503: UNAVAILABLE,
     504: DEADLINE_EXCEEDED,
 }
-"""What the statuses of a model server are here, where they are more than its failure."""
+"""Statuses here for those of a model server that are more than its failure."""
 _LONGEST_TEXT: Final = 1024
 """Characters: a text goes out as a header, and clients refuse more than 8 KiB of these."""
 

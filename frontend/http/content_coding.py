@@ -19,7 +19,7 @@ from ringbatch.frontend.codec.limit_messages import body_too_large
 from ringbatch.shm.errors import InvalidRequest
 
 CODINGS: Final = ("gzip", "deflate")
-"""What is understood, and given, beside plain bodies."""
+"""Codings of requests and answers, beside plain bodies."""
 MIN_ENCODED_BYTES: Final = 2048
 """Below this an answer is sent plain: it goes out in one or two packets either way."""
 SLOW_BYTES: Final = 1 << 18
@@ -27,7 +27,7 @@ SLOW_BYTES: Final = 1 << 18
 
 _IDENTITY: Final = "identity"
 _WINDOWS: Final = {"gzip": 31, "deflate": 15}
-"""What zlib calls the two containers."""
+"""Window bits by which zlib knows the two containers."""
 _NAMES: Final = {"x-gzip": "gzip"}
 _LEVEL: Final = 1
 """The others take several times as long, for a tenth less."""
@@ -57,7 +57,7 @@ class Acceptance(NamedTuple):
 
 
 PLAIN: Final = Acceptance(None, plain=True)
-"""What is sent to who does not say."""
+"""Acceptance of a client that does not say."""
 
 
 def coding_of(header: str) -> str | None:

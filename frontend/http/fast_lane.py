@@ -39,7 +39,7 @@ from ringbatch.shm.host.background import in_thread
 from ringbatch.shm.tallies import CLIENT_GONE, Protocol
 
 MAX_WAITING_BYTES: Final = 1 << 16
-"""How much is read ahead of the request that is being answered."""
+"""Bytes that are read ahead of the request that is being answered."""
 LAST_LOOK_S: Final = 0.001
 """After that, so that the loop reads once more whatever has come."""
 _HEAD: Final = State.HEAD
@@ -117,7 +117,7 @@ class FastLane(asyncio.Protocol):
         self._samples = recorder.samples
         self._told = recorder.metadata
         self._identity = b""
-        """What the head of the next answer has from the id of its request on."""
+        """Head of the next answer from the id of its request on."""
         self._head_text = b""
         self._head = _NO_HEAD
         """The head of the current request, or of the last one."""

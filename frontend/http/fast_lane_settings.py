@@ -16,7 +16,7 @@ from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.request.calls import Predictions
 
 CLOSE_GRACE_S: Final = 0.1
-"""How long a graceful stop waits for a request that is on its way on an idle connection."""
+"""Seconds that a graceful stop waits for a request that is on its way on an idle connection."""
 HANDOVER_GRACE_S: Final = 5.0
 """The same where another engine serves already, so that nobody waits for the stop."""
 

@@ -35,9 +35,9 @@ from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
 from ringbatch.shm.tuples import new_tuple
 
 START: Final = b"POST /v"
-"""How a head of the fast lane begins."""
+"""Begin of a head of the fast lane."""
 END: Final = b"\r\n\r\n"
-"""How every head ends."""
+"""End of every head."""
 MAX_HEAD_BYTES: Final = 1 << 16
 HEAD_TOO_LONG: Final = f"the head is longer than {MAX_HEAD_BYTES} bytes"
 MAX_HEADERS: Final = 256
@@ -68,8 +68,8 @@ _NEVER: Final = frozenset({b"transfer-encoding", b"expect"})
 _NO_ORIGINS: Final = Origins(())
 _CLOSE: Final = b"close"
 _CONNECTION: Final = frozenset({b"keep-alive", _CLOSE, b"upgrade", b"http2-settings"})
-"""What a client may say of its connection. That it would rather speak another protocol, as Java's
-client does with every request, is no reason not to answer in this one (RFC 9110, section 7.8)."""
+"""Values that a client's Connection may have. An offer of another protocol, as in every request of
+Java's client, is no reason not to answer in this one (RFC 9110, section 7.8)."""
 
 
 SERVING: Final = frozenset(

@@ -9,7 +9,7 @@ import asyncio
 from typing import Final
 
 LINGER_S: Final = 2.0
-"""How long a client may take to hang up."""
+"""Time for a client to hang up."""
 
 
 def linger(transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:

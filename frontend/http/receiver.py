@@ -4,8 +4,8 @@ import asyncio
 from typing import Final, Protocol
 
 HEAD_BYTES: Final = 1 << 14
-"""How much is read at once while no body is being received: a head and its JSON text, and little of
-the body behind them, because that is copied once more."""
+"""Bytes that are read at once while no body is received: a head and its JSON text. They hold little
+of the body, which is copied once more."""
 
 
 class Owner(Protocol):

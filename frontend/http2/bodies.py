@@ -61,11 +61,11 @@ class Bodies(ControlFrames[H]):
         self._room = CONNECTION_ROOM
         self._unreturned = 0
         self._landing: Stream[H] | None = None
-        """Whose frame lands, or was the last that did."""
+        """Stream of the frame that lands, or was the last to land."""
         self._landing_bytes = 0
         """Of its payload, that are yet to come."""
         self._landing_ends = False
-        """Whether its stream ends with it."""
+        """True if that frame ends its stream."""
 
     def taken(self, stream: Stream[H], size: int) -> None:
         """Bytes of a body were taken, and its client may send as many more."""

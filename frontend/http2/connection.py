@@ -56,9 +56,9 @@ MOST_PIECES: Final = 32
 FIELDS_AT_ONCE: Final = 1000
 """Of header blocks; a few milliseconds of work, in which nobody else is served."""
 LIST_BYTES: Final = 1 << 14
-"""What fields may count together, as clients are told; who sends more is refused by the server."""
+"""Most bytes that fields may count together, as clients learn; the server refuses more."""
 _BEGUN_BYTES: Final = 1 << 10
-"""What begins a large body is no shorter."""
+"""Least bytes that begin a large body."""
 _LEAVING: Final = b"leaving?"
 """In a ping: whoever answers it has read that no further stream is wanted."""
 

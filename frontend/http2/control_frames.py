@@ -33,7 +33,7 @@ from ringbatch.frontend.http2.stream import Stream
 H = TypeVar("H")
 
 _TABLE_BYTES: Final = 4096
-"""What a dynamic table may take where nobody says otherwise."""
+"""Default size of a dynamic table."""
 _HEADER_TABLE_SIZE: Final = 1
 _ENABLE_PUSH: Final = 2
 _INITIAL_WINDOW_SIZE: Final = 4

@@ -14,11 +14,11 @@ MOST: Final = 10_000
 """At first, and at most."""
 EACH_SECOND: Final = 1_000
 FRAME: Final = 1
-"""What a frame costs that leads to nothing."""
+"""Price of a frame that leads to nothing."""
 STREAM: Final = 5
-"""What a call costs that its client takes back, or that is refused."""
+"""Price of a call that its client takes back, or that is refused."""
 FIELD: Final = 6
-"""What each field of a header block costs beyond `FREE_FIELDS`: it takes as long as so many
+"""Price of each field of a header block beyond `FREE_FIELDS`: it takes as long as so many
 frames."""
 FREE_FIELDS: Final = 256
 """Over HTTP nobody is served who sends more."""
@@ -31,12 +31,12 @@ MOST_PACKED: Final = 2
 """So many times its bytes in a block a value has at the most, by Huffman's code. Long cookies have
 no room in the header table, so a proxy sends of them about what they count, and pays nothing."""
 STREAMS: Final = 8
-"""How many streams a frame has looked at for what it costs; if it is more, it costs more."""
+"""Streams that a frame may look at for its price; more of them cost more."""
 ANSWER: Final = 8
-"""What is earned by an answer: a client may send a window and a ping with each of its frames, or
-take every other call back."""
+"""Gain of an answer: a client may send a window and a ping with each of its frames, or take every
+other call back."""
 SENT: Final = 3
-"""What is earned by each frame of an answer."""
+"""Gain of each frame of an answer."""
 
 
 class FloodBudget:

@@ -18,7 +18,7 @@ _OF_ONE_CONNECTION: Final = frozenset(
 )
 _PSEUDO: Final = frozenset({b":method", b":scheme", b":path", b":authority"})
 FIELD_BYTES: Final = 32
-"""What a field counts beside its name and its value."""
+"""Bytes that a field counts beside its name and its value."""
 UNKNOWN: Final = -1
 
 

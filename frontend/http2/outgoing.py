@@ -87,7 +87,7 @@ class Outgoing(Generic[H]):
         self._first_window = FIRST_WINDOW
         self._frame_bytes = LEAST_FRAME_BYTES
         self._no_table = False
-        """Whether the next block is to say that it uses no table."""
+        """True if the next block is to say that it uses no table."""
         self._lingering: dict[int, None] = {}
         """Streams that were ended here before their clients had ended them; what is still on its
         way on them is nobody's fault."""

@@ -14,7 +14,7 @@ from typing import Final
 from ringbatch.frontend.load.haproxy_weight import EngineLoad, word
 
 LINGER_S: Final = 1.0
-"""How long somebody may stay who has been answered."""
+"""Longest stay of a client after its answer."""
 MOST: Final = 128
 """So many may stay at once; others are parted with as soon as they are answered."""
 _BACKLOG: Final = 1024

@@ -17,7 +17,7 @@ class Window(Generic[Seen]):
         self._least_ns = least_ns
         self._before: tuple[int, Seen] | None = None
         self._next: tuple[int, Seen] | None = None
-        """What `_before` becomes once it is old enough itself."""
+        """Next value of `_before`, once it is old enough itself."""
 
     def look(self, at_ns: int, now: Seen) -> Seen:
         """Return the older values to compare the present ones with; at first, the present ones."""

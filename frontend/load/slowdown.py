@@ -14,14 +14,14 @@ from typing import Final, NamedTuple
 from ringbatch.frontend.load.rolling_window import Window
 
 WarmUp = Sequence[tuple[int, int, int]]
-"""What a worker tried: rows, the size of the open dimensions and nanoseconds of each batch, as
+"""Trials of a worker: rows, the size of the open dimensions and nanoseconds of each batch, as
 `ringbatch.shm.cost_profile` has them."""
 Runs = Mapping[int, tuple[int, int]]
-"""What has been counted: by rows, how many batches, and how long they ran in nanoseconds."""
+"""Counts by rows: how many batches, and how long they ran in nanoseconds."""
 
 UNNOTICED_NS: Final = 250_000
-"""What is added to both sides of the comparison for each batch: a model of microseconds takes twice
-as long whenever caches are cold, and nobody waits longer for that."""
+"""Time that is added to both sides for each batch. A model of microseconds takes twice as long if
+caches are cold, and no client notices."""
 WINDOW_NS: Final = 100_000_000
 """Over so long at least batches are compared with warm-up."""
 LOOKS: Final = 2

@@ -12,7 +12,7 @@ from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
 
 OPEN_PATHS: Final = frozenset({"/v2/health/live", "/v2/health/ready"})
-"""What whoever watches the engine asks for, without a key."""
+"""Paths that need no key, for monitoring."""
 CHALLENGES: Final = ('Bearer realm="ringbatch"', 'Basic realm="ringbatch", charset="UTF-8"')
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 """Headers of which one at least is there where a proxy on this host speaks for others."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 _TITLE: Final = "ringbatch: "
-"""How the title of a process begins; what it is follows."""
+"""Begin of a process's title; its role follows."""
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _PROC: Final = Path("/proc")

@@ -37,7 +37,7 @@ Judgement = Callable[[Mapping[str, Any]], bool]
 
 CONNECT_S: Final = 5.0
 SILENCE_S: Final = 300.0
-"""How long the other server may say nothing."""
+"""Longest silence of the other server."""
 READY_S: Final = 1.0
 """The same where it is asked whether it is ready, within the two seconds that probes wait."""
 

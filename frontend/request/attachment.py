@@ -13,10 +13,10 @@ from ringbatch.shm.segment import Segment
 from ringbatch.shm.spinning import where_cpus_allow
 
 _SWEEP_S: Final = 1.0
-"""How long an object may be kept open whose region is registered no longer."""
+"""Longest time that an object stays open after the end of its region's registration."""
 _SPIN_NS: Final = 200_000
-"""How long the event loop stays awake for answers: some twice what a request takes through the
-engine where each of its processes has to be woken on a virtual machine."""
+"""Longest spin of the event loop for answers: some twice the time of a request through the engine
+if each process must be woken on a virtual machine."""
 
 
 class Attachment:

@@ -33,7 +33,7 @@ B_contra = TypeVar("B_contra", contravariant=True)
 F_contra = TypeVar("F_contra", contravariant=True)
 A_co = TypeVar("A_co", covariant=True)
 Parts = tuple[SlotPart, ...]
-"""What goes into slots, in order."""
+"""Parts for slots, in order."""
 Read = tuple[ServedModel, Parts, Rendering[A_co], int]
 """A request as it was read: its model, its parts, how it is answered, and for how many nanoseconds
 it says that an answer is worth having, 0 where it does not. There are no parts where there are no

@@ -55,7 +55,7 @@ class Models:
         self.table_number = 0
         self.asking = False
         self._unsaid = True
-        """Whether the lane does not say yet that it follows that table."""
+        """True while the lane does not say yet that it follows that table."""
         self._seen_word = segment.layout.lane(lane.index) + LaneWords.MODEL_TABLE
         self._known: dict[int, ServedModel] = {}
         self._defaults: dict[str, ServedModel] = {}

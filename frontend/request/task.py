@@ -39,7 +39,7 @@ from ringbatch.shm.tallies import CLIENT_GONE, Tally
 log = logging.getLogger("ringbatch.frontend")
 
 A = TypeVar("A")
-"""What the answers of a protocol are."""
+"""Type of the answers of a protocol."""
 SMALL_RESULT_BYTES: Final = 1 << 12
 """The most bytes of a result that never takes long to write, in any form."""
 _GUESSED: Final = 8

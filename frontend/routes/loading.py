@@ -11,8 +11,8 @@ from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.background import delayed
 
 _END_S: Final = 2.0
-"""What a process that has only imported an application gets to end; a thread that the application
-has left, or what it does at the exit, may keep it for ever."""
+"""Seconds for the end of a process that has only imported an application. Threads of the
+application, or its work at exit, may keep it for ever."""
 
 
 def imported(target: str) -> App:

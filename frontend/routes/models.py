@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from ringbatch.shm.errors import RequestError, StartupError
 
 Settled = tuple[Any, RequestError | None]
-"""What became of a request: its answer, or why there is none."""
+"""Result of a request: its answer, or why there is none."""
 _LONGEST_S: Final = 86_400.0
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 OPEN_PATHS: Final = frozenset({"/", "/v2/health/live", "/v2/health/ready"})
-"""What whoever watches the server asks for, without a key."""
+"""Paths that need no key, for monitoring."""
 _SCHEME: Final = "bearer"
 
 

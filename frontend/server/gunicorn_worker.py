@@ -53,7 +53,7 @@ log = logging.getLogger("ringbatch.frontend")
 ROLE: Final = "frontend"
 """In the log."""
 _PROTOCOLS: Final = {False: ("http/1.1",), True: ("h2", "http/1.1")}
-"""What is spoken over TLS."""
+"""Protocols over TLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
     }
 
     place: int
-    """Which of the frontends this is, from 0; a replacement takes the place of the dead."""
+    """Number of this frontend, from 0; a replacement has that of the dead one."""
 
     def init_signals(self) -> None:
         """Gunicorn's call."""

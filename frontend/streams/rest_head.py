@@ -9,7 +9,7 @@ from ringbatch.frontend.http.head import HEAD_TOO_LONG, MAX_HEAD_BYTES, MAX_HEAD
 from ringbatch.frontend.http2.header_rules import Fields, Request
 
 LIST_BYTES: Final = MAX_HEAD_BYTES
-"""What the fields of a request may count together, as clients are told."""
+"""Most bytes that the fields of a request may count together, as clients learn."""
 _TARGET: Final = re.compile(rb"/[!-~]*")
 _METHOD: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _COOKIE: Final = b"cookie"

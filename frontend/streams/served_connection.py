@@ -39,7 +39,7 @@ class Served(Protocol):
 S = TypeVar("S", bound=Served)
 
 LEAVE_S: Final = 1.0
-"""How long a client may take to say that it begins no further stream."""
+"""Time for a client to say that it begins no further stream."""
 
 
 class ServedConnection(asyncio.Protocol, Generic[H, S]):

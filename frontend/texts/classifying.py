@@ -34,7 +34,7 @@ from ringbatch.shm.tensor import Tensor
 
 PATH: Final = "/predict"
 OUTPUT: Final = "logits"
-"""What a model must answer with."""
+"""Output that a model must have."""
 _MEMBERS: Final = (
     *("model", "inputs", "raw_scores", "truncate", "truncation_direction"),
     "parameters",

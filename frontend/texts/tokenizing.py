@@ -30,8 +30,8 @@ log = logging.getLogger("ringbatch.frontend")
 QUICK_SIZE: Final = 4096
 """The largest quick request: a tokenizer takes 0.3 µs for a character, and 5 µs for a text."""
 CHARACTERS_A_TOKEN: Final = 256
-"""What a text has beyond so many for each token that the model takes is not looked at, so that
-nobody waits for a book of which a page counts."""
+"""Characters of a text that are read for each token that the model takes. So no client waits for a
+book of which a page counts."""
 
 
 class Tokenized(NamedTuple):

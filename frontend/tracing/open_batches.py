@@ -10,7 +10,7 @@ from typing import Final
 from ringbatch.shm.slow_requests import RecentRequest
 
 HOLD_NS: Final = 1_000_000_000
-"""How long a batch is held from its first request on."""
+"""Time that a batch is held from its first request on."""
 MOST_OPEN: Final = 4096
 """Batches that are held; beyond, the oldest is given out before its time."""
 _MOST_KNOWN: Final = 2 * MOST_OPEN

@@ -47,9 +47,9 @@ _GRPC_CODES: Final = {
     503: 14,
     504: 4,
 }
-"""What the statuses that ModelInfer is counted under are over gRPC."""
+"""Statuses over gRPC for those that ModelInfer is counted under."""
 _GRPC_INTERNAL: Final = 13
-"""What all others are, which only a model server gives."""
+"""Status of all others, which only a model server gives."""
 _TO_BATCH: Final = PHASES.index("gather")
 _BEHIND_BATCH: Final = PHASES.index("write")
 

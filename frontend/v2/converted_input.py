@@ -17,7 +17,7 @@ from ringbatch.shm.tensor import Datatype, Tensor
 _WIDER: Final = {"FP32": ("FP16",), "FP64": ("FP16", "FP32")}
 """Of each datatype, those whose values it has too."""
 _BY_LIBRARY: Final = {"sklearn": {"FP32": ("FP64",)}}
-"""What a library converts itself, by platform."""
+"""Datatypes that a library converts itself, by platform."""
 
 
 def convertible(datatype: Datatype, spec: ModelSpec) -> tuple[str, ...]:

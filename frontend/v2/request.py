@@ -35,8 +35,7 @@ from ringbatch.shm.tuples import new_tuple
 
 _OF_V1: Final = "; `instances` are for V1, at /v1/models/NAME:predict"
 _E: Final = ord("e")
-"""What neither true nor false can be written without; it is found in a fifth of the time as a
-number."""
+"""Letter that every true and false has; it is found in a fifth of the time as a number."""
 _QUOTE: Final = ord('"')
 
 

@@ -24,7 +24,7 @@ _WHERE: Final = {
     "log_verbose_level": "set [server] log_level",
     "log_format": "set [server] log_format",
 }
-"""What an operator does about it."""
+"""Remedies for the operator."""
 
 
 class ServerSettings(NamedTuple):

@@ -34,7 +34,7 @@ _PARAMETERS: Final = "shared_memory_"
 _MAX_OBJECT_BYTES: Final = 200
 _CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _OWN: Final = ("ringbatch.", "sem.")
-"""How the names of segments, pipes and semaphores begin in /dev/shm."""
+"""Prefixes of segments, pipes and semaphores in /dev/shm."""
 
 
 class RegionSpan(NamedTuple):

@@ -13,11 +13,10 @@ from typing import Final, Generic, TypeVar
 from ringbatch.shm.host.background import repeating_thread
 
 AGAIN_AFTER_S: Final = (0.0, 0.5, 1.0)
-"""What could not be delivered is tried again after these; a connection that was kept may be
-stale."""
+"""Delays before a failed delivery is tried again; a kept connection may be stale."""
 COMPLAIN_EVERY_S: Final = 60
 CLOSE_S: Final = 1.0
-"""How long the end of the process waits for the last items."""
+"""Seconds that the end of the process waits for the last items."""
 _EVERY_S: Final = 1.0
 """Unless there is a whole parcel before: each wakes a thread and a receiver."""
 

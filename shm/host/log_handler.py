@@ -19,9 +19,10 @@ from typing import Final, NamedTuple
 MOST_WAITING: Final = 1024
 """Lines."""
 PATIENCE_S: Final = 0.2
-"""How long the first line waits that the target does not take; those after it do not wait."""
+"""Seconds that the first line waits if the target does not take it; the lines after it do not
+wait."""
 _CLOSE_S: Final = 1.0
-"""How long the end of the process waits for the last lines."""
+"""Seconds that the end of the process waits for the last lines."""
 
 Write = Callable[[bytes], None]
 
@@ -57,7 +58,7 @@ class LogHandler(logging.Handler):
         self._waiting: SimpleQueue[_Line] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._stuck = False
-        """Whether a line has waited in vain, and others wait still."""
+        """True if a line has waited in vain, and others still wait."""
         # Counted by who logs, and by the thread: what it could not write, and has told of.
         self._lost = self._failed = self._told = 0
 

@@ -32,10 +32,10 @@ _DEBUG: Final = 7
 _OF_THE_SERVER: Final = ("ringbatch", "root", "gunicorn", "uvicorn")
 _SOURCE: Final = "ringbatch_source"
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
-"""What would move a terminal's cursor, or end a line for some readers; not tab, and LF is seen to
-apart."""
+"""Characters that move a terminal's cursor, or end a line for some readers; without tab, and LF,
+which has its own place."""
 _BELOW: Final = "\n  "
-"""What stands before each line of a traceback, which may hold what a client has sent."""
+"""Begin of each line of a traceback, which may hold a client's text."""
 
 
 class LineFormatter(logging.Formatter):

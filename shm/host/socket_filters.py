@@ -11,9 +11,9 @@ MODULO: Final = 0x94
 ADD: Final = 0x04
 JUMP_IF_SET: Final = 0x45
 RETURN: Final = 0x06
-"""What `Step.k` says."""
+"""Return the value of `Step.k`."""
 RETURN_RESULT: Final = 0x16
-"""What the steps before have made."""
+"""Return the result of the steps before."""
 
 
 class Step(NamedTuple):

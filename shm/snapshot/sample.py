@@ -20,13 +20,13 @@ _ROLES: Final = {
     Role.GRPC_FRONTEND: "a frontend for gRPC",
     Role.CONTROL: "the control process",
 }
-"""What people call them."""
+"""Names of the roles for people."""
 _SCALED: Final = {
     "up": "more workers: ",
     "down": "fewer workers: ",
     "held": "no more workers: ",
 }
-"""What is said of a decision, before its reason."""
+"""Words for a decision, before its reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from ringbatch.shm.tallies import ends_of
 from ringbatch.shm.upstreams import ServerCounts, Upstreams
 
 IN_RAY: Final = ", drives an actor in a Ray cluster"
-"""What is said of a worker beside its state, where it does."""
+"""Words for a worker with an actor, beside its state."""
 _DEATHS: Final = {
     "crashed": ModelCounter.CRASHED,
     "killed": ModelCounter.KILLED,

@@ -28,7 +28,7 @@ ENCODERS: Final = (
 """Possible places of an encoder; the first that exists is used."""
 _DEFAULT_LIMIT: Final = 512
 _ABSURD: Final = 1 << 24
-"""A greater length is a placeholder for none."""
+"""Longest length that a tokenizer states; a greater one means that it has none."""
 _OFFSET_POSITIONS: Final = ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl")
 """Models whose positions begin behind the padding's position."""
 _POOLING_PREFIX: Final = "pooling_mode_"

@@ -33,9 +33,10 @@ WARM_UP_S: Final = 2.0
 _BETWEEN_S: Final = 0.8
 """From the end of a run to the begin of the next, about."""
 _SLOW_FACTOR: Final = 8
-"""How much longer than asked for runs may be, where a slow model answers too few requests else."""
+"""Factor by which runs may be longer than asked for, if a slow model answers too few requests
+else."""
 _SAMPLES: Final = 800
-"""That are aimed at, so that a p99 can be told."""
+"""Samples that a run aims at, so that a p99 can be told."""
 
 
 @dataclass(frozen=True)

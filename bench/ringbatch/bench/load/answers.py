@@ -10,7 +10,7 @@ import orjson
 _TOLERANCE: Final = 1e-3
 """Relative: sums of floats differ with the size of the batch that they are formed in."""
 _MARKS: Final = (b'"predictions":', b'"outputs":')
-"""What follows is the answer to the request; before it stands what differs with every one."""
+"""Begins of the answer to the request; the text before them differs with every request."""
 
 
 class BadAnswer(ValueError):

@@ -42,7 +42,7 @@ class _Connection:
         """Of the request under way; -1 for none."""
         self.rest = exchange.greeting()
         self.begun = False
-        """Whether the connection has been made."""
+        """True once the connection has been made."""
 
 
 class Connections:

@@ -86,7 +86,7 @@ class GrpcCall:
         self._which = _IDLE
         self._rest = b""
         self._windows = http2.WINDOW_FIRST, http2.WINDOW_FIRST
-        """What may be sent on the connection, and on the stream."""
+        """Bytes that may be sent on the connection, and on the stream."""
         self._stream_window = http2.WINDOW_FIRST
         self._come = 0
         self._block: bytes | None = None

@@ -17,7 +17,7 @@ BROKEN: Final = 0
 WRONG: Final = -2
 """Status 200, with another answer than the right one."""
 GRPC: Final = 1000
-"""What is added to a status of gRPC other than OK; OK is 200."""
+"""Offset of gRPC statuses other than OK; OK is 200."""
 _SUCCESS: Final = 200
 _WORDS: Final = {
     BROKEN: "the connection broke",

@@ -18,7 +18,7 @@ MIN_QUERIES: Final = samples_needed(PERCENTILE)
 LONGEST: Final = 8
 """Times the shortest duration, after which a run ends though a slow model had too few queries."""
 _ANSWERS_MAX: Final = 4096
-"""That are compared in one run."""
+"""Most answers that are compared in one run."""
 _HOPELESS: Final = 0.05
 """Share of a run's queries that wait at once, above which its p99 is lost."""
 

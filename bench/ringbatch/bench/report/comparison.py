@@ -12,7 +12,7 @@ from ringbatch.bench.report.words import number, table
 from ringbatch.bench.statistics.difference import Difference, difference, rounds_needed
 
 DOUBT: Final = 0.05
-"""How often two runs of the same thing may be called different."""
+"""Share of equal runs that may be called different."""
 _MACHINE: Final = {
     "cpu": "CPU",
     "cores": "number of CPUs",

@@ -35,7 +35,7 @@ _ENDED: Final = "the engine ended"
 _START_LIMIT_S: Final = 600.0
 _STOP_LIMIT_S: Final = 40.0
 _END_S: Final = 1.0
-"""How long the end of an engine may follow that of its connections."""
+"""Seconds by which an engine may outlive its connections."""
 _LOOK_S: Final = 0.05
 
 

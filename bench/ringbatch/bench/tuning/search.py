@@ -18,7 +18,7 @@ from ringbatch.bench.tuning.proof import WORTH, Proof
 from ringbatch.bench.tuning.surface import Fit, Measured, Point, Surface
 
 _SAME: Final = math.log(1.02)
-"""What is apart by less is as good; the one of fewer changes is chosen."""
+"""Difference below which points are as good; the one of fewer changes is chosen."""
 _LITTLE: Final = 0.001
 """Expected of a trial, below which no more are made."""
 _SHORT, _LONGER = 1, 2
@@ -26,15 +26,15 @@ _SHORT, _LONGER = 1, 2
 LONGEST: Final = 4
 """Effort of a trial of the whole grid, against which the search is held."""
 START: Final = 2.5
-"""What a trial costs beside its effort, in units: the engine's start and end, and its warm-up."""
+"""Cost of a trial beside its effort, in units: the engine's start and end, and its warm-up."""
 _CLIMB: Final = 3
-"""What the first trial may cost beside that: it finds with how many connections to ask."""
+"""Cost of the first trial beside that: it finds the number of connections."""
 _SHARE: Final = 0.1
 """Share of the whole grid's cost that a search may cost before its proof."""
 _LEAST: Final = 60
-"""That it may cost though the grid is small."""
+"""Least budget, even if the grid is small."""
 _MOST: Final = 240
-"""That it may cost though the grid is large."""
+"""Largest budget, even if the grid is large."""
 
 
 @dataclass(frozen=True)
