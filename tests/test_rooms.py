@@ -15,12 +15,9 @@ ARROWS = {
     "bench.statistics": "",
     "bench.tuning": "",
     "bench.load": "shm bench.statistics",
-    "bench.loadgen": "bench.statistics bench.load",
     "bench.served": "shm shm.host",
-    "bench.report": "bench.statistics bench.load bench.loadgen bench.served",
-    "bench.command": (
-        "shm bench.statistics bench.tuning bench.load bench.loadgen bench.served bench.report"
-    ),
+    "bench.report": "bench.statistics bench.load bench.served",
+    "bench.command": "shm bench.statistics bench.tuning bench.load bench.served bench.report",
     # The public names, for models and for programs on the same host.
     "engine": "shm engine.models engine.command",
     "engine.config": "shm shm.host",
@@ -56,7 +53,7 @@ ARROWS = {
         "frontend.payloads frontend.server"
     ),
     # A program on the same host, which measures: the public names alone.
-    "bench.client": "frontend bench.load bench.loadgen",
+    "bench.client": "frontend bench.load",
     "frontend.codec": "shm",
     "frontend.security": "shm shm.host",
     "frontend.offload": "shm shm.host",

@@ -21,12 +21,6 @@ PURE_MODULES = (
     "ringbatch.bench.load.infer_message",
     "ringbatch.bench.load.outcome",
     "ringbatch.bench.load.target",
-    "ringbatch.bench.loadgen.answers",
-    "ringbatch.bench.loadgen.judgement",
-    "ringbatch.bench.loadgen.logs",
-    "ringbatch.bench.loadgen.order",
-    "ringbatch.bench.loadgen.plan",
-    "ringbatch.bench.loadgen.queries",
     "ringbatch.bench.command.settings",
     "ringbatch.bench.report",
     "ringbatch.bench.served.metrics",
@@ -298,7 +292,6 @@ OWN_BACKGROUND = {
     "ringbatch.frontend.routes.mounted": {"ensure_future"},
     # Of a measurement, which waits for them.
     "ringbatch.bench.client.calls": {"Thread"},
-    "ringbatch.bench.loadgen.driver": {"Thread"},
 }
 """Who starts threads and tasks itself, and which, beside `ringbatch.shm.host.background`."""
 

@@ -18,18 +18,11 @@ with an engine of its own. Requests are sent when they are due, and times count 
 void if the load generator was late or answers were wrong. The result is a table, and the files
 MODEL-UTC.json, .md and .html in --output. After Ctrl-C or SIGTERM it writes what it has measured.
 
---loadgen has MLPerf's LoadGen judge the same server afterwards: the highest rate that is VALID at a
-p99 of --slo-ms in the scenario Server, then Offline, then accuracy mode. Its logs go to
-MODEL-UTC-loadgen. This is not an MLPerf result and must not be called one. It needs the extra
-bench-loadgen.
-
---compare compares two JSON files, with intervals. It refuses files of different hosts, and a file
-with LoadGen's verdict beside one without.
+--compare compares two JSON files, with intervals. It refuses files of different hosts.
 
 exit status:
   0    measured, or nothing is proven to be worse
-  1    with --compare: a figure is proven to be worse by more than --threshold;
-       with --loadgen: no rate is VALID, or an answer is wrong
+  1    with --compare: a figure is proven to be worse by more than --threshold
   2    there is no figure; with --compare: a figure is in one of the files alone
   130  stopped during the rounds; the files say so
 
@@ -38,12 +31,8 @@ examples:
   ringbatch bench --config ringbatch.toml --model mnist --request body.json --slo-ms 10
   ringbatch bench --url http://127.0.0.1:8080 --control-url http://127.0.0.1:9090 --model mnist
   ringbatch bench --config ringbatch.toml --rates 100,1000,5000 --arrivals burst
-  ringbatch bench --config ringbatch.toml --loadgen --slo-ms 10
   ringbatch bench --compare earlier.json later.json --threshold 0.03
 """
-_SLO_MS: Final = 20.0
-_LOADGEN_SLO_MS: Final = 10.0
-_LOADGEN_S: Final = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +72,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="compare every answer with the first one to its request",
     )
     _add_load(parser.add_argument_group("the load"))
-    _add_judge(parser.add_argument_group("an independent judge"))
     _add_outcome(parser.add_argument_group("what comes of it"))
 
 
@@ -113,9 +101,9 @@ def _add_load(load: argparse._ArgumentGroup) -> None:
     load.add_argument(
         "--slo-ms",
         type=_positive,
+        default=20.0,
         metavar="MS",
-        help=f"milliseconds within which an answer is good (default: {_SLO_MS:g}; "
-        f"with --loadgen {_LOADGEN_SLO_MS:g})",
+        help="milliseconds within which an answer is good (default: %(default)g)",
     )
     load.add_argument(
         "--rates",
@@ -178,20 +166,6 @@ def _add_load(load: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_judge(judge: argparse._ArgumentGroup) -> None:
-    judge.add_argument(
-        "--loadgen",
-        action="store_true",
-        help="let MLPerf's LoadGen judge the server too; not an MLPerf result",
-    )
-    judge.add_argument(
-        "--loadgen-s",
-        type=engine_arguments.seconds,
-        metavar="S",
-        help=f"seconds of each of its runs, its min_duration (default: {_LOADGEN_S:g})",
-    )
-
-
 def _add_outcome(outcome: argparse._ArgumentGroup) -> None:
     outcome.add_argument(
         "--output",
@@ -225,7 +199,6 @@ def main(arguments: argparse.Namespace) -> int:
     from ringbatch.bench.load.arrivals import Kind, recorded
 
     _expect_with_url(arguments)
-    _expect_judge(arguments)
     if arguments.compare is not None:
         unlike = arguments.even_if_unlike
         return bench.compare(arguments.compare, arguments.threshold, even_if_unlike=unlike)
@@ -248,7 +221,7 @@ def main(arguments: argparse.Namespace) -> int:
         protocol=arguments.protocol and Protocol(arguments.protocol),
         headers=arguments.header,
         own_heads=arguments.own_heads,
-        slo_ms=arguments.slo_ms or (_LOADGEN_SLO_MS if arguments.loadgen else _SLO_MS),
+        slo_ms=arguments.slo_ms,
         rates=arguments.rates,
         arrivals=Kind.REPLAY if trace else Kind(arguments.arrivals),
         trace=trace,
@@ -263,8 +236,6 @@ def main(arguments: argparse.Namespace) -> int:
         even_if_busy=arguments.even_if_busy,
         output=arguments.output,
         seed=arguments.seed,
-        loadgen=arguments.loadgen,
-        loadgen_s=arguments.loadgen_s or _LOADGEN_S,
     )
     return bench.run(settings)
 
@@ -279,13 +250,6 @@ def _expect_with_url(arguments: argparse.Namespace) -> None:
     for flag, value in given.items():
         if value is not None and arguments.url is None:
             raise StartupError(f"{flag} {value}: that is for an engine that runs, see --url")
-
-
-def _expect_judge(arguments: argparse.Namespace) -> None:
-    if arguments.loadgen_s is not None and not arguments.loadgen:
-        raise StartupError(f"--loadgen-s {arguments.loadgen_s:g}: that is for --loadgen")
-    if arguments.loadgen and arguments.compare is not None:
-        raise StartupError("--compare measures nothing, so there is nothing for --loadgen to judge")
 
 
 def _positive(text: str) -> float:

@@ -13,8 +13,6 @@ from ringbatch.bench.command.measurement import trial_of
 from ringbatch.bench.command.settings import Settings, rates_of
 from ringbatch.bench.load.arrivals import Kind
 from ringbatch.bench.load.outcome import BROKEN, UNANSWERED, WRONG, Outcome
-from ringbatch.bench.loadgen.judgement import Compared, Judgement, Run
-from ringbatch.bench.loadgen.plan import Scenario
 from ringbatch.bench.report import svg
 from ringbatch.bench.report.comparison import NotComparable, compared, shown, unlike
 from ringbatch.bench.report.document import markdown
@@ -445,62 +443,9 @@ def test_other_hosts_and_requests_are_unlike() -> None:
     assert unlike(one, own) == ["heads differs: same and own"]
 
 
-# LoadGen
-
-
-def judgement(server_per_s: float = 980.0) -> Judgement:
-    times = {"rate /s": 979.0, "p50 ms": 5.0, "p99 ms": 9.9, "lag p99 ms": 0.2}
-    lost = ("missed: 99 of 100 answers within <the> limit",)
-    runs = (
-        Run(Scenario.SERVER, 980.0, "VALID", (), times, {"status 200": 9800}),
-        Run(Scenario.SERVER, 1020.0, "INVALID", lost, times, {"status 200": 9800}),
-        Run(Scenario.OFFLINE, 2400.0, "VALID", (), {"rate /s": 1900.0}, {"status 200": 9800}),
-    )
-    answers = (Compared(Scenario.SERVER, 4096, 0, 0), Compared(Scenario.OFFLINE, 4096, 2, 1))
-    told = {
-        "min_duration_ms": 10_000,
-        "min_query_count": 662,
-        "connections": 1024,
-        "offline_connections": 64,
-    }
-    why = "" if server_per_s else "no rate that was tried held the limit"
-    return Judgement("6.0.17", told, runs, answers, server_per_s, 1020.0, why)
-
-
-def test_what_loadgen_found_stands_in_every_document_beside_the_knee() -> None:
-    made = replace(result(), loadgen=judgement())
-    assert Result.from_json(made.as_json()) == made
-    for text in (markdown(made), Words(page(made)).text):
-        assert "This is not an MLPerf result" in text
-        assert "980 queries/s are VALID at a p99 of 20 ms in the scenario Server" in text
-        assert "1,020 are not. That is 0.98 of the knee above." in text
-        assert "Offline, 1,900 are answered/s, 0.95 of the closed loop." in text
-        assert "Server: 4096 answers, all of them right" in text
-        assert "Offline: 4096 answers, 2 wrong and 1 missing" in text
-        assert "a shortest duration of 10 s and 662 queries or more" in text
-        assert "answers within <the> limit" in text
-    none = replace(made, loadgen=judgement(0.0))
-    assert "No rate is VALID at a p99 of 20 ms in the scenario Server: no rate" in markdown(none)
-    assert "LoadGen" not in markdown(result()) + page(result())
-
-
-def test_what_loadgen_judged_is_not_compared_with_what_it_did_not() -> None:
-    plain, made = result(), replace(result(), loadgen=judgement())
-    assert unlike(made, made) == []
-    assert unlike(plain, made) == [
-        "the later one has a judgement of LoadGen, and the other has none"
-    ]
-    assert "the earlier one" in unlike(made, plain)[0]
-    other = replace(made, loadgen=replace(judgement(), version="5.1"))
-    assert unlike(made, other) == ["the version of LoadGen differs: 6.0.17 and 5.1"]
-    told = {**judgement().settings, "min_duration_ms": 500}
-    other = replace(made, loadgen=replace(judgement(), settings=told))
-    assert unlike(made, other) == ["LoadGen's min_duration_ms differs: 10000 and 500"]
-
-
-def test_a_result_of_before_loadgen_could_be_asked_is_read() -> None:
+def test_keys_of_a_file_that_a_result_no_longer_has_are_ignored() -> None:
     plain = orjson.loads(result().as_json())
-    del plain["loadgen"]
+    plain["loadgen"] = {"version": "6.0.17"}
     assert Result.from_json(orjson.dumps(plain)) == result()
 
 

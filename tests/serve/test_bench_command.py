@@ -335,10 +335,6 @@ def test_arguments_that_would_be_passed_over_are_refused(
         assert words.endswith(f"{flag} {value}: that is for an engine that runs, see --url")
     words = refused(capsys, tmp_path, "--config", missing, "--pid", "1")
     assert words.endswith("--engine 1: that is for an engine that runs, see --url")
-    words = refused(capsys, tmp_path, "--config", missing, "--loadgen-s", "2")
-    assert words.endswith("--loadgen-s 2: that is for --loadgen")
-    words = refused(capsys, tmp_path, "--compare", missing, missing, "--loadgen")
-    assert "--compare measures nothing" in words
 
 
 @exhaustive
@@ -403,7 +399,6 @@ def test_a_host_that_does_other_things_is_refused_aloud(
         ("--url", "http://a:1", "--header", "no colon"),
         ("--url", "http://a:1", "--header", "X-Name: Zoë"),
         ("--url", "http://a:1", "--slo-ms", "-1"),
-        ("--url", "http://a:1", "--loadgen", "--loadgen-s", "-1"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(arguments: tuple[str, ...]) -> None:

@@ -2,16 +2,13 @@
 
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from ringbatch.bench.command.judgement import expect_judge, judge, notice
 from ringbatch.bench.command.measurement import measure
 from ringbatch.bench.command.settings import Protocol, Settings
 from ringbatch.bench.command.subject import Subject, find
@@ -38,61 +35,34 @@ def run(settings: Settings) -> int:
     Called in the main thread, as it handles SIGTERM like Ctrl-C.
 
     Returns:
-        The exit status: 0; 1 if LoadGen found no VALID rate or a wrong answer; `STOPPED` if a
-        signal ended the measurement, with the results so far written.
+        The exit status: 0; `STOPPED` if a signal ended the measurement, with the results so far
+        written.
 
     Raises:
         CannotMeasure: there is no figure; nothing was written.
     """
     earlier_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        expect_judge(settings)
         _expect_writable(settings.output)
         expect_readable(settings.config)
         warnings = quiet(settings)
-        with _logs_folder(settings) as logs:
-            result = _measured(settings, logs, warnings)
-            written = _written(settings.output, result, logs)
+        result = _measured(settings, warnings)
+        written = _written(settings.output, result)
     finally:
         signal.signal(signal.SIGTERM, earlier_handler)
     print(markdown(result))
     print("\n".join(f"wrote {path}" for path in written))
-    failures = result.loadgen.failures if result.loadgen is not None else []
-    for failure in failures:
-        say(f"LoadGen: {failure}")
-    if result.stopped:
-        return STOPPED
-    return WORSE if failures else 0
+    return STOPPED if result.stopped else 0
 
 
-def _measured(settings: Settings, logs: Path, warnings: Sequence[str]) -> Result:
-    """Measure; where LoadGen judges, its logs come into that folder."""
+def _measured(settings: Settings, warnings: Sequence[str]) -> Result:
     try:
-        result = measure(lambda: _subject(settings), settings, described(), warnings, say)
-        if not settings.loadgen or result.stopped:
-            return result
-        try:
-            with _subject(settings) as subject:
-                return replace(result, loadgen=judge(subject, settings, result, logs, say))
-        except KeyboardInterrupt:
-            say("stopped; what there is without LoadGen counts")
-            told = (*result.warnings, "It was stopped before LoadGen had judged.")
-            return replace(result, warnings=told, stopped=True)
+        return measure(lambda: _subject(settings), settings, described(), warnings, say)
     except GeneratorDied as error:
         raise CannotMeasure(str(error)) from None
 
 
-@contextmanager
-def _logs_folder(settings: Settings) -> Iterator[Path]:
-    """Yield a folder for LoadGen's logs, which is removed unless it is moved to its place."""
-    if not settings.loadgen:
-        yield settings.output
-        return
-    with tempfile.TemporaryDirectory(prefix=".ringbatch-bench-", dir=settings.output) as folder:
-        yield Path(folder, "logs")
-
-
-def _written(output: Path, result: Result, logs: Path) -> list[Path]:
+def _written(output: Path, result: Result) -> list[Path]:
     """Write what was found; the paths."""
     stamp = result.started_utc.partition("+")[0].replace(":", "").replace("-", "")
     stem = f"{result.model}-{stamp}"
@@ -103,15 +73,7 @@ def _written(output: Path, result: Result, logs: Path) -> list[Path]:
     }
     for path, content in files.items():
         _write(path, content)
-    if result.loadgen is None:
-        return [*files]
-    kept = output / f"{stem}-loadgen"
-    _write(logs / "README.txt", notice().encode())
-    try:
-        logs.rename(kept)
-    except OSError as error:
-        raise CannotMeasure(f"{kept}: {error.strerror}") from None
-    return [*files, kept]
+    return [*files]
 
 
 def compare(paths: Sequence[Path], threshold: float, *, even_if_unlike: bool) -> int:

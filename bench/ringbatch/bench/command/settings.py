@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from ringbatch.bench.load.arrivals import Kind
-from ringbatch.bench.loadgen.plan import LONGEST
 
 
 class Protocol(StrEnum):
@@ -25,9 +24,6 @@ LOADS: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 OVERLOADS: Final = (1.25, 2.0, 4.0)
 """And as shares of what the server answers at most."""
 KNEE_STEPS: Final = 9
-JUDGE_STEPS: Final = 8
-"""Rates that LoadGen is told to try at most."""
-OFFLINE_TRIES: Final = 3
 WARM_UP_S: Final = 2.0
 """Of the first engine, at least."""
 _BETWEEN_S: Final = 0.8
@@ -70,8 +66,6 @@ class Settings:
         even_if_busy: True to measure on a host that has other work.
         output: folder of the written files.
         seed: of chance.
-        loadgen: True if LoadGen judges the server too.
-        loadgen_s: of one of its runs.
     """
 
     model: str | None = None
@@ -99,8 +93,6 @@ class Settings:
     even_if_busy: bool = False
     output: Path = field(default_factory=lambda: Path("ringbatch-bench"))
     seed: int = 1
-    loadgen: bool = False
-    loadgen_s: float = 10.0
 
     @property
     def lag_limit_ms(self) -> float:
@@ -168,18 +160,8 @@ class Settings:
             return usual, usual + self.rounds * longer_s
         usual = runs * (self.seconds + _BETWEEN_S) + KNEE_STEPS * (2 * self.seconds + _BETWEEN_S)
         longest_s = self.seconds * _SLOW_FACTOR + _BETWEEN_S + self.grace_s
-        judged_s, judged_most_s = self._judged_s() if self.loadgen else (0.0, 0.0)
         most = (runs + KNEE_STEPS) * longest_s + self.warm_up_s
-        return usual + self.warm_up_s + judged_s, most + judged_most_s
-
-    def _judged_s(self) -> tuple[float, float]:
-        """About how long LoadGen takes, and at most."""
-        each_s = self.loadgen_s + _BETWEEN_S
-        longest_s = self.loadgen_s * LONGEST + _BETWEEN_S + self.grace_s
-        runs = JUDGE_STEPS + OFFLINE_TRIES
-        # Those in which answers are compared.
-        more_s = 2 * each_s
-        return (JUDGE_STEPS // 2 + 1) * each_s + more_s, runs * longest_s + 2 * longest_s
+        return usual + self.warm_up_s, most
 
 
 def rates_of(settings: Settings, knee_per_s: float, most_per_s: float) -> list[float]:

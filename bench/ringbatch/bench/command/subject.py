@@ -17,7 +17,6 @@ from ringbatch.bench.load.fleet import Fleet
 from ringbatch.bench.load.grpc_call import call_head, prefixed
 from ringbatch.bench.load.infer_message import infer_request, tensors_of
 from ringbatch.bench.load.target import Target, Wire
-from ringbatch.bench.loadgen.judge import Judge
 from ringbatch.bench.served.asking import Address, ask, reached
 from ringbatch.bench.served.engine import Served, supervisor_at
 from ringbatch.bench.served.failures import CannotMeasure
@@ -81,14 +80,6 @@ class Subject:
         """
         target, messages, head = self._wired()
         return Fleet(generators, target, messages, self.answers if check else (), head)
-
-    def judge(self) -> Judge:
-        """Start a process in which LoadGen has the requests sent.
-
-        Raises:
-            CannotMeasure: no server answers at the target.
-        """
-        return Judge(*self._wired())
 
     def _wired(self) -> tuple[Target, Sequence[bytes], bytes]:
         """Return the target of requests, the requests, and over gRPC the header block of each.

@@ -5,7 +5,6 @@ from typing import Final
 
 import numpy as np
 
-from ringbatch.bench.loadgen.judgement import Judgement
 from ringbatch.bench.report.point import Point
 from ringbatch.bench.report.result import Result
 from ringbatch.bench.report.words import number, table
@@ -68,23 +67,7 @@ def unlike(earlier: Result, later: Result) -> list[str]:
     heads = [one.settings.get(_HEADS, "same") for one in (earlier, later)]
     if heads[0] != heads[1]:
         found.append(f"{_HEADS} differs: {heads[0]} and {heads[1]}")
-    return found + _unlike_judges(earlier.loadgen, later.loadgen)
-
-
-def _unlike_judges(earlier: Judgement | None, later: Judgement | None) -> list[str]:
-    """Return the differences in LoadGen's verdicts, which are no figures of the comparison."""
-    if earlier is None and later is None:
-        return []
-    if earlier is None or later is None:
-        which = "later" if earlier is None else "earlier"
-        return [f"the {which} one has a judgement of LoadGen, and the other has none"]
-    if earlier.version != later.version:
-        return [f"the version of LoadGen differs: {earlier.version} and {later.version}"]
-    return [
-        f"LoadGen's {key} differs: {value} and {later.settings.get(key)}"
-        for key, value in earlier.settings.items()
-        if value != later.settings.get(key)
-    ]
+    return found
 
 
 def compared(

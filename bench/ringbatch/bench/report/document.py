@@ -1,6 +1,6 @@
 """The result as a document in Markdown, for a terminal or a repository. Pure."""
 
-from ringbatch.bench.report import verdicts, words
+from ringbatch.bench.report import words
 from ringbatch.bench.report.result import Result
 
 
@@ -14,5 +14,4 @@ def markdown(result: Result) -> str:
     lines += words.table(words.HEADING, words.rows(result))
     if found := words.remarks(result):
         lines += ["", *(f"- {remark}" for remark in found)]
-    lines += verdicts.markdown(result)
     return "\n".join([*lines, ""])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from ringbatch.bench.report import svg, verdicts, words
+from ringbatch.bench.report import svg, words
 from ringbatch.bench.report.point import Point
 from ringbatch.bench.report.result import Result
 from ringbatch.bench.report.style import CHARTS
@@ -34,7 +34,6 @@ svg { width: 100%; height: auto; display: block; }
 th, td { text-align: right; padding: .3rem .7rem; border-bottom: 1px solid var(--rule);
   white-space: nowrap; font-variant-numeric: tabular-nums; }
 th:first-child, td:first-child { text-align: left; }
-td.why { text-align: left; white-space: normal; min-width: 18rem; }
 @media (max-width: 560px) { body { padding: .6rem; } svg text { font-size: 17px; } }
 """
 _LEGENDS: Final = "".join(
@@ -80,7 +79,7 @@ def page(result: Result) -> str:
         f'<p class="soft">{escape(words.host(result))}</p>'
         f'<div class="charts">{charts}</div>'
         f'<div class="card scroll">{_table(result)}</div>'
-        f"{notes if remarks else ''}{verdicts.card(result)}"
+        f"{notes if remarks else ''}"
         f'<p class="soft">{escape(words.method(result))}</p></main></body></html>\n'
     )
 

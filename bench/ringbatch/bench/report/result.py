@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import orjson
 
-from ringbatch.bench.loadgen.judgement import Judgement
 from ringbatch.bench.report.point import Point
 
 FORMAT: Final = 1
@@ -28,7 +27,6 @@ class Result:
         points: at rates, in their order.
         knee: highest rate within the limit, what missed it, and words; empty where none was sought.
         warnings: what makes all of it doubtful.
-        loadgen: what LoadGen found; None where it was not asked.
         stopped: whether a signal stopped the measurement before its end.
         others_share: of all CPUs, taken by others in the run with the most; the search for the knee
             counts.
@@ -43,7 +41,6 @@ class Result:
     points: tuple[Point, ...]
     knee: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    loadgen: Judgement | None = None
     stopped: bool = False
     others_share: float = 0.0
 
@@ -95,7 +92,6 @@ class Result:
             "points": [point.as_object() for point in self.points],
             "stopped": self.stopped,
             "others_share": self.others_share,
-            "loadgen": None if self.loadgen is None else self.loadgen.as_object(),
         }
         return orjson.dumps(plain, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
@@ -116,8 +112,6 @@ class Result:
         if version != FORMAT:
             raise ValueError(f"its format is {version}, but it must be {FORMAT}: measure it again")
         try:
-            # Results of before LoadGen could be asked lack it.
-            judgement = found.get("loadgen")
             return cls(
                 model=found["model"],
                 started_utc=found["started_utc"],
@@ -128,7 +122,6 @@ class Result:
                 points=tuple(map(Point.from_object, found["points"])),
                 knee=found["knee"],
                 warnings=tuple(found["warnings"]),
-                loadgen=None if judgement is None else Judgement.from_object(judgement),
                 stopped=found.get("stopped", False),
                 others_share=found.get("others_share", 0.0),
             )
