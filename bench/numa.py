@@ -29,7 +29,7 @@ from ringbatch.shm.descriptors import SlotWords
 LINE_BYTES: Final = 64
 WORD_BYTES: Final = 8
 ROLES: Final = ("frontend", "collector", "worker")
-REQUEST_LINES: Final = ceil((SlotWords.DEADLINE_NS + 1) * WORD_BYTES / LINE_BYTES)
+REQUEST_LINES: Final = ceil((SlotWords.ACCOUNT + 1) * WORD_BYTES / LINE_BYTES)
 ANSWER_LINES: Final = ceil((SlotWords.FINISHED_NS + 1 - SlotWords.DONE) * WORD_BYTES / LINE_BYTES)
 
 

@@ -26,7 +26,7 @@ from typing import Final
 PAIR: Final = 16
 """Words of two cache lines: the adjacent-line prefetcher pulls them together."""
 
-LAYOUT_VERSION: Final = 20
+LAYOUT_VERSION: Final = 21
 MAGIC_VALUE: Final = 0x31_48_43_54_42_47_4E_52
 """``RNGBTCH1`` as it stands in memory."""
 BEAT_S: Final = 0.5
@@ -404,8 +404,8 @@ class SlotWords:
     """Words of a slot: the first pair is the lane owner's, the second its holder's.
 
     The holder is the collector until it dispatches the request, then the worker.
-    `ringbatch.shm.slot` has CONTROL and DONE. MODEL is a model's reference. Offsets are bytes from
-    the start of the segment.
+    `ringbatch.shm.slot` has CONTROL and DONE, `ringbatch.shm.account` has ACCOUNT. MODEL is a
+    model's reference. Offsets are bytes from the start of the segment.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -419,6 +419,7 @@ class SlotWords:
            7  RESULT_OFFSET      owner       request    holder      request
            8  ACCEPTED_NS        owner       request    holder      request
            9  DEADLINE_NS        owner       request    holder      request
+          10  ACCOUNT            owner       request    holder      request
           16  DONE               holder      request    owner       request
           17  RESULT_BYTES       holder      request    owner       request
           18  BATCH              holder      request    owner       request
@@ -449,6 +450,7 @@ class SlotWords:
     RESULT_OFFSET: Final = 7
     ACCEPTED_NS: Final = 8
     DEADLINE_NS: Final = 9
+    ACCOUNT: Final = 10
     DONE: Final = PAIR
     RESULT_BYTES: Final = 17
     BATCH: Final = 18
@@ -464,8 +466,8 @@ class SlotWords:
     SIZE: Final = 2 * PAIR
 
 
-REQUEST_HEADER: Final = Struct("@9Q")
-"""Of a slot, MODEL to DEADLINE_NS: what the owner stores before CONTROL."""
+REQUEST_HEADER: Final = Struct("@10Q")
+"""Of a slot, MODEL to ACCOUNT: what the owner stores before CONTROL."""
 REQUEST_SIZES: Final = Struct("@5Q")
 """Of a header, MODEL to RESULT_CAPACITY: what requests that are alike have in common."""
 SIZES_AND_OFFSETS: Final = Struct(f"@{REQUEST_SIZES.size}s2Q")

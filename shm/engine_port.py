@@ -52,7 +52,7 @@ _store_details: Final = ANSWER_DETAILS.pack_into
 _SLOT_WORDS: Final = SlotWords.SIZE
 _CONTROL: Final = SlotWords.CONTROL
 _MODEL: Final = SlotWords.MODEL
-_HEADER_END: Final = SlotWords.DEADLINE_NS + 1
+_HEADER_END: Final = SlotWords.ACCOUNT + 1
 _DONE: Final = SlotWords.DONE
 _RESULT_BYTES: Final = SlotWords.RESULT_BYTES
 
@@ -70,6 +70,7 @@ class Request(NamedTuple):
     result_offset: int
     accepted_ns: int
     deadline_ns: int
+    account: int = 0
 
 
 Opened = tuple[list[Request], list[int], list[int], int]
@@ -175,7 +176,7 @@ class EnginePort:
 
     def _request(self, ref: int, header: list[int], low: int, high: int) -> Request | None:
         """Return a header as a request whose memory must lie between two bounds."""
-        model, rows, size, key, capacity, start, result, accepted_ns, deadline_ns = header
+        model, rows, size, key, capacity, start, result, accepted_ns, deadline_ns, account = header
         if (
             model & INDEX_MASK >= self._models
             or rows == 0
@@ -189,7 +190,19 @@ class EnginePort:
         # Calling the class takes twice as long.
         return new_tuple(
             Request,
-            (ref, model, rows, size, key, capacity, start, result, accepted_ns, deadline_ns),
+            (
+                ref,
+                model,
+                rows,
+                size,
+                key,
+                capacity,
+                start,
+                result,
+                accepted_ns,
+                deadline_ns,
+                account,
+            ),
         )
 
     def read_all(
@@ -206,7 +219,10 @@ class EnginePort:
         return requests
 
     def requests(self, uniform: UniformBatch) -> list[Request]:
-        """Return the requests of a uniform batch one by one."""
+        """Return the requests of a uniform batch one by one, without their accounts.
+
+        Workers call this, and the order of requests is the collector's.
+        """
         references, slots, sizes, starts, distance = uniform
         first, step = self._first_word + SlotWords.ACCEPTED_NS, SlotWords.SIZE
         requests = []

@@ -216,6 +216,7 @@ class Lane(SlotMemory):
         accepted_ns: int,
         deadline_ns: int,
         key_bytes: int = 0,
+        account: int = 0,
     ) -> int | None:
         """`claim`, the request's bytes, and `publish`; None where slots or memory are used up."""
         size = len(payload)
@@ -238,6 +239,7 @@ class Lane(SlotMemory):
             result,
             accepted_ns,
             deadline_ns,
+            account,
         )
         self._generation[slot] = generation = self._generation[slot] + 1
         self._store_release[control] = generation << FLAG_BITS | WANTED
@@ -255,6 +257,7 @@ class Lane(SlotMemory):
         deadline_ns: int,
         request_bytes: int,
         key_bytes: int = 0,
+        account: int = 0,
     ) -> None:
         """Hand a claimed slot, its request written, to the engine; `submit` must follow.
 
@@ -266,8 +269,12 @@ class Lane(SlotMemory):
             deadline_ns: after which an answer is worthless, on the same clock.
             request_bytes: how much of the claimed request memory is used.
             key_bytes: how many bytes at its start must be equal within a batch.
+            account: the word of `ringbatch.shm.account`.
         """
-        self.publish_many((slot,), model, rows, accepted_ns, deadline_ns, request_bytes, key_bytes)
+        slots = (slot,)
+        self.publish_many(
+            slots, model, rows, accepted_ns, deadline_ns, request_bytes, key_bytes, account
+        )
 
     def publish_many(
         self,
@@ -278,6 +285,7 @@ class Lane(SlotMemory):
         deadline_ns: int,
         request_bytes: int,
         key_bytes: int = 0,
+        account: int = 0,
     ) -> None:
         """`publish` for several slots whose requests differ in nothing but their bytes."""
         memory, store_release = self.memory, self._store_release
@@ -296,6 +304,7 @@ class Lane(SlotMemory):
                 self.result_offset[slot],
                 accepted_ns,
                 deadline_ns,
+                account,
             )
             generations[slot] = generation = generations[slot] + 1
             store_release[first + slot * step] = generation << FLAG_BITS | WANTED

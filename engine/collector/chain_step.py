@@ -19,10 +19,10 @@ def at_step(
         now_ns: since when they wait.
     """
     moved = []
-    for ref, _, rows, _, _, room, _, result, _, deadline_ns in requests:
+    for ref, _, rows, _, _, room, _, result, _, deadline_ns, account in requests:
         # What a frontend wrote may have changed, and leave no room for a key.
         key = size if start + size <= room else 0
         at = result + start if key else result
-        fields = (ref, word, rows, key, key, room, at, result, now_ns, deadline_ns)
+        fields = (ref, word, rows, key, key, room, at, result, now_ns, deadline_ns, account)
         moved.append(new_tuple(Request, fields))
     return moved

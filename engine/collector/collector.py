@@ -449,7 +449,7 @@ class Collector:
 
     def _take_in_uniform(self, requests: list[Request], now_ns: int) -> bool:
         """Take in requests to one model; False, with nothing done, if one needs a closer look."""
-        refs, models, rows, _, keys, _, starts, _, accepted_ns, deadlines_ns = columns(requests)
+        refs, models, rows, _, keys, _, starts, _, accepted_ns, deadlines_ns, _ = columns(requests)
         model = self._models.get(models[0])
         if (
             model is None

@@ -298,12 +298,12 @@ class Dispatcher:
 
     def _dispatch(self, model: Model, requests: list[Request], reason: Reason, now_ns: int) -> None:
         """Give a batch to a worker, one that is idle before one that is busy."""
-        refs, models, rows, _, _, _, _, _, accepted_ns, deadlines_ns = columns(requests)
+        refs, models, rows, _, _, _, _, _, accepted_ns, deadlines_ns, _ = columns(requests)
         if min(deadlines_ns) <= now_ns or not self._port.all_wanted(refs):
             requests = self._wanted(model, requests, now_ns)
             if not requests:
                 return
-            refs, models, rows, _, _, _, _, _, accepted_ns, deadlines_ns = columns(requests)
+            refs, models, rows, _, _, _, _, _, accepted_ns, deadlines_ns, _ = columns(requests)
         row_count = sum(rows)
         mark = new_tuple(BatchMark, (self.next_batch, row_count, reason, now_ns, 0, 0, 0, 0))
         self.next_batch += 1

@@ -39,7 +39,7 @@ class RetryQueue:
     def pending(self) -> Pending:
         """Return the first group as the batching decision sees it; there is a group."""
         group = [*self._groups[0].values()]
-        _, _, rows, _, _, _, _, _, accepted_ns, deadlines_ns = columns(group)
+        _, _, rows, _, _, _, _, _, accepted_ns, deadlines_ns, _ = columns(group)
         return Pending(len(group), sum(rows), min(accepted_ns), min(deadlines_ns), retry=True)
 
     def take(self) -> list[Request]:

@@ -522,7 +522,7 @@ def test_requests_that_wait_for_a_step_are_told_apart_by_what_it_takes() -> None
 
 
 def test_a_key_that_a_frontend_leaves_no_room_for_is_none() -> None:
-    (request,) = at_step([Request(7, 1, 2, 640, 8, 100, 64, 704, 5, 9)], 3, 64, 8, 6)
-    assert request == Request(7, 3, 2, 8, 8, 100, 704 + 64, 704, 6, 9)
-    (request,) = at_step([Request(7, 1, 2, 640, 8, 71, 64, 704, 5, 9)], 3, 64, 8, 6)
-    assert request == Request(7, 3, 2, 0, 0, 71, 704, 704, 6, 9)
+    (request,) = at_step([Request(7, 1, 2, 640, 8, 100, 64, 704, 5, 9, 4)], 3, 64, 8, 6)
+    assert request == Request(7, 3, 2, 8, 8, 100, 704 + 64, 704, 6, 9, 4)
+    (request,) = at_step([Request(7, 1, 2, 640, 8, 71, 64, 704, 5, 9, 4)], 3, 64, 8, 6)
+    assert request == Request(7, 3, 2, 0, 0, 71, 704, 704, 6, 9, 4)

@@ -93,6 +93,22 @@ def test_requests_read_together_are_those_read_singly_where_they_are_alike(
             assert list(alike.slots) == [request.ref & SLOT_MASK for request in requests]
 
 
+def test_every_account_word_is_read_as_it_was_published(harness: Harness) -> None:
+    accounts = [0, 1, (1 << 64) - 1]
+    lane = harness.lane
+    for account in accounts[:2]:
+        lane.send(b"request", 100, 0, 1, 5, 6, account=account)
+    slot = lane.claim(7, 100, 0)
+    assert slot is not None
+    lane.publish(slot, 0, 1, 5, 6, 7, account=accounts[2])
+    lane.submit()
+    references = harness.submissions.take()
+    found, *_ = harness.collector.read_open(harness.index, references)
+    assert [request.account for request in found] == accounts
+    singly = [harness.collector.read(ref) for ref in references]
+    assert singly == found
+
+
 @pytest.mark.parametrize("moved_bytes", [-64, 64, 8, -LAYOUT.lane_payload(1)])
 def test_requests_whose_results_lie_elsewhere_are_not_alike(
     harness: Harness, moved_bytes: int

@@ -38,6 +38,7 @@ def test_a_request_reaches_the_engine_and_its_answer_comes_back(harness: Harness
         result_offset=harness.lane.result_offset[slot],
         accepted_ns=5,
         deadline_ns=6,
+        account=0,
     )
     harness.answer(request)
     harness.worker.flush()

@@ -47,6 +47,7 @@ ALIKE_FIELDS = (
     ),
     *(
         SlotWords.ACCEPTED_NS,
+        SlotWords.DEADLINE_NS,
         SlotWords.BATCH,
         SlotWords.BATCH_ROWS,
         SlotWords.REASON,

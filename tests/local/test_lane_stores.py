@@ -187,7 +187,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
         Producer(segment.words, LAYOUT.completion_ring(lane, WORKER), LAYOUT.completion_words)
         for lane in range(LANES)
     ]
-    header = RecordingStruct(9, "header", log)
+    header = RecordingStruct(10, "header", log)
     monkeypatch.setattr(lane_module, "_store_header", header.pack_into)
     beside = RecordingStruct(10, "result header", log)
     monkeypatch.setattr(holder_module, "_store_details", beside.pack_into)

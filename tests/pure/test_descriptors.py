@@ -140,7 +140,7 @@ def test_a_profile_has_room_for_its_trials() -> None:
 @pytest.mark.parametrize(
     ("struct", "first", "last"),
     [
-        (REQUEST_HEADER, SlotWords.MODEL, SlotWords.DEADLINE_NS),
+        (REQUEST_HEADER, SlotWords.MODEL, SlotWords.ACCOUNT),
         (REQUEST_SIZES, SlotWords.MODEL, SlotWords.RESULT_CAPACITY),
         (SIZES_AND_OFFSETS, SlotWords.MODEL, SlotWords.RESULT_OFFSET),
         (ANSWER_DETAILS, SlotWords.RESULT_BYTES, SlotWords.FINISHED_NS),
@@ -163,9 +163,9 @@ def test_what_is_behind_an_outcome_begins_with_the_next_word() -> None:
     assert names[-1] == SlotWords.FINISHED_NS
 
 
-def test_the_numbers_of_version_20() -> None:
+def test_the_numbers_of_version_21() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert LAYOUT_VERSION == 20
+    assert LAYOUT_VERSION == 21
     assert MAGIC_VALUE.to_bytes(8, "little") == b"RNGBTCH1"
     assert constants(HeaderWords) == {
         "MAGIC": 0,
@@ -246,6 +246,7 @@ def test_the_numbers_of_version_20() -> None:
         "RESULT_OFFSET": 7,
         "ACCEPTED_NS": 8,
         "DEADLINE_NS": 9,
+        "ACCOUNT": 10,
         "DONE": 16,
         "RESULT_BYTES": 17,
         "BATCH": 18,

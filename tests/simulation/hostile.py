@@ -55,6 +55,7 @@ class HostileLane:
             words[first + field] = choose([inside, inside, edge, choose(odd)])
         for field in (SlotWords.ACCEPTED_NS, SlotWords.DEADLINE_NS):
             words[first + field] = choose([now_ns, now_ns + (1 << 30), choose(odd)])
+        words[first + SlotWords.ACCOUNT] = choose([0, 0, choose(odd)])
         self._segment.memory[start : start + _SPOILT_BYTES] = chance.randbytes(_SPOILT_BYTES)
         self._generations[slot] += choose([0, 1, 1])
         generation = self._generations[slot]

@@ -1,0 +1,81 @@
+"""The account word of a request: whose it is, and its share of a model. Pure.
+
+Requests of one account share a model's time, and accounts share it among each other. The low 48
+bits identify the account; 0 is nobody in particular. The next 8 bits are the request's class, and
+the last 8 bits the account's weight less 1. Every value is valid: a frontend can spoil the order
+of its own requests only.
+
+An account is not the account of a model's counts, see `ringbatch.shm.model_spec.ModelSpec`.
+"""
+
+from enum import IntEnum
+from hashlib import blake2b
+from typing import Final
+
+NOBODY: Final = 0
+"""The word of a request of nobody in particular, of class normal and weight 1."""
+MAX_WEIGHT: Final = 256
+_IDENTITY_BITS: Final = 48
+_CLASS_BITS: Final = 8
+_WEIGHT_SHIFT: Final = _IDENTITY_BITS + _CLASS_BITS
+_IDENTITY_MASK: Final = (1 << _IDENTITY_BITS) - 1
+_CLASS_MASK: Final = (1 << _CLASS_BITS) - 1
+_CLASSED: Final = ~(_CLASS_MASK << _IDENTITY_BITS)
+
+
+class PriorityClass(IntEnum):
+    """Classes of requests, by the number in the account word."""
+
+    NORMAL = 0
+    INTERACTIVE = 1
+    BULK = 2
+
+
+_CLASSES: Final = {int(each): each for each in PriorityClass}
+
+
+def identity(kind: str, name: bytes, secret: int = 0) -> int:
+    """Return the identity of the account with a name, never 0.
+
+    Args:
+        kind: of the name: two kinds may have the same names.
+        name: of the account.
+        secret: a number that clients do not know, so that none finds a name with the identity of
+            another account.
+    """
+    key = secret.to_bytes(8, "little")
+    text = kind.encode() + b"\0" + name
+    digest = blake2b(text, digest_size=_IDENTITY_BITS // 8, key=key).digest()
+    return int.from_bytes(digest, "little") or 1
+
+
+def account_word(
+    account: int, priority: PriorityClass = PriorityClass.NORMAL, weight: int = 1
+) -> int:
+    """Return the word for an identity, a class and a weight from 1 to `MAX_WEIGHT`."""
+    return account | priority << _IDENTITY_BITS | (weight - 1) << _WEIGHT_SHIFT
+
+
+def with_class(word: int, priority: PriorityClass) -> int:
+    """Return a word with another class."""
+    return word & _CLASSED | priority << _IDENTITY_BITS
+
+
+def with_identity(word: int, account: int) -> int:
+    """Return a word with another identity."""
+    return word & ~_IDENTITY_MASK | account
+
+
+def identity_of(word: int) -> int:
+    """Return the identity in a word."""
+    return word & _IDENTITY_MASK
+
+
+def class_of(word: int) -> PriorityClass:
+    """Return the class in a word; NORMAL for a number that names no class."""
+    return _CLASSES.get(word >> _IDENTITY_BITS & _CLASS_MASK, PriorityClass.NORMAL)
+
+
+def weight_of(word: int) -> int:
+    """Return the weight in a word."""
+    return (word >> _WEIGHT_SHIFT) + 1
