@@ -33,7 +33,7 @@ from ringbatch.frontend.http2.frames import (
 from ringbatch.frontend.v1.answer import NumberAnswers
 from ringbatch.frontend.v1.request import requests_of
 from ringbatch.shm.descriptors import SlotWords
-from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, Layout
 from ringbatch.shm.segment import Segment
@@ -101,7 +101,7 @@ class Published:
         )
         self.segment = Segment.local(layout, (SPEC,))
         self.lane = Lane(self.segment, 0, _nobody)
-        self.port = EnginePort(self.segment, 0, _nobody)
+        self.engine_slots = EngineSlots(self.segment, 0, _nobody)
         self._requests = requests
         self._payload = payload
         self._slots: list[int] = []
@@ -127,8 +127,8 @@ class Published:
     def answer(self) -> None:
         """The engine's part."""
         for ref in self.references():
-            self.port.answer(ref, Status.OK, len(self._payload), _MARK, 0)
-        self.port.flush()
+            self.engine_slots.answer(ref, Status.OK, len(self._payload), _MARK, 0)
+        self.engine_slots.flush()
 
     def collect(self) -> None:
         """The frontend's part again."""

@@ -28,7 +28,7 @@ from rounds import number, ratios, run_rounds, spread, table
 from steps import SPEC
 
 from ringbatch.shm.doorbell import Doorbell
-from ringbatch.shm.engine_port import BatchMark, EnginePort
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, Layout, ring_size
 from ringbatch.shm.ring import Inbox
@@ -104,19 +104,19 @@ def by_ringbatch() -> Iterator[Exchange]:
     bell = Doorbell.attach(path)
 
     def echo() -> None:
-        port = EnginePort(segment, 0, lambda _lane: bell.wake())
-        submitted = Inbox(segment.words, layout.submissions, ring_size(_SLOTS), 1, _SLOTS)
+        engine_slots = EngineSlots(segment, 0, lambda _lane: bell.wake())
+        submitted = Inbox(segment.words, layout.submissions_word, ring_size(_SLOTS), 1, _SLOTS)
         mark, memory = BatchMark(1, 1, Reason.IDLE, 0), segment.memory
         while True:
             waking.wait()
             for lane, references in submitted.take():
-                for one in port.read_open(lane, references or [])[0]:
+                for one in engine_slots.read_open(lane, references or [])[0]:
                     start, size = one.request_offset, one.request_bytes
                     memory[one.result_offset : one.result_offset + size] = memory[
                         start : start + size
                     ]
-                    port.answer(one.ref, Status.OK, size, mark, 0)
-            port.flush()
+                    engine_slots.answer(one.ref, Status.OK, size, mark, 0)
+            engine_slots.flush()
 
     lane = Lane(segment, 0, waking.wake)
 

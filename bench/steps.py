@@ -31,7 +31,7 @@ from ringbatch.engine.worker.worker import Worker
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.descriptors import REPORT_WORDS, TASK_WORDS, WorkerState, WorkerWords
-from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, Layout
 from ringbatch.shm.model_counters import Spent
@@ -131,10 +131,10 @@ class Engine:
         self.gateway = Gateway(Lane(segment, 0, _nobody), cast(Any, self.loop), time.monotonic_ns)
         self.collector = Collector(segment, _nobody, _nobody, end_worker=_nobody)
         self.collector.start(1)
-        port = EnginePort(segment, 0, _nobody)
+        engine_slots = EngineSlots(segment, 0, _nobody)
         model = Model(spec.inputs, spec.outputs, _nobody, lambda x: x * 2)
-        runner = Runner(model, spec.name, port, time.monotonic_ns)
-        self.worker = Worker(segment, 0, runner, port, _nobody, time.monotonic_ns)
+        runner = Runner(model, spec.name, engine_slots, time.monotonic_ns)
+        self.worker = Worker(segment, 0, runner, engine_slots, _nobody, time.monotonic_ns)
         segment.words[layout.worker(0) + WorkerWords.MODEL] = spec.reference
         segment.words[layout.worker(0) + WorkerWords.STATE] = WorkerState.READY
         self.worker.begin()
@@ -217,7 +217,7 @@ class Crowd:
         spec = replace(SPEC, inputs=(shapes,), outputs=(shapes,), max_batch_size=1)
         self._segment = Segment.local(layout, (spec,))
         self._lane = Lane(self._segment, 0, _nobody)
-        self._port = EnginePort(self._segment, 0, _nobody)
+        self._engine_slots = EngineSlots(self._segment, 0, _nobody)
         self._signatures = signatures
         self._next = 0
         self.collector = Collector(self._segment, _nobody, _nobody, end_worker=_nobody)
@@ -246,8 +246,8 @@ class Crowd:
         """Answer the worker's batch, and report it done."""
         task = tasks(self._tasks.peek())[0]
         for ref in task.references:
-            self._port.answer(ref, Status.OK, 0, task.mark, 0)
-        self._port.flush()
+            self._engine_slots.answer(ref, Status.OK, 0, task.mark, 0)
+        self._engine_slots.flush()
         self._tasks.release(task_size(task.references))
         for slot in self._lane.collect():
             self._lane.release(slot)

@@ -37,7 +37,7 @@ TASK_HEADER_WORDS: Final = 6
 """Of a task, in front of its references; the first of them is how many words it has in all."""
 REPORT_WORDS: Final = 1 << 8
 """Capacity of the ring from a worker to the collector."""
-RECENT_REQUESTS: Final = 16
+SLOW_REQUESTS: Final = 16
 """Of each lane: that many of those that took longest are kept."""
 TRACED_REQUESTS: Final = 256
 """Of each lane of a frontend, where requests are traced."""
@@ -296,7 +296,7 @@ class TallyWords:
     SIZE: Final = 16 * PAIR
 
 
-class RecentWords:
+class RequestRecordWords:
     """Record of an ended request: a slow one (`ringbatch.shm.slow_requests`) or a traced one.
 
     SEQUENCE is odd while the others are stored, and 0 if there are none. PHASES are those of
@@ -480,5 +480,5 @@ OUTCOME: Final = Struct("@3Q")
 """Of a slot, DONE to BATCH."""
 OUTCOME_DETAILS: Final = Struct("@24x8Q")
 """Of a slot from DONE on, what is behind an outcome: BATCH_ROWS to FINISHED_NS."""
-RECENT_DETAILS: Final = Struct("@22Q128s")
-"""Of a recent request, ENDED_NS to the last word of ID."""
+REQUEST_RECORD_DETAILS: Final = Struct("@22Q128s")
+"""Of a request's record, ENDED_NS to the last word of ID."""

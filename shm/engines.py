@@ -22,8 +22,8 @@ from ringbatch.shm.shm_objects import (
     LIFE_LOCK,
     engine_and_pid,
     is_locked,
-    names,
-    reserved,
+    reserved_name,
+    segment_names,
 )
 
 
@@ -67,7 +67,7 @@ def running(engine: str | int | None) -> Iterator[list[Segment]]:
     """
     found, refused = [], None
     try:
-        for name in names(engine):
+        for name in segment_names(engine):
             try:
                 segment = Segment.attach(name)
             except SegmentGone:
@@ -127,7 +127,7 @@ def attached(engine: str | int | None, attach: Callable[[str], _Attached]) -> _A
 
 def of_any_version(engine: str | int) -> str:
     """As `only`, also where the engine is of a version that lays its segment out otherwise."""
-    found = [one for name in names(engine) if (one := _living(name)) is not None]
+    found = [one for name in segment_names(engine) if (one := _living(name)) is not None]
     meant = _meant(engine, in_order(found))
     return meant[0].name if len(meant) == 1 else only(engine)
 
@@ -183,7 +183,7 @@ def expect_free(engine: str, replaced: int | None = None) -> None:
     Raises:
         StartupError: one has it; the text says which, and what to do.
     """
-    found = [] if engine == UNNAMED else map(_living, names(engine))
+    found = [] if engine == UNNAMED else map(_living, segment_names(engine))
     for other in found:
         if other is None or other.draining or (pid := engine_and_pid(other.name)[1]) == replaced:
             continue
@@ -201,7 +201,7 @@ def alone_of_name(engine: str, replaced: int | None = None) -> Iterator[None]:
     if engine == UNNAMED:
         yield
         return
-    with reserved(engine):
+    with reserved_name(engine):
         expect_free(engine, replaced)
         yield
 
@@ -236,7 +236,7 @@ def _whose(engine: str | int | None) -> str:
 
 def _of_others(engine: str | int | None) -> StartupError | None:
     """Return the error that the engines here belong to other users; None if they do not."""
-    users = sorted({user for name in names(engine) if (user := _other_user(name))})
+    users = sorted({user for name in segment_names(engine) if (user := _other_user(name))})
     if not users:
         return None
     return StartupError(

@@ -220,8 +220,8 @@ class Lane(SlotMemory):
     ) -> int | None:
         """`claim`, the request's bytes, and `publish`; None where slots or memory are used up."""
         size = len(payload)
-        kept = self._kept.get(size << SIZE_BITS | result_bytes)
-        slot = kept.pop() if kept else self.claim(size, result_bytes, model)
+        free = self._free_by_size.get(size << SIZE_BITS | result_bytes)
+        slot = free.pop() if free else self.claim(size, result_bytes, model)
         if slot is None:
             return None
         request, header, control, start, result = self._places[slot]

@@ -18,8 +18,8 @@ requests that each of these keeps, 0 without tracing:
     accounts       M times `ModelCounterWords`: of the collector for each account
     scalings       M times `ScalingWords`: of the supervisor for each account
     tallies        L * (M + 1) times `TallyWords`: of a lane for each account, and for no model
-    recent         L * RECENT_REQUESTS times `RecentWords`
-    traced         F * T times `RecentWords`
+    slow_requests  L * SLOW_REQUESTS times `RequestRecordWords`
+    traced         F * T times `RequestRecordWords`
     submissions    L rings of S words: frontend to collector
     completions    L * (W + 1) rings of 2 S words: worker (or, last, collector) to frontend
     tasks          W rings of TASK_WORDS words: collector to worker
@@ -40,8 +40,8 @@ from typing import Final
 
 from ringbatch.shm.descriptors import (
     PAIR,
-    RECENT_REQUESTS,
     REPORT_WORDS,
+    SLOW_REQUESTS,
     TASK_WORDS,
     UPSTREAMS,
     CostProfileWords,
@@ -50,9 +50,9 @@ from ringbatch.shm.descriptors import (
     LaneWords,
     ModelCounterWords,
     ModelWords,
-    RecentWords,
     RegionWords,
     RegistryWords,
+    RequestRecordWords,
     RingWords,
     ScalingWords,
     SlotWords,
@@ -93,8 +93,8 @@ def ring_size(capacity: int) -> int:
 class Layout:
     """The sizes of one segment, and the places that follow from them.
 
-    Where something starts is the number of its first word in the segment; of the model table and of
-    payload memory, of its first byte.
+    A name that ends in `_word` is the number of a region's first word in the segment, one that ends
+    in `_byte` the number of its first byte. Methods return words too, unless their name says byte.
 
     Raises:
         ValueError: where a size is outside its limits; the text names it and the limits.
@@ -133,57 +133,61 @@ class Layout:
         return self.lanes - self.client_lanes
 
     @cached_property
-    def model_table(self) -> int:
+    def model_table_byte(self) -> int:
         return _on_page(HeaderWords.SIZE) * WORD
 
     @cached_property
     def lanes_word(self) -> int:
-        return _on_page((self.model_table + aligned(2 * self.model_table_bytes)) // WORD)
+        return _on_page((self.model_table_byte + aligned(2 * self.model_table_bytes)) // WORD)
 
     @cached_property
     def workers_word(self) -> int:
         return _on_page(self.lanes_word + self.lanes * LaneWords.SIZE)
 
     @cached_property
-    def cost_profiles(self) -> int:
+    def cost_profiles_word(self) -> int:
         return _on_page(self.workers_word + self.workers * WorkerWords.SIZE)
 
     @cached_property
     def own_metrics_word(self) -> int:
-        return _on_page(self.cost_profiles + self.workers * CostProfileWords.SIZE)
+        return _on_page(self.cost_profiles_word + self.workers * CostProfileWords.SIZE)
 
     @cached_property
     def models_word(self) -> int:
         return _on_page(self.own_metrics_word + self.workers * OwnMetricWords.SIZE)
 
     @cached_property
-    def counters(self) -> int:
+    def counters_word(self) -> int:
         return _on_page(self.models_word + self.models * ModelWords.SIZE)
 
     @cached_property
-    def accounts(self) -> int:
+    def accounts_word(self) -> int:
         blocks = self.lanes + self.workers + 3
-        return _on_page(self.counters + blocks * CounterWords.SIZE)
+        return _on_page(self.counters_word + blocks * CounterWords.SIZE)
 
     @cached_property
-    def scalings(self) -> int:
-        return _on_page(self.accounts + self.models * ModelCounterWords.SIZE)
+    def scalings_word(self) -> int:
+        return _on_page(self.accounts_word + self.models * ModelCounterWords.SIZE)
 
     @cached_property
-    def tallies(self) -> int:
-        return _on_page(self.scalings + self.models * ScalingWords.SIZE)
+    def tallies_word(self) -> int:
+        return _on_page(self.scalings_word + self.models * ScalingWords.SIZE)
 
     @cached_property
-    def recent(self) -> int:
-        return _on_page(self.tallies + self.lanes * (self.models + 1) * TallyWords.SIZE)
+    def slow_requests_word(self) -> int:
+        return _on_page(self.tallies_word + self.lanes * (self.models + 1) * TallyWords.SIZE)
 
     @cached_property
     def traced_word(self) -> int:
-        return _on_page(self.recent + self.lanes * RECENT_REQUESTS * RecentWords.SIZE)
+        return _on_page(
+            self.slow_requests_word + self.lanes * SLOW_REQUESTS * RequestRecordWords.SIZE
+        )
 
     @cached_property
-    def submissions(self) -> int:
-        return _on_page(self.traced_word + self.frontend_lanes * self.traced * RecentWords.SIZE)
+    def submissions_word(self) -> int:
+        return _on_page(
+            self.traced_word + self.frontend_lanes * self.traced * RequestRecordWords.SIZE
+        )
 
     @property
     def completion_words(self) -> int:
@@ -197,46 +201,46 @@ class Layout:
         return 2 * self.slots
 
     @cached_property
-    def completions(self) -> int:
-        return _on_page(self.submissions + self.lanes * ring_size(self.slots))
+    def completions_word(self) -> int:
+        return _on_page(self.submissions_word + self.lanes * ring_size(self.slots))
 
     @cached_property
-    def tasks(self) -> int:
+    def tasks_word(self) -> int:
         rings = self.lanes * (self.workers + 1)
-        return _on_page(self.completions + rings * ring_size(self.completion_words))
+        return _on_page(self.completions_word + rings * ring_size(self.completion_words))
 
     @cached_property
-    def reports(self) -> int:
-        return _on_page(self.tasks + self.workers * ring_size(TASK_WORDS))
+    def reports_word(self) -> int:
+        return _on_page(self.tasks_word + self.workers * ring_size(TASK_WORDS))
 
     @cached_property
     def asking_word(self) -> int:
-        return _on_page(self.reports + self.workers * ring_size(REPORT_WORDS))
+        return _on_page(self.reports_word + self.workers * ring_size(REPORT_WORDS))
 
     @cached_property
-    def upstreams(self) -> int:
+    def upstreams_word(self) -> int:
         return _on_page(self.asking_word + self.workers * AskingWords.SIZE)
 
     @cached_property
-    def registry(self) -> int:
-        return _on_page(self.upstreams + self.workers * UPSTREAMS * UpstreamWords.SIZE)
+    def registry_word(self) -> int:
+        return _on_page(self.upstreams_word + self.workers * UPSTREAMS * UpstreamWords.SIZE)
 
     @cached_property
     def slots_word(self) -> int:
-        return _on_page(self.registry + RegistryWords.SIZE + MAX_REGIONS * RegionWords.SIZE)
+        return _on_page(self.registry_word + RegistryWords.SIZE + MAX_REGIONS * RegionWords.SIZE)
 
     @cached_property
-    def payload(self) -> int:
+    def payload_byte(self) -> int:
         return _on_page(self.slots_word + self.lanes * self.slots * SlotWords.SIZE) * WORD
 
     @cached_property
     def size(self) -> int:
         """Of the segment, in bytes."""
-        return self.payload + self.lanes * self.lane_bytes
+        return self.payload_byte + self.lanes * self.lane_bytes
 
     def model_table_copy(self, number: int) -> slice:
         """Return the bytes of the copy that holds the model table of that number."""
-        start = self.model_table + number % 2 * self.model_table_bytes
+        start = self.model_table_byte + number % 2 * self.model_table_bytes
         return slice(start, start + self.model_table_bytes)
 
     def lane(self, lane: int) -> int:
@@ -249,7 +253,7 @@ class Layout:
 
     def cost_profile(self, worker: int) -> int:
         """Return the start of a worker's cost profile."""
-        return self.cost_profiles + _index(worker, self.workers) * CostProfileWords.SIZE
+        return self.cost_profiles_word + _index(worker, self.workers) * CostProfileWords.SIZE
 
     def own_metrics(self, worker: int) -> int:
         """Return the start of the metrics of a worker's model code."""
@@ -261,15 +265,15 @@ class Layout:
 
     def lane_counters(self, lane: int) -> int:
         """Return the start of the counters of a lane's frontend."""
-        return self.counters + _index(lane, self.lanes) * CounterWords.SIZE
+        return self.counters_word + _index(lane, self.lanes) * CounterWords.SIZE
 
     def worker_counters(self, worker: int) -> int:
         """Return the start of a worker's counters."""
-        return self.counters + (self.lanes + _index(worker, self.workers)) * CounterWords.SIZE
+        return self.counters_word + (self.lanes + _index(worker, self.workers)) * CounterWords.SIZE
 
     def collector_counters(self) -> int:
         """Return the start of the collector's own counters."""
-        return self.counters + (self.lanes + self.workers) * CounterWords.SIZE
+        return self.counters_word + (self.lanes + self.workers) * CounterWords.SIZE
 
     def supervisor_counters(self) -> int:
         """Return the start of the supervisor's counters."""
@@ -281,11 +285,11 @@ class Layout:
 
     def model_counters(self, place: int) -> int:
         """Return the start of the collector's counters for the account of a place."""
-        return self.accounts + _index(place, self.models) * ModelCounterWords.SIZE
+        return self.accounts_word + _index(place, self.models) * ModelCounterWords.SIZE
 
     def scaling(self, place: int) -> int:
         """Return the start of the supervisor's scaling words for the account of a place."""
-        return self.scalings + _index(place, self.models) * ScalingWords.SIZE
+        return self.scalings_word + _index(place, self.models) * ScalingWords.SIZE
 
     def tally(self, lane: int, place: int) -> int:
         """Return the start of a lane's outcomes for the account of a place.
@@ -293,32 +297,38 @@ class Layout:
         Requests for no model have the place after the last.
         """
         blocks = _index(lane, self.lanes) * (self.models + 1) + _index(place, self.models + 1)
-        return self.tallies + blocks * TallyWords.SIZE
+        return self.tallies_word + blocks * TallyWords.SIZE
 
-    def recent_requests(self, lane: int) -> int:
+    def slow_requests(self, lane: int) -> int:
         """Return the start of a lane's slowest recent requests."""
-        return self.recent + _index(lane, self.lanes) * RECENT_REQUESTS * RecentWords.SIZE
+        return (
+            self.slow_requests_word
+            + _index(lane, self.lanes) * SLOW_REQUESTS * RequestRecordWords.SIZE
+        )
 
     def traced_requests(self, lane: int) -> int:
         """Return the start of the traced requests of a frontend's lane."""
-        return self.traced_word + _index(lane, self.frontend_lanes) * self.traced * RecentWords.SIZE
+        return (
+            self.traced_word
+            + _index(lane, self.frontend_lanes) * self.traced * RequestRecordWords.SIZE
+        )
 
     def submission_ring(self, lane: int) -> int:
         """Return the start of the ring from a lane's frontend to the collector."""
-        return self.submissions + _index(lane, self.lanes) * ring_size(self.slots)
+        return self.submissions_word + _index(lane, self.lanes) * ring_size(self.slots)
 
     def completion_ring(self, lane: int, producer: int) -> int:
         """Return the start of a frontend's ring from a worker, or from the collector (number W)."""
         ring = _index(lane, self.lanes) * (self.workers + 1) + _index(producer, self.workers + 1)
-        return self.completions + ring * ring_size(self.completion_words)
+        return self.completions_word + ring * ring_size(self.completion_words)
 
     def task_ring(self, worker: int) -> int:
         """Return the start of the ring from the collector to a worker."""
-        return self.tasks + _index(worker, self.workers) * ring_size(TASK_WORDS)
+        return self.tasks_word + _index(worker, self.workers) * ring_size(TASK_WORDS)
 
     def report_ring(self, worker: int) -> int:
         """Return the start of the ring from a worker to the collector."""
-        return self.reports + _index(worker, self.workers) * ring_size(REPORT_WORDS)
+        return self.reports_word + _index(worker, self.workers) * ring_size(REPORT_WORDS)
 
     def asking(self, worker: int) -> int:
         """Return the start of the words for a worker's current request to a model server."""
@@ -327,15 +337,15 @@ class Layout:
     def upstream(self, worker: int, place: int) -> int:
         """Return the start of a worker's record of a model server."""
         number = _index(worker, self.workers) * UPSTREAMS + _index(place, UPSTREAMS)
-        return self.upstreams + number * UpstreamWords.SIZE
+        return self.upstreams_word + number * UpstreamWords.SIZE
 
     def slot(self, slot: int) -> int:
         """Return the start of a slot; slots are numbered through all lanes, `slots` to each."""
         return self.slots_word + _index(slot, self.lanes * self.slots) * SlotWords.SIZE
 
-    def lane_payload(self, lane: int) -> int:
+    def lane_payload_byte(self, lane: int) -> int:
         """Return the start of a lane's payload memory, in bytes."""
-        return self.payload + _index(lane, self.lanes) * self.lane_bytes
+        return self.payload_byte + _index(lane, self.lanes) * self.lane_bytes
 
 
 def _on_page(word: int) -> int:

@@ -73,7 +73,7 @@ class Registry:
     @classmethod
     def attach(cls, segment: Segment) -> "Registry":
         """Return the registry of a segment."""
-        first = segment.layout.registry
+        first = segment.layout.registry_word
         return cls(segment.words, first, segment.lock_registry, segment.unlock_registry)
 
     def stamp(self, place: int) -> int:

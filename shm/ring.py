@@ -10,7 +10,7 @@ any order among themselves, but all before what is stored next (Intel SDM volume
 
 Names say what an access is for, after C11: `store_release` publishes every store before it, and who
 sees it through `load_acquire` sees those too. Both are the segment's words, here and in lanes and
-engine ports, so that the names cost nothing; what needs no such order goes through `words`.
+engine slots, so that the names cost nothing; what needs no such order goes through `words`.
 
 A producer looks at the consumer's HEAD only where what it saw there last leaves no room: HEAD only
 grows, so an old one can hide room and never invent it. In return the consumer keeps the cache line

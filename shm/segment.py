@@ -93,10 +93,10 @@ class Segment:
                 files; nothing is left behind then.
         """
         try:
-            with shm_objects.modes_as_asked(), ExitStack() as undo:
-                name, fd, locks = shm_objects.made_and_locked(engine)
+            with shm_objects.without_umask(), ExitStack() as undo:
+                name, fd, locks = shm_objects.create_locked_segment(engine)
                 undo.callback(os.close, locks)
-                undo.callback(shm_objects.unlink, name)
+                undo.callback(shm_objects.unlink_segment, name)
                 try:
                     os.posix_fallocate(fd, 0, layout.size)
                     mapping = mmap.mmap(fd, layout.size)
@@ -149,7 +149,7 @@ class Segment:
                 raise StartupError(_ANOTHER_USERS)
             layout = _read_header(fd, found.st_size)
             mapping = mmap.mmap(fd, layout.size)
-            segment = cls(name, layout, mapping, shm_objects.opened_anew(fd))
+            segment = cls(name, layout, mapping, shm_objects.reopen(fd))
         except OSError as error:
             raise StartupError(
                 f"cannot map {found.st_size >> 20} MiB of shared memory: {error.strerror}"
@@ -310,7 +310,7 @@ class Segment:
 
         The kernel drops the lock where its holder dies.
         """
-        return self._fd < 0 or shm_objects.lock(self._fd, _REGISTRY_LOCK)
+        return self._fd < 0 or shm_objects.try_lock(self._fd, _REGISTRY_LOCK)
 
     def unlock_registry(self) -> None:
         """Be the registrar no longer."""
@@ -323,7 +323,7 @@ class Segment:
         The kernel drops the lock when its holder is gone, after its last store. So no two processes
         are the collector, and whoever waits for it needs nobody to tell of a death.
         """
-        shm_objects.await_lock(self._fd, _COLLECTOR_LOCK)
+        shm_objects.wait_for_lock(self._fd, _COLLECTOR_LOCK)
 
     def worker_ended(self, worker: int, *, by_chance: bool = False) -> None:
         """Say that no process is this worker; by the supervisor alone, which has seen it end.
@@ -389,11 +389,11 @@ class Segment:
 
     def lost_names(self) -> list[str]:
         """Return its own and its doorbells' paths that are gone or replaced. Maker only."""
-        return shm_objects.lost(self._made, shm_objects.identities(self._made))
+        return shm_objects.lost_paths(self._made, shm_objects.identities(self._made))
 
     def unlink(self) -> None:
         """Remove its name and those of its doorbells."""
-        shm_objects.unlink(self.name)
+        shm_objects.unlink_segment(self.name)
 
     def _fill(self, models: tuple[ModelSpec, ...]) -> None:
         self.models = models

@@ -46,7 +46,7 @@ def free_bytes() -> int | None:
     return room.f_bavail * room.f_frsize if room.f_blocks else None
 
 
-def made_and_locked(engine: str) -> tuple[str, int, int]:
+def create_locked_segment(engine: str) -> tuple[str, int, int]:
     """Create a new, empty segment, locked as that of a living supervisor.
 
     Args:
@@ -61,18 +61,18 @@ def made_and_locked(engine: str) -> tuple[str, int, int]:
     while True:
         name = f"/{PREFIX}.{engine}.{os.getpid()}.{secrets.token_hex(8)}"
         fd = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600).fd
-        locks = opened_anew(fd)
-        # A sweep that came before the lock took it for a dead engine's.
-        if lock(locks, LIFE_LOCK) and os.fstat(locks).st_nlink:
+        locks = reopen(fd)
+        # A removal before the lock was there took it for a dead engine's.
+        if try_lock(locks, LIFE_LOCK) and os.fstat(locks).st_nlink:
             return name, fd, locks
         os.close(fd)
         os.close(locks)
-        unlink(name)
+        unlink_segment(name)
 
 
 @contextmanager
-def reserved(engine: str) -> Iterator[None]:
-    """Have an engine's name meanwhile; another process of this user that wants it waits.
+def reserved_name(engine: str) -> Iterator[None]:
+    """Reserve an engine's name meanwhile; another process of this user that wants it waits.
 
     Raises:
         StartupError: another user has taken the lock's path.
@@ -86,7 +86,7 @@ def reserved(engine: str) -> Iterator[None]:
                 f"cannot reserve the name {engine}: {path}: {error.strerror}"
             ) from None
         try:
-            await_lock(fd, 0)
+            wait_for_lock(fd, 0)
             # Whoever had it before may have removed it.
             if os.fstat(fd).st_nlink:
                 try:
@@ -100,8 +100,8 @@ def reserved(engine: str) -> Iterator[None]:
             os.close(fd)
 
 
-def opened_anew(fd: int) -> int:
-    """Another descriptor of the same object, for locks, which belong to the open file.
+def reopen(fd: int) -> int:
+    """Return another descriptor of the same object, for locks, which belong to the open file.
 
     A mapping keeps a copy of the descriptor that it was made from. With one of its own for the
     locks, a forked child can close all that it has of them.
@@ -110,8 +110,8 @@ def opened_anew(fd: int) -> int:
 
 
 @contextmanager
-def modes_as_asked() -> Iterator[None]:
-    """Objects that are made meanwhile have the modes that were asked for, whatever the umask."""
+def without_umask() -> Iterator[None]:
+    """Clear the umask meanwhile, so that objects get exactly the modes asked for."""
     before = os.umask(0)
     try:
         yield
@@ -119,8 +119,8 @@ def modes_as_asked() -> Iterator[None]:
         os.umask(before)
 
 
-def lock(fd: int, byte: int) -> bool:
-    """Lock a byte for this open file; False where another has it."""
+def try_lock(fd: int, byte: int) -> bool:
+    """Lock a byte for this open file; return False if another file has it."""
     request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
     try:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, request)
@@ -129,7 +129,7 @@ def lock(fd: int, byte: int) -> bool:
     return True
 
 
-def await_lock(fd: int, byte: int) -> None:
+def wait_for_lock(fd: int, byte: int) -> None:
     """Lock a byte for this open file, once no other has it."""
     fcntl.fcntl(fd, fcntl.F_OFD_SETLKW, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0))
 
@@ -151,7 +151,7 @@ def unlock_all(fd: int) -> None:
     fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
 
 
-def names(engine: str | int | None = None) -> Iterator[str]:
+def segment_names(engine: str | int | None = None) -> Iterator[str]:
     """Yield the names of segments, living or not.
 
     Args:
@@ -187,13 +187,13 @@ def _taken_apart(name: str) -> re.Match[str] | None:
     return re.fullmatch(pattern, name)
 
 
-def sweep() -> list[str]:
-    """Remove what dead supervisors of this user have left, and say what it was.
+def remove_dead_engines() -> list[str]:
+    """Remove the objects of this user's dead engines, and return their names.
 
     Raises:
-        StartupError: as of `names`.
+        StartupError: as of `segment_names`.
     """
-    return [name for base, entries in _engines() for name in _sweep(base, entries)]
+    return [name for base, entries in _engines() for name in _remove_if_dead(base, entries)]
 
 
 Identity = tuple[int, int]
@@ -218,7 +218,9 @@ def identities(paths: Iterable[str]) -> dict[str, Identity | None]:
     return named
 
 
-def lost(made: Mapping[str, Identity | None], now: Mapping[str, Identity | None]) -> list[str]:
+def lost_paths(
+    made: Mapping[str, Identity | None], now: Mapping[str, Identity | None]
+) -> list[str]:
     """Return the paths that name another object than before, or none. Pure.
 
     Args:
@@ -228,11 +230,11 @@ def lost(made: Mapping[str, Identity | None], now: Mapping[str, Identity | None]
     return sorted(path for path, named in now.items() if named is None or named != made[path])
 
 
-def left_behind() -> list[tuple[str, list[Path]]]:
-    """Return the segments' names and objects that `sweep` would remove.
+def dead_engine_objects() -> list[tuple[str, list[Path]]]:
+    """Return the segments' names and objects that `remove_dead_engines` would remove.
 
     Raises:
-        StartupError: as of `names`.
+        StartupError: as of `segment_names`.
     """
     return [
         (base, own)
@@ -263,7 +265,7 @@ def _may_be_alive(base: str) -> bool:
         os.close(fd)
 
 
-def _sweep(base: str, entries: list[Path]) -> list[str]:
+def _remove_if_dead(base: str, entries: list[Path]) -> list[str]:
     segment = DIRECTORY / base
     try:
         fd = os.open(segment, os.O_RDWR | FLAGS)
@@ -273,7 +275,7 @@ def _sweep(base: str, entries: list[Path]) -> list[str]:
     except OSError:  # another user's
         return []
     try:
-        if not lock(fd, LIFE_LOCK):
+        if not try_lock(fd, LIFE_LOCK):
             return []
         return _remove(sorted(entries, key=lambda entry: entry == segment))
     finally:
@@ -297,7 +299,7 @@ def _remove(entries: list[Path]) -> list[str]:
     return removed
 
 
-def unlink(name: str) -> None:
+def unlink_segment(name: str) -> None:
     """Remove a segment's name and those of what belongs to it, whichever are still there."""
     base = name.removeprefix("/")
     for beside in DIRECTORY.glob(f"{base}.*"):

@@ -12,7 +12,7 @@ from ringbatch.shm.slot import Status
 from ringbatch.shm.slot_arrays import answered_array
 
 
-class Answers:
+class SlotAnswers:
     """The slots of a lane as an array.
 
     Args:

@@ -50,8 +50,8 @@ class SlotMemory:
         "_first_header",
         "_first_word",
         "_free",
+        "_free_by_size",
         "_home",
-        "_kept",
         "_lent",
         "_lent_slots",
         "_lent_to",
@@ -66,7 +66,7 @@ class SlotMemory:
     )
 
     def __init__(self, layout: Layout, index: int) -> None:
-        self._payload = layout.lane_payload(index)
+        self._payload = layout.lane_payload_byte(index)
         self._extents = Extents(layout.lane_bytes)
         self._first_word = layout.slot(index * layout.slots)
         self._first_header = (self._first_word + SlotWords.MODEL) * WORD
@@ -81,7 +81,7 @@ class SlotMemory:
         self._result_capacity = [0] * layout.slots
         self._free: list[int] = []
         """Free slots without memory."""
-        self._kept: dict[int, list[int]] = {}
+        self._free_by_size: dict[int, list[int]] = {}
         """Free slots that keep their small extent, by the sizes of the requests it is for."""
         self._home: list[list[int] | None] = [None] * layout.slots
         """List of kept slots to which each returns; None if it is not kept."""
@@ -119,7 +119,7 @@ class SlotMemory:
     @property
     def in_flight(self) -> int:
         """Slots that are claimed, published or cancelled."""
-        free = len(self._free) + len(self._spare) + sum(map(len, self._kept.values()))
+        free = len(self._free) + len(self._spare) + sum(map(len, self._free_by_size.values()))
         return self.capacity - free
 
     @property
@@ -135,7 +135,7 @@ class SlotMemory:
     @property
     def has_slots(self) -> bool:
         """True if a slot is free that any model may take."""
-        return bool(self._free) or any(self._kept.values())
+        return bool(self._free) or any(self._free_by_size.values())
 
     @property
     def spare_slots(self) -> int:
@@ -149,11 +149,11 @@ class SlotMemory:
             request_bytes, result_bytes: of a request, and for its answer.
             model: the reference of its model.
         """
-        kept = self._kept.get(request_bytes << SIZE_BITS | result_bytes)
-        if kept:
-            return kept.pop()
+        free = self._free_by_size.get(request_bytes << SIZE_BITS | result_bytes)
+        if free:
+            return free.pop()
         slot = self._claim_afresh(request_bytes, result_bytes)
-        if slot is None and any(self._kept.values()):
+        if slot is None and any(self._free_by_size.values()):
             self._let_go()
             slot = self._claim_afresh(request_bytes, result_bytes)
         if slot is None and self._division.slots:
@@ -165,10 +165,10 @@ class SlotMemory:
     ) -> list[int]:
         """As `claim`, up to `count` slots; fewer, or none, where slots or memory are used up."""
         slots: list[int] = []
-        kept = self._kept.get(request_bytes << SIZE_BITS | result_bytes)
-        if kept and count > 0:
-            slots = kept[-count:]
-            del kept[-count:]
+        free = self._free_by_size.get(request_bytes << SIZE_BITS | result_bytes)
+        if free and count > 0:
+            slots = free[-count:]
+            del free[-count:]
         while len(slots) < count:
             slot = self.claim(request_bytes, result_bytes, model)
             if slot is None:
@@ -186,10 +186,10 @@ class SlotMemory:
         slot = self._free.pop()
         self._place(slot, extent, request_bytes, result_bytes)
         if size <= _KEPT_SIZE:
-            if len(self._kept) >= _SIZES_KEPT:
+            if len(self._free_by_size) >= _SIZES_KEPT:
                 self._let_go()
             sizes = request_bytes << SIZE_BITS | result_bytes
-            self._home[slot] = self._kept.setdefault(sizes, [])
+            self._home[slot] = self._free_by_size.setdefault(sizes, [])
         return slot
 
     def _lend(self, request_bytes: int, result_bytes: int, model: int) -> int | None:
@@ -230,10 +230,10 @@ class SlotMemory:
 
     def _let_go(self) -> None:
         """Free the memory of all kept slots: requests of other sizes need it."""
-        for slots in self._kept.values():
+        for slots in self._free_by_size.values():
             for slot in slots:
                 self._free_memory(slot)
-        self._kept.clear()
+        self._free_by_size.clear()
         self._home = [None] * self.capacity
 
     def _free_memory(self, slot: int) -> None:

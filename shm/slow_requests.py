@@ -1,6 +1,6 @@
 """The slowest requests of each lane in the last minute, with their latency breakdown.
 
-The owner of a lane keeps RECENT_REQUESTS of them, and none longer than WINDOW_S. One that comes in
+The owner of a lane keeps SLOW_REQUESTS of them, and none longer than WINDOW_S. One that comes in
 takes the place of one that is too old, or else of the quickest. Whoever asks reads those of all
 lanes, and takes the time that they have left into account himself, since an idle owner does not.
 
@@ -12,7 +12,7 @@ after reading than before, or an odd one, has read nothing.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from ringbatch.shm.descriptors import RECENT_DETAILS, RECENT_REQUESTS, RecentWords
+from ringbatch.shm.descriptors import REQUEST_RECORD_DETAILS, SLOW_REQUESTS, RequestRecordWords
 from ringbatch.shm.latency_breakdown import PHASES, Breakdown
 from ringbatch.shm.layout import WORD
 from ringbatch.shm.segment import Segment
@@ -22,22 +22,24 @@ from ringbatch.shm.tallies import Protocol
 WINDOW_S: Final = 60
 _WINDOW_NS: Final = WINDOW_S * 1_000_000_000
 _LOOK_NS: Final = 1_000_000_000
-_DETAILS: Final = RecentWords.ENDED_NS * WORD
-_BEFORE_PHASES: Final = RecentWords.PHASES - RecentWords.ENDED_NS
-_BEFORE_BATCH: Final = RecentWords.BATCH - RecentWords.ENDED_NS
-_BEFORE_SPANS: Final = RecentWords.TRACE - RecentWords.ENDED_NS
-_MAX_ID_BYTES: Final = RECENT_DETAILS.size - (RecentWords.ID - RecentWords.ENDED_NS) * WORD
+_DETAILS: Final = RequestRecordWords.ENDED_NS * WORD
+_BEFORE_PHASES: Final = RequestRecordWords.PHASES - RequestRecordWords.ENDED_NS
+_BEFORE_BATCH: Final = RequestRecordWords.BATCH - RequestRecordWords.ENDED_NS
+_BEFORE_SPANS: Final = RequestRecordWords.TRACE - RequestRecordWords.ENDED_NS
+_MAX_ID_BYTES: Final = (
+    REQUEST_RECORD_DETAILS.size - (RequestRecordWords.ID - RequestRecordWords.ENDED_NS) * WORD
+)
 _HALF: Final = 64
 _WORD_MASK: Final = (1 << _HALF) - 1
 _SEQUENCE_MASK: Final = (1 << 62) - 1
 _REASON_NAMES: Final = ("", *(reason.name.lower() for reason in sorted(Reason)))
 """By what stands in a record: 0, or a `Reason` and 1."""
 
-assert len(PHASES) == RecentWords.BATCH - RecentWords.PHASES
+assert len(PHASES) == RequestRecordWords.BATCH - RequestRecordWords.PHASES
 assert [*sorted(Reason)] == [*range(len(Reason))]
 
 
-class RecentRequest(NamedTuple):
+class RequestRecord(NamedTuple):
     """A request that has ended.
 
     Attributes:
@@ -81,7 +83,7 @@ class Slowest:
 
     def __init__(self, segment: Segment, lane: int) -> None:
         self._segment = segment
-        self._first = segment.layout.recent_requests(lane)
+        self._first = segment.layout.slow_requests(lane)
         found = [_whole(segment, first) for first in _records(self._first)]
         self._took_ns = [0 if held is None else held.found.total for held in found]
         self._ended_ns = [0 if held is None else held.ended_ns for held in found]
@@ -96,7 +98,7 @@ class Slowest:
             -1 if now_ns - ended_ns > _WINDOW_NS else took_ns for took_ns, ended_ns in places
         )
 
-    def put(self, request: RecentRequest) -> None:
+    def put(self, request: RequestRecord) -> None:
         """Record an ended request if it took longer than one of the recorded."""
         now_ns, took_ns = request.ended_ns, request.found.total
         self.look(now_ns)
@@ -109,14 +111,14 @@ class Slowest:
             place = self._took_ns.index(min(self._took_ns))
         self._took_ns[place] = took_ns
         self._ended_ns[place] = now_ns
-        first = self._first + place * RecentWords.SIZE
+        first = self._first + place * RequestRecordWords.SIZE
         # An owner that died while it wrote has left an odd number.
         writing = self._segment.words[first] + 1 & _SEQUENCE_MASK | 1
         store(self._segment, first, request, writing)
         self.look(now_ns)
 
 
-def slowest(segment: Segment, now_ns: int, count: int = RECENT_REQUESTS) -> list[RecentRequest]:
+def slowest(segment: Segment, now_ns: int, count: int = SLOW_REQUESTS) -> list[RequestRecord]:
     """Those of all lanes that took longest, the longest first.
 
     Args:
@@ -128,17 +130,19 @@ def slowest(segment: Segment, now_ns: int, count: int = RECENT_REQUESTS) -> list
     found = [
         request
         for lane in range(layout.lanes)
-        for first in _records(layout.recent_requests(lane))
+        for first in _records(layout.slow_requests(lane))
         if (request := _whole(segment, first)) and now_ns - request.ended_ns <= _WINDOW_NS
     ]
     return sorted(found, key=lambda request: -request.found.total)[:count]
 
 
 def _records(first: int) -> Iterator[int]:
-    return iter(range(first, first + RECENT_REQUESTS * RecentWords.SIZE, RecentWords.SIZE))
+    return iter(
+        range(first, first + SLOW_REQUESTS * RequestRecordWords.SIZE, RequestRecordWords.SIZE)
+    )
 
 
-def _whole(segment: Segment, first: int) -> RecentRequest | None:
+def _whole(segment: Segment, first: int) -> RequestRecord | None:
     """Return the request of a record; None if it is empty, or being written."""
     before = segment.words[first]
     if before == 0 or before % 2:
@@ -146,7 +150,7 @@ def _whole(segment: Segment, first: int) -> RecentRequest | None:
     return load(segment, first, before)
 
 
-def store(segment: Segment, first: int, request: RecentRequest, writing: int) -> None:
+def store(segment: Segment, first: int, request: RequestRecord, writing: int) -> None:
     """Write a record, by the owner of its lane.
 
     Args:
@@ -159,7 +163,7 @@ def store(segment: Segment, first: int, request: RecentRequest, writing: int) ->
     text = request.request_id.encode()[:_MAX_ID_BYTES]
     trace = _number(request.trace)
     words[first] = writing
-    RECENT_DETAILS.pack_into(
+    REQUEST_RECORD_DETAILS.pack_into(
         segment.memory,
         first * WORD + _DETAILS,
         request.ended_ns,
@@ -182,7 +186,7 @@ def store(segment: Segment, first: int, request: RecentRequest, writing: int) ->
     words[first] = writing + 1
 
 
-def load(segment: Segment, first: int, written: int) -> RecentRequest | None:
+def load(segment: Segment, first: int, written: int) -> RequestRecord | None:
     """Return the request of a record that was whole when its SEQUENCE was read.
 
     Args:
@@ -194,10 +198,10 @@ def load(segment: Segment, first: int, written: int) -> RecentRequest | None:
         None if it changed meanwhile, or makes no sense.
     """
     start = first * WORD + _DETAILS
-    copied = bytes(segment.memory[start : start + RECENT_DETAILS.size])
+    copied = bytes(segment.memory[start : start + REQUEST_RECORD_DETAILS.size])
     if segment.words[first] != written:
         return None
-    *numbers, text = RECENT_DETAILS.unpack(copied)
+    *numbers, text = REQUEST_RECORD_DETAILS.unpack(copied)
     ended_ns, account, protocol, code, instances = numbers[:_BEFORE_PHASES]
     phases = numbers[_BEFORE_PHASES:_BEFORE_BATCH]
     batch, batch_rows, reason, attempts = numbers[_BEFORE_BATCH:_BEFORE_SPANS]
@@ -209,7 +213,7 @@ def load(segment: Segment, first: int, written: int) -> RecentRequest | None:
     found = Breakdown(read, wait, queue, gather, run, scatter, write, take, *about_batch)
     trace = high << _HALF | low
     request_id = text[: min(size, len(text))].decode("ascii", "replace")
-    return RecentRequest(
+    return RequestRecord(
         ended_ns,
         account,
         Protocol(protocol),

@@ -234,7 +234,7 @@ def ends_of(segment: Segment, accounts: Iterable[int]) -> dict[int, Ends]:
     """Return the outcomes of accounts; the number of models stands for requests to none."""
     layout = segment.layout
     shape = (layout.lanes, layout.models + 1, TallyWords.SIZE)
-    blocks = np.ndarray(shape, np.uint64, segment.memory, layout.tallies * WORD)
+    blocks = np.ndarray(shape, np.uint64, segment.memory, layout.tallies_word * WORD)
     last = TallyWords.PROTOCOLS + len(Protocol) * _RUN
     found = {}
     for account in accounts:

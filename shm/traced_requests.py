@@ -9,11 +9,11 @@ is written its SEQUENCE is 2 n + 1, and then 2 n + 2; so a reader finds out as w
 
 from typing import Final
 
-from ringbatch.shm.descriptors import RecentWords
+from ringbatch.shm.descriptors import RequestRecordWords
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.slow_requests import RecentRequest, load, store
+from ringbatch.shm.slow_requests import RequestRecord, load, store
 
-_SIZE: Final = RecentWords.SIZE
+_SIZE: Final = RequestRecordWords.SIZE
 
 
 class TracedRequests:
@@ -34,7 +34,7 @@ class TracedRequests:
         # One that an owner died of while it wrote is written again.
         self._next = max(segment.words[first] // 2 for first in range(self._first, end, _SIZE))
 
-    def put(self, request: RecentRequest) -> None:
+    def put(self, request: RequestRecord) -> None:
         """Record a traced request that has ended."""
         first = self._first + self._next % self._count * _SIZE
         store(self._segment, first, request, 2 * self._next + 1)
@@ -63,14 +63,14 @@ class TracedReader:
         put = max([(words[first] + 1) // 2 for first in range(start, end, _SIZE)], default=0)
         return max(put - layout.traced, 0)
 
-    def read(self) -> list[RecentRequest]:
+    def read(self) -> list[RequestRecord]:
         """Those that have come since the last time, each lane's in their order."""
         return [request for lane in range(len(self._next)) for request in self._of(lane)]
 
-    def _of(self, lane: int) -> list[RecentRequest]:
+    def _of(self, lane: int) -> list[RequestRecord]:
         layout, words = self._segment.layout, self._segment.words
         start, count, number = layout.traced_requests(lane), layout.traced, self._next[lane]
-        found: list[RecentRequest] = []
+        found: list[RequestRecord] = []
         # A writer that is quicker does not hold the reader here: as many may be lost as there are,
         # one after the other, and then as many read.
         for _ in range(2 * count):

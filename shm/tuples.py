@@ -1,9 +1,9 @@
 """Making named tuples where that is done for every request.
 
-`new_tuple(Kind, (first, second))` is `Kind(first, second)` in a half to a third of the time; the
-number of values is not checked.
+`unchecked_tuple(Kind, (first, second))` is `Kind(first, second)` in a half to a third of the time;
+the number of values is not checked.
 """
 
 from typing import Final
 
-new_tuple: Final = tuple.__new__
+unchecked_tuple: Final = tuple.__new__

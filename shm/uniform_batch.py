@@ -3,7 +3,7 @@
 Most batches are of such requests. What they have in common is looked at once, and for requests
 like those of earlier batches not even that: their sizes are known by the bytes they are written
 in. What remains for each is whether its memory lies in its own lane. As in
-`ringbatch.shm.engine_port`, every word is read once and checked before it is used.
+`ringbatch.shm.engine_slots`, every word is read once and checked before it is used.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from ringbatch.shm.model_spec import INDEX_MASK
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import slots_of
 from ringbatch.shm.slot_arrays import slot_array
-from ringbatch.shm.tuples import new_tuple
+from ringbatch.shm.tuples import unchecked_tuple
 
 FEW: Final = 24
 """Requests up to which looking at each is faster than handling all as arrays."""
@@ -63,7 +63,7 @@ class UniformBatchReader:
         self._slot_count = layout.lanes * layout.slots
         self._lane_shift = layout.slots.bit_length() - 1
         self._lane_bytes = layout.lane_bytes
-        self._payload = layout.payload
+        self._payload = layout.payload_byte
         self._models = layout.models
         self._kinds: dict[bytes, Sizes] = {}
         self._headers: NDArray[Any] = np.ndarray(
@@ -74,13 +74,13 @@ class UniformBatchReader:
             (SLOT_BYTES,),
         )
         self._payloads = np.array(
-            [layout.lane_payload(lane) for lane in range(layout.lanes)], dtype=np.uint64
+            [layout.lane_payload_byte(lane) for lane in range(layout.lanes)], dtype=np.uint64
         )
 
     def read(self, references: list[int]) -> UniformBatch | None:
         """Return the requests that references name if all are alike; else None.
 
-        None does not say what is wrong: `EnginePort.read` tells, request by request.
+        None does not say what is wrong: `EngineSlots.read` tells, request by request.
         """
         if len(references) > FEW:
             return self._read_many(references)
@@ -112,7 +112,7 @@ class UniformBatchReader:
         if sizes is None:
             return None
         # Calling the class takes thrice as long.
-        return new_tuple(UniformBatch, (references, slots, sizes, starts, distance))
+        return unchecked_tuple(UniformBatch, (references, slots, sizes, starts, distance))
 
     def _read_many(self, references: list[int]) -> UniformBatch | None:
         slots = slot_array(np.array(references, dtype=np.uint64))

@@ -221,7 +221,7 @@ class OwnUpstreams(Upstreams):
         layout = Layout(
             lanes=1, slots=1, lane_bytes=1 << 12, workers=1, models=1, model_table_bytes=1
         )
-        return cls(memoryview(bytearray(layout.registry * WORD)).cast("Q"), layout, 0)
+        return cls(memoryview(bytearray(layout.registry_word * WORD)).cast("Q"), layout, 0)
 
     def begin(self) -> None:
         """Know nothing and ask nobody, whatever the worker before of this number did."""

@@ -59,7 +59,7 @@ MAKES_A_SEGMENT = """
     def test_starts_it():
         code = (
             "import os, sys, time; from ringbatch.shm import shm_objects as objects;"
-            "made = objects.made_and_locked('mine');"
+            "made = objects.create_locked_segment('mine');"
             "print('made', made[0], 'in', os.getpid(), flush=True);"
             "os.close(1); time.sleep(60)"
         )

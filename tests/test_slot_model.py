@@ -34,7 +34,7 @@ from tiers import exhaustive, only
 
 from ringbatch.engine.batch.messages import task_words
 from ringbatch.shm.descriptors import RingWords, SlotWords
-from ringbatch.shm.engine_port import BatchMark
+from ringbatch.shm.engine_slots import BatchMark
 from ringbatch.shm.slot import DROPPED, FLAG_BITS, WANTED, Reason, reference
 
 ROOT: Final = Path(__file__).parents[1]
@@ -170,10 +170,10 @@ def test_the_tables_of_the_readme_are_complete() -> None:
         ("shm/lane.py: Lane.publish, CONTROL", {("shm/lane.py", "Lane.publish")}),
         ("engine/collector/role.py: main(), reclaimed", {("engine/collector/role.py", "main")}),
         (
-            "Its end. shm/engine_port.py: EnginePort, EnginePort.flush; shm/lane.py: Lane. No.",
+            "Its end. shm/engine_slots.py: EngineSlots, EngineSlots.flush; shm/lane.py: Lane. No.",
             {
-                ("shm/engine_port.py", "EnginePort"),
-                ("shm/engine_port.py", "EnginePort.flush"),
+                ("shm/engine_slots.py", "EngineSlots"),
+                ("shm/engine_slots.py", "EngineSlots.flush"),
                 ("shm/lane.py", "Lane"),
             },
         ),

@@ -120,7 +120,7 @@ def _limits() -> Iterator[tuple[str, tuple[Limit, ...]]]:
             Limit("values of a model's own metrics", f"{model_metrics.MOST_VALUES}", "not counted"),
             Limit("buckets of a histogram", f"{metrics.MOST_BUCKETS}", "no load"),
             Limit("lines of failures in the access log", f"{sampling.FAILURES_PER_S} a second", ""),
-            Limit("slowest requests that are kept", f"{descriptors.RECENT_REQUESTS} a lane", ""),
+            Limit("slowest requests that are kept", f"{descriptors.SLOW_REQUESTS} a lane", ""),
             Limit("open pages", f"{watchers.MAX_WATCHERS}", "503"),
             Limit("payload events that wait", size(log.MOST_WAITING_BYTES), "dropped and counted"),
         ),

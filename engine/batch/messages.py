@@ -12,11 +12,11 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from ringbatch.shm.descriptors import TASK_HEADER_WORDS
-from ringbatch.shm.engine_port import BatchMark
+from ringbatch.shm.engine_slots import BatchMark
 from ringbatch.shm.model_counters import NOTHING, Spent
 from ringbatch.shm.ring import CorruptRingError
 from ringbatch.shm.slot import Reason
-from ringbatch.shm.tuples import new_tuple
+from ringbatch.shm.tuples import unchecked_tuple
 
 _REPORT_WORDS: Final = 9
 
@@ -98,8 +98,10 @@ def tasks(words: list[int]) -> list[Task]:
         _, asked, batch, reason, rows, dispatched_ns, *references = words[start:stop]
         if reason >= _REASON_COUNT:
             raise CorruptRingError(f"a task for the reason {reason}")
-        mark = new_tuple(BatchMark, (batch, rows, _REASONS[reason], dispatched_ns, 0, 0, 0, 0))
-        found.append(new_tuple(Task, (mark, references, asked)))
+        mark = unchecked_tuple(
+            BatchMark, (batch, rows, _REASONS[reason], dispatched_ns, 0, 0, 0, 0)
+        )
+        found.append(unchecked_tuple(Task, (mark, references, asked)))
         start = stop
     return found
 
@@ -124,6 +126,6 @@ def reports(words: list[int]) -> list[Report] | None:
         _, kind, first, second, *spent = record
         if kind >= _KIND_COUNT:
             return None
-        report = (_KINDS[kind], first, second, new_tuple(Spent, tuple(spent)))
-        found.append(new_tuple(Report, report))
+        report = (_KINDS[kind], first, second, unchecked_tuple(Spent, tuple(spent)))
+        found.append(unchecked_tuple(Report, report))
     return found

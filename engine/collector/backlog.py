@@ -6,7 +6,7 @@ answered too late, and say when to try again.
 
 from typing import NamedTuple
 
-from ringbatch.shm.tuples import new_tuple
+from ringbatch.shm.tuples import unchecked_tuple
 
 
 class Backlog(NamedTuple):
@@ -45,7 +45,7 @@ def estimate(
     row_ns = cycle_ns // (max_batch_size * ready)
     if idle and not rows:
         # Nothing is in the way of one; of a thousand that come at once, most are in each other's.
-        return new_tuple(Backlog, (0, row_ns))
+        return unchecked_tuple(Backlog, (0, row_ns))
     # Those that run, those that are full by then, and the one that takes the request itself.
     batches = (ready - idle) + behind + rows // max_batch_size + 1
-    return new_tuple(Backlog, (-(-batches // ready) * max(cycle_ns, 1), row_ns))
+    return unchecked_tuple(Backlog, (-(-batches // ready) * max(cycle_ns, 1), row_ns))

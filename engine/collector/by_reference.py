@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
-from ringbatch.shm.engine_port import Request
+from ringbatch.shm.engine_slots import Request
 
 
 class ByReference:

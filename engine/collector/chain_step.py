@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from ringbatch.shm.engine_port import Request
-from ringbatch.shm.tuples import new_tuple
+from ringbatch.shm.engine_slots import Request
+from ringbatch.shm.tuples import unchecked_tuple
 
 
-def at_step(
+def advance_requests(
     requests: Iterable[Request], word: int, start: int, size: int, now_ns: int
 ) -> list[Request]:
     """Return requests for a chain as they wait for a later step.
@@ -24,5 +24,5 @@ def at_step(
         key = size if start + size <= room else 0
         at = result + start if key else result
         fields = (ref, word, rows, key, key, room, at, result, now_ns, deadline_ns, account)
-        moved.append(new_tuple(Request, fields))
+        moved.append(unchecked_tuple(Request, fields))
     return moved

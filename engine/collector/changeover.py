@@ -11,13 +11,13 @@ from ringbatch.shm.slot import Status
 
 
 class Changeover:
-    """The collector's hand that lets models and workers come and go.
+    """Adds and removes models and workers as the table changes.
 
     Args:
         pool: the models and workers.
         dispatcher: answers requests that no worker can run.
         dead: takes back the requests of replaced workers.
-        say: sends a message to the supervisor.
+        notify_supervisor: sends a message to the supervisor.
     """
 
     def __init__(
@@ -25,12 +25,12 @@ class Changeover:
         pool: ModelPool,
         dispatcher: Dispatcher,
         dead: DeadBatches,
-        say: Callable[[ModelNews], object],
+        notify_supervisor: Callable[[ModelNews], object],
     ) -> None:
         self._pool = pool
         self._dispatcher = dispatcher
         self._dead = dead
-        self._say = say
+        self._notify_supervisor = notify_supervisor
 
     def follow(self, now_ns: int) -> None:
         """Apply the supervisor's changes of the model table."""
@@ -43,32 +43,32 @@ class Changeover:
                 if pool.models.get(worker.model.reference) is not worker.model:
                     gone.append(worker.model)
         for model in gone:
-            self.move_on(model, now_ns)
+            self.requeue_to_replacement(model, now_ns)
         for model in pool.models.values():
-            self._dispatcher.tell_backlog(model)
+            self._dispatcher.publish_backlog(model)
         pool.agenda.add_all(pool.models)
 
-    def move_on(self, model: Model, now_ns: int) -> None:
-        """Move requests from a model that will not run them to its successor."""
-        successor = self._pool.successor(model.spec)
+    def requeue_to_replacement(self, model: Model, now_ns: int) -> None:
+        """Move requests from a model that will not run them to its replacement."""
+        replacement = self._pool.replacement(model.spec)
         self._pool.agenda.add(model.reference)
         for request in model.empty():
-            if successor is None:
+            if replacement is None:
                 self._dispatcher.fail(request, Status.NO_WORKER, UNLOADED, NO_BATCH, now_ns)
             else:
-                successor.run_again([[request]])
+                replacement.run_again([[request]])
 
-    def move_on_from_retiring(self, now_ns: int) -> None:
-        """Call `move_on` for retiring models without a worker.
+    def requeue_from_retiring(self, now_ns: int) -> None:
+        """Call `requeue_to_replacement` for retiring models without a worker.
 
         The supervisor does not replace dead workers of these.
         """
         for model in self._pool.retiring:
             if not model.ready and (model.queues.rows or model.retries):
-                self.move_on(model, now_ns)
+                self.requeue_to_replacement(model, now_ns)
 
-    def let_go(self, *, acknowledged: bool) -> None:
-        """Tell the supervisor of retiring models and leaving workers that are done.
+    def report_drained(self, *, acknowledged: bool) -> None:
+        """Notify the supervisor of retiring models and leaving workers that are done.
 
         Args:
             acknowledged: whether all frontends have stopped sending to retiring models.
@@ -76,7 +76,7 @@ class Changeover:
         for model in self._pool.retiring:
             if acknowledged and not model.drained and not self._pool.busy(model):
                 model.drained = True
-                self._say(Drained(model.reference))
+                self._notify_supervisor(Drained(model.reference))
         for worker in [worker for worker in self._pool.leaving if not worker.batches]:
             self._pool.remove(worker)
-            self._say(Released(worker.number))
+            self._notify_supervisor(Released(worker.number))

@@ -23,7 +23,7 @@ from ringbatch.shm import cost_profile
 from ringbatch.shm.chain import step_in
 from ringbatch.shm.counters import CollectorCounter, Counters, ModelCounter
 from ringbatch.shm.descriptors import HeaderWords
-from ringbatch.shm.engine_port import EnginePort, Opened, Request, columns
+from ringbatch.shm.engine_slots import EngineSlots, Opened, Request, columns
 from ringbatch.shm.fence import full_fence
 from ringbatch.shm.layout import ring_size
 from ringbatch.shm.model_counters import Spent
@@ -53,8 +53,8 @@ class Collector:
         segment: the memory, in which this process is the only collector.
         wake_lane: rings a frontend's doorbell.
         wake_worker: rings a worker's doorbell.
-        end_worker: has a worker ended that hangs; its death is told as any other.
-        say: tells the supervisor what has become of the table's latest change.
+        end_worker: has a hung worker ended; its death is reported as any other.
+        notify_supervisor: sends the supervisor the result of the table's latest change.
     """
 
     def __init__(
@@ -63,33 +63,33 @@ class Collector:
         wake_lane: Callable[[int], None],
         wake_worker: Callable[[int], None],
         end_worker: Callable[[int], object],
-        say: Callable[[ModelNews], object] = lambda _: None,
+        notify_supervisor: Callable[[ModelNews], object] = lambda _: None,
     ) -> None:
         layout, words = segment.layout, segment.words
         self._segment = segment
         self._words = words
         self._end_worker = end_worker
-        self._say = say
+        self._notify_supervisor = notify_supervisor
         self._wake_lane = wake_lane
-        self._port = EnginePort(segment, layout.workers, wake_lane)
+        self._slots = EngineSlots(segment, layout.workers, wake_lane)
         self._counters = Counters(words, layout.collector_counters())
         slots, lanes = layout.slots, layout.lanes
-        self._submissions = Inbox(words, layout.submissions, ring_size(slots), lanes, slots)
+        self._submissions = Inbox(words, layout.submissions_word, ring_size(slots), lanes, slots)
         self._pool = ModelPool(segment, wake_worker)
         self._models = self._pool.models
-        self._known = self._pool.known
+        self._in_flight = self._pool.in_flight
         self._workers = self._pool.workers
         self._agenda = self._pool.agenda
-        self._dispatcher = Dispatcher(segment, self._port, self._known, self._agenda)
+        self._dispatcher = Dispatcher(segment, self._slots, self._in_flight, self._agenda)
         self._limits = self._dispatcher.limits
         self._reports = Reports(words, layout, self._limits.at_ns, self._pool.expected)
         self._quarantine = Quarantine(segment.memory)
-        self._dead = DeadBatches(self._port, self._known, self._quarantine, self._dispatcher)
-        self._changeover = Changeover(self._pool, self._dispatcher, self._dead, say)
-        self._adopted: list[int] = []
-        """Requests of an earlier collector without a worker, for the next step."""
-        self._unclear: set[int] = set()
-        """Workers of which one cannot tell what they hold; nothing is done before they are dead."""
+        self._dead = DeadBatches(self._slots, self._in_flight, self._quarantine, self._dispatcher)
+        self._changeover = Changeover(self._pool, self._dispatcher, self._dead, notify_supervisor)
+        self._to_requeue: list[int] = []
+        """Requests of an earlier collector that no worker holds; the next step queues them."""
+        self._unreadable_workers: set[int] = set()
+        """Workers whose batches cannot be read; nothing is done before they are dead."""
         self._draining = 0
         """The segment's `draining` at the last look at all models for it."""
         self.rung_for_requests = True
@@ -103,31 +103,31 @@ class Collector:
         self._pool.follow(now_ns)
         self._adopt(now_ns)
         for model in self._models.values():
-            self._dispatcher.begin(model)
-            self._dispatcher.tell_backlog(model)
+            self._dispatcher.publish_initial_state(model)
+            self._dispatcher.publish_backlog(model)
         self._agenda.add_all(self._models)
 
     def step(self, now_ns: int) -> int | None:
         """Do everything there is to do; the instant by which to call again, None for never."""
         self._counters.add(_STEPS)
         self._words[_COLLECTOR_NS] = now_ns
-        if self._unclear:
+        if self._unreadable_workers:
             return None
-        pool, port = self._pool, self._port
+        pool, slots = self._pool, self._slots
         if pool.outdated:
             self._follow(now_ns)
         # Before submissions are taken: what was sent until then is among them.
         acknowledged = bool(pool.retiring) and pool.acknowledged(now_ns)
         for number, words in self._reports.take(now_ns):
             self._take_reports(number, words, now_ns)
-        while self._adopted:
-            self._take_adopted(self._adopted.pop(), now_ns)
+        while self._to_requeue:
+            self._requeue(self._to_requeue.pop(), now_ns)
         for lane, references in self._submissions.take():
             self._take_submissions(lane, references, now_ns)
         if self._quarantine.count:
             self._quarantine.tick(now_ns)
         if pool.retiring:
-            self._changeover.move_on_from_retiring(now_ns)
+            self._changeover.requeue_from_retiring(now_ns)
         draining: int = self._words[_DRAINING]
         if draining != self._draining:
             self._draining = draining
@@ -139,13 +139,13 @@ class Collector:
             self._watch(now_ns)
         self._dispatcher.serve_all(self._models, now_ns)
         if pool.retiring or pool.leaving:
-            self._changeover.let_go(acknowledged=acknowledged)
-        port.flush()
+            self._changeover.report_drained(acknowledged=acknowledged)
+        slots.flush()
         until_ns = self._agenda.until_ns
         if limits.at_ns:
             limit_ns = limits.first()[0]
             until_ns = limit_ns if until_ns is None else min(until_ns, limit_ns)
-        if port.delayed or pool.retiring:
+        if slots.delayed or pool.retiring:
             retry_ns = now_ns + RETRY_NS
             until_ns = retry_ns if until_ns is None else min(until_ns, retry_ns)
         return until_ns
@@ -153,17 +153,14 @@ class Collector:
     @property
     def in_flight(self) -> int:
         """Requests taken in and not yet answered."""
-        return len(self._known)
+        return len(self._in_flight)
 
     def prepare_to_sleep(self) -> bool:
-        """Say whether requests must ring from now on, and look once more for some.
+        """Publish whether requests must ring from now on; return False if there is work already.
 
         While no worker is idle, or can be given a batch to run next, a request could only be put
-        into a queue; that can wait until a worker reports, and the ring saved is most of what a
-        request costs the collector.
-
-        Returns:
-            False where there is something to do before sleeping.
+        into a queue. That can wait until a worker reports. The saved ring is most of what a request
+        costs the collector.
         """
         self.rung_for_requests = self._agenda.rings
         if self._words[HeaderWords.RING_COLLECTOR] != self.rung_for_requests:
@@ -190,8 +187,8 @@ class Collector:
         worker = self._workers.get(number)
         explained = worker is not None and self._reclaim(worker, now_ns, killed=killed)
         takeover.reclaim(self._segment, number)
-        if number in self._unclear:
-            self._unclear.remove(number)
+        if number in self._unreadable_workers:
+            self._unreadable_workers.remove(number)
             self._adopt_slots()
         return explained
 
@@ -203,21 +200,21 @@ class Collector:
         model = worker.model
         model.counters.worker_died(hung=hung, killed=killed)
         model.health.worker_died(worker.number, now_ns)
-        self._ready_no_more(worker)
+        self._mark_not_ready(worker)
         self._agenda.add(model.reference)
         explained = bool(worker.batches) and self._dead.take_back(
             worker, now_ns, hung=hung, killed=killed
         )
         if self._models.get(model.spec.reference) is not model:
-            self._changeover.move_on(model, now_ns)
+            self._changeover.requeue_to_replacement(model, now_ns)
         return explained
 
-    def _ready_no_more(self, worker: Worker) -> None:
+    def _mark_not_ready(self, worker: Worker) -> None:
         self._pool.expected.add(worker.number)
         if worker.ready:
             worker.ready = False
             if not worker.leaving:
-                worker.model.leave(worker)
+                worker.model.remove_worker(worker)
 
     def _follow(self, now_ns: int) -> None:
         """Take over what the supervisor has changed in the model table."""
@@ -233,7 +230,7 @@ class Collector:
             if worker is None or worker.ending:
                 continue
             worker.ending = True
-            self._ready_no_more(worker)
+            self._mark_not_ready(worker)
             self._counters.add(CollectorCounter.WORKERS_HUNG)
             self._end_worker(number)
             # A spare may take over at once.
@@ -258,35 +255,37 @@ class Collector:
             held = takeover.held(self._segment, number)
         except CorruptRingError:
             self._counters.add(CollectorCounter.CORRUPT_RINGS)
-            self._end_unclear(number)
+            self._end_unreadable(number)
             return
         if worker is None and held:
-            worker = self._pool.left_over(number, takeover.model_of(self._segment, number))
+            worker = self._pool.add_unlisted(number, takeover.model_of(self._segment, number))
             if worker is None:
-                self._end_unclear(number)
+                self._end_unreadable(number)
         if worker is None:
             if ready and not held:
-                self._say(Released(number))
+                self._notify_supervisor(Released(number))
             return
         for mark, references, asked in held:
             if not ready and step_in(asked):
                 # The last collector may have begun to answer these over what their steps have kept.
                 references = []
             requests = [self._request(ref, asked, now_ns) for ref in references]
-            self._known.update(dict.fromkeys(references))
+            self._in_flight.update(dict.fromkeys(references))
             worker.batches.append(Batch(mark, requests))
         if ready:
             self._worker_ready(worker, now_ns)
         if held:
             # One that is not ready has died, and what it held is to be reclaimed.
-            goes_on = ready and len(held) == 1
-            (self._dispatcher.begins if goes_on else self._dispatcher.runs)(worker, now_ns)
+            if ready and len(held) == 1:
+                self._dispatcher.on_batch_started(worker, now_ns)
+            else:
+                self._dispatcher.arm_batch_timeout(worker, now_ns)
             worker.began_ns = held[0].mark.dispatched_ns
             # Whether that was done is not known.
             worker.wake()
 
-    def _end_unclear(self, number: int) -> None:
-        self._unclear.add(number)
+    def _end_unreadable(self, number: int) -> None:
+        self._unreadable_workers.add(number)
         self._end_worker(number)
 
     def _request(self, ref: int, asked: int, now_ns: int) -> Request:
@@ -294,32 +293,32 @@ class Collector:
 
         The worker that runs it tells them apart.
         """
-        request = self._port.read(ref)
+        request = self._slots.read(ref)
         if request is None:
             return Request(ref, asked, 1, 0, 0, 0, 0, 0, now_ns, _NEVER_NS)
         return request._replace(model=asked)
 
     def _adopt_slots(self) -> None:
-        if self._unclear:
+        if self._unreadable_workers:
             return
-        for ref, state in self._port.published():
+        for ref, state in self._slots.published():
             if state is State.FREE:
                 # Whoever answered it may have died before posting it.
-                self._port.repeat(ref)
-            elif ref not in self._known:
-                self._adopted.append(ref)
+                self._slots.repeat(ref)
+            elif ref not in self._in_flight:
+                self._to_requeue.append(ref)
 
-    def _take_adopted(self, ref: int, now_ns: int) -> None:
-        request = self._port.read(ref)
+    def _requeue(self, ref: int, now_ns: int) -> None:
+        request = self._slots.read(ref)
         if request is None:
             self._refuse_spoilt(ref)
         else:
             self._take_in(request, now_ns)
-            self._dispatcher.give_back([ref], now_ns)
+            self._dispatcher.answer_cancelled([ref], now_ns)
 
     def _take_reports(self, number: int, words: list[int] | None, now_ns: int) -> None:
-        told = None if words is None else reports(words)
-        if told is None:
+        received = None if words is None else reports(words)
+        if received is None:
             self._counters.add(CollectorCounter.CORRUPT_RINGS)
             return
         worker = self._workers.get(number)
@@ -328,19 +327,19 @@ class Collector:
             self._follow(now_ns)
             worker = self._workers.get(number)
         if worker is None:
-            if any(report.kind is ReportKind.READY for report in told):
+            if any(report.kind is ReportKind.READY for report in received):
                 # The table had it once, and no longer by the time this collector began.
-                self._say(Released(number))
+                self._notify_supervisor(Released(number))
             return
         self._agenda.add(worker.model.reference)
-        for kind, first, second, spent in told:
+        for kind, first, second, spent in received:
             if kind is ReportKind.READY:
                 if not worker.ready:
                     self._worker_ready(worker, now_ns)
             elif not worker.batches or worker.batches[0].mark.batch != first:
                 continue
             elif kind is ReportKind.RUNS_AGAIN:
-                self._dispatcher.runs(worker, now_ns)
+                self._dispatcher.arm_batch_timeout(worker, now_ns)
             elif kind in _DROPPED:
                 worker.model.counters.add(_DROPPED[kind], second)
                 worker.left_out += second
@@ -354,11 +353,11 @@ class Collector:
         if worker.leaving:
             return
         model = worker.model
-        model.join(worker)
+        model.add_worker(worker)
         model.health.worker_ready(worker.number, now_ns)
         model.learn(cost_profile.read(self._segment, worker.number))
         if model.spec.state == LOADING and model.ready == model.running:
-            self._say(Loaded(model.spec.reference))
+            self._notify_supervisor(Loaded(model.spec.reference))
 
     def _batch_done(
         self, worker: Worker, kind: ReportKind, rows: int, spent: Spent, now_ns: int
@@ -376,8 +375,8 @@ class Collector:
                 average_ns += (cycle_ns - average_ns) // SHARE
             model.cycle_ns = average_ns
             model.service_ns += (counted_ns - model.service_ns) // SHARE
-            if model.sides is not None:
-                model.sides.ran(cycle_ns, worker.began_ns, now_ns, remote=worker.remote)
+            if (times := model.local_remote_times) is not None:
+                times.ran(cycle_ns, worker.began_ns, now_ns, remote=worker.remote)
         mark, requests = worker.batches.pop(0)
         if run_ns and cycle_ns >= COSTLY_NS:
             # Its report was posted behind the answers, and may have waited to be read.
@@ -385,7 +384,7 @@ class Collector:
             model.lingering.answered(mark.rows, cycle_ns, min(posted_ns, now_ns))
         if requests[0].model == model.spec.reference:
             for request in requests:
-                del self._known[request.ref]
+                del self._in_flight[request.ref]
         else:
             self._dispatcher.pass_on(self._pool.chain(requests[0].model), requests, now_ns)
         ran = len(requests)
@@ -396,14 +395,14 @@ class Collector:
             rows = mark.rows
         if any(spent):
             model.counters.ran(ran, rows, spent)
-        model.let_go(worker)
+        model.mark_unavailable(worker)
         if worker.batches:
-            self._dispatcher.begins(worker, now_ns)
+            self._dispatcher.on_batch_started(worker, now_ns)
         else:
             self._limits.drop(worker.number)
             idles = not worker.ending and not worker.leaving
             if idles:
-                model.rest(worker)
+                model.mark_idle(worker)
             # Without a ready worker, nothing is left that could count as stuck.
             if idles or not model.ready:
                 model.health.moves()
@@ -424,22 +423,22 @@ class Collector:
                 references = [*dict.fromkeys(map(without_part, references))]
                 requests, spoilt, cancelled, strays = self._read_new(lane, references)
                 self._count_parts([r for r in requests if r.ref not in submitted])
-            cancelled += self._known.keys() & references
+            cancelled += self._in_flight.keys() & references
         if strays or spoilt:
             self._counters.add(CollectorCounter.CORRUPT_SLOTS, strays)
             for ref in spoilt:
                 self._refuse_spoilt(ref)
         if len(requests) < _FEW or not self._take_in_uniform(requests, now_ns):
             for request in requests:
-                if request.ref not in self._known:
+                if request.ref not in self._in_flight:
                     self._take_in(request, now_ns)
-        self._dispatcher.give_back(cancelled, now_ns)
+        self._dispatcher.answer_cancelled(cancelled, now_ns)
 
     def _read_new(self, lane: int, references: list[int]) -> Opened:
-        """`EnginePort.read_open` of those that are not known; of one with PART it finds nothing."""
-        if not self._known.keys().isdisjoint(references):
-            references = [ref for ref in references if ref not in self._known]
-        return self._port.read_open(lane, references)
+        """Read those not yet taken in, as `EngineSlots.read_open` does; it finds none with PART."""
+        if not self._in_flight.keys().isdisjoint(references):
+            references = [ref for ref in references if ref not in self._in_flight]
+        return self._slots.read_open(lane, references)
 
     def _count_parts(self, requests: list[Request]) -> None:
         for request in requests:
@@ -463,17 +462,17 @@ class Collector:
             or len(fresh := dict.fromkeys(refs, model.place(key))) < len(refs)
         ):
             return False
-        self._known.update(fresh)
+        self._in_flight.update(fresh)
         model.take_in(key, requests, sum(rows), min(deadlines_ns))
         return True
 
     def _refuse_spoilt(self, ref: int) -> None:
         self._counters.add(CollectorCounter.CORRUPT_SLOTS)
-        self._port.answer(ref, Status.CORRUPT, 0, NO_BATCH, 0)
+        self._slots.answer(ref, Status.CORRUPT, 0, NO_BATCH, 0)
 
     def _take_in(self, request: Request, now_ns: int) -> None:
-        self._known[request.ref] = None
-        model = self._models.get(request.model) or self._pool.heir(request.model)
+        self._in_flight[request.ref] = None
+        model = self._models.get(request.model) or self._pool.replacement_of_gone(request.model)
         if model is None:
             self._dispatcher.fail(request, Status.NO_WORKER, UNLOADED, NO_BATCH, now_ns)
             return
@@ -496,5 +495,5 @@ class Collector:
                 accepted_ns=min(max(request.accepted_ns, accepted_ns), now_ns)
             )
         key = model.grouping.key(request) if request.key_bytes else b""
-        self._known[request.ref] = model.place(key)
+        self._in_flight[request.ref] = model.place(key)
         model.take_in(key, [request], request.rows, request.deadline_ns)

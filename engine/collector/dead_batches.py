@@ -1,9 +1,9 @@
 """Batches of dead workers: they are split, and run again."""
 
 from ringbatch.engine.collector.dispatcher import Dispatcher
-from ringbatch.engine.collector.models import Batch, Known, Worker
+from ringbatch.engine.collector.models import Batch, InFlight, Worker
 from ringbatch.engine.collector.quarantine import CRASHED, KILLED, REPLACED_NS, Quarantine, regroup
-from ringbatch.shm.engine_port import EnginePort, Request
+from ringbatch.shm.engine_slots import EngineSlots, Request
 from ringbatch.shm.slot import Status
 
 MAX_DEATHS = 2
@@ -14,21 +14,21 @@ class DeadBatches:
     """The collector's hand that takes back what dead workers held.
 
     Args:
-        port: the collector's.
-        known: the requests that the collector has taken in, shared with it.
+        slots: of all lanes, for the collector.
+        in_flight: the requests that the collector has taken in, shared with it.
         quarantine: remembers requests that killed workers.
         dispatcher: answers these requests.
     """
 
     def __init__(
         self,
-        port: EnginePort,
-        known: Known,
+        slots: EngineSlots,
+        in_flight: InFlight,
         quarantine: Quarantine,
         dispatcher: Dispatcher,
     ) -> None:
-        self._port = port
-        self._known = known
+        self._slots = slots
+        self._in_flight = in_flight
         self._quarantine = quarantine
         self._dispatcher = dispatcher
         self._deaths: dict[int, int] = {}
@@ -50,12 +50,12 @@ class DeadBatches:
         Returns:
             True if it is known which request it died of.
         """
-        model, known = worker.model, self._known
+        model, in_flight = worker.model, self._in_flight
         running, *behind = worker.batches
         worker.batches = []
         self._dispatcher.limits.drop(worker.number)
         left = self._unanswered(running)
-        deaths = self._deaths = {ref: n for ref, n in self._deaths.items() if ref in known}
+        deaths = self._deaths = {ref: n for ref, n in self._deaths.items() if ref in in_flight}
         first = deaths.keys().isdisjoint([request.ref for request in left])
         for request in left:
             weight = KILLED if killed and not hung else CRASHED
@@ -64,7 +64,7 @@ class DeadBatches:
         if explained:
             fatal = left.pop()
             # As it was sent; at a later step of a chain, it is looked at elsewhere.
-            self._quarantine.remember(self._port.read(fatal.ref) or fatal, now_ns)
+            self._quarantine.remember(self._slots.read(fatal.ref) or fatal, now_ns)
             model.health.explained(worker.number, now_ns)
             text = "the worker process died while it ran this request, and so did a second one"
             self._dispatcher.fail(fatal, Status.WORKER_DIED, text, running.mark, now_ns)
@@ -75,15 +75,15 @@ class DeadBatches:
                 model.run_again([requests])
                 left += requests
         # Only now, because a cancelled request may have caused the death.
-        self._dispatcher.give_back([request.ref for request in left], now_ns)
+        self._dispatcher.answer_cancelled([request.ref for request in left], now_ns)
         return explained
 
     def _unanswered(self, batch: Batch) -> list[Request]:
         """Those of a dead worker's batch that it has not answered; the others are posted."""
         left = []
         for request in batch.requests:
-            if self._port.repeat(request.ref):
-                del self._known[request.ref]
+            if self._slots.repeat(request.ref):
+                del self._in_flight[request.ref]
             else:
                 left.append(request)
         return left

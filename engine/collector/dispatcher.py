@@ -15,15 +15,15 @@ from ringbatch.engine.collector.backlog import Backlog, estimate
 from ringbatch.engine.collector.batching import Pending, Wait, decide, taking
 from ringbatch.engine.collector.instants import Instants
 from ringbatch.engine.collector.local_or_remote import LocalRemoteTimes, hold_until
-from ringbatch.engine.collector.models import Batch, ChainModel, Known, Model, Worker
+from ringbatch.engine.collector.models import Batch, ChainModel, InFlight, Model, Worker
 from ringbatch.engine.collector.queues import Queue
 from ringbatch.shm.chain import step_in
 from ringbatch.shm.counters import ModelCounter
-from ringbatch.shm.engine_port import BatchMark, EnginePort, Request, columns
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request, columns
 from ringbatch.shm.readiness import TABLE, ModelState, first, refuses, state_without_worker
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason, Status
-from ringbatch.shm.tuples import new_tuple
+from ringbatch.shm.tuples import unchecked_tuple
 
 UNLOADED = "the model was unloaded or changed while the request was on its way; send it again"
 NO_BATCH = BatchMark(0, 0, Reason.DEADLINE, 0)
@@ -37,24 +37,26 @@ class Dispatcher:
 
     Args:
         segment: the memory.
-        port: the collector's.
-        known: the requests that the collector has taken in, shared with it.
+        slots: of all lanes, for the collector.
+        in_flight: the requests that the collector has taken in, shared with it.
         agenda: holds the instants at which to look at models again.
     """
 
-    def __init__(self, segment: Segment, port: EnginePort, known: Known, agenda: Agenda) -> None:
+    def __init__(
+        self, segment: Segment, slots: EngineSlots, in_flight: InFlight, agenda: Agenda
+    ) -> None:
         self._segment = segment
         self._agenda = agenda
         self._words = segment.words
-        self._port = port
-        self._known = known
+        self._slots = slots
+        self._in_flight = in_flight
         self.next_batch = 0
         """The number of the batch that is dispatched next."""
         self.limits = Instants()
         """By worker number, the instant from which the worker's batch has run too long."""
 
-    def begin(self, model: Model) -> None:
-        """Say of a model how many workers it has, before the first step."""
+    def publish_initial_state(self, model: Model) -> None:
+        """Publish how many workers a model has, before the first step."""
         if isinstance(model, ChainModel):
             self._serve_chain(model, 0)
         else:
@@ -94,7 +96,7 @@ class Dispatcher:
             waits_ns = self._serve_queues(model, now_ns)
             if until_ns is None or (waits_ns is not None and waits_ns < until_ns):
                 until_ns = waits_ns
-        self._publish_backlog(model)
+        self._update_backlog(model)
         if until_ns != model.until_ns:
             model.until_ns = until_ns
             self._agenda.wait(model.reference, until_ns)
@@ -113,7 +115,7 @@ class Dispatcher:
             for request in model.empty():
                 self.fail(request, Status.NO_WORKER, "", NO_BATCH, now_ns)
 
-    def _publish_backlog(self, model: Model) -> None:
+    def _update_backlog(self, model: Model) -> None:
         idle, ready = len(model.idle), model.ready
         if not ready:
             model.health.awaited(awaited=bool(model.queues.rows or model.retries))
@@ -127,7 +129,7 @@ class Dispatcher:
         )
         if backlog != model.backlog:
             model.backlog = backlog
-            self.tell_backlog(model)
+            self.publish_backlog(model)
 
     def pass_on(self, chain: ChainModel | None, requests: list[Request], now_ns: int) -> None:
         """Send the unanswered requests of a batch on to the next step of their chain.
@@ -138,18 +140,18 @@ class Dispatcher:
             now_ns: the time.
         """
         references = [request.ref for request in requests]
-        left = self._port.open_ones(references)
+        left = self._slots.open_ones(references)
         if len(left) < len(references):
             going_on = set(left)
             for ref in references:
                 if ref not in going_on:
-                    del self._known[ref]
+                    del self._in_flight[ref]
             requests = [request for request in requests if request.ref in going_on]
             if not requests:
                 return
         if chain is not None and step_in(requests[0].model) + 1 < len(chain.steps):
             chain.pass_on(requests, now_ns)
-            self.give_back(left, now_ns)
+            self.answer_cancelled(left, now_ns)
             return
         for request in requests:
             self.fail(request, Status.NO_WORKER, UNLOADED, NO_BATCH, now_ns)
@@ -179,10 +181,10 @@ class Dispatcher:
             row_ns += step.backlog.row_ns
         if chain.backlog != (answer_ns, row_ns):
             chain.backlog = Backlog(answer_ns, row_ns)
-            self.tell_backlog(chain)
+            self.publish_backlog(chain)
 
-    def tell_backlog(self, model: Model) -> None:
-        """Say in the segment how long a request to a model would take."""
+    def publish_backlog(self, model: Model) -> None:
+        """Publish in the segment how long a request to a model would take."""
         self._words[model.row_word] = model.backlog.row_ns
         self._words[model.answer_word] = model.backlog.answer_ns
 
@@ -279,39 +281,39 @@ class Dispatcher:
             draining=self._segment.draining,
             linger_until_ns=model.lingering.until_ns if lingers else 0,
         )
-        if model.sides is None or not idle_workers or isinstance(decision, Wait):
+        if model.local_remote_times is None or not idle_workers or isinstance(decision, Wait):
             return decision
-        until_ns = self._kept_until(model, model.sides, pending, now_ns)
+        until_ns = self._hold_until(model, model.local_remote_times, pending, now_ns)
         return decision if until_ns is None else Wait(until_ns)
 
-    def _kept_until(
-        self, model: Model, sides: LocalRemoteTimes, pending: Pending, now_ns: int
+    def _hold_until(
+        self, model: Model, times: LocalRemoteTimes, pending: Pending, now_ns: int
     ) -> int | None:
-        """Until when a batch waits for a worker here; None where it goes at once.
+        """Return until when a batch waits for a local worker; None if it goes at once.
 
-        Where more waits than it takes, the one that is free elsewhere helps all that is behind it.
+        If more requests wait than it takes, a remote worker helps all that are behind it.
         """
         crowded = pending.others or pending.rows > model.policy.max_batch_size
         if not model.idle[-1].remote or pending.retry or crowded:
             return None
-        return hold_until(now_ns, [w.began_ns for w in model.busy if not w.remote], sides)
+        return hold_until(now_ns, [w.began_ns for w in model.busy if not w.remote], times)
 
     def _dispatch(self, model: Model, requests: list[Request], reason: Reason, now_ns: int) -> None:
         """Give a batch to a worker, one that is idle before one that is busy."""
         refs, models, rows, _, _, _, _, _, accepted_ns, deadlines_ns, _ = columns(requests)
-        if min(deadlines_ns) <= now_ns or not self._port.all_wanted(refs):
+        if min(deadlines_ns) <= now_ns or not self._slots.all_wanted(refs):
             requests = self._wanted(model, requests, now_ns)
             if not requests:
                 return
             refs, models, rows, _, _, _, _, _, accepted_ns, deadlines_ns, _ = columns(requests)
         row_count = sum(rows)
-        mark = new_tuple(BatchMark, (self.next_batch, row_count, reason, now_ns, 0, 0, 0, 0))
+        mark = unchecked_tuple(BatchMark, (self.next_batch, row_count, reason, now_ns, 0, 0, 0, 0))
         self.next_batch += 1
         idle = bool(model.idle)
         worker = model.idle.pop() if idle else model.busy.pop(0)
-        worker.batches.append(new_tuple(Batch, (mark, requests)))
+        worker.batches.append(unchecked_tuple(Batch, (mark, requests)))
         if idle:
-            self.begins(worker, now_ns)
+            self.on_batch_started(worker, now_ns)
         fits = worker.tasks.offer(task_words(mark, refs, models[0]))
         assert fits, "a worker holds two tasks, and its ring has room for the largest"
         worker.wake()
@@ -319,13 +321,13 @@ class Dispatcher:
 
     def _wanted(self, model: Model, requests: list[Request], now_ns: int) -> list[Request]:
         """Those for which somebody still waits; the others are given up."""
-        is_wanted = self._port.wanted
+        is_wanted = self._slots.wanted
         wanted = [r for r in requests if r.deadline_ns > now_ns and is_wanted(r.ref)]
         runs = {request.ref for request in wanted}
         self._drop(model, [r for r in requests if r.ref not in runs], now_ns)
         return wanted
 
-    def give_back(self, references: Iterable[int], now_ns: int) -> None:
+    def answer_cancelled(self, references: Iterable[int], now_ns: int) -> None:
         """Answer the cancelled requests among these that still wait.
 
         Their slots and memory become free at once. A worker answers the requests that it holds.
@@ -335,16 +337,16 @@ class Dispatcher:
             now_ns: the time.
         """
         for ref in references:
-            place = self._known.get(ref)
-            if place is not None and not self._port.wanted(ref):
+            place = self._in_flight.get(ref)
+            if place is not None and not self._slots.wanted(ref):
                 request = place.model.remove(place.key, ref)
                 if request is not None:
                     self._drop(place.model, [request], now_ns)
 
     def _drop(self, model: Model, requests: list[Request], now_ns: int) -> None:
         for request in requests:
-            del self._known[request.ref]
-            status = self._port.give_up(request, TOO_LATE, NO_BATCH, now_ns)
+            del self._in_flight[request.ref]
+            status = self._slots.give_up(request, TOO_LATE, NO_BATCH, now_ns)
             expired = status is Status.EXPIRED
             model.counters.add(ModelCounter.EXPIRED if expired else ModelCounter.CANCELLED)
 
@@ -352,23 +354,23 @@ class Dispatcher:
         model.counters.add(ModelCounter.EXPIRED)
         self.fail(request, Status.EXPIRED, TOO_LATE, NO_BATCH, now_ns)
 
-    def runs(self, worker: Worker, now_ns: int) -> None:
+    def arm_batch_timeout(self, worker: Worker, now_ns: int) -> None:
         """Arm the batch timeout: a worker begins a run of its batch."""
         model = worker.model
         self.limits.put(worker.number, now_ns + model.spec.batch_timeout_ns)
         if not model.idle:
             model.health.all_busy(now_ns, model.cycle_ns, model.spec.batch_timeout_ns)
 
-    def begins(self, worker: Worker, now_ns: int) -> None:
-        """Note that a worker begins with the first batch that it holds."""
+    def on_batch_started(self, worker: Worker, now_ns: int) -> None:
+        """Record that a worker begins with the first batch that it holds."""
         worker.began_ns = now_ns
         if not worker.ending and not worker.leaving:
             worker.model.busy.append(worker)
-        self.runs(worker, now_ns)
+        self.arm_batch_timeout(worker, now_ns)
 
     def fail(
         self, request: Request, status: Status, text: str, mark: BatchMark, now_ns: int
     ) -> None:
         """Answer a request with a text, and forget it."""
-        del self._known[request.ref]
-        self._port.fail(request, status, text, mark, now_ns)
+        del self._in_flight[request.ref]
+        self._slots.fail(request, status, text, mark, now_ns)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from ringbatch.engine.batch.shaping import Budget, Dimensions, Lengths, elements
-from ringbatch.shm.engine_port import Request
+from ringbatch.shm.engine_slots import Request
 from ringbatch.shm.frame import Frame
 from ringbatch.shm.model_spec import ModelSpec
 

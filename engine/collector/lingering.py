@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ringbatch.shm.cost_profile import Trial
-from ringbatch.shm.engine_port import Request
+from ringbatch.shm.engine_slots import Request
 
 COSTLY_NS: Final = 1_000_000
 """Fixed cost of a run from which a batch waits to save one."""

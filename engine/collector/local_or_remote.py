@@ -33,7 +33,7 @@ class LocalRemoteTimes:
             cycle_ns: its time.
             began_ns: when it began.
             now_ns: when it ended.
-            elsewhere: True if a remote worker ran it.
+            remote: True if a remote worker ran it.
         """
         if remote:
             departures, average_ns = self.remote_departures, self.remote_ns
@@ -43,22 +43,22 @@ class LocalRemoteTimes:
             self.local_ns = departures.followed(average_ns, cycle_ns, began_ns, now_ns)
 
 
-def hold_until(now_ns: int, began_ns: Iterable[int], sides: LocalRemoteTimes) -> int | None:
-    """Until when a batch waits for a worker here rather than go elsewhere; None where it does not.
+def hold_until(now_ns: int, began_ns: Iterable[int], times: LocalRemoteTimes) -> int | None:
+    """Return until when a batch waits for a local worker; None if it goes to a remote one at once.
 
-    Remote its answer comes after `remote_ns`, here after what is left of the batch that runs
-    and `local_ns` more. So it waits where no more is left than the two differ by. A batch that runs
-    longer than others may go on for ever, so there an end is to it as well: it is waited for no
-    longer beyond its time than the two differ by.
+    A remote worker answers after `remote_ns`. A local one first ends the batch that it runs, and
+    answers `local_ns` later. So the batch waits if that end is nearer than the difference of the
+    two times. The batch that runs may never end, so the wait ends that difference after its usual
+    time.
 
     Args:
         now_ns: the time.
-        began_ns: when workers here began what they run.
-        sides: what batches take.
+        began_ns: when local workers began their current batches.
+        times: recent times of batches.
     """
-    gain_ns = sides.remote_ns - sides.local_ns
-    if gain_ns <= 0 or not sides.local_ns:
+    gain_ns = times.remote_ns - times.local_ns
+    if gain_ns <= 0 or not times.local_ns:
         return None
-    ends_ns = [began + sides.local_ns for began in began_ns]
+    ends_ns = [began + times.local_ns for began in began_ns]
     near_ns = [end_ns for end_ns in ends_ns if abs(end_ns - now_ns) < gain_ns]
     return max(near_ns) + gain_ns if near_ns else None

@@ -17,7 +17,7 @@ from ringbatch.engine.collector.health import ModelHealth
 from ringbatch.engine.collector.local_or_remote import LocalRemoteTimes
 from ringbatch.engine.collector.models import (
     ChainModel,
-    Known,
+    InFlight,
     Model,
     Worker,
     bounded,
@@ -38,7 +38,7 @@ PATIENCE_NS: Final = 10_000_000_000
 """Longest time that a stopped frontend keeps a retiring model alive."""
 _MODEL_TABLE: Final = HeaderWords.MODEL_TABLE
 _REMEMBERED: Final = 256
-"""Entries that are gone and may still have a successor."""
+"""Entries that are gone and may still have a replacement."""
 _UNBOUNDED: Final = Policy(1, 0, eager=True)
 
 
@@ -47,7 +47,7 @@ class ModelPool:
 
     Attributes:
         models: by reference.
-        known: the requests of all models.
+        in_flight: the requests of all models.
         workers: by number; also those that leave and are not gone.
         retiring: those of the models that retire.
         leaving: those of the workers that leave.
@@ -71,7 +71,7 @@ class ModelPool:
         self.agenda = Agenda()
         self.look_ns = 0
         self.models: dict[int, Model] = {}
-        self.known: Known = {}
+        self.in_flight: InFlight = {}
         self.workers: dict[int, Worker] = {}
         self.retiring: list[Model] = []
         self.leaving: list[Worker] = []
@@ -109,7 +109,7 @@ class ModelPool:
                     spec,
                     self.agenda,
                     self._accounts.of(spec.account),
-                    self.known,
+                    self.in_flight,
                     now_ns,
                 )
         self._follow_chains()
@@ -180,18 +180,18 @@ class ModelPool:
         found = [*held, *(model.waiting() for model in self.models.values())]
         return any(reference_in(r.model) == reference for requests in found for r in requests)
 
-    def heir(self, reference: int) -> Model | None:
-        """Return the model in the place of one that is gone, if there is any."""
+    def replacement_of_gone(self, reference: int) -> Model | None:
+        """Return the replacement of the model that had a reference; None if there is none."""
         gone = self._gone.get(reference)
-        return None if gone is None else self.successor(gone)
+        return None if gone is None else self.replacement(gone)
 
-    def successor(self, spec: ModelSpec) -> Model | None:
-        """Return the model that serves in the place of one that does so no longer."""
+    def replacement(self, spec: ModelSpec) -> Model | None:
+        """Return the model that serves in the place of one that no longer does, if any."""
         found = self._serving.get((spec.name, spec.version), ()) if spec.chain is None else ()
         return next((model for model in found if _takes_the_same(model.spec, spec)), None)
 
-    def left_over(self, number: int, reference: int) -> Worker | None:
-        """Return a worker that the table has no longer, but that lives or has yet to be reclaimed.
+    def add_unlisted(self, number: int, reference: int) -> Worker | None:
+        """Add and return a worker that left the table, but lives or has yet to be reclaimed.
 
         Args:
             number: the worker's.
@@ -215,7 +215,7 @@ class ModelPool:
             worker.leaving = True
             self.leaving.append(worker)
             if worker.ready:
-                worker.model.leave(worker)
+                worker.model.remove_worker(worker)
 
     def _new_worker(self, number: int, model: Model) -> Worker:
         layout, words = self._segment.layout, self._segment.words
@@ -239,7 +239,7 @@ def _new_model(
     spec: ModelSpec,
     agenda: Agenda,
     counters: ModelCounters,
-    known: Known,
+    in_flight: InFlight,
     now_ns: int,
 ) -> Model:
     words, layout = segment.words, segment.layout
@@ -257,9 +257,9 @@ def _new_model(
         ModelHealth(words, layout.model(spec.index), spec.workers, now_ns),
         layout.model(spec.index) + ModelWords.ANSWER_NS,
         layout.model(spec.index) + ModelWords.ROW_NS,
-        known,
+        in_flight,
         running=spec.running,
-        sides=LocalRemoteTimes() if has_both(spec) else None,
+        local_remote_times=LocalRemoteTimes() if has_both(spec) else None,
     )
 
 

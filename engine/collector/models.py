@@ -8,7 +8,7 @@ from ringbatch.engine.collector.agenda import Agenda
 from ringbatch.engine.collector.backlog import NOTHING, Backlog
 from ringbatch.engine.collector.batch_time_average import Departures
 from ringbatch.engine.collector.batching import Policy
-from ringbatch.engine.collector.chain_step import at_step
+from ringbatch.engine.collector.chain_step import advance_requests
 from ringbatch.engine.collector.cost_estimate import costs_ns, full_batch_ns
 from ringbatch.engine.collector.grouping import Grouping
 from ringbatch.engine.collector.health import ModelHealth
@@ -18,12 +18,12 @@ from ringbatch.engine.collector.queues import Key, Queues
 from ringbatch.engine.collector.retries import RetryQueue
 from ringbatch.shm.chain import asked, step_in
 from ringbatch.shm.cost_profile import Trial
-from ringbatch.shm.engine_port import BatchMark, Request
+from ringbatch.shm.engine_slots import BatchMark, Request
 from ringbatch.shm.model_counters import ModelCounters
 from ringbatch.shm.model_spec import RETIRING, SERVING, ModelSpec, defaults
 from ringbatch.shm.readiness import ModelState
 from ringbatch.shm.ring import Producer
-from ringbatch.shm.tuples import new_tuple
+from ringbatch.shm.tuples import unchecked_tuple
 
 NEXT_UP_TO_NS: Final = 20_000_000
 """Batches that take longer lose nothing that counts between two of them."""
@@ -50,7 +50,7 @@ class Place(NamedTuple):
     key: Key | None
 
 
-Known = dict[int, Place | None]
+InFlight = dict[int, Place | None]
 """By reference, the places of the requests taken in and not yet answered; None for requests that
 this collector has never put into a queue."""
 
@@ -102,7 +102,7 @@ class Model:
         health: says in the segment how its workers are.
         retries: what runs once more, before anything that has not run yet.
         lingering: whether its clients come back at once, and a batch waits for them.
-        sides: what batches take here and elsewhere; None where it has not both.
+        local_remote_times: of its batches; None if it does not have both kinds of workers.
         idle: workers without a batch, those elsewhere in front.
         spares: workers that are ready and wait for the death of another.
         busy: workers with one batch, the one that began first in front.
@@ -114,13 +114,13 @@ class Model:
         backlog: as it was published last.
         answer_word: where its time to an answer stands.
         row_word: where its time for every instance stands.
-        known: the requests of all models, shared with the pool.
+        in_flight: the requests of all models, shared with the pool.
         taken_requests: requests taken in since they were last counted.
         taken_rows: instances in them.
         until_ns: the instant of the next look without a change, as the agenda has it.
         rings: whether its requests wake the collector, as the agenda has it.
         chains: references of the chains that have it as a step.
-        drained: whether the supervisor was told that nothing of it is left.
+        drained: whether the supervisor knows that nothing of it is left.
     """
 
     spec: ModelSpec
@@ -134,10 +134,10 @@ class Model:
     health: ModelHealth
     answer_word: int
     row_word: int
-    known: Known
+    in_flight: InFlight
     retries: RetryQueue = field(default_factory=RetryQueue)
     lingering: Lingering = field(default_factory=Lingering)
-    sides: LocalRemoteTimes | None = None
+    local_remote_times: LocalRemoteTimes | None = None
     idle: list[Worker] = field(default_factory=list)
     busy: list[Worker] = field(default_factory=list)
     spares: list[Worker] = field(default_factory=list)
@@ -165,15 +165,15 @@ class Model:
         self.most_rows = max(self.most_rows, spec.cap)
         self.policy = bounded(self.policy, spec)
         self.health.held_by(spec.workers)
-        if has_both(spec) != (self.sides is not None):
-            self.sides = LocalRemoteTimes() if self.sides is None else None
+        if has_both(spec) != (self.local_remote_times is not None):
+            self.local_remote_times = LocalRemoteTimes() if has_both(spec) else None
         self.running = spec.running
         while self.idle and self.ready > self.running:
-            self.rest(self.idle.pop())
+            self.mark_idle(self.idle.pop())
         self._fill_up()
 
     def take_in(self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int) -> None:
-        """Queue requests that are in `known`; the arguments are those of `Queues.extend`."""
+        """Queue requests that are in `in_flight`; the arguments are those of `Queues.extend`."""
         self.agenda.add(self.reference)
         self.queues.extend(key, requests, rows, earliest_ns)
         if self.lingering.watching:
@@ -183,7 +183,7 @@ class Model:
 
     def place(self, key: Key | None) -> Place:
         """Return the place of requests with a key."""
-        return new_tuple(Place, (self, key))
+        return unchecked_tuple(Place, (self, key))
 
     def remove(self, key: Key | None, ref: int) -> Request | None:
         """Remove and return a request, by the key of its `Place`; None if it does not wait."""
@@ -206,15 +206,15 @@ class Model:
         place = self.place(None)
         for group in groups:
             self.retries.add([group])
-            self.known.update(dict.fromkeys([request.ref for request in group], place))
+            self.in_flight.update(dict.fromkeys([request.ref for request in group], place))
 
-    def join(self, worker: Worker) -> None:
+    def add_worker(self, worker: Worker) -> None:
         """Add a worker that has loaded the model."""
         self._count(self.ready + 1)
         if not worker.batches:
-            self.rest(worker)
+            self.mark_idle(worker)
 
-    def rest(self, worker: Worker) -> None:
+    def mark_idle(self, worker: Worker) -> None:
         """Mark a worker idle, or as a spare if enough others run."""
         if self.ready > self.running:
             self._count(self.ready - 1)
@@ -222,13 +222,13 @@ class Model:
         else:
             self._wait(worker)
 
-    def leave(self, worker: Worker) -> None:
+    def remove_worker(self, worker: Worker) -> None:
         """Remove a worker that was ready; a spare goes on in its place."""
         if worker in self.spares:
             self.spares.remove(worker)
         else:
             self._count(self.ready - 1)
-            self.let_go(worker)
+            self.mark_unavailable(worker)
             self._fill_up()
 
     def _fill_up(self) -> None:
@@ -247,8 +247,8 @@ class Model:
         if ready:
             self.health.stand(ModelState.SERVING)
 
-    def let_go(self, worker: Worker) -> None:
-        """Give a worker no batch, until it is put among the idle or the busy again."""
+    def mark_unavailable(self, worker: Worker) -> None:
+        """Give a worker no batch until it is idle or busy again."""
         for workers in (self.idle, self.busy):
             if worker in workers:
                 workers.remove(worker)
@@ -339,7 +339,7 @@ class ChainModel(Model):
         """Have requests wait for the step after that which they were at, from now on."""
         number = step_in(requests[0].model) + 1
         word, start, size = self.words[number], self.key_starts[number], self.key_bytes[number]
-        self._enter(number, at_step(requests, word, start, size, now_ns))
+        self._enter(number, advance_requests(requests, word, start, size, now_ns))
 
     def _enter(self, number: int, requests: Sequence[Request]) -> None:
         model, word = self.steps[number], self.words[number]
@@ -347,7 +347,7 @@ class ChainModel(Model):
             self.agenda.add(self.reference)
             for request in requests:
                 self.queues.extend(b"", [request], request.rows, request.deadline_ns)
-                self.known[request.ref] = self.place(b"")
+                self.in_flight[request.ref] = self.place(b"")
             return
         groups: dict[bytes, list[Request]] = {}
         if self.key_bytes[number]:
@@ -359,7 +359,7 @@ class ChainModel(Model):
         for key, own in groups.items():
             rows = sum([request.rows for request in own])
             place = model.place((word, key))
-            self.known.update(dict.fromkeys([request.ref for request in own], place))
+            self.in_flight.update(dict.fromkeys([request.ref for request in own], place))
             model.take_in((word, key), own, rows, min([request.deadline_ns for request in own]))
 
 

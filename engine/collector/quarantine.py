@@ -12,7 +12,7 @@ from hashlib import blake2b
 from math import isqrt
 from typing import Final, TypeVar
 
-from ringbatch.shm.engine_port import Request
+from ringbatch.shm.engine_slots import Request
 
 CRASHED: Final = 2
 """The weight of a death by the worker's own doing."""

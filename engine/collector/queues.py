@@ -8,8 +8,8 @@ from typing import Final
 from ringbatch.engine.collector.batching import Pending, fitting
 from ringbatch.engine.collector.by_reference import ByReference
 from ringbatch.engine.collector.instants import Instants
-from ringbatch.shm.engine_port import Request
-from ringbatch.shm.tuples import new_tuple
+from ringbatch.shm.engine_slots import Request
+from ringbatch.shm.tuples import unchecked_tuple
 
 Fitting = Callable[[Iterable[Request]], int]
 """Function that limits the oldest requests of a batch for another reason than their rows."""
@@ -120,7 +120,7 @@ class Queue:
             full = self._fitting is not None and self._fitting(requests) < len(requests)
         oldest_ns, deadline_ns = requests[0].accepted_ns, self.earliest_ns
         fields = (len(requests), self.rows, oldest_ns, deadline_ns, others, full, False)
-        return new_tuple(Pending, fields)
+        return unchecked_tuple(Pending, fields)
 
     def take(self, max_batch_size: int) -> list[Request]:
         """Remove as many of the oldest requests as fit under the cap."""
@@ -337,9 +337,9 @@ class Queues:
         for cost, oldest in enumerate(self._oldest):
             if oldest.at_ns:
                 accepted_ns, number = oldest.first()
-                ratio = max(now_ns - accepted_ns, 0) / (_CHEAPEST + cost / _COSTS)
-                if ratio > best or (ratio == best and number < best_number):
-                    best, best_number = ratio, number
+                response_ratio = max(now_ns - accepted_ns, 0) / (_CHEAPEST + cost / _COSTS)
+                if response_ratio > best or (response_ratio == best and number < best_number):
+                    best, best_number = response_ratio, number
         return self._numbered[best_number]
 
     def oldest(self) -> Queue:

@@ -38,7 +38,9 @@ class Reports:
         self._holding = holding
         self._expected = expected
         self._sweep_ns = 0
-        self.inbox = Inbox(words, layout.reports, ring_size(REPORT_WORDS), places, REPORT_WORDS)
+        self.inbox = Inbox(
+            words, layout.reports_word, ring_size(REPORT_WORDS), places, REPORT_WORDS
+        )
 
     def take(self, now_ns: int) -> list[tuple[int, list[int] | None]]:
         """Remove and return the reports of workers that may have some, as `Inbox.take` does."""

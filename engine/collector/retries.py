@@ -6,7 +6,7 @@ from itertools import chain
 
 from ringbatch.engine.collector.batching import Pending
 from ringbatch.engine.collector.instants import Instants
-from ringbatch.shm.engine_port import Request, columns
+from ringbatch.shm.engine_slots import Request, columns
 
 
 class RetryQueue:

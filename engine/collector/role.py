@@ -89,7 +89,7 @@ def main() -> int:
         lambda lane: lanes[lane].wake(),
         lambda worker: workers[worker].wake(),
         end_worker=lambda number: control.send(Hung(number)),
-        say=control.send,
+        notify_supervisor=control.send,
     )
     collector.start(time.monotonic_ns())
     control.send(Ready())

@@ -11,7 +11,7 @@ from ringbatch.shm.errors import StartupError
 
 def engines() -> Engines:
     """All of them, as far as this user may know."""
-    dead = shm_objects.left_behind()
+    dead = shm_objects.dead_engine_objects()
     left = [entry for _, entries in dead for entry in entries]
     left_bytes = 0
     for entry in left:
@@ -19,11 +19,11 @@ def engines() -> Engines:
             left_bytes += entry.stat().st_blocks * 512
     found = _running()
     readable = {engine.name for engine in found} | {f"/{base}" for base, _ in dead}
-    own = [name for name in shm_objects.names() if _is_own(name)]
+    own = [name for name in shm_objects.segment_names() if _is_own(name)]
     return Engines(
         running=found,
         of_other_versions=tuple(name for name in own if name not in readable),
-        of_others=tuple(name for name in shm_objects.names() if not _is_own(name)),
+        of_others=tuple(name for name in shm_objects.segment_names() if not _is_own(name)),
         left=tuple(entry.name for entry in left),
         left_bytes=left_bytes,
     )

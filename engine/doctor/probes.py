@@ -124,8 +124,8 @@ def _signal_by_pidfd() -> None:
 def _lock_open_file() -> None:
     fd = os.memfd_create("ringbatch", os.MFD_CLOEXEC)
     try:
-        again = shm_objects.opened_anew(fd)
-        shm_objects.lock(again, 0)
+        again = shm_objects.reopen(fd)
+        shm_objects.try_lock(again, 0)
         os.close(again)
     finally:
         os.close(fd)

@@ -19,7 +19,7 @@ from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.log_lines import FORM_VARIABLE
 from ringbatch.shm.host.platform import require_ordered_stores
 from ringbatch.shm.host.process import log_to_stderr
-from ringbatch.shm.shm_objects import free_bytes, sweep
+from ringbatch.shm.shm_objects import free_bytes, remove_dead_engines
 
 logger = logging.getLogger("ringbatch.supervisor")
 
@@ -49,7 +49,7 @@ def run(
     # For this process and all its children.
     os.environ[FORM_VARIABLE] = config.server.log_format
     log_to_stderr("supervisor", config.server.log_level)
-    for name in sweep():
+    for name in remove_dead_engines():
         logger.info("removed /dev/shm/%s, left by an engine that is gone", name)
     if replaces is None:
         expect_free(config.server.name)

@@ -16,14 +16,14 @@ from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.engine.worker.runner import TensorCodec
 from ringbatch.engine.worker.tensors import Array, Gatherer, Scatterer
 from ringbatch.shm.chain import REQUEST, Source, reference_in, step_in
-from ringbatch.shm.engine_port import Request
+from ringbatch.shm.engine_slots import Request
 from ringbatch.shm.frame import PlacedTensor, Placement
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.ragged import answered
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.strided_view import StridedView
 from ringbatch.shm.tensor import ANY, Tensor
-from ringbatch.shm.tuples import new_tuple
+from ringbatch.shm.tuples import unchecked_tuple
 from ringbatch.shm.uniform_batch import Sizes, UniformBatch
 
 _PLACES_KEPT: Final = 256
@@ -330,8 +330,8 @@ def _all_behind(uniform: UniformBatch, skipped: int) -> UniformBatch:
     references, slots, sizes, starts, distance = uniform
     model, rows, request_bytes, key_bytes, capacity = sizes
     # Replacing one of the fields takes thrice as long.
-    left = new_tuple(Sizes, (model, rows, request_bytes, key_bytes, capacity - skipped))
-    return new_tuple(UniformBatch, (references, slots, left, starts, distance + skipped))
+    left = unchecked_tuple(Sizes, (model, rows, request_bytes, key_bytes, capacity - skipped))
+    return unchecked_tuple(UniformBatch, (references, slots, left, starts, distance + skipped))
 
 
 def _moved(part: PlacedTensor, distance: int) -> PlacedTensor:

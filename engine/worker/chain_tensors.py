@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from ringbatch.engine.worker.tensors import Gatherer
 from ringbatch.shm.chain import Chain
-from ringbatch.shm.engine_port import Request
+from ringbatch.shm.engine_slots import Request
 from ringbatch.shm.frame import Placement
 from ringbatch.shm.layout import aligned
 from ringbatch.shm.model_spec import ModelSpec

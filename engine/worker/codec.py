@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ringbatch.engine.worker.outputs import WrongResult
-from ringbatch.shm.engine_port import Request
+from ringbatch.shm.engine_slots import Request
 from ringbatch.shm.uniform_batch import UniformBatch
 
 

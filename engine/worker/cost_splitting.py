@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ringbatch.engine.models.model import RestartWorker
 from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.outputs import WrongResult
-from ringbatch.shm.engine_port import Request
+from ringbatch.shm.engine_slots import Request
 
 Cost = Callable[[Any], Any]
 """Cost of an instance, in any unit: a number from 0 up."""

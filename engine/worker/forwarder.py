@@ -11,7 +11,7 @@ from ringbatch.engine.models.model import Remote, ServerFailed
 from ringbatch.engine.process.memory_limits import memory_words
 from ringbatch.engine.worker.retry import Retry
 from ringbatch.engine.worker.run_times import Runs
-from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
 from ringbatch.shm.forward_envelope import BadEnvelope, Envelope, decode_envelope, list_start
 from ringbatch.shm.slot import Status
 
@@ -29,7 +29,7 @@ class Forwarder:
     Args:
         remote: asks the server.
         name: for messages.
-        port: answers for this worker.
+        slots: answers for this worker.
         clock_ns: the monotonic clock.
         run_again: as for `Runner`.
     """
@@ -38,17 +38,17 @@ class Forwarder:
         self,
         remote: Remote,
         name: str,
-        port: EnginePort,
+        slots: EngineSlots,
         clock_ns: Callable[[], int],
         run_again: Callable[[int], object] = lambda _batch: None,
     ) -> None:
         self._remote = remote
         self._name = name
-        self._port = port
-        self._memory = port.memory
+        self._slots = slots
+        self._memory = slots.memory
         self._clock_ns = clock_ns
         self._opened: dict[bytes, Envelope] = {}
-        self._retry = Retry(name, port, clock_ns, self._run, self._give_up, run_again)
+        self._retry = Retry(name, slots, clock_ns, self._run, self._give_up, run_again)
         self.run_ns = 0
         """Time spent waiting for the server so far."""
         self.failed = False
@@ -59,7 +59,7 @@ class Forwarder:
         """As `Runner.run`; no chain has steps of this kind."""
         self.failed = False
         self.runs.begin(mark, began_ns)
-        requests = self._port.read_all(references, mark, self._clock_ns)
+        requests = self._slots.read_all(references, mark, self._clock_ns)
         asked, failure = self._run(requests, mark)
         if failure is not None:
             self._retry.answer(asked, mark, failure)
@@ -132,13 +132,13 @@ class Forwarder:
             now_ns = self._clock_ns()
             self.run_ns += now_ns - started_ns
             self.runs.ran(started_ns, now_ns)
-        self._port.answer_each(requests, answers, self.runs.stamped(mark), now_ns)
+        self._slots.answer_each(requests, answers, self.runs.stamped(mark), now_ns)
         return None
 
     def _give_up(self, failure: BaseException, requests: list[Request], mark: BatchMark) -> None:
         assert isinstance(failure, ServerFailed), "nothing else is caught"
         text = " ".join(str(failure).split())
-        batch_id = self._port.batch_ids.text(mark.batch)
+        batch_id = self._slots.batch_ids.text(mark.batch)
         logger.warning("model %s: %s; batch %s", self._name, text[:_LOGGED], batch_id)
         self._fail(requests, failure.status, str(failure), mark)
 
@@ -147,4 +147,4 @@ class Forwarder:
         now_ns = self._clock_ns()
         stamped = self.runs.stamped(mark)
         for request in requests:
-            self._port.fail(request, status, text, stamped, now_ns)
+            self._slots.fail(request, status, text, stamped, now_ns)

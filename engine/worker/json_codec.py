@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 
 from ringbatch.engine.worker.outputs import WrongCount, WrongResult
-from ringbatch.shm.engine_port import Request
+from ringbatch.shm.engine_slots import Request
 from ringbatch.shm.host.json_text import decoder_with
 from ringbatch.shm.uniform_batch import UniformBatch
 

@@ -21,7 +21,7 @@ from ringbatch.engine.worker.ragged import Ragged
 from ringbatch.engine.worker.runner import TensorCodec
 from ringbatch.engine.worker.samples import open_dimensions
 from ringbatch.engine.worker.tensors import Unlike
-from ringbatch.shm.engine_port import Request
+from ringbatch.shm.engine_slots import Request
 from ringbatch.shm.frame import FrameError
 from ringbatch.shm.tensor import ANY, Tensor
 

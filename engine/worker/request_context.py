@@ -15,7 +15,7 @@ from ringbatch.engine.models.request_context import Request as Asked
 from ringbatch.engine.worker.codec import Codec
 from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.padding import PaddedCodec
-from ringbatch.shm.engine_port import Request
+from ringbatch.shm.engine_slots import Request
 from ringbatch.shm.uniform_batch import UniformBatch
 
 _SILENT: Final = Asked()

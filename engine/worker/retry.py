@@ -15,7 +15,7 @@ from ringbatch.engine.process.memory_limits import memory_words
 from ringbatch.engine.worker.bisect import Search
 from ringbatch.engine.worker.memory_cap import MemoryCap, give_back, ran_out_of_memory
 from ringbatch.engine.worker.tensors import Unlike
-from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
 
 logger = logging.getLogger("ringbatch.worker")
 
@@ -31,7 +31,7 @@ class Retry:
 
     Args:
         name: the model's, for messages.
-        port: answers for this worker.
+        slots: answers for this worker.
         clock_ns: the monotonic clock.
         run: see `Run`.
         give_up: see `GiveUp`.
@@ -41,14 +41,14 @@ class Retry:
     def __init__(
         self,
         name: str,
-        port: EnginePort,
+        slots: EngineSlots,
         clock_ns: Callable[[], int],
         run: Run,
         give_up: GiveUp,
         run_again: Callable[[int], object],
     ) -> None:
         self._name = name
-        self._port = port
+        self._slots = slots
         self._clock_ns = clock_ns
         self._run = run
         self._give_up = give_up
@@ -89,7 +89,7 @@ class Retry:
         for requests in parts:
             for part in self._cap.parts(requests, [request.rows for request in requests]):
                 if not first:
-                    self._port.flush()
+                    self._slots.flush()
                 self._search(part, mark, None, first=first)
                 first = False
 
@@ -111,7 +111,7 @@ class Retry:
             if failure is None:
                 search.succeeded()
                 if not first:
-                    self._port.flush()
+                    self._slots.flush()
             elif blames_nobody(failure):
                 self._give_up(failure, group, mark)
             elif isinstance(failure, Unlike):
@@ -135,11 +135,11 @@ class Retry:
         now_ns = self._clock_ns()
         wanted = []
         for request in requests:
-            if request.deadline_ns > now_ns and self._port.wanted(request.ref):
+            if request.deadline_ns > now_ns and self._slots.wanted(request.ref):
                 wanted.append(request)
             else:
                 text = "the deadline passed before the model could be run again"
-                self._port.give_up(request, text, mark, now_ns)
+                self._slots.give_up(request, text, mark, now_ns)
         return wanted
 
     def _ran_out(self, rows: int) -> None:

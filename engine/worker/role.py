@@ -58,7 +58,7 @@ from ringbatch.engine.worker.warmup import Wanted, warmed_up
 from ringbatch.engine.worker.worker import RETRY_S, Worker
 from ringbatch.shm import cost_profile
 from ringbatch.shm.descriptors import WorkerState, WorkerWords
-from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.messages import Failed, Ready, Vocabulary
 from ringbatch.shm.host.process import STDERR, die_with_parent, settle
@@ -277,14 +277,14 @@ def _serve(
 ) -> None:
     number = start.number
     lanes = [segment.lane_doorbell(lane) for lane in range(segment.layout.lanes)]
-    port = EnginePort(segment, number, lambda lane: lanes[lane].wake())
+    slots = EngineSlots(segment, number, lambda lane: lanes[lane].wake())
     (spec,) = (spec.in_slots for spec in segment.models if number in spec.workers)
     runner = _runner(
         model,
         padded,
         spec,
         segment,
-        port,
+        slots,
         lambda batch: worker.runs_again(batch),
         start.model.shape.max_batch_cost,
         failing := Failing(spec.name, partial(_say_failing, segment, number, control)),
@@ -302,7 +302,7 @@ def _serve(
         model.share(servers)
     collector = segment.collector_doorbell()
     doorbell = segment.worker_doorbell(number)
-    worker = Worker(segment, number, runner, port, collector.wake, time.monotonic_ns)
+    worker = Worker(segment, number, runner, slots, collector.wake, time.monotonic_ns)
     stopping = process.stop_on_sigterm(doorbell.wake)
     dismissed = threading.Event()
     process.watch(control, DISMISSED, lambda _: dismissed.set(), lambda: os._exit(1))
@@ -313,7 +313,7 @@ def _serve(
     control.send(Ready())
     while not stopping:
         worker.step()
-        doorbell.wait(RETRY_S if port.delayed else None)
+        doorbell.wait(RETRY_S if slots.delayed else None)
     if start.model.options.ray:
         # What fails every request elsewhere is of no use to the next worker.
         model.release(failing.found or dismissed.wait(_TOLD_WITHIN_S))
@@ -343,40 +343,40 @@ def _runner(
     padded: Padding | None,
     spec: ModelSpec,
     segment: Segment,
-    port: EnginePort,
+    slots: EngineSlots,
     run_again: Callable[[int], object],
     most_cost: float,
     failing: Failing,
 ) -> Runner | Forwarder:
     if model.remote is not None:
-        return Forwarder(model.remote, spec.name, port, time.monotonic_ns, run_again)
+        return Forwarder(model.remote, spec.name, slots, time.monotonic_ns, run_again)
 
     def fresh() -> TensorCodec:
         if padded is not None:
-            return PaddedCodec(port.memory, model, padded, finite=spec.refuse_nan)
+            return PaddedCodec(slots.memory, model, padded, finite=spec.refuse_nan)
         if spec.refuse_nan:
-            return FiniteCodec(port.memory, model, spec.batched)
-        return TensorCodec(port.memory, model, spec.batched)
+            return FiniteCodec(slots.memory, model, spec.batched)
+        return TensorCodec(slots.memory, model, spec.batched)
 
     codec: Codec | None = fresh() if model.inputs else None
     plan = None
     if model.cost is not None and most_cost:
-        codec = CostSplitCodec(port.memory, model.cost, most_cost, asks=model.asks)
+        codec = CostSplitCodec(slots.memory, model.cost, most_cost, asks=model.asks)
         plan = codec.plan
     if model.asks:
         codec = RequestContextCodec(
-            codec or JsonCodec(port.memory, spec.batched, asks=True), port.wanted
+            codec or JsonCodec(slots.memory, spec.batched, asks=True), slots.wanted
         )
     return Runner(
         model,
         spec.name,
-        port,
+        slots,
         time.monotonic_ns,
         batched=spec.batched,
         sizes=spec.allowed_batch_sizes,
         codec=codec,
         run_again=run_again,
-        place=Steps(segment, fresh, port.say_answer_start).place,
+        place=Steps(segment, fresh, slots.store_answer_start).place,
         plan=plan,
         failing=failing,
     )

@@ -1,9 +1,9 @@
 """Start, duration and number of a batch's runs, as its answers report them."""
 
-from ringbatch.shm.engine_port import BatchMark
+from ringbatch.shm.engine_slots import BatchMark
 from ringbatch.shm.model_counters import NOTHING, Spent
 from ringbatch.shm.slot import Reason
-from ringbatch.shm.tuples import new_tuple
+from ringbatch.shm.tuples import unchecked_tuple
 
 
 class Runs:
@@ -38,7 +38,7 @@ class Runs:
         """
         if not self._ran_ns:
             return NOTHING
-        return new_tuple(
+        return unchecked_tuple(
             Spent,
             (
                 self._gathered_ns - self._began_ns,
@@ -53,7 +53,7 @@ class Runs:
         """Return the batch's mark for an answer given now."""
         batch, rows, reason, dispatched_ns = mark[:4]
         # Calling the class takes twice as long.
-        return new_tuple(
+        return unchecked_tuple(
             BatchMark,
             (
                 batch,

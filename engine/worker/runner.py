@@ -25,7 +25,7 @@ from ringbatch.engine.worker.outputs import Checker, Fault, Outputs, WrongCount,
 from ringbatch.engine.worker.retry import Retry
 from ringbatch.engine.worker.run_times import Runs
 from ringbatch.engine.worker.tensors import Gatherer, Scatterer, Unlike, joined
-from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
 from ringbatch.shm.frame import FrameError
 from ringbatch.shm.ragged import answered
 from ringbatch.shm.slot import Status
@@ -43,7 +43,7 @@ class Runner:
     Args:
         model: loaded.
         name: for messages.
-        port: answers for this worker.
+        slots: answers for this worker.
         clock_ns: the monotonic clock.
         batched: whether what the model takes and returns has a batch dimension; where it has none,
             every batch is one instance.
@@ -61,7 +61,7 @@ class Runner:
         self,
         model: Model,
         name: str,
-        port: EnginePort,
+        slots: EngineSlots,
         clock_ns: Callable[[], int],
         *,
         batched: bool = True,
@@ -75,9 +75,9 @@ class Runner:
         self._predict = model.predict
         self._batched = batched
         self._name = name
-        self._port = port
+        self._slots = slots
         self._clock_ns = clock_ns
-        memory = port.memory
+        memory = slots.memory
         self._sizes = sizes
         self._codec: Codec = codec or (
             TensorCodec(memory, model, batched) if model.inputs else JsonCodec(memory, batched)
@@ -89,7 +89,7 @@ class Runner:
         self._asked = 0
         self._own_process = ForkGuard()
         self._run_again = run_again
-        self._retry = Retry(name, port, clock_ns, self._run, self._failed, run_again)
+        self._retry = Retry(name, slots, clock_ns, self._run, self._failed, run_again)
         self._failing = failing or Failing()
         self._answered = False
         self._fault = ""
@@ -118,9 +118,9 @@ class Runner:
         self.runs.begin(mark, began_ns)
         uniform = error = None
         if self._codec.uniform and self._retry.allows(mark.rows):
-            uniform = self._port.read_uniform(references)
+            uniform = self._slots.read_uniform(references)
         if uniform is None:
-            requests = self._port.read_all(references, mark, self._clock_ns)
+            requests = self._slots.read_all(references, mark, self._clock_ns)
         else:
             answered, error = self._run_uniform(uniform, mark)
             if answered:
@@ -129,7 +129,7 @@ class Runner:
                 elif self._failing.batches:
                     self._failing.answered()
                 return
-            requests = self._port.requests(uniform)
+            requests = self._slots.requests(uniform)
         self._answered, self._fault = False, ""
         if self._plan is None:
             self._retry.answer(requests, mark, error)
@@ -159,7 +159,7 @@ class Runner:
         sample = self._failing.sample
         if sample is None:
             return False
-        self._port.flush()
+        self._slots.flush()
         self._run_again(mark.batch)
         self._turn_to(0)
         try:
@@ -211,7 +211,7 @@ class Runner:
         self, uniform: UniformBatch, mark: BatchMark
     ) -> tuple[bool, BaseException | None]:
         """Run uniform requests without a look at each; return success, and the exception."""
-        codec, port, sizes = self._codec, self._port, uniform.sizes
+        codec, slots, sizes = self._codec, self._slots, uniform.sizes
         try:
             arguments = codec.read_uniform(uniform)
             if arguments is None:
@@ -220,7 +220,7 @@ class Runner:
             size = codec.write_uniform(results, uniform)
             if size is None:
                 self._answered, self._fault = False, ""
-            requests = port.requests(uniform) if size is None else []
+            requests = slots.requests(uniform) if size is None else []
             written = codec.write(results, requests) if size is None else []
         except RestartWorker:
             raise
@@ -232,7 +232,7 @@ class Runner:
             status = _OK if size <= sizes.result_capacity else Status.RESULT_TOO_LARGE
             stamped = self.runs.stamped(mark)
             if self._place is None:
-                port.answer_uniform(uniform, status, size, stamped, self._clock_ns())
+                slots.answer_uniform(uniform, status, size, stamped, self._clock_ns())
             else:
                 self._answer_step(uniform.references, status, size, stamped)
         self._retry.fitted(mark.rows)
@@ -289,7 +289,7 @@ class Runner:
     ) -> None:
         now_ns = self._clock_ns()
         stamped = self.runs.stamped(mark)
-        answer = self._port.answer
+        answer = self._slots.answer
         for request, size in zip(requests, sizes, strict=True):
             if isinstance(size, WrongResult):
                 self._failed(size, [request], mark)
@@ -305,17 +305,17 @@ class Runner:
         self, references: Sequence[int], status: Status, size: int, stamped: BatchMark
     ) -> None:
         """Answer requests for a chain that end with this step; the others go on to the next."""
-        place, port = self._place, self._port
+        place, slots = self._place, self._slots
         assert place is not None, "the batch is of a chain"
         if status is _OK and not place.last:
             if not place.number:
-                port.say_begun(references, stamped)
+                slots.store_first_step_start(references, stamped)
             return
         if place.number:
-            port.answer_later_step(references, status, size, stamped, self._clock_ns())
+            slots.answer_later_step(references, status, size, stamped, self._clock_ns())
         else:
             for ref in references:
-                port.answer(ref, status, size, stamped, self._clock_ns())
+                slots.answer(ref, status, size, stamped, self._clock_ns())
 
     def _failed(self, error: BaseException, requests: list[Request], mark: BatchMark) -> None:
         if isinstance(error, WrongResult):
@@ -338,7 +338,7 @@ class Runner:
 
     def _batch(self, mark: BatchMark) -> str:
         """Return a batch's name for the log, as its clients know it."""
-        return f"batch {self._port.batch_ids.text(mark.batch)}"
+        return f"batch {self._slots.batch_ids.text(mark.batch)}"
 
     def _fail(self, requests: list[Request], status: Status, text: str, mark: BatchMark) -> None:
         self.failed = True
@@ -349,7 +349,7 @@ class Runner:
         place = self._place
         for request in requests:
             kept = place.kept_bytes(request) if place is not None and place.number else None
-            self._port.fail(request, status, text, stamped, now_ns, kept_bytes=kept)
+            self._slots.fail(request, status, text, stamped, now_ns, kept_bytes=kept)
 
 
 def _kind(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.engine.worker.ragged import Column, Uneven, laid_out
 from ringbatch.shm.brain_floats import widened
-from ringbatch.shm.engine_port import Request
+from ringbatch.shm.engine_slots import Request
 from ringbatch.shm.frame import Frame, FrameError, PlacedTensor, Placement
 from ringbatch.shm.layout import MAX_BYTES
 from ringbatch.shm.strided_view import OFFSET_BITS, StridedView

@@ -17,7 +17,7 @@ from ringbatch.engine.worker.forwarder import Forwarder
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.shm.counters import Counters
 from ringbatch.shm.descriptors import REPORT_WORDS, TASK_WORDS
-from ringbatch.shm.engine_port import BatchMark, EnginePort
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.model_counters import NOTHING, Spent
 from ringbatch.shm.ring import Consumer, Producer
 from ringbatch.shm.segment import Segment
@@ -37,7 +37,7 @@ class Worker:
         segment: the memory.
         number: which worker this is.
         runner: runs the batches.
-        port: the runner's.
+        slots: the runner's.
         wake_collector: rings the collector's doorbell.
         clock_ns: the monotonic clock.
     """
@@ -47,7 +47,7 @@ class Worker:
         segment: Segment,
         number: int,
         runner: Runner | Forwarder,
-        port: EnginePort,
+        slots: EngineSlots,
         wake_collector: Callable[[], object],
         clock_ns: Callable[[], int],
     ) -> None:
@@ -56,7 +56,7 @@ class Worker:
         self._reports = Producer(words, layout.report_ring(number), REPORT_WORDS)
         self._counters = Counters(words, layout.worker_counters(number))
         self._runner = runner
-        self._port = port
+        self._slots = slots
         self._wake_collector = wake_collector
         self._clock_ns = clock_ns
 
@@ -66,8 +66,8 @@ class Worker:
 
     def step(self) -> int:
         """Run the tasks there are; how many."""
-        runner, port = self._runner, self._port
-        port.flush()
+        runner, slots = self._runner, self._slots
+        slots.flush()
         found = tasks(self._tasks.peek())
         for mark, references, asked in found:
             size = task_size(references)
@@ -91,7 +91,7 @@ class Worker:
         self, size: int, kind: ReportKind, batch: int, rows: int, spent: Spent = NOTHING
     ) -> None:
         """Post the answers of a batch with so many instances, let go of its task, and report it."""
-        self._port.flush()
+        self._slots.flush()
         self._tasks.release(size)
         self._report(kind, batch, rows, spent)
 
@@ -99,14 +99,14 @@ class Worker:
         self, mark: BatchMark, references: list[int], now_ns: int
     ) -> tuple[BatchMark, list[int]]:
         """Return the wanted part of a batch that has waited behind another; answer the rest."""
-        port = self._port
-        given_up = port.given_up(references, now_ns)
+        slots = self._slots
+        given_up = slots.given_up(references, now_ns)
         if not given_up:
             return mark, references
         gone = set(given_up)
         left = [ref for ref in references if ref not in gone]
-        dropped = port.read_all(given_up, mark, self._clock_ns)
-        statuses = [port.give_up(request, TOO_LATE, mark, now_ns) for request in dropped]
+        dropped = slots.read_all(given_up, mark, self._clock_ns)
+        statuses = [slots.give_up(request, TOO_LATE, mark, now_ns) for request in dropped]
         expired = statuses.count(Status.EXPIRED)
         if expired:
             self._report(ReportKind.EXPIRED, mark.batch, expired)

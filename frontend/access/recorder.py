@@ -30,7 +30,7 @@ from ringbatch.shm.host.log_handler import writing_to
 from ringbatch.shm.host.log_lines import formatter
 from ringbatch.shm.host.process import STDERR
 from ringbatch.shm.latency_breakdown import Breakdown, breakdown
-from ringbatch.shm.slow_requests import RecentRequest
+from ringbatch.shm.slow_requests import RequestRecord
 from ringbatch.shm.tallies import Protocol
 
 PROTOCOL_NAMES: Final = tuple(protocol.name.lower() for protocol in Protocol)
@@ -171,8 +171,8 @@ def _found(ending: RequestOutcome, exchanged: Exchanged, take_ns: int) -> Breakd
     return breakdown(began_ns, ending.accepted_ns, ending.stamps, ending.ended_ns, take_ns)
 
 
-def _recent(ending: RequestOutcome, exchanged: Exchanged, take_ns: int) -> RecentRequest:
-    return RecentRequest(
+def _recent(ending: RequestOutcome, exchanged: Exchanged, take_ns: int) -> RequestRecord:
+    return RequestRecord(
         ending.ended_ns + take_ns,
         ending.tally.account,
         ending.tally.protocol,
@@ -185,7 +185,7 @@ def _recent(ending: RequestOutcome, exchanged: Exchanged, take_ns: int) -> Recen
     )
 
 
-def _traced(request: RecentRequest) -> RecentRequest:
+def _traced(request: RequestRecord) -> RequestRecord:
     """Return the request with a span of its own, in its client's trace or a new one."""
     # Neither may be 0, to W3C.
     trace = request.trace or f"{random.getrandbits(128) | 1:032x}"

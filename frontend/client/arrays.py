@@ -28,7 +28,7 @@ from ringbatch.shm.errors import InvalidRequest, ModelFailed
 from ringbatch.shm.frame import Frame, FrameError, PlacedTensor
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import DATATYPES, Tensor
-from ringbatch.shm.tuples import new_tuple
+from ringbatch.shm.tuples import unchecked_tuple
 
 Array = NDArray[Any]
 Arrays = Array | dict[str, Array]
@@ -90,7 +90,7 @@ class ArrayCodec:
         if type(inputs) is np.ndarray:
             rows = self._known.get(inputs.shape)
             if rows and inputs.dtype == self._dtype and inputs.flags.c_contiguous:
-                return (new_tuple(Part, (rows, inputs.data.cast("B"), 0)),)
+                return (unchecked_tuple(Part, (rows, inputs.data.cast("B"), 0)),)
         parts = self._parse(inputs)
         if self._plain and len(parts) == 1 and isinstance(inputs, np.ndarray):
             if len(self._known) >= _SHAPES_KEPT:

@@ -19,7 +19,7 @@ from ringbatch.frontend.codec.outcome import ERRORS, RULES, error_of
 from ringbatch.frontend.codec.refusal import no_room_in
 from ringbatch.shm.errors import RequestError
 from ringbatch.shm.slot import Status
-from ringbatch.shm.slot_answers import Answers
+from ringbatch.shm.slot_answers import SlotAnswers
 from ringbatch.shm.strided_view import OFFSET_BITS, StridedView
 from ringbatch.shm.tallies import Tally
 
@@ -73,7 +73,7 @@ class Bulk(Waiter):
         "errors",
     )
 
-    _answers: Answers
+    _answers: SlotAnswers
     _strided: StridedView
 
     def __init__(
@@ -117,7 +117,7 @@ class Bulk(Waiter):
             # Not before: until then another thread may have let go of the memory.
             self._begun = True
             segment = self._channel.slots.segment
-            self._answers = Answers(segment, self._channel.slots.lane.index)
+            self._answers = SlotAnswers(segment, self._channel.slots.lane.index)
             self._strided = StridedView(segment.memory)
         self._take()
         most = self._channel.slots.lane.most_of_one

@@ -32,7 +32,7 @@ from ringbatch.frontend.load.orca_report import Form, form_of
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.errors import Unauthenticated
 from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
-from ringbatch.shm.tuples import new_tuple
+from ringbatch.shm.tuples import unchecked_tuple
 
 OPEN_METHODS: Final = tuple(
     f"/{INFERENCE_SERVICE}/{method}" for method in ("ServerLive", "ServerReady")
@@ -195,7 +195,7 @@ def with_values(
         expect_sound_value(found)
     if trace and not (trace := sound_trace(found := trace)):
         expect_sound_value(found)
-    return new_tuple(
+    return unchecked_tuple(
         CallHead,
         (
             method,

@@ -36,7 +36,7 @@ from ringbatch.frontend.texts.offloaded_texts import parts_told
 from ringbatch.shm.errors import ModelNotFound, RequestError
 from ringbatch.shm.model_spec import dumps
 from ringbatch.shm.tallies import Protocol
-from ringbatch.shm.tuples import new_tuple
+from ringbatch.shm.tuples import unchecked_tuple
 
 _LEARNT_BYTES: Final = 1 << 20
 """The longest tensor whose head is remembered: what to read costs little beside a longer one."""
@@ -73,7 +73,7 @@ class GrpcRendering(NamedTuple):
         """As in `Rendering`."""
         fields = self.id + batch_field(batch_id)
         response = self.answers.render(results, self.requested, fields)
-        return new_tuple(GrpcAnswer, (response, None, ()))
+        return unchecked_tuple(GrpcAnswer, (response, None, ()))
 
     def render_in_place(
         self, memory: memoryview, rows: int, start: int, size: int, batch_id: str
@@ -306,7 +306,7 @@ class GrpcCodec:
     def read(self, name: str, body: bytes, framing: Framing) -> Read[GrpcAnswer]:
         """As in `Codec`."""
         own, parts, requested = self._read(body, framing)
-        rendering = new_tuple(GrpcRendering, (own.answers, requested, framing.id))
+        rendering = unchecked_tuple(GrpcRendering, (own.answers, requested, framing.id))
         return own.model, parts, rendering, requested.timeout_ns
 
     def meant(self, name: str, body: bytes, framing: Framing) -> ServedModel | None:
@@ -355,7 +355,7 @@ class GrpcCodec:
         if recalled is not None:
             (own, rows, requested), framing.id, tensor = recalled
             framing.model = own.model
-            return own, (new_tuple(Part, (rows, tensor, 0)),), requested
+            return own, (unchecked_tuple(Part, (rows, tensor, 0)),), requested
         if len(data) > LARGE_BODY_BYTES:
             self._expect_quick(data, framing)
         request = parsed(data)
@@ -431,7 +431,7 @@ def _told(
 ) -> Read[GrpcAnswer]:
     told, wanted = value
     parts, requested = parts_told(told, data), requested_told(wanted)
-    rendering = new_tuple(GrpcRendering, (own.answers, requested, framing.id))
+    rendering = unchecked_tuple(GrpcRendering, (own.answers, requested, framing.id))
     return own.model, parts, rendering, requested.timeout_ns
 
 

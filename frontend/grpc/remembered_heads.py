@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from ringbatch.frontend.codec.parse_cache import MOST_BYTES, Remembered
 from ringbatch.frontend.grpc.messages import inference
-from ringbatch.shm.tuples import new_tuple
+from ringbatch.shm.tuples import unchecked_tuple
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class Heads(Generic[T]):
             rest, said = known
             identity = data[start:end]
             if data.startswith(rest, end) and identity.isascii():
-                return new_tuple(Recalled, (said, identity, data[end + len(rest) :]))
+                return unchecked_tuple(Recalled, (said, identity, data[end + len(rest) :]))
         return None
 
     def learn(self, data: bytes, tensor: bytes | memoryview, said: T) -> None:

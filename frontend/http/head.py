@@ -32,7 +32,7 @@ from ringbatch.frontend.security.cors import ORIGIN, SharedWith
 from ringbatch.frontend.v1.forwarded import Origins
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
-from ringbatch.shm.tuples import new_tuple
+from ringbatch.shm.tuples import unchecked_tuple
 
 START: Final = b"POST /v"
 """Begin of a head of the fast lane."""
@@ -293,7 +293,7 @@ def head_with(
             return None
     size = len(text)
     request_id, trace = values.get(_ID), values.get(_TRACE)
-    return new_tuple(
+    return unchecked_tuple(
         RequestHead,
         (
             meaning.model,

@@ -27,7 +27,7 @@ from ringbatch.frontend.v2.rendering import V2Rendering
 from ringbatch.shm.errors import RequestError
 from ringbatch.shm.model_spec import dumps
 from ringbatch.shm.tallies import Protocol as RequestProtocol
-from ringbatch.shm.tuples import new_tuple
+from ringbatch.shm.tuples import unchecked_tuple
 
 B_contra = TypeVar("B_contra", contravariant=True)
 F_contra = TypeVar("F_contra", contravariant=True)
@@ -149,13 +149,13 @@ class V2Codec:
             parts, requested = v2.requests.parse(body, framing)
         else:
             parts, requested = v2.asked.hear(self._heard).parse(body, framing)
-        rendering = new_tuple(V2Rendering, (v2.answers, requested))
+        rendering = unchecked_tuple(V2Rendering, (v2.answers, requested))
         return model, parts, rendering, requested.timeout_ns
 
     def _told(self, model: ServedModel, value: Any, data: Sequence[memoryview]) -> Read[Answer]:
         told, wanted = value
         requested = requested_told(wanted)
-        rendering = new_tuple(V2Rendering, (model.v2.answers, requested))
+        rendering = unchecked_tuple(V2Rendering, (model.v2.answers, requested))
         return model, parts_told(told, data), rendering, requested.timeout_ns
 
     def refusal(self, name: str, error: RequestError) -> Answer:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.slot import Answer
-from ringbatch.shm.slow_requests import RecentRequest, Slowest
+from ringbatch.shm.slow_requests import RequestRecord, Slowest
 from ringbatch.shm.tallies import Tally
 from ringbatch.shm.traced_requests import TracedRequests
 
@@ -156,7 +156,7 @@ class RequestOutcomes:
             self._slowest.look(now_ns)
         return took_ns > self._slowest.floor_ns
 
-    def keep(self, request: RecentRequest) -> None:
+    def keep(self, request: RequestRecord) -> None:
         """Record an ended request that may be one of the slowest."""
         self._slowest.put(request)
         self._quick_ns = min(self._slowest.floor_ns, self._logged_ns)

@@ -7,7 +7,7 @@ answer slowly, is missing among the links of its batch; its own span has one to 
 from collections import OrderedDict
 from typing import Final
 
-from ringbatch.shm.slow_requests import RecentRequest
+from ringbatch.shm.slow_requests import RequestRecord
 
 HOLD_NS: Final = 1_000_000_000
 """Time that a batch is held from its first request on."""
@@ -15,7 +15,7 @@ MOST_OPEN: Final = 4096
 """Batches that are held; beyond, the oldest is given out before its time."""
 _MOST_KNOWN: Final = 2 * MOST_OPEN
 
-Members = list[RecentRequest]
+Members = list[RequestRecord]
 
 
 class OpenBatches:
@@ -27,7 +27,7 @@ class OpenBatches:
         self._given: OrderedDict[int, None] = OrderedDict()
         """Those given out lately: each is, once."""
 
-    def add(self, request: RecentRequest, now_ns: int) -> None:
+    def add(self, request: RequestRecord, now_ns: int) -> None:
         """Add an ended request that was in a batch."""
         batch = request.found.batch
         if batch in self._open:

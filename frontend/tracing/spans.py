@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.latency_breakdown import PHASES
-from ringbatch.shm.slow_requests import RecentRequest
+from ringbatch.shm.slow_requests import RequestRecord
 from ringbatch.shm.tallies import Protocol
 
 Value = str | int
@@ -106,7 +106,7 @@ class ModelName(NamedTuple):
     texts: bool = False
 
 
-def request_spans(request: RecentRequest, model: ModelName, batch_ids: BatchIds) -> list[Span]:
+def request_spans(request: RequestRecord, model: ModelName, batch_ids: BatchIds) -> list[Span]:
     """Return the span of a request, and those of its phases.
 
     Args:
@@ -149,7 +149,7 @@ def request_spans(request: RecentRequest, model: ModelName, batch_ids: BatchIds)
     return [whole, *_phases(request, began_ns)]
 
 
-def _of_protocol(request: RecentRequest, model: ModelName) -> Attributes:
+def _of_protocol(request: RequestRecord, model: ModelName) -> Attributes:
     """Return the attributes that OpenTelemetry's semantic conventions name."""
     if request.protocol is Protocol.GRPC:
         return {
@@ -168,7 +168,7 @@ def _of_protocol(request: RecentRequest, model: ModelName) -> Attributes:
     return found
 
 
-def _phases(request: RecentRequest, began_ns: int) -> list[Span]:
+def _phases(request: RequestRecord, began_ns: int) -> list[Span]:
     spans, span = [], int(request.span, 16)
     for number, (name, took_ns) in enumerate(zip(PHASES, request.found.phases, strict=True), 1):
         if took_ns:
@@ -186,7 +186,7 @@ def batch_context(batch_ids: BatchIds, batch: int) -> Context:
     return Context(trace, trace[16:])
 
 
-def batch_span(members: Sequence[RecentRequest], model: str, batch_ids: BatchIds) -> Span:
+def batch_span(members: Sequence[RequestRecord], model: str, batch_ids: BatchIds) -> Span:
     """Return the span of a batch, from its start in a worker until all results are in slots.
 
     Args:
@@ -208,6 +208,6 @@ def batch_span(members: Sequence[RecentRequest], model: str, batch_ids: BatchIds
     return Span(context, "", name, Kind.INTERNAL, min(began), max(ended), attributes, links)
 
 
-def _under_way(request: RecentRequest) -> tuple[int, int]:
+def _under_way(request: RequestRecord) -> tuple[int, int]:
     phases, began_ns = request.found.phases, request.ended_ns - request.found.total
     return began_ns + sum(phases[:_TO_BATCH]), began_ns + sum(phases[:_BEHIND_BATCH])

@@ -23,7 +23,7 @@ from ringbatch.frontend.v1.request import Parsed, UntypedRequests
 from ringbatch.shm.forward_envelope import KEY_BYTES, encode_envelope
 from ringbatch.shm.host.json_text import Value, can_be_sliced, members
 from ringbatch.shm.model_spec import Forward, ModelSpec
-from ringbatch.shm.tuples import new_tuple
+from ringbatch.shm.tuples import unchecked_tuple
 
 _USUAL: Final = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*("(instances|inputs)")[ \t\r\n]*:[ \t\r\n]*')
 _REMEMBERED: Final = 256
@@ -131,7 +131,7 @@ class ForwardedRequests(UntypedRequests):
         quick = self._quick(body, origin)
         if quick is not None:
             # Calling the class takes longer.
-            return (new_tuple(Part, quick),), False
+            return (unchecked_tuple(Part, quick),), False
         source, request, name = self.read(body)
         front = self._sealed(origin, b'{"%b":' % name.encode(), _closing(source, request, name))
         parts = self.parts(source, request[name])

@@ -39,7 +39,7 @@ from ringbatch.shm.errors import InvalidRequest, ModelFailed
 from ringbatch.shm.frame import Frame, FrameError
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor
-from ringbatch.shm.tuples import new_tuple
+from ringbatch.shm.tuples import unchecked_tuple
 
 LENGTH_HEADER: Final = "inference-header-content-length"
 
@@ -205,14 +205,14 @@ class OneAnswer(InferAnswers):
                 if binary is True:
                     text = b"{%b%b" % (requested.id, self._text(rows, True))
                     body = b"".join((text, memory))
-                    return new_tuple(
+                    return unchecked_tuple(
                         InferResponse, (body, self._binary_headers(len(text), batch_id))
                     )
                 if binary is False:
                     output = self._output
                     data = output.write_at(memory, 0, rows * output.each)
                     text = b"{%b%b[%b]}]}" % (requested.id, self._text(rows, False), data)
-                    return new_tuple(InferResponse, (text, self._json_headers(batch_id)))
+                    return unchecked_tuple(InferResponse, (text, self._json_headers(batch_id)))
         return super().render(parts, requested, batch_id)
 
     def _text(self, rows: int, binary: bool) -> bytes:

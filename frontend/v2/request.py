@@ -31,7 +31,7 @@ from ringbatch.frontend.v2.signature import Signature
 from ringbatch.shm.errors import InvalidRequest, RequestError
 from ringbatch.shm.host.json_text import why_unreadable
 from ringbatch.shm.model_spec import ModelSpec
-from ringbatch.shm.tuples import new_tuple
+from ringbatch.shm.tuples import unchecked_tuple
 
 _OF_V1: Final = "; `instances` are for V1, at /v1/models/NAME:predict"
 _E: Final = ord("e")
@@ -422,8 +422,10 @@ def _request(
 ) -> Request:
     """One of one part. Calling the classes would take twice as long."""
     if identity:
-        requested = new_tuple(RequestedOutputs, (identity, requested.outputs, requested.timeout_ns))
-    return new_tuple(Request, ((new_tuple(Part, (rows, payload, 0)),), requested))
+        requested = unchecked_tuple(
+            RequestedOutputs, (identity, requested.outputs, requested.timeout_ns)
+        )
+    return unchecked_tuple(Request, ((unchecked_tuple(Part, (rows, payload, 0)),), requested))
 
 
 def _decoded(text: bytes | bytearray) -> Any:

@@ -19,9 +19,9 @@ from chaos.watch import Held, Watch, held, role_of
 from model.looks import Looks
 from serve.server import Server, configured
 
-from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.shm_objects import names
+from ringbatch.shm.shm_objects import segment_names
 from ringbatch.shm.slot import State
 
 LOOK_EVERY_S = 5.0
@@ -170,7 +170,7 @@ async def playing(folder: Path, setup: Setup) -> AsyncIterator[Play]:
         scene = Scene(server.port, key, setup.timeout_s, ledger, draw, ticker)
         scene.rate_per_s = setup.rate_per_s
         scene.clients = setup.clients + setup.grpc_clients
-        segment = Segment.attach(*names(server.pid))
+        segment = Segment.attach(*segment_names(server.pid))
         play = Play(
             setup, server, scene, Havoc(server, scene, draw), Watch(), around, Looks(segment)
         )
@@ -283,10 +283,10 @@ def _unfinished(play: Play, before: dict[str, Held]) -> list[str]:
             found.append(f"{title}: {was.descriptors} descriptors before, {now.descriptors} now")
         if was is not None and now.threads > was.threads:
             found.append(f"{title}: {was.threads} threads before, {now.threads} now")
-    for name in names(server.pid):
+    for name in segment_names(server.pid):
         segment = Segment.attach(name)
-        port = EnginePort(segment, 0, lambda _lane: None)
-        taken = sum(state is not State.FREE for _, state in port.published())
+        engine_slots = EngineSlots(segment, 0, lambda _lane: None)
+        taken = sum(state is not State.FREE for _, state in engine_slots.published())
         segment.detach()
         if taken:
             found.append(f"{taken} slots are not free")

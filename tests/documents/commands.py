@@ -14,7 +14,7 @@ import pytest
 from serve.server import COMMAND, SMALL, Server
 
 from ringbatch.engine.config.settings import ServerConfig
-from ringbatch.shm.shm_objects import sweep
+from ringbatch.shm.shm_objects import remove_dead_engines
 
 _ADDRESS: Final = f"127.0.0.1:{ServerConfig().port}"
 _CONTROL: Final = "127.0.0.1:9090"
@@ -40,7 +40,7 @@ def serving(folder: Path, command: str, *more: str, port: str = "0") -> Iterator
         yield server.wait_ready()
     finally:
         server.destroy()
-        sweep()
+        remove_dead_engines()
 
 
 def printed(command: str, folder: Path, server: Server | None = None) -> str:

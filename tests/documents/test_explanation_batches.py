@@ -11,7 +11,7 @@ from ringbatch.engine.batch.shaping import worthwhile_rows
 from ringbatch.engine.collector import lingering
 from ringbatch.engine.collector.models import NEXT_FROM_NS, NEXT_UP_TO_NS
 from ringbatch.engine.worker.cost_splitting import bounded
-from ringbatch.shm.engine_port import Request
+from ringbatch.shm.engine_slots import Request
 from ringbatch.shm.slot import Reason
 
 PAGE: Final = "docs/explanation/batches.md"

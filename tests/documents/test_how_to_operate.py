@@ -22,7 +22,7 @@ from ringbatch.engine.models.model_metrics import Book
 from ringbatch.engine.process.cpu_plan import Host, Wish, plan
 from ringbatch.shm.model_metric_words import OwnMetricWords
 from ringbatch.shm.model_metrics import OwnMetrics
-from ringbatch.shm.shm_objects import sweep
+from ringbatch.shm.shm_objects import remove_dead_engines
 
 WaitUntil = Callable[..., Any]
 
@@ -136,7 +136,7 @@ def test_an_engine_is_reloaded_and_handed_over(tmp_path: Path) -> None:
             assert old.process.wait() == 0
         finally:
             new.destroy()
-            sweep()
+            remove_dead_engines()
 
 
 @pytest.mark.parametrize("row", table(SETTINGS, "CPUs"), ids=lambda row: f"{row[0]}-cpus")

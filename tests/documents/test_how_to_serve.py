@@ -13,7 +13,7 @@ from serve.client import Connection, request
 from serve.server import SMALL, Server
 from tiers import exhaustive
 
-from ringbatch.shm.shm_objects import sweep
+from ringbatch.shm.shm_objects import remove_dead_engines
 
 PYTHON: Final = "docs/how-to/serve-python.md"
 ONNX: Final = "docs/how-to/serve-onnx.md"
@@ -100,7 +100,7 @@ def test_a_model_file_has_sizes_modules_logging_and_bytes(tmp_path: Path) -> Non
         assert "2 rows of 1" in server.stderr
     finally:
         server.destroy()
-        sweep()
+        remove_dead_engines()
 
 
 @exhaustive

@@ -50,7 +50,7 @@ from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.frontend.v2.offloaded_answers import requested_told
 from ringbatch.frontend.v2.protocol import V2Model
 from ringbatch.frontend.v2.shared_memory import RegionSpan, object_name, registration, span_of
-from ringbatch.shm.engine_port import Request
+from ringbatch.shm.engine_slots import Request
 from ringbatch.shm.errors import RequestError, RequestTooLarge
 from ringbatch.shm.layout import aligned
 from ringbatch.shm.model_spec import Forward, ModelSpec, dumps

@@ -19,7 +19,7 @@ from http2_harness import frame, settings, widen
 
 from ringbatch.frontend.grpc.calls import Method
 from ringbatch.frontend.http2.frames import INTERNAL_ERROR, NO_ERROR, PING
-from ringbatch.shm.engine_port import Request
+from ringbatch.shm.engine_slots import Request
 
 WATCH: Final = "/grpc.health.v1.Health/Watch"
 LIVE: Final = "/inference.GRPCInferenceService/ServerLive"

@@ -32,7 +32,7 @@ from ringbatch.engine.worker.forwarder import Forwarder
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.frontend.codec.outcome import error_of, outcome
 from ringbatch.frontend.v1.forwarded import ForwardedRequests
-from ringbatch.shm.engine_port import BatchMark, EnginePort
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.layout import PAGE
 from ringbatch.shm.model_spec import Forward
 from ringbatch.shm.ring import Consumer
@@ -345,7 +345,7 @@ class Worker:
         self._protocol = protocol
         self._client = Client(segment)
         self._taken = Consumer(segment.words, segment.layout.submission_ring(0), 64)
-        self._port = EnginePort(segment, 0, lambda _lane: None)
+        self._engine_slots = EngineSlots(segment, 0, lambda _lane: None)
         self._records = OwnUpstreams(segment.words, segment.layout, 0)
         self._names = Names("m", [Address("127.0.0.1", 1 + n, "") for n in range(servers)])
         manner = Manner("m", "/", always)
@@ -354,11 +354,13 @@ class Worker:
         if protocol == "v1":
             v1 = V1Server(pool, _OPTIONS, "/p")
             self._asks: V1Server | V2Server = v1
-            self._runner: Runner | Forwarder = Forwarder(v1, "m", self._port, time.monotonic_ns)
+            self._runner: Runner | Forwarder = Forwarder(
+                v1, "m", self._engine_slots, time.monotonic_ns
+            )
         else:
             v2 = self._asks = V2Server(pool, _OPTIONS, "/m", (_INPUT,), _OUTPUTS)
             model = Model((_INPUT,), _OUTPUTS, lambda: None, v2.predict)
-            self._runner = Runner(model, "m", self._port, time.monotonic_ns)
+            self._runner = Runner(model, "m", self._engine_slots, time.monotonic_ns)
 
     def run(self, patience_ns: int) -> list[Reply]:
         """The answers to a batch whose requests wait so long for it."""
@@ -372,7 +374,7 @@ class Worker:
             self._client.send(bytes(payload), rows, key_bytes=key_bytes, deadline_ns=until_ns)
         mark = BatchMark(1, REQUESTS, Reason.FULL, 0)
         self._runner.run(self._taken.take(), mark, time.monotonic_ns())
-        self._port.flush()
+        self._engine_slots.flush()
         return list(self._client.collect().values())
 
     def held_s(self) -> float:

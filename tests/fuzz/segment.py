@@ -17,7 +17,7 @@ from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.shm import layout as at
 from ringbatch.shm.descriptors import CounterWords, SlotWords
-from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.layout import PAGE, WORD, ring_size
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import Tensor
@@ -49,9 +49,9 @@ def live_beside_hostility(seed: int) -> int:
     )
     collector.start(1)
     model = Model((_X,), (_X,), lambda: None, lambda x: x + 1)
-    port = EnginePort(segment, 0, lambda _lane: None)
-    runner = Runner(model, "m", port, lambda: 0)
-    worker = Worker(segment, 0, runner, port, lambda: None, lambda: 0)
+    engine_slots = EngineSlots(segment, 0, lambda _lane: None)
+    runner = Runner(model, "m", engine_slots, lambda: 0)
+    worker = Worker(segment, 0, runner, engine_slots, lambda: None, lambda: 0)
     worker.begin()
     spans = _own_words(segment.layout)
     now_ns = _STEP_NS
@@ -89,7 +89,7 @@ def _own_words(layout: at.Layout) -> list[range]:
     starts = [
         (layout.submission_ring(HOSTILE), size),
         (layout.lane_counters(HOSTILE), CounterWords.SIZE),
-        (layout.lane_payload(HOSTILE) // WORD, layout.lane_bytes // WORD),
+        (layout.lane_payload_byte(HOSTILE) // WORD, layout.lane_bytes // WORD),
         *((layout.completion_ring(HOSTILE, n), answers) for n in range(layout.workers + 1)),
         *((layout.slot(HOSTILE * SLOTS + slot), SlotWords.SIZE) for slot in range(SLOTS)),
     ]

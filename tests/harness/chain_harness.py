@@ -19,7 +19,7 @@ from ringbatch.engine.worker.worker import Worker
 from ringbatch.frontend.codec.result_sizes import MIN_RESULT_BYTES, ResultSizes
 from ringbatch.shm.chain import REQUEST
 from ringbatch.shm.descriptors import WorkerState, WorkerWords
-from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.frame import Frame
 from ringbatch.shm.layout import PAGE
 from ringbatch.shm.model_spec import ModelSpec
@@ -137,7 +137,7 @@ class House:
         """A process of that number that has loaded its model."""
         name = self.holders[number]
         model, shaped = self._shaped[name]
-        port = Mortal(self, number)
+        engine_slots = Mortal(self, number)
 
         def predict(*arguments: Any) -> Any:
             self._passes()
@@ -155,12 +155,14 @@ class House:
         runner = Runner(
             replace(model, predict=predict),
             name,
-            port,
+            engine_slots,
             lambda: self.now_ns,
             codec=fresh(),
-            place=Steps(self.segment, fresh, port.say_answer_start).place,
+            place=Steps(self.segment, fresh, engine_slots.store_answer_start).place,
         )
-        worker = Worker(self.segment, number, runner, port, self._passes, lambda: self.now_ns)
+        worker = Worker(
+            self.segment, number, runner, engine_slots, self._passes, lambda: self.now_ns
+        )
         words = self.segment.layout.worker(number)
         (own,) = (entry for entry in self.entries if number in entry.workers)
         self.segment.words[words + WorkerWords.MODEL] = own.reference
@@ -272,21 +274,21 @@ class House:
         raise AssertionError(f"still without an answer: {[n for _, n, _ in self._sent.values()]}")
 
 
-class Mortal(EnginePort):
-    """A worker's port, with points at which its process may end."""
+class Mortal(EngineSlots):
+    """A worker's slots, with points at which its process may end."""
 
     def __init__(self, house: House, number: int) -> None:
         super().__init__(house.segment, number, lambda _lane: None)
         self._house = house
 
-    def say_begun(self, *arguments: Any) -> None:
+    def store_first_step_start(self, *arguments: Any) -> None:
         self._house._passes()
-        super().say_begun(*arguments)
+        super().store_first_step_start(*arguments)
         self._house._passes()
 
-    def say_answer_start(self, *arguments: Any) -> None:
+    def store_answer_start(self, *arguments: Any) -> None:
         self._house._passes()
-        super().say_answer_start(*arguments)
+        super().store_answer_start(*arguments)
 
     def answer(self, *arguments: Any) -> None:
         self._house._passes()

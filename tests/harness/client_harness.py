@@ -14,7 +14,7 @@ from segment_fixture import spec
 
 from ringbatch.frontend import Client
 from ringbatch.shm.counters import Counters, LaneCounter
-from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, Layout, aligned
 from ringbatch.shm.model_spec import ModelSpec, dumps
@@ -75,7 +75,7 @@ class ClientHarness:
         )
         self.segment = Segment.create(layout, tuple(models))
         self._bells = [self.segment.lane_doorbell(lane) for lane in range(layout.lanes)]
-        self._port = EnginePort(self.segment, 0, lambda lane: self._bells[lane].wake())
+        self._engine_slots = EngineSlots(self.segment, 0, lambda lane: self._bells[lane].wake())
         self._taken: set[int] = set()
         self.again: list[int] = []
         self._submissions = [
@@ -115,7 +115,7 @@ class ClientHarness:
 
     def payload(self, ref: int) -> tuple[bytes, Request]:
         """A request and its header."""
-        request = self._port.read(ref)
+        request = self._engine_slots.read(ref)
         assert request is not None, "published before its header"
         start = request.request_offset
         return bytes(self.segment.memory[start : start + request.request_bytes]), request
@@ -126,14 +126,14 @@ class ClientHarness:
             payload, request = self.payload(ref)
             result = predict(payload, request)
             if isinstance(result, tuple):
-                self._port.fail(request, *result, MARK, 1)
+                self._engine_slots.fail(request, *result, MARK, 1)
             elif len(result) > request.result_capacity:
-                self._port.answer(ref, Status.RESULT_TOO_LARGE, len(result), MARK, 1)
+                self._engine_slots.answer(ref, Status.RESULT_TOO_LARGE, len(result), MARK, 1)
             else:
                 start = request.result_offset
                 self.segment.memory[start : start + len(result)] = result
-                self._port.answer(ref, Status.OK, len(result), MARK, 1)
-        self._port.flush()
+                self._engine_slots.answer(ref, Status.OK, len(result), MARK, 1)
+        self._engine_slots.flush()
 
     def serve(self, predict: Predict = echo) -> threading.Thread:
         """Answer everything from now on, in a thread of its own; until the end, or until joined

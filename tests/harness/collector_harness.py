@@ -8,7 +8,7 @@ from ringbatch.engine.batch.messages import ReportKind, Task, report_words, task
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.process.role_messages import ModelNews
 from ringbatch.shm.descriptors import REPORT_WORDS, TASK_WORDS, ModelWords, WorkerState, WorkerWords
-from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.model_counters import NOTHING, Spent
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.ring import Consumer, Producer
@@ -25,7 +25,7 @@ class HandWorker:
     def __init__(self, segment: Segment, number: int) -> None:
         self.segment = segment
         self.number = number
-        self.port = EnginePort(segment, number, lambda _lane: None)
+        self.engine_slots = EngineSlots(segment, number, lambda _lane: None)
         self._memory = segment.memory
         self._begin()
 
@@ -70,15 +70,15 @@ class HandWorker:
     def write(self, task: Task, result: bytes = b"done") -> None:
         """Put the answers into the slots and post nothing."""
         for ref in task.references:
-            request = self.port.read(ref)
+            request = self.engine_slots.read(ref)
             assert request is not None
             start = request.result_offset
             self._memory[start : start + len(result)] = result
-            self.port.answer(ref, Status.OK, len(result), task.mark, 0)
+            self.engine_slots.answer(ref, Status.OK, len(result), task.mark, 0)
 
     def finish(self, task: Task, kind: ReportKind = ReportKind.DONE, run_ns: int = 1) -> None:
         self.write(task)
-        self.port.flush()
+        self.engine_slots.flush()
         self.let_go(task.mark.batch)
         self._say(kind, task.mark.batch, task.mark.rows, Spent(0, run_ns, 0, 0, 0))
 
@@ -117,7 +117,7 @@ class CollectorHarness:
             self.lane_wakes.append,
             self.worker_wakes.append,
             end_worker=self.ended.append,
-            say=self.say,
+            notify_supervisor=self.say,
         )
         self.collector.start(1000 * self.collectors)
         return self.collector
@@ -156,7 +156,7 @@ class CollectorHarness:
         """The numbers that the requests of a task hold."""
         found = []
         for ref in task.references:
-            request = self.workers[0].port.read(ref)
+            request = self.workers[0].engine_slots.read(ref)
             assert request is not None
             start = request.request_offset
             found.append(int(bytes(self.segment.memory[start : start + request.request_bytes])))

@@ -19,7 +19,7 @@ from ringbatch.frontend.request.offload_process import OtherProcess
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import HeaderWords, ModelWords
-from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import Layout
 from ringbatch.shm.model_spec import ModelSpec
@@ -230,7 +230,7 @@ class FrontendHarness:
         self.ready(1)
         for other in others:
             self.ready(1, other.index)
-        self.port = EnginePort(self.segment, 0, lambda _lane: None)
+        self.engine_slots = EngineSlots(self.segment, 0, lambda _lane: None)
         self.submitted = Consumer(self.segment.words, layout.submission_ring(0), slots)
         self.batch = 0
 
@@ -250,7 +250,7 @@ class FrontendHarness:
     def taken(self) -> list[Request]:
         """What the engine finds."""
         references = dict.fromkeys(map(without_part, self.submitted.take()))
-        found = [self.port.read(ref) for ref in references]
+        found = [self.engine_slots.read(ref) for ref in references]
         assert None not in found
         return [request for request in found if request is not None]
 
@@ -266,16 +266,16 @@ class FrontendHarness:
             if status is Status.OK:
                 result = self.payload(request)
                 if len(result) > request.result_capacity:
-                    self.port.answer(
+                    self.engine_slots.answer(
                         request.ref, Status.RESULT_TOO_LARGE, len(result), mark, self.loop.now_ns
                     )
                     continue
                 start = request.result_offset
                 self.segment.memory[start : start + len(result)] = result
-                self.port.answer(request.ref, status, len(result), mark, self.loop.now_ns)
+                self.engine_slots.answer(request.ref, status, len(result), mark, self.loop.now_ns)
             else:
-                self.port.fail(request, status, text, mark, self.loop.now_ns)
-        self.port.flush()
+                self.engine_slots.fail(request, status, text, mark, self.loop.now_ns)
+        self.engine_slots.flush()
 
     def count(self, counter: LaneCounter) -> int:
         return self.lane.counters[counter]

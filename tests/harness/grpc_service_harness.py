@@ -25,7 +25,7 @@ from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.descriptors import ModelWords
-from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.readiness import ModelState, publish
@@ -81,7 +81,7 @@ class Harness:
             keyless={},
         )
         self.client = self.connect()
-        self.port = EnginePort(self.segment, 0, lambda _lane: None)
+        self.engine_slots = EngineSlots(self.segment, 0, lambda _lane: None)
         self._submitted = Consumer(
             self.segment.words, self.segment.layout.submission_ring(0), SLOTS
         )
@@ -123,10 +123,10 @@ class Harness:
         words = dict.fromkeys(map(without_part, self._submitted.take()))
         references = [ref for ref in words if ref not in self._found]
         self._found.update(references)
-        read = [self.port.read(ref) for ref in references]
+        read = [self.engine_slots.read(ref) for ref in references]
         found = [request for request in read if request is not None]
-        self.publish(*(request for request in found if not self.port.wanted(request.ref)))
-        return [request for request in found if self.port.wanted(request.ref)]
+        self.publish(*(request for request in found if not self.engine_slots.wanted(request.ref)))
+        return [request for request in found if self.engine_slots.wanted(request.ref)]
 
     async def quiet(self) -> None:
         """Until every task has run as far as it can."""
@@ -147,10 +147,10 @@ class Harness:
                 size, start = request.request_bytes, request.request_offset
                 end = request.result_offset
                 self.segment.memory[end : end + size] = self.segment.memory[start : start + size]
-                self.port.answer(request.ref, status, size, mark, 0)
+                self.engine_slots.answer(request.ref, status, size, mark, 0)
             else:
-                self.port.fail(request, status, text, mark, 0)
-        self.port.flush()
+                self.engine_slots.fail(request, status, text, mark, 0)
+        self.engine_slots.flush()
 
 
 def on_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> None:

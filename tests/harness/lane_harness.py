@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, Layout
 from ringbatch.shm.model_spec import ModelSpec, dumps
@@ -49,8 +49,8 @@ class Harness:
 
     def __post_init__(self) -> None:
         self.lane = self.next_owner()
-        self.worker = EnginePort(self.segment, WORKER, self.lane_wakes.append)
-        self.collector = EnginePort(self.segment, COLLECTOR, self.lane_wakes.append)
+        self.worker = EngineSlots(self.segment, WORKER, self.lane_wakes.append)
+        self.collector = EngineSlots(self.segment, COLLECTOR, self.lane_wakes.append)
         ring = LAYOUT.submission_ring(self.index)
         self.submissions = Consumer(self.segment.words, ring, SLOTS)
 
@@ -69,11 +69,11 @@ class Harness:
                 self.answer(request)
         self.worker.flush()
 
-    def answer(self, request: Request, port: EnginePort | None = None) -> None:
+    def answer(self, request: Request, engine_slots: EngineSlots | None = None) -> None:
         start, memory = request.request_offset, self.segment.memory
         result = bytes(memory[start : start + request.request_bytes]).upper()
         memory[request.result_offset : request.result_offset + len(result)] = result
-        (port or self.worker).answer(request.ref, Status.OK, len(result), MARK, 12)
+        (engine_slots or self.worker).answer(request.ref, Status.OK, len(result), MARK, 12)
 
     def result(self, slot: int, lane: Lane | None = None) -> bytes:
         owner = lane or self.lane

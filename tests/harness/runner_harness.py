@@ -10,7 +10,7 @@ from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.failure_detection import Failing
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.shm.descriptors import SlotWords
-from ringbatch.shm.engine_port import BatchMark, EnginePort
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.layout import WORD
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.slot import SLOT_MASK, Reason, Status
@@ -41,7 +41,7 @@ class Harness:
         self.segment = local_segment(spec(0, inputs, outputs), lanes=2)
         self.clients = [Client(self.segment, lane) for lane in range(2)]
         self.wakes: list[int] = []
-        self.port = EnginePort(self.segment, 0, self.wakes.append)
+        self.engine_slots = EngineSlots(self.segment, 0, self.wakes.append)
         layout = self.segment.layout
         self.submitted = [
             Consumer(self.segment.words, layout.submission_ring(lane), layout.slots)
@@ -54,7 +54,7 @@ class Harness:
 
         model = Model(self.inputs, self.outputs, lambda: None, counting)
         self.runner = Runner(
-            model, "m", self.port, lambda: self.now_ns, batched=batched, failing=failing
+            model, "m", self.engine_slots, lambda: self.now_ns, batched=batched, failing=failing
         )
 
     def send(self, payload: bytes, rows: int = 1, lane: int = 0, **more: Any) -> int:
@@ -84,7 +84,7 @@ class Harness:
     def run(self, *references: int) -> list[Reply]:
         """Run the batch; the replies in the order of the references."""
         self.runner.run(list(references), MARK, BEGAN_NS)
-        self.port.flush()
+        self.engine_slots.flush()
         slots = self.segment.layout.slots
         replies = [client.collect() for client in self.clients]
         found = [

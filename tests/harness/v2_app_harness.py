@@ -22,7 +22,7 @@ from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.descriptors import HeaderWords, ModelWords
-from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE
 from ringbatch.shm.model_counters import Accounts, ModelCounters, Spent
@@ -102,7 +102,7 @@ class Harness:
         self.gateway = Gateway(self.lane, self._loop)
         self.service = Service(self.segment, self.gateway, time.monotonic_ns)
         self.app = create_app(self.service, MAX_REQUEST_BYTES)
-        self._port = EnginePort(self.segment, 0, lambda _lane: None)
+        self._engine_slots = EngineSlots(self.segment, 0, lambda _lane: None)
         self._submitted = Consumer(words, layout.submission_ring(0), layout.slots)
         self._batch = 0
 
@@ -114,12 +114,12 @@ class Harness:
         self._loop.call_soon(self._run)
 
     def _run(self) -> None:
-        requests = [self._port.read(ref & ~PART) for ref in self._submitted.take()]
+        requests = [self._engine_slots.read(ref & ~PART) for ref in self._submitted.take()]
         for request in requests:
             assert request is not None
             if MODELS[request.model][0].name != "silent":
                 self._answer(request)
-        self._port.flush()
+        self._engine_slots.flush()
         self._loop.call_soon(self.gateway.collect)
 
     def _answer(self, request: Request) -> None:
@@ -131,11 +131,11 @@ class Harness:
         arrays = function(*unpack(given.inputs, request.rows, payload))
         result, _ = pack(given.outputs, arrays)
         if len(result) > request.result_capacity:
-            self._port.answer(request.ref, Status.RESULT_TOO_LARGE, len(result), mark, 0)
+            self._engine_slots.answer(request.ref, Status.RESULT_TOO_LARGE, len(result), mark, 0)
             return
         start = request.result_offset
         self.segment.memory[start : start + len(result)] = result
-        self._port.answer(request.ref, Status.OK, len(result), mark, 0)
+        self._engine_slots.answer(request.ref, Status.OK, len(result), mark, 0)
 
     def close(self) -> None:
         self.gateway.close()

@@ -7,7 +7,7 @@ from frontend_harness import FrontendHarness, predictions, untyped
 from tiers import first_of
 
 from ringbatch.shm.counters import LaneCounter
-from ringbatch.shm.engine_port import BatchMark, Request
+from ringbatch.shm.engine_slots import BatchMark, Request
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.slot import Reason, Status
 from ringbatch.shm.tensor import Tensor
@@ -32,8 +32,8 @@ def answer(harness: FrontendHarness, size_of: Callable[[Request], int]) -> int:
                 start = request.result_offset
                 harness.segment.memory[start : start + size] = text
             status = Status.OK if fits else Status.RESULT_TOO_LARGE
-            harness.port.answer(request.ref, status, size, MARK, 0)
-        harness.port.flush()
+            harness.engine_slots.answer(request.ref, status, size, MARK, 0)
+        harness.engine_slots.flush()
         harness.gateway.collect()
         harness.loop.turn()
     return runs

@@ -31,7 +31,7 @@ from ringbatch.frontend.request.calls import Call, Upload
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.descriptors import HeaderWords, ModelWords
-from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.readiness import ModelState, publish
@@ -135,7 +135,7 @@ class Harness:
         self.gateway = Gateway(self.lane, loop)
         self.service = Service(self.segment, self.gateway, time.monotonic_ns)
         self.service.engine.apart = AtOnce()
-        self._port = EnginePort(self.segment, 0, lambda _lane: None)
+        self._engine_slots = EngineSlots(self.segment, 0, lambda _lane: None)
         self._submitted = Consumer(self._words, layout.submission_ring(0), layout.slots)
         self._batch = 0
         self.needed_bytes = 0
@@ -218,10 +218,10 @@ class Harness:
         for _ in range(20):
             await asyncio.sleep(0)
             for ref in self._submitted.take():
-                request = self._port.read(ref & ~PART)
+                request = self._engine_slots.read(ref & ~PART)
                 assert request is not None
                 self._answer(request)
-            self._port.flush()
+            self._engine_slots.flush()
             self.gateway.collect()
 
     def _answer(self, request: Request) -> None:
@@ -233,9 +233,11 @@ class Harness:
         self.segment.memory[start : start + sums.nbytes] = sums.tobytes()
         mark = BatchMark(self._batch, request.rows, Reason.IDLE, 0)
         if self.needed_bytes:
-            self._port.answer(request.ref, Status.RESULT_TOO_LARGE, self.needed_bytes, mark, 0)
+            self._engine_slots.answer(
+                request.ref, Status.RESULT_TOO_LARGE, self.needed_bytes, mark, 0
+            )
         else:
-            self._port.answer(request.ref, Status.OK, sums.nbytes, mark, 0)
+            self._engine_slots.answer(request.ref, Status.OK, sums.nbytes, mark, 0)
 
 
 def scenario(test: Callable[[Harness], Any]) -> Callable[[], None]:

@@ -11,11 +11,11 @@ from chain_harness import Death, House, Part, chain, step
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.engine.collector.chain_step import at_step
+from ringbatch.engine.collector.chain_step import advance_requests
 from ringbatch.engine.models.model import InvalidInput
 from ringbatch.shm.counters import ModelCounter
 from ringbatch.shm.descriptors import ModelWords
-from ringbatch.shm.engine_port import EnginePort, Request
+from ringbatch.shm.engine_slots import EngineSlots, Request
 from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.readiness import ModelState
 from ringbatch.shm.slot import Status
@@ -335,7 +335,7 @@ def test_a_collector_that_dies_while_it_gives_up_a_request_leaves_it_to_be_run_f
         if death:
             # Amid its answer: the text is there, and DONE is not.
             with monkeypatch.context() as context:
-                context.setattr(EnginePort, "answer", dies)
+                context.setattr(EngineSlots, "answer", dies)
                 with pytest.raises(Death):
                     house.die(1, killed=False)
             house.new_collector()
@@ -522,7 +522,7 @@ def test_requests_that_wait_for_a_step_are_told_apart_by_what_it_takes() -> None
 
 
 def test_a_key_that_a_frontend_leaves_no_room_for_is_none() -> None:
-    (request,) = at_step([Request(7, 1, 2, 640, 8, 100, 64, 704, 5, 9, 4)], 3, 64, 8, 6)
+    (request,) = advance_requests([Request(7, 1, 2, 640, 8, 100, 64, 704, 5, 9, 4)], 3, 64, 8, 6)
     assert request == Request(7, 3, 2, 8, 8, 100, 704 + 64, 704, 6, 9, 4)
-    (request,) = at_step([Request(7, 1, 2, 640, 8, 71, 64, 704, 5, 9, 4)], 3, 64, 8, 6)
+    (request,) = advance_requests([Request(7, 1, 2, 640, 8, 71, 64, 704, 5, 9, 4)], 3, 64, 8, 6)
     assert request == Request(7, 3, 2, 0, 0, 71, 704, 704, 6, 9, 4)

@@ -14,7 +14,7 @@ from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.shm.counters import ModelCounter
 from ringbatch.shm.descriptors import HeaderWords, ModelWords
-from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.slot import Reason, Status
 from ringbatch.shm.tensor import Tensor
@@ -280,7 +280,7 @@ def test_requests_of_different_signature_never_share_a_batch() -> None:
     for task in batches:
         found = set()
         for ref in task.references:
-            request = harness.workers[0].port.read(ref)
+            request = harness.workers[0].engine_slots.read(ref)
             assert request is not None
             found.add(bytes(harness.segment.memory[request.request_offset :][:1]))
         keys.append(found)
@@ -309,7 +309,7 @@ def test_signatures_take_turns_by_the_age_of_their_oldest() -> None:
     harness.step(6)
     harness.workers[0].finish(running)
     harness.step(7)
-    request = harness.workers[0].port.read(harness.workers[0].task().references[0])
+    request = harness.workers[0].engine_slots.read(harness.workers[0].task().references[0])
     assert request is not None
     assert request.accepted_ns == 3
 
@@ -446,10 +446,10 @@ def test_it_sleeps_only_where_a_request_will_ring_or_nobody_could_run_one() -> N
 def test_with_a_real_worker_the_whole_way_in_one_process() -> None:
     x = Tensor("x", "FP32", [-1])
     harness = CollectorHarness(spec(0, [x], [x], max_batch_size=8))
-    port = EnginePort(harness.segment, 0, harness.lane_wakes.append)
+    engine_slots = EngineSlots(harness.segment, 0, harness.lane_wakes.append)
     model = Model((x,), (x,), lambda: None, lambda v: v * 2)
-    runner = Runner(model, "m", port, lambda: 0)
-    worker = Worker(harness.segment, 0, runner, port, lambda: None, lambda: 0)
+    runner = Runner(model, "m", engine_slots, lambda: 0)
+    worker = Worker(harness.segment, 0, runner, engine_slots, lambda: None, lambda: 0)
     worker.begin()
     sent = {}
     for number in range(20):

@@ -10,7 +10,7 @@ from simulation.mutants import Late
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.dead_batches import MAX_DEATHS
 from ringbatch.shm.descriptors import REPORT_WORDS, ModelWords, SlotWords
-from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.ring import Producer
 from ringbatch.shm.slot import FLAG_BITS, SLOT_BITS, Reason, State, Status, reference
 
@@ -234,7 +234,7 @@ def test_answers_a_dead_worker_posted_but_did_not_report_are_delivered_once() ->
     slot = harness.send(0)
     harness.step(1)
     harness.workers[0].write(harness.workers[0].task())
-    harness.workers[0].port.flush()
+    harness.workers[0].engine_slots.flush()
     harness.dies(0, 2)
     harness.step(3)
     assert list(harness.clients[0].collect()) == [slot]
@@ -466,13 +466,13 @@ def test_a_slot_used_again_while_the_collector_holds_it_harms_its_own_lane_only(
 def while_looking(monkeypatch: pytest.MonkeyPatch) -> CollectorHarness:
     """A collector has looked at all slots, and before it does anything else a request comes."""
     harness = CollectorHarness(eager()).begin()
-    look = EnginePort.published
+    look = EngineSlots.published
 
-    def published(port: EnginePort) -> Iterator[tuple[int, State]]:
-        yield from look(port)
+    def published(engine_slots: EngineSlots) -> Iterator[tuple[int, State]]:
+        yield from look(engine_slots)
         harness.send(1)
 
-    monkeypatch.setattr(EnginePort, "published", published)
+    monkeypatch.setattr(EngineSlots, "published", published)
     return harness
 
 

@@ -14,7 +14,7 @@ from ringbatch.engine.worker.codec import Codec
 from ringbatch.engine.worker.cost_splitting import CostSplitCodec
 from ringbatch.engine.worker.request_context import RequestContextCodec
 from ringbatch.engine.worker.runner import Runner
-from ringbatch.shm.engine_port import BatchMark, EnginePort
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.slot import SLOT_MASK, Reason, Status
 
@@ -39,7 +39,7 @@ class Harness:
         self.answered: list[int] = []
         self.segment = local_segment(spec(0))
         self.client = Client(self.segment)
-        self.port = EnginePort(self.segment, 0, lambda _lane: None)
+        self.engine_slots = EngineSlots(self.segment, 0, lambda _lane: None)
         layout = self.segment.layout
         self._submitted = Consumer(self.segment.words, layout.submission_ring(0), layout.slots)
         self._asks = asks
@@ -54,9 +54,9 @@ class Harness:
             return [[value] for value in instances]
 
         codec = CostSplitCodec(self.segment.memory, cost, MOST, asks=asks)
-        outer: Codec = RequestContextCodec(codec, self.port.wanted) if asks else codec
+        outer: Codec = RequestContextCodec(codec, self.engine_slots.wanted) if asks else codec
         model = Model((), (), lambda: None, predict, asks=asks, cost=cost)
-        self.runner = Runner(model, "m", self.port, lambda: 0, codec=outer, plan=codec.plan)
+        self.runner = Runner(model, "m", self.engine_slots, lambda: 0, codec=outer, plan=codec.plan)
 
     def run(self, *requests: list[Any] | bytes) -> list[Reply]:
         references = []
@@ -68,7 +68,7 @@ class Harness:
             references += self._submitted.take()
         mark = BatchMark(7, len(requests), Reason.FULL, 0)
         self.runner.run(references, mark, 0)
-        self.port.flush()
+        self.engine_slots.flush()
         self._replies |= self.client.collect()
         found = [self._replies.pop(ref & SLOT_MASK) for ref in references]
         assert not self._replies

@@ -29,7 +29,7 @@ from ringbatch.engine.worker.worker import Worker
 from ringbatch.shm import lane as lane_module
 from ringbatch.shm.counters import Counters, LaneCounter
 from ringbatch.shm.descriptors import TASK_WORDS, HeaderWords, RingWords, SlotWords
-from ringbatch.shm.engine_port import BatchMark, EnginePort
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.fence import full_fence
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import WORD, Layout
@@ -50,13 +50,13 @@ class Echo:
     run_ns = 0
     failed = False
 
-    def __init__(self, port: EnginePort) -> None:
-        self._port = port
+    def __init__(self, engine_slots: EngineSlots) -> None:
+        self._slots = engine_slots
         self.runs = Runs()
 
     def run(self, references: list[int], mark: BatchMark, _began_ns: int, _asked: int) -> None:
         for ref in references:
-            self._port.answer(ref, Status.OK, 0, mark, 0)
+            self._slots.answer(ref, Status.OK, 0, mark, 0)
 
 
 class Parts(NamedTuple):
@@ -132,9 +132,11 @@ class Site:
         return self._parts.lane(self.segment, number, self.bell.wake)
 
     def _new_worker(self, number: int) -> Worker:
-        port = EnginePort(self.segment, number, lambda _lane: None)
-        runner = cast(Runner, Echo(port))
-        return self._parts.worker(self.segment, number, runner, port, self.bell.wake, lambda: 0)
+        engine_slots = EngineSlots(self.segment, number, lambda _lane: None)
+        runner = cast(Runner, Echo(engine_slots))
+        return self._parts.worker(
+            self.segment, number, runner, engine_slots, self.bell.wake, lambda: 0
+        )
 
     def publish(self, lane: Lane) -> int:
         slot = lane.claim(WORD, WORD, 0)
@@ -490,7 +492,7 @@ class LooksAtTheNewAlone(Collector):
     """Wrong: passes over what it knows and is submitted again."""
 
     def _take_submissions(self, lane: int, references: list[int] | None, now_ns: int) -> None:
-        own = [ref for ref in references or () if without_part(ref) not in self._known]
+        own = [ref for ref in references or () if without_part(ref) not in self._in_flight]
         super()._take_submissions(lane, own, now_ns)
 
 
@@ -501,8 +503,8 @@ class TakesInTheCancelled(Collector):
         requests, spoilt, _, strays = super()._read_new(lane, references)
         return requests, spoilt, [], strays
 
-    def _take_adopted(self, ref: int, now_ns: int) -> None:
-        request = self._port.read(ref)
+    def _requeue(self, ref: int, now_ns: int) -> None:
+        request = self._slots.read(ref)
         assert request is not None
         self._take_in(request, now_ns)
 

@@ -10,7 +10,7 @@ from ringbatch.engine.models.model import ServerFailed
 from ringbatch.engine.worker.bisect import PROBES
 from ringbatch.engine.worker.forwarder import Forwarder
 from ringbatch.frontend.v1.forwarded import ForwardedRequests
-from ringbatch.shm.engine_port import BatchMark, EnginePort
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.forward_envelope import KEY_BYTES, Envelope
 from ringbatch.shm.model_spec import Forward
 from ringbatch.shm.ring import Consumer
@@ -51,10 +51,12 @@ class Harness:
         self.client = segment_fixture.Client(self.segment)
         self.server = Server()
         self.now_ns = 1
-        port = EnginePort(self.segment, 0, lambda _lane: None)
+        engine_slots = EngineSlots(self.segment, 0, lambda _lane: None)
         self.again: list[int] = []
-        self.forwarder = Forwarder(self.server, "m", port, lambda: self.now_ns, self.again.append)
-        self._port = port
+        self.forwarder = Forwarder(
+            self.server, "m", engine_slots, lambda: self.now_ns, self.again.append
+        )
+        self._engine_slots = engine_slots
         layout = self.segment.layout
         self._taken = Consumer(self.segment.words, layout.submission_ring(0), layout.slots)
 
@@ -65,7 +67,7 @@ class Harness:
     def run(self) -> dict[int, segment_fixture.Reply]:
         """Everything sent, as one batch."""
         self.forwarder.run(self._taken.take(), BatchMark(7, 3, Reason.FULL, 5), 6)
-        self._port.flush()
+        self._engine_slots.flush()
         return self.client.collect()
 
 

@@ -15,7 +15,7 @@ from ringbatch.frontend.request.service import Service
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.doorbell import Doorbell
-from ringbatch.shm.engine_port import BatchMark
+from ringbatch.shm.engine_slots import BatchMark
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.slot import Reason, Status
 
@@ -64,8 +64,8 @@ def test_a_result_that_is_not_what_the_signature_says_fails_and_costs_no_slot(
         start = request.result_offset
         harness.segment.memory[start : start + len(result)] = result
         mark = BatchMark(number, 1, Reason.IDLE, 0)
-        harness.port.answer(request.ref, Status.OK, len(result), mark, 0)
-        harness.port.flush()
+        harness.engine_slots.answer(request.ref, Status.OK, len(result), mark, 0)
+        harness.engine_slots.flush()
         harness.gateway.collect()
         assert harness.replies.got[number][0] == 500
     assert harness.lane.in_flight == 0
@@ -193,7 +193,7 @@ def test_what_found_no_room_is_submitted_though_no_answer_comes_before() -> None
     harness = FrontendHarness(untyped(), slots=2)
     for number in range(2):
         harness.predict(number, [number])
-    found = [harness.port.read(ref) for ref, _ in harness.port.published()]
+    found = [harness.engine_slots.read(ref) for ref, _ in harness.engine_slots.published()]
     harness.answer([request for request in found if request is not None])
     harness.loop.turn()
     harness.gateway.collect()
@@ -201,7 +201,7 @@ def test_what_found_no_room_is_submitted_though_no_answer_comes_before() -> None
     harness.predict(2, [2])
     harness.loop.turn()
     assert harness.lane.held_back
-    assert not any(map(harness.port.is_open, harness.submitted.take()))
+    assert not any(map(harness.engine_slots.is_open, harness.submitted.take()))
     harness.loop.advance(SWEEP_NS + 2_000_000)
     harness.answer(harness.taken())
     harness.gateway.collect()
@@ -272,8 +272,8 @@ def test_a_result_that_is_not_the_models_signature_is_the_models_failure() -> No
     (request,) = harness.taken()
     start = request.result_offset
     harness.segment.memory[start : start + 3] = b"[1]"
-    harness.port.answer(request.ref, Status.OK, 3, BatchMark(1, 2, Reason.IDLE, 0), 0)
-    harness.port.flush()
+    harness.engine_slots.answer(request.ref, Status.OK, 3, BatchMark(1, 2, Reason.IDLE, 0), 0)
+    harness.engine_slots.flush()
     harness.gateway.collect()
     assert harness.replies.got[0][0] == 500
     assert harness.lane.in_flight == 0

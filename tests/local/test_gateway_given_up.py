@@ -18,7 +18,7 @@ def test_a_request_is_given_up_at_its_deadline_and_its_late_answer_reaches_nobod
     status, body, _ = harness.replies.got[0]
     assert (status, body) == (504, {"error": "no answer came within timeout_s = 3"})
     assert harness.count(LaneCounter.TIMEOUTS) == 1
-    assert not harness.port.wanted(late[0].ref)
+    assert not harness.engine_slots.wanted(late[0].ref)
 
     assert harness.lane.in_flight == 1, "a worker may still write there"
     harness.predict(1, ["next"])
@@ -53,7 +53,7 @@ def test_an_abandoned_call_is_cancelled_and_its_answer_reaches_nobody() -> None:
     (request,) = harness.taken()
     call.abandon()
     call.abandon()
-    assert not harness.port.wanted(request.ref)
+    assert not harness.engine_slots.wanted(request.ref)
     harness.answer([request])
     harness.gateway.collect()
     assert harness.replies.got == {}
@@ -82,5 +82,5 @@ def test_closing_cancels_what_is_in_flight() -> None:
     harness.predict(0, [0])
     harness.gateway.close()
     (request,) = harness.taken()
-    assert not harness.port.wanted(request.ref)
+    assert not harness.engine_slots.wanted(request.ref)
     assert harness.loop.armed == []

@@ -3,7 +3,7 @@
 import pytest
 from frontend_harness import SECOND_NS, FrontendHarness, predictions, typed, untyped
 
-from ringbatch.shm.engine_port import BatchMark
+from ringbatch.shm.engine_slots import BatchMark
 from ringbatch.shm.slot import Reason, Status
 
 
@@ -14,8 +14,8 @@ def test_a_result_larger_than_its_room_is_asked_for_again_with_more() -> None:
     (request,) = harness.taken()
     needed = request.result_capacity + 5000
     mark = BatchMark(1, 1, Reason.IDLE, 0)
-    harness.port.answer(request.ref, Status.RESULT_TOO_LARGE, needed, mark, 0)
-    harness.port.flush()
+    harness.engine_slots.answer(request.ref, Status.RESULT_TOO_LARGE, needed, mark, 0)
+    harness.engine_slots.flush()
     harness.gateway.collect()
     assert harness.replies.got == {}
     harness.loop.turn()
@@ -35,8 +35,8 @@ def test_a_result_larger_than_the_lane_fails_in_words() -> None:
     harness.loop.turn()
     (request,) = harness.taken()
     mark = BatchMark(1, 1, Reason.IDLE, 0)
-    harness.port.answer(request.ref, Status.RESULT_TOO_LARGE, 1 << 30, mark, 0)
-    harness.port.flush()
+    harness.engine_slots.answer(request.ref, Status.RESULT_TOO_LARGE, 1 << 30, mark, 0)
+    harness.engine_slots.flush()
     harness.gateway.collect()
     status, body, headers = harness.replies.got[0]
     assert status == 500
@@ -88,7 +88,7 @@ def test_the_first_part_that_fails_fails_the_whole_request_once(together: bool) 
     harness.answer([bad], Status.MODEL_FAILED, "too bad")
     if not together:
         harness.gateway.collect()
-        assert not harness.port.wanted(last.ref)
+        assert not harness.engine_slots.wanted(last.ref)
     harness.answer([last])
     harness.gateway.collect()
     status, body, _ = harness.replies.got[0]

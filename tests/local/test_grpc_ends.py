@@ -241,7 +241,7 @@ def test_of_a_stream_that_a_clock_ends_nothing_is_left() -> None:
             harness.settings.budget.take(8 * MAX_REQUEST_BYTES)
         await stalled(harness, call)
         assert nothing_is_left(harness)
-        assert not harness.port.wanted(last.ref)
+        assert not harness.engine_slots.wanted(last.ref)
 
     on_loop(test)
 

@@ -21,7 +21,7 @@ from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.grpc.reading_in_place import ReadingInPlace
 from ringbatch.frontend.http2.frames import CANCEL
 from ringbatch.frontend.request.arrival import LARGE_BYTES
-from ringbatch.shm.engine_port import BatchMark
+from ringbatch.shm.engine_slots import BatchMark
 from ringbatch.shm.slot import Reason, Status
 from ringbatch.shm.tensor import Tensor
 
@@ -70,8 +70,10 @@ async def answered(harness: Harness, call: Call, rows: int = 1, **said: str) -> 
     assert request.rows == rows
     assert bytes(memory[start : start + request.request_bytes]) == TENSOR * rows
     memory[end : end + 8 * rows] = (4711).to_bytes(8, "little") * rows
-    harness.port.answer(request.ref, Status.OK, 8 * rows, BatchMark(1, 1, Reason.IDLE, 0), 0)
-    harness.port.flush()
+    harness.engine_slots.answer(
+        request.ref, Status.OK, 8 * rows, BatchMark(1, 1, Reason.IDLE, 0), 0
+    )
+    harness.engine_slots.flush()
     harness.gateway.collect()
     answer = inference("ModelInferResponse").FromString(await call.answer())
     assert numbers_in(answer) == [4711] * rows

@@ -267,7 +267,7 @@ def test_a_call_that_its_client_cancels_gives_its_slot_up() -> None:
         call = harness.call(message(1))
         (request,) = await harness.taken(1)
         call.cancel()
-        assert not harness.port.wanted(request.ref)
+        assert not harness.engine_slots.wanted(request.ref)
         harness.answer(request)
         assert harness.lane.in_flight == 0
 
@@ -284,7 +284,7 @@ def test_a_connection_that_is_lost_gives_its_slots_up() -> None:
         requests = await harness.taken(2)
         stream.client.connection.connection_lost(None)
         await harness.quiet()
-        assert not any(harness.port.wanted(request.ref) for request in requests)
+        assert not any(harness.engine_slots.wanted(request.ref) for request in requests)
         assert harness.settings.connections == set()
         harness.settings.budget.take(8 * MAX_REQUEST_BYTES)
 

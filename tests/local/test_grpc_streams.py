@@ -197,7 +197,7 @@ def test_a_stream_that_its_client_cancels_gives_its_slots_up() -> None:
         requests = await harness.taken(5)
         call.cancel()
         await harness.quiet()
-        assert not any(harness.port.wanted(request.ref) for request in requests)
+        assert not any(harness.engine_slots.wanted(request.ref) for request in requests)
 
     on_loop(test)
 

@@ -8,7 +8,7 @@ from lane_harness import LANE_BYTES, LANES, LAYOUT, MARK, SLOTS, WORKER, Harness
 from ringbatch.shm import layout as at
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import RingWords, SlotWords
-from ringbatch.shm.engine_port import EnginePort, Request
+from ringbatch.shm.engine_slots import EngineSlots, Request
 from ringbatch.shm.ring import Producer
 from ringbatch.shm.slot import (
     FLAG_BITS,
@@ -101,7 +101,7 @@ def test_claimed_memory_lies_in_the_lane_and_is_never_shared(
     wishes: list[tuple[int, int, bool]],
 ) -> None:
     harness = Harness(index=1)
-    low = LAYOUT.lane_payload(1)
+    low = LAYOUT.lane_payload_byte(1)
     held: dict[int, tuple[int, int]] = {}
     for request_bytes, result_bytes, frees in wishes:
         if frees and held:
@@ -217,7 +217,7 @@ def test_of_the_answers_that_find_no_room_those_stay_that_nobody_has_seen(harnes
     unseen = ask(harness.lane)
     harness.lane.submit()
     (request,) = harness.requests()
-    harness.answer(request, EnginePort(harness.segment, WORKER, harness.lane_wakes.append))
+    harness.answer(request, EngineSlots(harness.segment, WORKER, harness.lane_wakes.append))
     harness.collector.repeat(request.ref)
     for request in earlier:
         harness.collector.repeat(request.ref)

@@ -12,10 +12,10 @@ import pytest
 from interleave import Actor, Scenario, Violation, Watch, explore
 from tiers import exhaustive, only
 
-from ringbatch.shm import engine_port as holder_module
+from ringbatch.shm import engine_slots as holder_module
 from ringbatch.shm import lane as lane_module
 from ringbatch.shm.descriptors import SlotWords
-from ringbatch.shm.engine_port import BatchMark, EnginePort
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.extents import RESERVE_SHARE
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, WORD, Layout
@@ -95,7 +95,7 @@ def is_private(slots: int, *, every_word: bool = False) -> Callable[[int], bool]
     The words of a header are alike, so that its first, its last and one between stand for all.
     """
     layout = layout_of(slots)
-    private = set(range(layout.counters, layout.submissions))
+    private = set(range(layout.counters_word, layout.submissions_word))
     if not every_word:
         for slot in range(slots):
             start = layout.slot(slot)
@@ -110,7 +110,7 @@ class World:
     slots: int
     watch: Watch
     lane_type: type[Lane] = Lane
-    holder_type: type[EnginePort] = EnginePort
+    holder_type: type[EngineSlots] = EngineSlots
     published: list[int] = field(default_factory=list)
     answers: list[tuple[int, int]] = field(default_factory=list)
     """Number asked with and number answered, as frontends found them."""
@@ -182,23 +182,23 @@ class Engine:
     def __init__(self, world: World, producer: int) -> None:
         layout = world.segment.layout
         self.world = world
-        self.port = world.holder_type(world.segment, producer, lambda lane: None)
+        self.engine_slots = world.holder_type(world.segment, producer, lambda lane: None)
         self.submissions = Consumer(world.words, layout.submission_ring(0), layout.slots)
 
     def serve(self) -> None:
         for ref in map(without_part, self.submissions.take()):
             # What is cancelled is submitted again, and may be answered already.
-            if self.port.is_open(ref):
+            if self.engine_slots.is_open(ref):
                 self.answer(ref)
-        self.port.flush()
+        self.engine_slots.flush()
 
     def answer(self, ref: int) -> None:
-        request = self.port.read(ref)
+        request = self.engine_slots.read(ref)
         assert request is not None, "published before its header"
         number = self.world.words[request.request_offset // WORD]
         assert number == request.rows, "the request's memory is not its own"
         self.world.words[request.result_offset // WORD] = number + ANSWERED
-        self.port.answer(ref, Status.OK, WORD, MARK, 1)
+        self.engine_slots.answer(ref, Status.OK, WORD, MARK, 1)
 
 
 def finish(world: World, frontend: Frontend, engine: Engine) -> None:
@@ -220,7 +220,7 @@ def reusing(
     *,
     cancels: bool = False,
     lane_type: type[Lane] = Lane,
-    holder_type: type[EnginePort] = EnginePort,
+    holder_type: type[EngineSlots] = EngineSlots,
     frontend_type: type[Frontend] = Frontend,
 ) -> Scenario:
     """A frontend that publishes what finds room, beside an engine that answers."""
@@ -286,14 +286,14 @@ def worker_dies(lane_type: type[Lane] = Lane) -> Scenario:
         def run() -> None:
             for ref in batch:
                 worker.answer(ref)
-            worker.port.flush()
+            worker.engine_slots.flush()
             world.words[world.segment.layout.report_ring(0)] = 1
 
         def take_back() -> None:
             for ref in batch:
-                if not collector.port.repeat(ref):
+                if not collector.engine_slots.repeat(ref):
                     collector.answer(ref)
-            collector.port.flush()
+            collector.engine_slots.flush()
 
         def ask() -> None:
             for _ in range(2):
@@ -405,7 +405,7 @@ class BelievesEveryAnswer(Lane):
         ]
 
 
-class DoneLast(EnginePort):
+class DoneLast(EngineSlots):
     """Wrong: posts an answer before it stands in the slot."""
 
     def answer(

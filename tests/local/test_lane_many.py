@@ -3,12 +3,12 @@
 import pytest
 from segment_fixture import FAR_NS, local_segment, spec
 
-from ringbatch.shm.engine_port import BatchMark, EnginePort
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason, Status
-from ringbatch.shm.slot_answers import Answers
+from ringbatch.shm.slot_answers import SlotAnswers
 
 SLOTS = 8
 REQUEST_BYTES, RESULT_BYTES = 64, 512
@@ -38,15 +38,15 @@ def test_what_is_published_together_is_what_is_published_one_by_one() -> None:
         assert [first.request_offset[s] for s in many] == [second.request_offset[s] for s in many]
         for lane, segment in ((first, one_by_one), (second, together)):
             lane.submit()
-            port = EnginePort(segment, 0, lambda _lane: None)
+            engine_slots = EngineSlots(segment, 0, lambda _lane: None)
             refs = submitted(segment)
             for ref in refs:
-                port.answer(ref, Status.OK, 0, MARK, 1)
-            port.flush()
+                engine_slots.answer(ref, Status.OK, 0, MARK, 1)
+            engine_slots.flush()
             assert lane.collect() == sorted(many)
             for slot in sorted(many):
                 lane.release(slot)
-        start = one_by_one.layout.submissions
+        start = one_by_one.layout.submissions_word
         assert one_by_one.memory[start:] == together.memory[start:]
 
 
@@ -77,16 +77,16 @@ def test_an_answer_is_ok_where_it_is_so_and_of_the_size(status: Status) -> None:
     slots = lane.claim_many(3, REQUEST_BYTES, RESULT_BYTES, 0)
     lane.publish_many(slots, 0, 1, 0, FAR_NS, REQUEST_BYTES)
     lane.submit()
-    port = EnginePort(segment, 0, lambda _lane: None)
+    engine_slots = EngineSlots(segment, 0, lambda _lane: None)
     good, other, larger = submitted(segment)
-    port.answer(good, Status.OK, 40, MARK, 1)
-    port.answer(other, status, 40, MARK, 1)
-    port.answer(larger, Status.OK, 41, MARK, 1)
-    port.flush()
+    engine_slots.answer(good, Status.OK, 40, MARK, 1)
+    engine_slots.answer(other, status, 40, MARK, 1)
+    engine_slots.answer(larger, Status.OK, 41, MARK, 1)
+    engine_slots.flush()
     assert lane.collect() == slots
     expected = [True, status is Status.OK, False]
-    assert Answers(segment, 1).ok(slots, 40).tolist() == expected
-    assert Answers(segment, 1).ok(slots[::-1], 40).tolist() == expected[::-1]
+    assert SlotAnswers(segment, 1).ok(slots, 40).tolist() == expected
+    assert SlotAnswers(segment, 1).ok(slots[::-1], 40).tolist() == expected[::-1]
 
 
 def test_an_answer_to_an_earlier_request_of_the_slot_is_not_ok() -> None:
@@ -94,10 +94,10 @@ def test_an_answer_to_an_earlier_request_of_the_slot_is_not_ok() -> None:
     (slot,) = lane.claim_many(1, REQUEST_BYTES, RESULT_BYTES, 0)
     lane.publish_many([slot], 0, 1, 0, FAR_NS, REQUEST_BYTES)
     lane.submit()
-    port = EnginePort(segment, 0, lambda _lane: None)
-    port.answer(submitted(segment)[0], Status.OK, 40, MARK, 1)
-    port.flush()
-    answers = Answers(segment, 1)
+    engine_slots = EngineSlots(segment, 0, lambda _lane: None)
+    engine_slots.answer(submitted(segment)[0], Status.OK, 40, MARK, 1)
+    engine_slots.flush()
+    answers = SlotAnswers(segment, 1)
     assert answers.ok([slot], 40).all()
     lane.collect()
     lane.publish_many([slot], 0, 1, 0, FAR_NS, REQUEST_BYTES)

@@ -7,11 +7,11 @@ from typing import SupportsIndex, cast
 import pytest
 from lane_harness import LANES, LAYOUT, MARK, MODEL, SLOTS, WORKER, ask
 
-from ringbatch.shm import engine_port as holder_module
+from ringbatch.shm import engine_slots as holder_module
 from ringbatch.shm import lane as lane_module
 from ringbatch.shm import layout as at
 from ringbatch.shm.descriptors import LaneWords, RingWords, SlotWords
-from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import WORD
 from ringbatch.shm.ring import Consumer, Producer
@@ -43,7 +43,7 @@ class Log:
 
 def name_of(number: int) -> str:
     """What the word with that number is."""
-    if LAYOUT.slots_word <= number < LAYOUT.payload // WORD:
+    if LAYOUT.slots_word <= number < LAYOUT.payload_byte // WORD:
         slot, within = divmod(number - LAYOUT.slots_word, SlotWords.SIZE)
         names = {
             SlotWords.CONTROL: "CONTROL",
@@ -51,15 +51,15 @@ def name_of(number: int) -> str:
             SlotWords.ANSWER_START: "ANSWER_START",
         }
         return f"{names.get(within, within)} of {slot}"
-    if LAYOUT.submissions <= number < LAYOUT.tasks:
-        kind = "submissions" if number < LAYOUT.completions else "completions"
+    if LAYOUT.submissions_word <= number < LAYOUT.tasks_word:
+        kind = "submissions" if number < LAYOUT.completions_word else "completions"
         if kind == "submissions":
-            within = (number - LAYOUT.submissions) % at.ring_size(SLOTS)
+            within = (number - LAYOUT.submissions_word) % at.ring_size(SLOTS)
         else:
-            within = (number - LAYOUT.completions) % at.ring_size(LAYOUT.completion_words)
+            within = (number - LAYOUT.completions_word) % at.ring_size(LAYOUT.completion_words)
         part = {RingWords.TAIL: "TAIL", RingWords.HEAD: "HEAD"}.get(within, "word")
         return f"{part} of {kind}"
-    if LAYOUT.counters <= number < LAYOUT.submissions:
+    if LAYOUT.counters_word <= number < LAYOUT.submissions_word:
         return "counter"
     lane = LAYOUT.lane(0)
     return "lane" if lane <= number < lane + LaneWords.SIZE else "payload"
@@ -152,7 +152,7 @@ class Recorded:
 
     segment: Segment
     lane: Lane
-    worker: EnginePort
+    worker: EngineSlots
     submissions: Consumer
     log: Log
     wakes: list[str] = field(default_factory=list)
@@ -177,7 +177,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
     log = Log()
     segment = Segment.local(LAYOUT, (MODEL,))
     plain = segment.memory
-    worker = EnginePort(segment, WORKER, lambda lane: log.add(f"wake lane {lane}"))
+    worker = EngineSlots(segment, WORKER, lambda lane: log.add(f"wake lane {lane}"))
     segment.words = cast(memoryview, RecordingWords(segment.words, log))
     segment.memory = cast(memoryview, RecordingMemory(plain, log))
     lane = Lane(segment, 0, lambda: log.add("wake collector"))

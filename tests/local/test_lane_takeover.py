@@ -142,8 +142,8 @@ def test_a_header_that_no_owner_can_have_written_costs_its_slot_only(harness: Ha
     memory = in_flight_memory(harness, good)
     harness.lane.submit()
     for word, value in [
-        (SlotWords.REQUEST_OFFSET, LAYOUT.lane_payload(1) - 64),
-        (SlotWords.RESULT_OFFSET, LAYOUT.lane_payload(0)),
+        (SlotWords.REQUEST_OFFSET, LAYOUT.lane_payload_byte(1) - 64),
+        (SlotWords.RESULT_OFFSET, LAYOUT.lane_payload_byte(0)),
         (SlotWords.RESULT_CAPACITY, (1 << 64) - 1),
     ]:
         harness.segment.words[harness.slot_word(bad, word)] = value

@@ -25,7 +25,7 @@ from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.http2.frames import END_STREAM
 from ringbatch.frontend.request.offload_process import OtherProcess
 from ringbatch.frontend.request.service import Service
-from ringbatch.shm.engine_port import BatchMark, Request
+from ringbatch.shm.engine_slots import BatchMark, Request
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.slot import Reason, Status
 from ringbatch.shm.tensor import Tensor
@@ -265,8 +265,8 @@ def lead(turns: Turns, spec: ModelSpec, ask: Ask, result: Callable[[Request], by
         found, start = result(asked), asked.result_offset
         harness.segment.memory[start : start + len(found)] = found
         mark = BatchMark(1, asked.rows, Reason.IDLE, 0)
-        harness.port.answer(asked.ref, Status.OK, len(found), mark, 0)
-    harness.port.flush()
+        harness.engine_slots.answer(asked.ref, Status.OK, len(found), mark, 0)
+    harness.engine_slots.flush()
     turns.call(harness.gateway.collect)
     turns.until(answered)
     if side is not None:

@@ -25,7 +25,7 @@ from ringbatch.shm.counters import (
     WorkerCounter,
 )
 from ringbatch.shm.descriptors import WorkerState, WorkerWords
-from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.model_counters import Accounts
 from ringbatch.shm.model_metrics import Metric, OwnMetrics, Series
 from ringbatch.shm.segment import Segment
@@ -153,16 +153,17 @@ def test_a_request_counts_once_also_where_it_is_split_or_sent_again() -> None:
     service.predict("m", orjson.dumps({"instances": [*range(10)]}), lambda *_: None)
     service.predict("m", b'{"instances":[1]}', lambda *_: None)
     loop.turn()
-    worker, port = harness.workers[0], EnginePort(harness.segment, 0, lambda _: None)
+    worker = harness.workers[0]
+    engine_slots = EngineSlots(harness.segment, 0, lambda _: None)
     harness.step(1)
     for status, size in ((Status.RESULT_TOO_LARGE, 9_000), (Status.OK, 3)):
         answered = 0
         while answered < 4:
             for task in worker.tasks():
                 for ref in task.references:
-                    port.answer(ref, status, size, task.mark, 1)
+                    engine_slots.answer(ref, status, size, task.mark, 1)
                     answered += 1
-                port.flush()
+                engine_slots.flush()
                 worker.say_done(task.mark.batch)
             harness.step(1)
         gateway.collect()

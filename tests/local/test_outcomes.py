@@ -9,11 +9,11 @@ from frontend_harness import SECOND_NS, TIMEOUT_NS, FrontendHarness, untyped
 
 from ringbatch.frontend.request.gateway import SETTLED_TOGETHER, SWEEP_NS
 from ringbatch.frontend.request.outcomes import NO_SLOT, RequestOutcome, RequestOutcomes
-from ringbatch.shm.descriptors import RECENT_REQUESTS
-from ringbatch.shm.engine_port import BatchMark, Request
+from ringbatch.shm.descriptors import SLOW_REQUESTS
+from ringbatch.shm.engine_slots import BatchMark, Request
 from ringbatch.shm.latency_breakdown import Breakdown
 from ringbatch.shm.slot import Reason, Status
-from ringbatch.shm.slow_requests import WINDOW_S, RecentRequest, Slowest
+from ringbatch.shm.slow_requests import WINDOW_S, RequestRecord, Slowest
 from ringbatch.shm.tallies import CLIENT_GONE, CODE_LABELS, Protocol, Tally, ends_of
 
 
@@ -234,8 +234,8 @@ def test_an_answer_that_cannot_be_put_together_is_told_and_counted() -> None:
     for request in harness.taken():
         # Nothing at all is no list of predictions.
         mark = BatchMark(1, request.rows, Reason.IDLE, 0)
-        harness.port.answer(request.ref, Status.OK, 0, mark, 0)
-    harness.port.flush()
+        harness.engine_slots.answer(request.ref, Status.OK, 0, mark, 0)
+    harness.engine_slots.flush()
     harness.gateway.collect()
     assert harness.replies.got[0][0] == 500
     assert harness.counts() == {(harness.name, Protocol.V1, "500"): 1}
@@ -287,12 +287,12 @@ def test_a_request_is_notable_where_it_failed_or_was_slow() -> None:
     answered(harness)
     assert outcomes.must_log, "there is room among the slowest"
     tally = harness.one().tally
-    for _ in range(RECENT_REQUESTS):
+    for _ in range(SLOW_REQUESTS):
         harness.loop.now_ns += 50
         now_ns = harness.loop.now_ns
         assert outcomes.may_be_slowest(50, now_ns)
         found = Breakdown(0, 50)
-        outcomes.keep(RecentRequest(now_ns, 0, Protocol.V1, 200, 1, found, "", ""))
+        outcomes.keep(RequestRecord(now_ns, 0, Protocol.V1, 200, 1, found, "", ""))
 
     def seen_as_notable(took_ns: int) -> bool:
         harness.outcomes.clear()

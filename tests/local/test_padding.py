@@ -14,7 +14,7 @@ from ringbatch.engine.models.model import InvalidInput, Model
 from ringbatch.engine.worker import padding as padding_module
 from ringbatch.engine.worker.padding import PaddedCodec, padding
 from ringbatch.engine.worker.runner import Runner
-from ringbatch.shm.engine_port import BatchMark, EnginePort
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.layout import PAGE
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.slot import SLOT_MASK, Reason, Status
@@ -60,13 +60,13 @@ class Harness:
         self.inputs, self.outputs = model.inputs, model.outputs
         self.segment = local_segment(spec(0, self.inputs, self.outputs), lane_bytes=256 * PAGE)
         self.client = Client(self.segment)
-        self.port = EnginePort(self.segment, 0, lambda _lane: None)
+        self.engine_slots = EngineSlots(self.segment, 0, lambda _lane: None)
         layout = self.segment.layout
         self.submitted = Consumer(self.segment.words, layout.submission_ring(0), layout.slots)
         self.runner = Runner(
             model,
             "m",
-            self.port,
+            self.engine_slots,
             lambda: 0,
             sizes=sizes,
             codec=(
@@ -85,7 +85,7 @@ class Harness:
 
     def run(self, *references: int) -> list[Reply]:
         self.runner.run(list(references), MARK, BEGAN_NS)
-        self.port.flush()
+        self.engine_slots.flush()
         replies = self.client.collect()
         assert len(replies) == len(references)
         return [replies[ref & SLOT_MASK] for ref in references]

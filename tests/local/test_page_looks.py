@@ -17,7 +17,7 @@ from ringbatch.shm.descriptors import WorkerState, WorkerWords
 from ringbatch.shm.latency_breakdown import Breakdown
 from ringbatch.shm.model_spec import LOADING
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.slow_requests import RecentRequest, Slowest
+from ringbatch.shm.slow_requests import RequestRecord, Slowest
 from ringbatch.shm.tallies import Protocol
 
 S = 1_000_000_000
@@ -101,7 +101,7 @@ def test_the_slowest_are_told_to_programs_too() -> None:
     found = Breakdown(0, 0, queue=2_000_000, run=5_000_000, batch=9, batch_rows=4, reason="full")
     kept = Slowest(segment, 0)
     for account, name in ((segment.models[0].account, "r-1"), (segment.layout.models, "r-2")):
-        kept.put(RecentRequest(time.monotonic_ns(), account, Protocol.V1, 200, 1, found, "", name))
+        kept.put(RequestRecord(time.monotonic_ns(), account, Protocol.V1, 200, 1, found, "", name))
     first, second = app.simulate_get("/slowest").json["slowest"]
     assert {first["model"], second["model"]} == {"a", ""}
     assert first["phases"] == {"queue": 2.0, "run": 5.0}

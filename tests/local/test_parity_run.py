@@ -16,7 +16,7 @@ from ringbatch.engine.process.role_messages import Compared, Parity
 from ringbatch.engine.worker.padding import PaddedCodec, padding
 from ringbatch.engine.worker.parity_run import compare
 from ringbatch.engine.worker.runner import Runner
-from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.tensor import Tensor
 
 COUNT = Tensor("count", "INT64", [])
@@ -61,11 +61,11 @@ def found(
         model = replace(model, inputs=inputs)
         entry = replace(entry, inputs=inputs, pad_variable_length=True, length_buckets=edges)
     segment = local_segment(entry)
-    port = EnginePort(segment, 0, lambda _lane: None)
+    engine_slots = EngineSlots(segment, 0, lambda _lane: None)
     codec = None
     if edges is not None:
         codec = PaddedCodec(segment.memory, *padding(model, edges, {}, ""))
-    runner = Runner(model, "m", port, lambda: 0, codec=codec)
+    runner = Runner(model, "m", engine_slots, lambda: 0, codec=codec)
     return compare(entry, runner.answers, Parity(str(file or ""), 1e-4, 16), "model.py")
 
 

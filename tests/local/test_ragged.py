@@ -22,7 +22,7 @@ from ringbatch.frontend.grpc.request import GrpcRequestedOutputs
 from ringbatch.frontend.v1.answer import answers_of as v1_answers_of
 from ringbatch.frontend.v2.answer import answers_of as v2_answers_of
 from ringbatch.frontend.v2.requested_outputs import RequestedOutput, RequestedOutputs
-from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.layout import PAGE
 from ringbatch.shm.model_spec import dumps, loads
 from ringbatch.shm.ring import Consumer
@@ -58,7 +58,7 @@ class Answered:
         self.spec = spec(0, inputs, outputs)
         segment = local_segment(self.spec)
         client = Client(segment)
-        port = EnginePort(segment, 0, lambda _lane: None)
+        engine_slots = EngineSlots(segment, 0, lambda _lane: None)
         submitted = Consumer(segment.words, segment.layout.submission_ring(0), 64)
         requests = []
         for number, count in enumerate(rows):
@@ -66,7 +66,7 @@ class Answered:
             payload, key_bytes = pack(inputs, [value])
             client.send(payload, count, key_bytes=key_bytes, result_bytes=PAGE)
             (ref,) = submitted.take()
-            request = port.read(ref)
+            request = engine_slots.read(ref)
             assert request is not None
             requests.append(request)
         model = Model(tuple(inputs), tuple(outputs), lambda: None, lambda: None)

@@ -406,7 +406,7 @@ def test_a_record_that_a_hostile_process_wrote_opens_nothing(tmp_path: Path) -> 
     found = (tmp_path / "secret").write_bytes(DATA) and os.stat(tmp_path / "secret")
     assert isinstance(found, os.stat_result)
     hostile = Region("r", "/secret", 0, 64, found.st_dev, found.st_ino)
-    first = segment.layout.registry + RegistryWords.SIZE
+    first = segment.layout.registry_word + RegistryWords.SIZE
     for number, word in enumerate([1, *encode(hostile)], first):
         segment.words[number] = word
     regions = Regions(Registry.attach(segment), ALLOWED, tmp_path)

@@ -14,7 +14,7 @@ from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.padding import PaddedCodec, padding
 from ringbatch.engine.worker.request_context import RequestContextCodec
 from ringbatch.engine.worker.runner import Runner, TensorCodec
-from ringbatch.shm.engine_port import BatchMark, EnginePort
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.layout import PAGE
 from ringbatch.shm.request_context import REQUEST_CONTEXT
 from ringbatch.shm.ring import Consumer
@@ -55,11 +55,11 @@ class Harness:
             model, shaped = padding(model, (), {}, "")
             inner = PaddedCodec(memory, model, shaped)
         self.client = Client(self.segment)
-        self.port = EnginePort(self.segment, 0, lambda _lane: None)
+        self.engine_slots = EngineSlots(self.segment, 0, lambda _lane: None)
         layout = self.segment.layout
         self.submitted = Consumer(self.segment.words, layout.submission_ring(0), layout.slots)
-        codec = RequestContextCodec(inner, self.port.wanted)
-        self.runner = Runner(model, "m", self.port, lambda: 0, sizes=sizes, codec=codec)
+        codec = RequestContextCodec(inner, self.engine_slots.wanted)
+        self.runner = Runner(model, "m", self.engine_slots, lambda: 0, sizes=sizes, codec=codec)
 
     def send(self, words: bytes, *values: Any) -> int:
         if self.inputs:
@@ -76,7 +76,7 @@ class Harness:
 
     def run(self, *references: int) -> list[Reply]:
         self.runner.run(list(references), MARK, 0)
-        self.port.flush()
+        self.engine_slots.flush()
         replies = self.client.collect()
         return [replies[ref & SLOT_MASK] for ref in references]
 

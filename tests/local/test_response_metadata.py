@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ringbatch.frontend.access.recorder import recording
 from ringbatch.frontend.access.sampling import AccessSettings
-from ringbatch.shm.engine_port import BatchMark
+from ringbatch.shm.engine_slots import BatchMark
 from ringbatch.shm.lane import Lane, Stamps
 from ringbatch.shm.slot import Reason, Status
 
@@ -67,8 +67,8 @@ class Answered(FrontendHarness):
                 gathered_ns=instant(mark.gathered_ns),
                 ran_ns=instant(mark.ran_ns),
             )
-            self.port.answer(request.ref, Status.OK, size, stamped, instant(finished))
-        self.port.flush()
+            self.engine_slots.answer(request.ref, Status.OK, size, stamped, instant(finished))
+        self.engine_slots.flush()
         self.loop.now_ns = start_ns + (read or max(at for _, at in answers) + 40 * US)
         self.gateway.collect()
 

@@ -13,7 +13,7 @@ from ringbatch.engine.worker import retry
 from ringbatch.engine.worker.bisect import PROBES
 from ringbatch.engine.worker.finite_outputs import FiniteCodec
 from ringbatch.engine.worker.runner import Runner
-from ringbatch.shm.engine_port import BatchMark, EnginePort
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.slot import SLOT_MASK, Reason, Status
 from ringbatch.shm.tensor import Tensor
@@ -40,7 +40,7 @@ class Harness:
         self.outputs = (output or Tensor("y", "FP32", [2]),)
         self.segment = local_segment(spec(0, [X], self.outputs))
         self.client = Client(self.segment)
-        self.port = EnginePort(self.segment, 0, lambda _lane: None)
+        self.engine_slots = EngineSlots(self.segment, 0, lambda _lane: None)
         layout = self.segment.layout
         self._submitted = Consumer(self.segment.words, layout.submission_ring(0), layout.slots)
 
@@ -52,7 +52,12 @@ class Harness:
         model = Model((X,), self.outputs, lambda: None, counting)
         codec = FiniteCodec(self.segment.memory, model) if finite else None
         self.runner = Runner(
-            model, "m", self.port, lambda: self.now_ns, codec=codec, run_again=self.told.append
+            model,
+            "m",
+            self.engine_slots,
+            lambda: self.now_ns,
+            codec=codec,
+            run_again=self.told.append,
         )
 
     def send(self, first: float, rows: int = 1, deadline_ns: int = FAR_NS) -> int:
@@ -65,9 +70,9 @@ class Harness:
         """Run the batch; the replies in order, None where a request was cancelled."""
         mark = BatchMark(7, rows or len(references), Reason.FULL, 0)
         self.runner.run(list(references), mark, 0)
-        self.port.flush()
+        self.engine_slots.flush()
         replies = self.client.collect()
-        assert all(state.value == "free" for _, state in self.port.published())
+        assert all(state.value == "free" for _, state in self.engine_slots.published())
         return [replies.pop(ref & SLOT_MASK, None) for ref in references]
 
     def value(self, reply: Reply | None, rows: int = 1) -> Any:
@@ -329,7 +334,7 @@ def test_the_run_in_which_a_worker_died_counts() -> None:
     harness.now_ns = 50
     mark = BatchMark(8, 1, Reason.RETRY, 20)
     harness.runner.run([harness.send(1)], mark, 30)
-    harness.port.flush()
+    harness.engine_slots.flush()
     ((_, reply),) = harness.client.collect().items()
     answer = reply.answer
     assert (answer.dispatched_ns, answer.began_ns, answer.gathered_ns) == (20, 30, 50)

@@ -22,7 +22,9 @@ LIES: dict[str, tuple[Tensor, Callable[[Harness, int], None]]] = {
     "payload-beyond-the-lane": (X, lambda s, ref: s.spoil(ref, SlotWords.REQUEST_BYTES, 1 << 40)),
     "payload-in-another-lane": (
         X,
-        lambda s, ref: s.spoil(ref, SlotWords.REQUEST_OFFSET, s.segment.layout.lane_payload(0)),
+        lambda s, ref: s.spoil(
+            ref, SlotWords.REQUEST_OFFSET, s.segment.layout.lane_payload_byte(0)
+        ),
     ),
     "payload-outside-the-segment": (
         X,
@@ -31,11 +33,13 @@ LIES: dict[str, tuple[Tensor, Callable[[Harness, int], None]]] = {
     "payload-end-overflows": (X, lambda s, ref: s.spoil(ref, SlotWords.REQUEST_OFFSET, 2**64 - 8)),
     "payload-misaligned": (
         X,
-        lambda s, ref: s.spoil(ref, SlotWords.REQUEST_OFFSET, s.segment.layout.lane_payload(1) + 8),
+        lambda s, ref: s.spoil(
+            ref, SlotWords.REQUEST_OFFSET, s.segment.layout.lane_payload_byte(1) + 8
+        ),
     ),
     "result-in-another-lane": (
         X,
-        lambda s, ref: s.spoil(ref, SlotWords.RESULT_OFFSET, s.segment.layout.lane_payload(0)),
+        lambda s, ref: s.spoil(ref, SlotWords.RESULT_OFFSET, s.segment.layout.lane_payload_byte(0)),
     ),
     "result-room-beyond-the-lane": (
         X,

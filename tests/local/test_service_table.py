@@ -114,7 +114,7 @@ def test_a_table_is_not_followed_as_long_as_there_is_no_room_to_submit_what_was_
     harness = sending(slots=2)
     for number in range(2):
         harness.predict(number, [number])
-    found = [harness.port.read(ref) for ref, _ in harness.port.published()]
+    found = [harness.engine_slots.read(ref) for ref, _ in harness.engine_slots.published()]
     harness.answer([request for request in found if request is not None])
     harness.loop.turn()
     harness.gateway.collect()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from segment_fixture import FAR_NS, local_segment, spec
 
 from ringbatch.shm.descriptors import SlotWords
-from ringbatch.shm.engine_port import BatchMark, EnginePort
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
@@ -88,11 +88,11 @@ def test_which_requests_are_open(before: int, age: int, answered: bool) -> None:
     number = LANE * SLOTS + _send(lane)
     lane.submit()
     (latest,) = submitted.take()
-    port = EnginePort(segment, 0, lambda _lane: None)
+    engine_slots = EngineSlots(segment, 0, lambda _lane: None)
     if answered:
-        port.answer(latest, Status.OK, 0, MARK, 6)
+        engine_slots.answer(latest, Status.OK, 0, MARK, 6)
     ref = reference(max(before + 1 - age, 0), number)
     first = segment.layout.slot(number)
     words = segment.words[first + SlotWords.CONTROL], segment.words[first + SlotWords.DONE]
-    requests, spoilt, cancelled, strays = port.read_open(LANE, [ref])
+    requests, spoilt, cancelled, strays = engine_slots.read_open(LANE, [ref])
     assert (bool(requests), spoilt, cancelled, strays) == (is_open(ref, *words), [], [], 0)

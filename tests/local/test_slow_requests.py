@@ -9,19 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from segment_fixture import local_segment, spec
 
-from ringbatch.shm.descriptors import RECENT_REQUESTS, RecentWords
+from ringbatch.shm.descriptors import SLOW_REQUESTS, RequestRecordWords
 from ringbatch.shm.latency_breakdown import Breakdown
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.slow_requests import WINDOW_S, RecentRequest, Slowest, slowest
+from ringbatch.shm.slow_requests import WINDOW_S, RequestRecord, Slowest, slowest
 from ringbatch.shm.tallies import Protocol
 
 S = 1_000_000_000
 START_NS = 1000 * S
 FOUND = Breakdown(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, "deadline", 11)
-REQUEST = RecentRequest(START_NS, 5, Protocol.GRPC, 503, 12, FOUND, "0af7" * 8, "an-id")
+REQUEST = RequestRecord(START_NS, 5, Protocol.GRPC, 503, 12, FOUND, "0af7" * 8, "an-id")
 
 
-def took(took_ns: int, ended_ns: int = START_NS) -> RecentRequest:
+def took(took_ns: int, ended_ns: int = START_NS) -> RequestRecord:
     return REQUEST._replace(ended_ns=ended_ns, found=Breakdown(0, took_ns))
 
 
@@ -60,7 +60,7 @@ def test_those_that_took_longest_are_kept(took_ns: list[int]) -> None:
     for each_ns in took_ns:
         if each_ns > kept.floor_ns:
             kept.put(took(each_ns))
-    assert times(segment) == sorted(took_ns, reverse=True)[:RECENT_REQUESTS]
+    assert times(segment) == sorted(took_ns, reverse=True)[:SLOW_REQUESTS]
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 5)), min_size=20, max_size=60))
@@ -82,14 +82,14 @@ def test_whoever_is_missing_is_too_old_or_has_met_enough_that_took_longer(
         missing.remove(each)
     for took_ns, ended_ns in missing:
         known = [slower for slower, at_ns in put if at_ns >= ended_ns - WINDOW_S * S]
-        enough = sum(slower >= took_ns for slower in known) > RECENT_REQUESTS
+        enough = sum(slower >= took_ns for slower in known) > SLOW_REQUESTS
         assert now_ns - ended_ns > WINDOW_S * S or enough
 
 
 def test_a_quick_request_comes_in_once_a_slow_one_is_too_old() -> None:
     segment = local_segment(spec())
     kept = Slowest(segment, 0)
-    for _ in range(RECENT_REQUESTS):
+    for _ in range(SLOW_REQUESTS):
         kept.put(took(50))
     assert kept.floor_ns == 50
     kept.put(took(50))
@@ -113,23 +113,23 @@ def test_all_lanes_are_read() -> None:
 def test_the_next_owner_goes_on_with_what_there_is() -> None:
     segment = local_segment(spec())
     before = Slowest(segment, 0)
-    for each_ns in range(100, 100 + RECENT_REQUESTS):
+    for each_ns in range(100, 100 + SLOW_REQUESTS):
         before.put(took(each_ns))
     after = Slowest(segment, 0)
     after.put(took(1))
     after.put(took(500))
-    assert times(segment) == [500, *range(99 + RECENT_REQUESTS, 100, -1)]
+    assert times(segment) == [500, *range(99 + SLOW_REQUESTS, 100, -1)]
 
 
 def test_a_record_that_is_being_written_is_not_read() -> None:
     segment = local_segment(spec())
     Slowest(segment, 0).put(REQUEST)
-    segment.words[segment.layout.recent_requests(0) + RecentWords.SEQUENCE] += 1
+    segment.words[segment.layout.slow_requests(0) + RequestRecordWords.SEQUENCE] += 1
     assert slowest(segment, START_NS) == []
     # Its owner died; the next one writes there.
     Slowest(segment, 0).put(took(70))
     assert times(segment) == [70]
-    assert segment.words[segment.layout.recent_requests(0)] % 2 == 0
+    assert segment.words[segment.layout.slow_requests(0)] % 2 == 0
 
 
 class Interrupting:
@@ -150,7 +150,7 @@ def test_a_record_that_changes_while_it_is_read_is_not_read(
 ) -> None:
     segment = local_segment(spec())
     kept = Slowest(copy(segment), 0)
-    for _ in range(RECENT_REQUESTS):
+    for _ in range(SLOW_REQUESTS):
         kept.put(took(10))
     written = iter([took(20)])
 
@@ -159,24 +159,24 @@ def test_a_record_that_changes_while_it_is_read_is_not_read(
             kept.put(request)
 
     monkeypatch.setattr(segment, "memory", Interrupting(segment.memory, write))
-    assert times(segment) == [10] * (RECENT_REQUESTS - 1)
-    assert times(segment) == [20] + [10] * (RECENT_REQUESTS - 1)
+    assert times(segment) == [10] * (SLOW_REQUESTS - 1)
+    assert times(segment) == [20] + [10] * (SLOW_REQUESTS - 1)
 
 
-@pytest.mark.parametrize("word", [RecentWords.PROTOCOL, RecentWords.REASON])
+@pytest.mark.parametrize("word", [RequestRecordWords.PROTOCOL, RequestRecordWords.REASON])
 def test_a_record_of_nonsense_is_not_read(word: int) -> None:
     segment = local_segment(spec())
     Slowest(segment, 0).put(REQUEST)
-    segment.words[segment.layout.recent_requests(0) + word] = 1 << 40
+    segment.words[segment.layout.slow_requests(0) + word] = 1 << 40
     assert slowest(segment, START_NS) == []
 
 
 def test_lengths_and_phases_of_nonsense_harm_nobody() -> None:
     segment = local_segment(spec())
     Slowest(segment, 0).put(REQUEST)
-    first = segment.layout.recent_requests(0)
-    for word in range(RecentWords.CODE, RecentWords.SIZE):
-        if word != RecentWords.REASON:
+    first = segment.layout.slow_requests(0)
+    for word in range(RequestRecordWords.CODE, RequestRecordWords.SIZE):
+        if word != RequestRecordWords.REASON:
             segment.words[first + word] = (1 << 64) - 1
     (found,) = slowest(segment, START_NS)
     assert len(found.request_id) == 128

@@ -70,7 +70,7 @@ def test_a_batch_that_was_let_go_and_not_reported_is_answered() -> None:
     harness.step(1)
     task = harness.workers[0].task()
     harness.workers[0].write(task)
-    harness.workers[0].port.flush()
+    harness.workers[0].engine_slots.flush()
     harness.workers[0].let_go(task.mark.batch)
     harness.new_collector()
     harness.workers[0].say_done(task.mark.batch)
@@ -128,7 +128,7 @@ def test_what_was_answered_and_not_posted_is_posted() -> None:
     harness.new_collector()
     harness.step(2)
     assert harness.clients[0].collect()[slot].data == b"old"
-    harness.workers[0].port.flush()
+    harness.workers[0].engine_slots.flush()
     harness.workers[0].let_go(task.mark.batch)
     harness.workers[0].say_done(task.mark.batch)
     harness.step(3)
@@ -315,8 +315,8 @@ def test_a_request_whose_words_a_frontend_has_spoilt_meanwhile_stays_its_workers
     harness.new_collector()
     harness.step(2)
     assert harness.clients[0].collect() == {}, "the worker answers it"
-    harness.workers[0].port.answer(task.references[0], Status.CORRUPT, 0, task.mark, 0)
-    harness.workers[0].port.flush()
+    harness.workers[0].engine_slots.answer(task.references[0], Status.CORRUPT, 0, task.mark, 0)
+    harness.workers[0].engine_slots.flush()
     harness.workers[0].say_done(task.mark.batch)
     harness.step(3)
     assert harness.clients[0].collect()[slot].answer.status is Status.CORRUPT

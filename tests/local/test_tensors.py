@@ -14,7 +14,7 @@ from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker import tensors as tensors_module
 from ringbatch.engine.worker.outputs import Checker, WrongResult
 from ringbatch.engine.worker.runner import TensorCodec
-from ringbatch.shm.engine_port import EnginePort, Request
+from ringbatch.shm.engine_slots import EngineSlots, Request
 from ringbatch.shm.layout import PAGE
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.tensor import DATATYPES, Tensor
@@ -31,7 +31,7 @@ class Bench:
         self.inputs = inputs
         self.segment = local_segment(spec(0, inputs, outputs))
         self.client = Client(self.segment)
-        self.port = EnginePort(self.segment, 0, lambda _lane: None)
+        self.engine_slots = EngineSlots(self.segment, 0, lambda _lane: None)
         layout = self.segment.layout
         self.submitted = Consumer(self.segment.words, layout.submission_ring(0), layout.slots)
         model = Model(tuple(inputs), tuple(outputs), lambda: None, lambda: None)
@@ -41,7 +41,7 @@ class Bench:
         payload, key_bytes = pack(self.inputs, values)
         self.client.send(payload, rows, key_bytes=key_bytes, result_bytes=result_bytes)
         (ref,) = self.submitted.take()
-        request = self.port.read(ref)
+        request = self.engine_slots.read(ref)
         assert request is not None
         return request
 
@@ -174,7 +174,7 @@ def test_a_good_result_is_written_as_declared(
     bench = Bench([X], [output])
     requests = [bench.request([[0, 0]]), bench.request([[0, 0]])]
     if alike:
-        together = bench.port.read_uniform([request.ref for request in requests])
+        together = bench.engine_slots.read_uniform([request.ref for request in requests])
         assert together is not None
         size = bench.codec.write_uniform(bench.codec.check(returned, [1, 1]), together)
         if size is None:
@@ -199,7 +199,7 @@ def test_requests_that_are_alike_are_read_and_written_like_single_ones(
     bench = Bench(kinds, kinds)
     sent = [[numbers(t, (2, *t.shape), 7 * n) for t in kinds] for n in range(count)]
     requests = [bench.request(*v, rows=2, result_bytes=2 * 64 + 8 * size) for v in sent]
-    together = bench.port.read_uniform([request.ref for request in requests])
+    together = bench.engine_slots.read_uniform([request.ref for request in requests])
     assert together is not None
     gathered = bench.codec.read_uniform(together)
     assert gathered is not None
@@ -331,7 +331,7 @@ def test_a_kind_of_array_is_the_array_that_it_is_whatever_its_company(
     requests = [bench.request([[0, 0]]) for _ in range(count)]
     written = bench.write(kind(values), *requests)
     assert [rows.tolist() for (rows,) in written] == [[row] for row in values.tolist()]
-    together = bench.port.read_uniform([request.ref for request in requests])
+    together = bench.engine_slots.read_uniform([request.ref for request in requests])
     assert together is not None
     size = bench.codec.write_uniform(bench.codec.check(kind(values), [1] * count), together)
     assert size == 8

@@ -8,7 +8,7 @@ from ringbatch.engine.batch.messages import task_words
 from ringbatch.engine.report.frame import page
 from ringbatch.shm.counters import CollectorCounter, Counters, WorkerCounter
 from ringbatch.shm.descriptors import TASK_WORDS, RingWords, WorkerState, WorkerWords
-from ringbatch.shm.engine_port import BatchMark
+from ringbatch.shm.engine_slots import BatchMark
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.ring import Consumer, Producer
 from ringbatch.shm.segment import Segment

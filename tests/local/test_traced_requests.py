@@ -9,24 +9,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from segment_fixture import local_segment, spec
 
-from ringbatch.shm.descriptors import RecentWords
+from ringbatch.shm.descriptors import RequestRecordWords
 from ringbatch.shm.latency_breakdown import Breakdown
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.slow_requests import RecentRequest
+from ringbatch.shm.slow_requests import RequestRecord
 from ringbatch.shm.tallies import Protocol
 from ringbatch.shm.traced_requests import TracedReader, TracedRequests
 
 COUNT = 8
-REQUEST = RecentRequest(
+REQUEST = RequestRecord(
     1, 5, Protocol.V2, 200, 3, Breakdown(1, 2), "0af7" * 8, "an-id", "b7ad" * 4, "c0de" * 4
 )
 
 
-def numbered(number: int) -> RecentRequest:
+def numbered(number: int) -> RequestRecord:
     return REQUEST._replace(ended_ns=number)
 
 
-def numbers(requests: list[RecentRequest]) -> list[int]:
+def numbers(requests: list[RequestRecord]) -> list[int]:
     return [request.ended_ns for request in requests]
 
 
@@ -35,7 +35,7 @@ def segment_of(lanes: int = 1) -> Segment:
 
 
 def first_of(segment: Segment, place: int) -> int:
-    return segment.layout.traced_requests(0) + place * RecentWords.SIZE
+    return segment.layout.traced_requests(0) + place * RequestRecordWords.SIZE
 
 
 def test_what_is_read_is_what_was_put() -> None:
@@ -166,12 +166,12 @@ def test_a_record_of_nonsense_is_lost_and_the_next_one_read() -> None:
     writer, reader = TracedRequests(segment, 0), TracedReader(segment)
     writer.put(numbered(0))
     writer.put(numbered(1))
-    segment.words[first_of(segment, 0) + RecentWords.PROTOCOL] = 1 << 40
+    segment.words[first_of(segment, 0) + RequestRecordWords.PROTOCOL] = 1 << 40
     assert numbers(reader.read()) == [1]
     assert reader.lost == 1
 
 
 def test_where_nothing_is_traced_there_is_no_room_for_it() -> None:
     off, on = local_segment(spec(), lanes=2), local_segment(spec(), lanes=2, traced=COUNT)
-    assert off.layout.traced_word == off.layout.submissions
+    assert off.layout.traced_word == off.layout.submissions_word
     assert on.layout.size > off.layout.size

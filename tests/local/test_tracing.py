@@ -30,7 +30,7 @@ from ringbatch.shm.host import background
 from ringbatch.shm.host import delivering as delivering_module
 from ringbatch.shm.host.delivering import Delivering, NotTakenError
 from ringbatch.shm.latency_breakdown import Breakdown
-from ringbatch.shm.slow_requests import RecentRequest, slowest
+from ringbatch.shm.slow_requests import RequestRecord, slowest
 from ringbatch.shm.tallies import Protocol
 from ringbatch.shm.texts import Tokens
 from ringbatch.shm.traced_requests import TracedReader, TracedRequests
@@ -86,7 +86,7 @@ def end_one(harness: FrontendHarness, recorder: Recorder, trace: bytes = b"") ->
     harness.gateway.collect()
 
 
-def traced(harness: FrontendHarness) -> list[RecentRequest]:
+def traced(harness: FrontendHarness) -> list[RequestRecord]:
     return TracedReader(harness.segment).read()
 
 
@@ -477,7 +477,7 @@ def test_no_route_is_told_of_a_model_of_texts() -> None:
     found = Breakdown(1, 0, 2, 3, 4, 5, 6)
     for model in models:
         TracedRequests(segment, 0).put(
-            RecentRequest(
+            RequestRecord(
                 1, model.account, Protocol.V1, 200, 1, found, "ab" * 16, "i", "", "c" * 16
             )
         )
@@ -491,7 +491,7 @@ def test_what_is_read_is_sent_with_its_model_and_a_batch_once_it_was_held() -> N
     spans: Any = Spans()
     tracing = Tracing(segment, spans, lambda: now_ns[0])
     found = Breakdown(1, 0, 2, 3, 4, 5, 6, batch=7, batch_rows=2, reason="full", attempts=1)
-    request = RecentRequest(100, 0, Protocol.V1, 200, 1, found, "ab" * 16, "i", "", "cd" * 8)
+    request = RequestRecord(100, 0, Protocol.V1, 200, 1, found, "ab" * 16, "i", "", "cd" * 8)
     TracedRequests(segment, 0).put(request)
     tracing.look()
     TracedRequests(segment, 1).put(request._replace(span="ef" * 8))

@@ -246,7 +246,7 @@ def test_a_name_is_looked_up_again_after_a_moment_without_threads(
 
 @pytest.mark.parametrize("error", [MemoryError(), UnicodeError("label too long")])
 def test_a_look_up_that_fails_in_any_way_says_so(error: Exception) -> None:
-    def lookup(_host: str, _port: int) -> list[str]:
+    def lookup(_host: str, _engine_slots: int) -> list[str]:
         raise error
 
     names = Names("m", [Address("model.example", 1, "")], lookup)
@@ -408,7 +408,7 @@ class Resolver:
         self.gate = threading.Event()
         self.gate.set()
 
-    def __call__(self, _host: str, _port: int) -> Sequence[str]:
+    def __call__(self, _host: str, _engine_slots: int) -> Sequence[str]:
         self.gate.wait()
         if isinstance(self.found, OSError):
             raise self.found
@@ -495,7 +495,7 @@ def test_two_families_are_two_ways_to_the_same_servers(
 
 
 def test_an_address_needs_no_resolver() -> None:
-    def never(_host: str, _port: int) -> list[str]:
+    def never(_host: str, _engine_slots: int) -> list[str]:
         raise AssertionError("there is nothing to look up")
 
     names = Names("m", [Address("127.0.0.1", 1, ""), Address("::1", 1, "")], never)

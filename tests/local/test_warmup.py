@@ -30,7 +30,7 @@ from ringbatch.engine.worker.warmup import (
 from ringbatch.shm import cost_profile
 from ringbatch.shm.cost_profile import Trial
 from ringbatch.shm.descriptors import CostProfileWords
-from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor
@@ -74,7 +74,7 @@ class Harness:
             return predict(*arguments)
 
         segment = local_segment(model)
-        port = EnginePort(segment, 0, lambda _lane: None)
+        engine_slots = EngineSlots(segment, 0, lambda _lane: None)
         opened = Model(model.inputs, model.outputs, lambda: None, watched)
         codec: Codec | None = FiniteCodec(segment.memory, opened) if model.refuse_nan else None
         if model.pad_variable_length:
@@ -86,7 +86,7 @@ class Harness:
         self.runner = Runner(
             opened,
             "m",
-            port,
+            engine_slots,
             self.clock,
             batched=model.batched,
             sizes=model.allowed_batch_sizes,

@@ -11,7 +11,7 @@ from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import WAITED_NS, Worker
 from ringbatch.shm.descriptors import REPORT_WORDS, TASK_WORDS, SlotWords
-from ringbatch.shm.engine_port import BatchMark, EnginePort
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.model_counters import Spent
 from ringbatch.shm.ring import Consumer, Producer
 from ringbatch.shm.slot import Reason, Status, reference
@@ -45,10 +45,10 @@ class Harness:
         def ring() -> None:
             self.rings += 1
 
-        port = EnginePort(self.segment, 0, lambda _lane: None)
+        engine_slots = EngineSlots(self.segment, 0, lambda _lane: None)
         model = Model((), (), lambda: None, predict)
-        runner = Runner(model, "m", port, lambda: self.now_ns)
-        return Worker(self.segment, 0, runner, port, ring, lambda: self.now_ns)
+        runner = Runner(model, "m", engine_slots, lambda: self.now_ns)
+        return Worker(self.segment, 0, runner, engine_slots, ring, lambda: self.now_ns)
 
     def hand_over(self, batch: int, *references: int, rows: int = 0) -> None:
         mark = BatchMark(batch, rows or len(references), Reason.IDLE, 0)
@@ -184,7 +184,7 @@ def test_a_batch_stays_in_the_ring_until_its_answers_are_posted() -> None:
     def wake_lane(_lane: int) -> None:
         seen.append(([task.mark.batch for task in held(harness.segment, 0)], harness.said()))
 
-    harness.worker._port._wake_lane = wake_lane
+    harness.worker._slots._wake_lane = wake_lane
     harness.worker.step()
     done = [Report(ReportKind.DONE, batch, 1, RAN) for batch in (1, 2)]
     assert seen == [([1, 2], []), ([2], done[:1])]

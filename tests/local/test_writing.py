@@ -28,7 +28,7 @@ from ringbatch.frontend.offload.messages import Bytes, Job
 from ringbatch.frontend.request import split, task
 from ringbatch.frontend.request.calls import Call
 from ringbatch.frontend.request.offload import LARGE_BODY_BYTES
-from ringbatch.shm.engine_port import BatchMark, Request
+from ringbatch.shm.engine_slots import BatchMark, Request
 from ringbatch.shm.frame import Frame
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.slot import Reason, Status
@@ -77,10 +77,12 @@ class Case:
             start = request.result_offset
             if len(found) <= request.result_capacity:
                 harness.segment.memory[start : start + len(found)] = found
-                harness.port.answer(request.ref, Status.OK, len(found), mark, 0)
+                harness.engine_slots.answer(request.ref, Status.OK, len(found), mark, 0)
             else:
-                harness.port.answer(request.ref, Status.RESULT_TOO_LARGE, len(found), mark, 0)
-        harness.port.flush()
+                harness.engine_slots.answer(
+                    request.ref, Status.RESULT_TOO_LARGE, len(found), mark, 0
+                )
+        harness.engine_slots.flush()
         harness.gateway.collect()
 
     def finish(self) -> Answer:

@@ -1,4 +1,4 @@
-/* shm/engine_port.py: EnginePort.fail, by the collector. Nobody reads what it writes until DONE is stored,
+/* shm/engine_slots.py: EngineSlots.fail, by the collector. Nobody reads what it writes until DONE is stored,
  * and a successor writes it anew; so all of it is one step. */
 inline fail(number) {
     ref = REF(control[number], number);
@@ -11,7 +11,7 @@ inline fail(number) {
 
 #define GIVEN(worker) (batch[(worker) * MOST] || batch[(worker) * MOST + 1])
 #define IN_BATCH(worker, ref) SAME(REF(batch[(worker) * MOST + SLOT(ref)], SLOT(ref)), ref)
-/* engine/collector/collector.py: Collector._known */
+/* engine/collector/collector.py: Collector._in_flight */
 #define KNOWN(ref) \
     (SAME(REF(queue[SLOT(ref)], SLOT(ref)), ref) || IN_BATCH(0, ref) || IN_BATCH(1, ref))
 
@@ -29,8 +29,8 @@ inline leave_queue(number) {
     again[number] = 0
 }
 
-/* engine/collector/dispatcher.py: Dispatcher.give_back */
-inline give_back(number) {
+/* engine/collector/dispatcher.py: Dispatcher.answer_cancelled */
+inline answer_cancelled(number) {
     if
 #ifdef GIVE_BACK_THE_HELD
     :: dropped[number] && IS_OPEN(REF(control[number], number)) ->
@@ -48,7 +48,7 @@ inline look_at(number) {
 #ifdef TAKE_IN_THE_CANCELLED
     skip
 #else
-    give_back(number)
+    answer_cancelled(number)
 #endif
 }
 
@@ -108,7 +108,7 @@ inline take_reports(worker) {
     learnt_giver = 0
 }
 
-/* engine/collector/dead_batches.py: DeadBatches.take_back, DeadBatches._unanswered; shm/engine_port.py: EnginePort.repeat */
+/* engine/collector/dead_batches.py: DeadBatches.take_back, DeadBatches._unanswered; shm/engine_slots.py: EngineSlots.repeat */
 inline take_back(worker) {
     for (i : 0 .. MOST - 1) {
         count = worker * MOST + i;
@@ -264,7 +264,7 @@ end:
     :: d_step { collector_at == STEPPING && HAS(reports[1]) -> take_reports(1) }
 
     /* engine/collector/collector.py: Collector._take_submissions; engine/collector/dispatcher.py:
-     * Dispatcher.give_back. Whether a reference that is not known is open changes for nobody but its
+     * Dispatcher.answer_cancelled. Whether a reference that is not known is open changes for nobody but its
      * holder, so that all are looked at in one step. */
     :: d_step {
             collector_at == STEPPING && HAS(submissions) ->
@@ -278,7 +278,7 @@ end:
                 :: !KNOWN(ref) && IS_OPEN(ref) -> take_in(ref); look_at(SLOT(ref))
 #endif
 #ifndef LOOK_AT_THE_NEW_ALONE
-                :: KNOWN(ref) -> give_back(SLOT(ref))
+                :: KNOWN(ref) -> answer_cancelled(SLOT(ref))
 #endif
                 :: else -> skip
                 fi
@@ -354,14 +354,14 @@ end:
     :: d_step { collector_at == STEPPING && told_dead[0] -> reclaim(0) }
     :: d_step { collector_at == STEPPING && told_dead[1] -> reclaim(1) }
 
-    /* shm/engine_port.py: EnginePort.flush, the ring; again every RETRY_NS where something found no room */
+    /* shm/engine_slots.py: EngineSlots.flush, the ring; again every RETRY_NS where something found no room */
     :: d_step {
             collector_at == STEPPING && !lane_to_wake && CAN_FLUSH(COLLECTOR) ->
             flush(COLLECTOR);
             lane_to_wake = 1
         }
 
-    /* shm/engine_port.py: EnginePort.flush, the doorbell */
+    /* shm/engine_slots.py: EngineSlots.flush, the doorbell */
     :: d_step { lane_to_wake -> lane_to_wake = 0; lane_bell = 1 }
 
     /* Its death. What it was told and has not done, the next one is told. engine/supervisor/collectors.py:
@@ -422,8 +422,8 @@ end:
         }
 
     /* engine/collector/collector.py: Collector._adopt_slots, one slot after the other;
-     * Collector._take_adopted, Collector._take_in; engine/collector/dispatcher.py: Dispatcher.give_back;
-     * shm/engine_port.py: EnginePort.published, EnginePort.repeat */
+     * Collector._requeue, Collector._take_in; engine/collector/dispatcher.py: Dispatcher.answer_cancelled;
+     * shm/engine_slots.py: EngineSlots.published, EngineSlots.repeat */
     :: d_step {
             collector_at == SCANNING ->
             ref = REF(control[scanned], scanned);

@@ -2,7 +2,7 @@
     (HAS(answered[producer]) && \
         (HAS_COMPLETION_ROOM(producer) || !lane_bell || len(answered[producer]) > SLOTS))
 
-/* shm/engine_port.py: EnginePort.flush, the ring */
+/* shm/engine_slots.py: EngineSlots.flush, the ring */
 inline flush(producer) {
     do
     :: HAS(answered[producer]) && HAS_COMPLETION_ROOM(producer) ->

@@ -63,7 +63,7 @@
 #define IS_LATEST(ref) true
 #else
 #define SAME(one, other) ((one) == (other))
-/* shm/engine_port.py: EnginePort.is_open */
+/* shm/engine_slots.py: EngineSlots.is_open */
 #define IS_OPEN(ref) (control[SLOT(ref)] == GENERATION(ref) && done[SLOT(ref)] != GENERATION(ref))
 #define IS_LATEST(ref) (control[SLOT(ref)] == GENERATION(ref))
 #endif
@@ -156,7 +156,7 @@ byte giver[WORKERS];                     /* and who has given it */
 byte held_extent[WORKERS * MOST];
 byte worker_deaths_left = WORKER_DEATHS;
 
-chan answered[WORKERS + 1] = [6] of { byte };  /* shm/engine_port.py: EnginePort._answered */
+chan answered[WORKERS + 1] = [6] of { byte };  /* shm/engine_slots.py: EngineSlots._answered */
 
 /* For use within one step; what is looked at after a choice must be a part of the state. */
 byte chosen;

@@ -142,8 +142,8 @@ end:
 #endif
         }
 
-    /* engine/worker/runner.py: Runner.run; engine/worker/codec.py: Codec.read; shm/engine_port.py:
-     * EnginePort.read */
+    /* engine/worker/runner.py: Runner.run; engine/worker/codec.py: Codec.read; shm/engine_slots.py:
+     * EngineSlots.read */
     :: d_step {
             worker_at[number] == TAKEN ->
             read_requests();
@@ -165,7 +165,7 @@ end:
             worker_at[number] = ANSWERING
         }
 
-    /* shm/engine_port.py: EnginePort.answer, EnginePort.answer_uniform, EnginePort.answer_later_step, one
+    /* shm/engine_slots.py: EngineSlots.answer, EngineSlots.answer_uniform, EngineSlots.answer_later_step, one
      * after the other */
     :: d_step { worker_at[number] == ANSWERING && HOLDS(0) && ANSWERS(number) -> answer(0) }
     :: d_step {
@@ -186,14 +186,14 @@ end:
             answer_failure(1)
         }
 
-    /* shm/engine_port.py: EnginePort.flush, the ring */
+    /* shm/engine_slots.py: EngineSlots.flush, the ring */
     :: d_step {
             worker_at[number] == ANSWERING && !HOLDS(0) && !HOLDS(1) ->
             flush(number);
             worker_at[number] = WAKING
         }
 
-    /* shm/engine_port.py: EnginePort.flush, the doorbell */
+    /* shm/engine_slots.py: EngineSlots.flush, the doorbell */
     :: d_step { worker_at[number] == WAKING -> lane_bell = 1; worker_at[number] = RELEASING }
 
     /* engine/worker/worker.py: Worker.step; shm/ring.py: Consumer.release */

@@ -14,7 +14,7 @@ import pytest
 from text_models import write_directory
 from tiers import exhaustive, only
 
-from ringbatch.shm.shm_objects import DIRECTORY, sweep
+from ringbatch.shm.shm_objects import DIRECTORY, remove_dead_engines
 
 COMMAND: Final = (sys.executable, "-m", "ringbatch.engine")
 APART: Final = f"ringbatch-check-{os.getpid()}"
@@ -170,7 +170,7 @@ def serving(folder: Path, port: int) -> Iterator[None]:
         finally:
             process.terminate()
             process.communicate()
-            sweep()
+            remove_dead_engines()
 
 
 @exhaustive

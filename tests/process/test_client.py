@@ -37,7 +37,7 @@ from ringbatch.frontend import (
 )
 from ringbatch.frontend.client import channel as channel_module
 from ringbatch.shm.counters import LaneCounter
-from ringbatch.shm.engine_port import Request
+from ringbatch.shm.engine_slots import Request
 from ringbatch.shm.errors import RequestError
 from ringbatch.shm.readiness import ModelState, publish
 from ringbatch.shm.slot import Status

@@ -22,7 +22,7 @@ from ringbatch.frontend import (
 from ringbatch.frontend.client import client as client_module
 from ringbatch.frontend.client.channel import NEVER
 from ringbatch.frontend.client.waiter import Waiter
-from ringbatch.shm.engine_port import Request
+from ringbatch.shm.engine_slots import Request
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.slot import Status

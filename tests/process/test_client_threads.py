@@ -125,7 +125,7 @@ def test_a_cancelled_future_abandons_its_request(
     with pytest.raises(CancelledError):
         future.result()
     (ref,) = taken(harness, 1, wait_until)
-    assert not harness._port.wanted(ref)
+    assert not harness._engine_slots.wanted(ref)
     harness.answer([ref])
     harness.serve()
     answered = client.infer_async("same", numbers(2))

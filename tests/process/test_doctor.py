@@ -23,7 +23,7 @@ from ringbatch.engine.doctor.examination import CHECKS, gather, judge
 from ringbatch.engine.doctor.facts import WakeUps
 from ringbatch.engine.doctor.host_files import HostFiles
 from ringbatch.engine.doctor.probes import features
-from ringbatch.shm.shm_objects import DIRECTORY, left_behind
+from ringbatch.shm.shm_objects import DIRECTORY, dead_engine_objects
 
 APART: Final = f"ringbatch-doctor-{os.getpid()}"
 PROGRAM: Final = f"""
@@ -386,9 +386,9 @@ def test_left_behind_is_what_a_sweep_would_remove(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(shm_objects, "PREFIX", APART)
     with supervisor() as (process, _):
-        assert left_behind() == []
+        assert dead_engine_objects() == []
         process.kill()
         process.wait()
-        ((_, entries),) = left_behind()
-        assert {entry.name for entry in entries} == set(shm_objects.sweep())
-        assert left_behind() == []
+        ((_, entries),) = dead_engine_objects()
+        assert {entry.name for entry in entries} == set(shm_objects.remove_dead_engines())
+        assert dead_engine_objects() == []

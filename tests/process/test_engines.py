@@ -18,8 +18,7 @@ from ringbatch.shm.engine_name import UNNAMED
 from ringbatch.shm.engines import alone_of_name, attached, expect_free, of_any_version, only
 from ringbatch.shm.errors import LayoutMismatch, SegmentGone, StartupError
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.shm_objects import made_and_locked
-from ringbatch.shm.shm_objects import unlink as unlink_object
+from ringbatch.shm.shm_objects import create_locked_segment, unlink_segment
 
 NAME = f"engines-{os.getpid()}"
 
@@ -149,14 +148,14 @@ def test_an_engine_that_lives_without_its_names_is_not_tried_for_ever(made: Made
 
 
 def test_a_segment_that_is_not_finished_is_nobody_to_replace() -> None:
-    name, fd, locks = made_and_locked(NAME)
+    name, fd, locks = create_locked_segment(NAME)
     try:
         with pytest.raises(StartupError):
             of_any_version(NAME)
     finally:
         os.close(fd)
         os.close(locks)
-        unlink_object(name)
+        unlink_segment(name)
 
 
 def test_the_name_of_those_that_were_given_none_says_not_which(made: Made) -> None:
@@ -303,7 +302,7 @@ def test_of_processes_that_take_a_name_in_one_instant_one_has_it() -> None:
 def test_a_name_lock_that_was_removed_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for it may get the one that the process before has removed."""
     path = shm_objects.DIRECTORY / f"{OWN}.{NAME}.{os.geteuid()}.name"
-    waits, tried = shm_objects.await_lock, list[int]()
+    waits, tried = shm_objects.wait_for_lock, list[int]()
 
     def removed_first(fd: int, byte: int) -> None:
         if not tried:
@@ -311,8 +310,8 @@ def test_a_name_lock_that_was_removed_is_made_anew(monkeypatch: pytest.MonkeyPat
         tried.append(fd)
         waits(fd, byte)
 
-    monkeypatch.setattr(shm_objects, "await_lock", removed_first)
-    with shm_objects.reserved(NAME):
+    monkeypatch.setattr(shm_objects, "wait_for_lock", removed_first)
+    with shm_objects.reserved_name(NAME):
         assert path.exists()
     assert len(tried) == 2
     assert not path.exists()

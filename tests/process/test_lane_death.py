@@ -16,7 +16,7 @@ import pytest
 from tiers import first_of, only
 
 from ringbatch.shm.descriptors import SlotWords
-from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, Layout
 from ringbatch.shm.model_spec import ModelSpec, dumps
@@ -143,14 +143,14 @@ class Engine:
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
-        self.port = EnginePort(segment, LAYOUT.workers, lambda lane: None)
+        self.engine_slots = EngineSlots(segment, LAYOUT.workers, lambda lane: None)
         self.submissions = Consumer(segment.words, LAYOUT.submission_ring(0), SLOTS)
         self.held: dict[int, Request] = {}
 
     def take(self) -> None:
         for ref in map(without_part, self.submissions.take()):
-            if ref not in self.held and self.port.is_open(ref):
-                request = self.port.read(ref)
+            if ref not in self.held and self.engine_slots.is_open(ref):
+                request = self.engine_slots.read(ref)
                 assert request is not None
                 self.held[ref] = request
 
@@ -167,9 +167,9 @@ class Engine:
         for request in list(self.held.values())[:limit]:
             result, start = self.text(request).upper(), request.result_offset
             self.segment.memory[start : start + len(result)] = result
-            self.port.answer(request.ref, Status.OK, len(result), MARK, 1)
+            self.engine_slots.answer(request.ref, Status.OK, len(result), MARK, 1)
             del self.held[request.ref]
-        self.port.flush()
+        self.engine_slots.flush()
 
 
 def ask(lane: Lane, text: bytes) -> int | None:
@@ -276,7 +276,7 @@ def test_a_dead_owners_request_is_not_wanted(segment: Segment) -> None:
     with successor(segment) as lane:
         engine.take()
         (ref,) = engine.held
-        assert not engine.port.wanted(ref)
+        assert not engine.engine_slots.wanted(ref)
         assert lane.in_flight == 1
 
 

@@ -47,7 +47,7 @@ class Words:
 
 words = Words(segment.words)
 registry = Registry(
-    words, segment.layout.registry, segment.lock_registry, segment.unlock_registry
+    words, segment.layout.registry_word, segment.lock_registry, segment.unlock_registry
 )
 registry.add({B!r})
 stop("done")

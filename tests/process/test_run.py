@@ -22,7 +22,7 @@ def _in_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("setproctitle", "log_to_stderr"):
         monkeypatch.setattr(run_module, name, nothing)
     monkeypatch.setattr(placement, "wake_without_preempting", nothing)
-    monkeypatch.setattr(run_module, "sweep", list)
+    monkeypatch.setattr(run_module, "remove_dead_engines", list)
 
 
 def test_no_engine_is_replaced_by_one_that_would_take_smaller_requests_alone(

@@ -48,8 +48,8 @@ def test_who_attaches_sees_the_same_memory(segment: Segment) -> None:
     assert other.layout == LAYOUT
     assert other.models == MODELS
     assert other.identity == segment.identity != 0
-    segment.words[LAYOUT.payload // WORD] = 42
-    assert other.words[LAYOUT.payload // WORD] == 42
+    segment.words[LAYOUT.payload_byte // WORD] = 42
+    assert other.words[LAYOUT.payload_byte // WORD] == 42
     before = other.draining
     segment.drain()
     assert [before, other.draining] == [False, True]

@@ -61,7 +61,7 @@ def test_no_program_that_the_maker_started_keeps_its_engine_alive() -> None:
             process.wait()
             assert not other.alive
             other.detach()
-            assert name[1:] in shm_objects.sweep()
+            assert name[1:] in shm_objects.remove_dead_engines()
         finally:
             os.killpg(process.pid, signal.SIGKILL)
 
@@ -157,11 +157,11 @@ def test_who_detaches_drops_the_lock_though_arrays_still_show_the_memory(
 ) -> None:
     other = Segment.attach(segment.name)
     assert other.lock_lane(0)
-    segment.memory[LAYOUT.payload] = 7
+    segment.memory[LAYOUT.payload_byte] = 7
     array = np.frombuffer(other.memory, np.uint8)
     other.detach()
     assert segment.lock_lane(0)
-    assert array[LAYOUT.payload] == 7
+    assert array[LAYOUT.payload_byte] == 7
 
 
 BARE_FORK = """

@@ -145,7 +145,7 @@ def test_where_nothing_can_be_looked_up_the_reason_is_told(
         directory.touch()
     monkeypatch.setattr(shm_objects, "DIRECTORY", directory)
     reason = "Not a directory" if there else "No such file or directory"
-    for look in (shm_objects.sweep, lambda: only("prod"), lambda: only(None)):
+    for look in (shm_objects.remove_dead_engines, lambda: only("prod"), lambda: only(None)):
         with pytest.raises(StartupError) as refused:
             look()
         assert str(refused.value) == (

@@ -33,10 +33,10 @@ def test_what_a_killed_creator_left_is_swept_up() -> None:
     with child(MAKE) as process:
         name = line(process)
         assert len(objects_of(name)) == 6
-        assert name in list(shm_objects.names(process.pid))
+        assert name in list(shm_objects.segment_names(process.pid))
         process.send_signal(signal.SIGKILL)
         process.wait()
-        removed = shm_objects.sweep()
+        removed = shm_objects.remove_dead_engines()
     assert {entry.removeprefix("sem.") for entry in removed} >= {
         name[1:] + suffix for suffix in ("", ".c", ".l0", ".l1", ".life", ".w0")
     }
@@ -54,18 +54,18 @@ def test_a_zombie_is_dead(wait_until: Callable[..., object]) -> None:
         wait_until(lambda: stat_file.read_text().split(") ")[1][0] == "Z", "a zombie")
         wait_until(lambda: not other.alive, "its threads have ended as well")
         other.detach()
-        assert name[1:] in shm_objects.sweep()
+        assert name[1:] in shm_objects.remove_dead_engines()
 
 
 def test_what_the_living_use_stays(segment: Segment) -> None:
     with child(MAKE) as process:
         name = line(process)
         before = objects_of(name) + objects_of(segment.name)
-        removed = shm_objects.sweep()
+        removed = shm_objects.remove_dead_engines()
         assert objects_of(name) + objects_of(segment.name) == before
         assert not {path.name for path in before} & set(removed)
         Segment.attach(name).detach()
-        shm_objects.unlink(name)
+        shm_objects.unlink_segment(name)
         assert objects_of(name) == []
 
 
@@ -93,8 +93,8 @@ def test_a_foreign_name_stays(name: str) -> None:
     path = SHM / name.format(own=OWN, pid=f"{os.getpid()}0")
     path.touch()
     try:
-        assert path.name not in shm_objects.sweep()
-        assert f"/{path.name}" not in list(shm_objects.names())
+        assert path.name not in shm_objects.remove_dead_engines()
+        assert f"/{path.name}" not in list(shm_objects.segment_names())
         assert path.exists()
     finally:
         path.unlink()
@@ -125,14 +125,14 @@ def test_a_living_process_that_holds_no_lock_keeps_nothing() -> None:
     left = [SHM / f"{OWN}.left.{os.getpid()}.{secrets.token_hex(8)}{end}" for end in ("", ".l0")]
     for path in left:
         path.touch()
-    assert {path.name for path in left} <= set(shm_objects.sweep())
+    assert {path.name for path in left} <= set(shm_objects.remove_dead_engines())
     assert not any(path.exists() for path in left)
 
 
 def test_what_is_left_beside_a_segment_that_is_gone_is_swept_up() -> None:
     left = SHM / f"sem.{OWN}.left.{os.getpid()}.{secrets.token_hex(8)}.w0"
     left.touch()
-    assert left.name in shm_objects.sweep()
+    assert left.name in shm_objects.remove_dead_engines()
     assert not left.exists()
 
 
@@ -140,20 +140,20 @@ def test_who_makes_a_segment_while_another_sweeps_has_one_that_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Between the name and its lock it looks like a dead engine's."""
-    usual = shm_objects.opened_anew
+    usual = shm_objects.reopen
     sweeps: list[list[str]] = []
 
     def swept(fd: int) -> int:
         if len(sweeps) < 3:
-            sweeps.append(shm_objects.sweep())
+            sweeps.append(shm_objects.remove_dead_engines())
         return usual(fd)
 
-    monkeypatch.setattr(shm_objects, "opened_anew", swept)
+    monkeypatch.setattr(shm_objects, "reopen", swept)
     made = Segment.create(LAYOUT, MODELS)
     assert [len(removed) for removed in sweeps] == [1, 1, 1]
     other = Segment.attach(made.name)
     assert other.alive
-    assert made.name[1:] not in shm_objects.sweep()
+    assert made.name[1:] not in shm_objects.remove_dead_engines()
     other.detach()
     made.unlink()
     made.detach()
@@ -175,7 +175,9 @@ def elsewhere(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_who_sees_other_processes_removes_nothing_of_a_living_engine(segment: Segment) -> None:
     before = objects_of(segment.name)
-    run = elsewhere("from ringbatch.shm.shm_objects import sweep\nprint(sweep())\n")
+    run = elsewhere(
+        "from ringbatch.shm.shm_objects import remove_dead_engines\nprint(remove_dead_engines())\n"
+    )
     assert run.returncode == 0, run.stderr
     assert segment.name[1:] not in run.stdout
     assert objects_of(segment.name) == before

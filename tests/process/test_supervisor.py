@@ -21,7 +21,7 @@ from tiers import exhaustive, only
 
 from ringbatch.engine.report.status import snapshot
 from ringbatch.engine.supervisor.listener import listen
-from ringbatch.shm.shm_objects import DIRECTORY, names, sweep
+from ringbatch.shm.shm_objects import DIRECTORY, remove_dead_engines, segment_names
 
 WaitUntil = Callable[..., Any]
 WriteModel = Callable[..., Path]
@@ -181,7 +181,7 @@ def launch(tmp_path: Path, free_port_factory: Callable[[], int]) -> Iterator[Sta
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         server.process.wait()
-    sweep()
+    remove_dead_engines()
 
 
 @pytest.fixture
@@ -247,7 +247,7 @@ def test_it_starts_answers_and_stops_and_nothing_stays(
     assert server.predict([1, 2], [3, 4]) == (200, [[2.0, 4.0], [6.0, 8.0]])
     for title in ("supervisor", "collector", "worker model/0", "frontends", "frontend 0"):
         server.role(title)
-    assert len(list(names(server.pid))) == 1
+    assert len(list(segment_names(server.pid))) == 1
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait() == 0
     assert server.gone()

@@ -16,15 +16,15 @@ from ringbatch.shm.descriptors import (
     OUTCOME_DETAILS,
     PACKED_DETAILS,
     PAIR,
-    RECENT_DETAILS,
     REQUEST_HEADER,
+    REQUEST_RECORD_DETAILS,
     REQUEST_SIZES,
     SIZES_AND_OFFSETS,
     CostProfileWords,
     HeaderWords,
     ModelWords,
-    RecentWords,
     RegionWords,
+    RequestRecordWords,
     RingWords,
     SlotWords,
     TallyWords,
@@ -147,7 +147,7 @@ def test_a_profile_has_room_for_its_trials() -> None:
         (PACKED_DETAILS, SlotWords.RESULT_BYTES, SlotWords.FINISHED_NS),
         (OUTCOME, SlotWords.DONE, SlotWords.BATCH),
         (OUTCOME_DETAILS, SlotWords.DONE, SlotWords.FINISHED_NS),
-        (RECENT_DETAILS, RecentWords.ENDED_NS, RecentWords.ID + 15),
+        (REQUEST_RECORD_DETAILS, RequestRecordWords.ENDED_NS, RequestRecordWords.ID + 15),
     ],
 )
 def test_a_structure_is_the_run_of_words_that_it_says(
@@ -204,7 +204,7 @@ def test_the_numbers_of_version_21() -> None:
         "SIZE": 48,
     }
     assert constants(TallyWords) == {"TAG": 0, "PROTOCOLS": 1, "SIZE": 256}
-    assert constants(RecentWords) == {
+    assert constants(RequestRecordWords) == {
         "SEQUENCE": 0,
         "ENDED_NS": 1,
         "ACCOUNT": 2,
@@ -268,7 +268,7 @@ def test_the_numbers_of_version_21() -> None:
         not in (
             HeaderWords,
             ModelWords,
-            RecentWords,
+            RequestRecordWords,
             RingWords,
             RegionWords,
             SlotWords,

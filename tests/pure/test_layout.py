@@ -12,8 +12,8 @@ from ringbatch.shm import layout as specified
 from ringbatch.shm.descriptors import (
     LAYOUT_VERSION,
     PAIR,
-    RECENT_REQUESTS,
     REPORT_WORDS,
+    SLOW_REQUESTS,
     TASK_WORDS,
     UPSTREAMS,
     CostProfileWords,
@@ -22,9 +22,9 @@ from ringbatch.shm.descriptors import (
     LaneWords,
     ModelCounterWords,
     ModelWords,
-    RecentWords,
     RegionWords,
     RegistryWords,
+    RequestRecordWords,
     RingWords,
     ScalingWords,
     SlotWords,
@@ -69,14 +69,14 @@ layouts = st.builds(
 def spans(layout: Layout) -> dict[str, tuple[int, int]]:
     """First word of every region and the word behind it, computed from the last thing in it."""
     last_lane, last_worker = layout.lanes - 1, layout.workers - 1
-    table_end = layout.model_table + 2 * layout.model_table_bytes
+    table_end = layout.model_table_byte + 2 * layout.model_table_bytes
     return {
         "header": (0, HeaderWords.SIZE),
-        "model_table": (layout.model_table // WORD, aligned(table_end, WORD) // WORD),
+        "model_table": (layout.model_table_byte // WORD, aligned(table_end, WORD) // WORD),
         "lanes": (layout.lanes_word, layout.lane(last_lane) + LaneWords.SIZE),
         "workers": (layout.workers_word, layout.worker(last_worker) + WorkerWords.SIZE),
         "cost_profiles": (
-            layout.cost_profiles,
+            layout.cost_profiles_word,
             layout.cost_profile(last_worker) + CostProfileWords.SIZE,
         ),
         "own_metrics": (
@@ -84,47 +84,48 @@ def spans(layout: Layout) -> dict[str, tuple[int, int]]:
             layout.own_metrics(last_worker) + OwnMetricWords.SIZE,
         ),
         "models": (layout.models_word, layout.model(layout.models - 1) + ModelWords.SIZE),
-        "counters": (layout.counters, layout.arbiter_counters() + CounterWords.SIZE),
+        "counters": (layout.counters_word, layout.arbiter_counters() + CounterWords.SIZE),
         "accounts": (
-            layout.accounts,
+            layout.accounts_word,
             layout.model_counters(layout.models - 1) + ModelCounterWords.SIZE,
         ),
         "scalings": (
-            layout.scalings,
+            layout.scalings_word,
             layout.scaling(layout.models - 1) + ScalingWords.SIZE,
         ),
-        "tallies": (layout.tallies, layout.tally(last_lane, layout.models) + TallyWords.SIZE),
-        "recent": (
-            layout.recent,
-            layout.recent_requests(last_lane) + RECENT_REQUESTS * RecentWords.SIZE,
+        "tallies": (layout.tallies_word, layout.tally(last_lane, layout.models) + TallyWords.SIZE),
+        "slow_requests": (
+            layout.slow_requests_word,
+            layout.slow_requests(last_lane) + SLOW_REQUESTS * RequestRecordWords.SIZE,
         ),
         "traced": (
             layout.traced_word,
-            layout.traced_requests(layout.frontend_lanes - 1) + layout.traced * RecentWords.SIZE,
+            layout.traced_requests(layout.frontend_lanes - 1)
+            + layout.traced * RequestRecordWords.SIZE,
         ),
         "submissions": (
-            layout.submissions,
+            layout.submissions_word,
             layout.submission_ring(last_lane) + ring_size(layout.slots),
         ),
         "completions": (
-            layout.completions,
+            layout.completions_word,
             layout.completion_ring(last_lane, layout.workers) + ring_size(layout.completion_words),
         ),
-        "tasks": (layout.tasks, layout.task_ring(last_worker) + ring_size(TASK_WORDS)),
-        "reports": (layout.reports, layout.report_ring(last_worker) + ring_size(REPORT_WORDS)),
+        "tasks": (layout.tasks_word, layout.task_ring(last_worker) + ring_size(TASK_WORDS)),
+        "reports": (layout.reports_word, layout.report_ring(last_worker) + ring_size(REPORT_WORDS)),
         "asking": (layout.asking_word, layout.asking(last_worker) + AskingWords.SIZE),
         "upstreams": (
-            layout.upstreams,
+            layout.upstreams_word,
             layout.upstream(last_worker, UPSTREAMS - 1) + UpstreamWords.SIZE,
         ),
         "registry": (
-            layout.registry,
-            layout.registry + RegistryWords.SIZE + MAX_REGIONS * RegionWords.SIZE,
+            layout.registry_word,
+            layout.registry_word + RegistryWords.SIZE + MAX_REGIONS * RegionWords.SIZE,
         ),
         "slots": (layout.slots_word, layout.slot(layout.lanes * layout.slots - 1) + SlotWords.SIZE),
         "payload": (
-            layout.payload // WORD,
-            (layout.lane_payload(last_lane) + layout.lane_bytes) // WORD,
+            layout.payload_byte // WORD,
+            (layout.lane_payload_byte(last_lane) + layout.lane_bytes) // WORD,
         ),
     }
 
@@ -153,9 +154,9 @@ def written(layout: Layout) -> Iterator[tuple[str, int, int]]:
         yield frontend, layout.lane_counters(lane), CounterWords.SIZE
         for place in range(layout.models + 1):
             yield frontend, layout.tally(lane, place), TallyWords.SIZE
-        yield frontend, layout.recent_requests(lane), RECENT_REQUESTS * RecentWords.SIZE
+        yield frontend, layout.slow_requests(lane), SLOW_REQUESTS * RequestRecordWords.SIZE
         if layout.traced:
-            yield frontend, layout.traced_requests(lane), layout.traced * RecentWords.SIZE
+            yield frontend, layout.traced_requests(lane), layout.traced * RequestRecordWords.SIZE
         yield from ring(layout.submission_ring(lane), layout.slots, frontend, "collector")
         for worker in range(layout.workers):
             start = layout.completion_ring(lane, worker)
@@ -175,7 +176,7 @@ def written(layout: Layout) -> Iterator[tuple[str, int, int]]:
         yield name, layout.upstream(worker, 0), UPSTREAMS * UpstreamWords.SIZE
         yield from ring(layout.task_ring(worker), TASK_WORDS, "collector", name)
         yield from ring(layout.report_ring(worker), REPORT_WORDS, name, "collector")
-    yield "registrar", layout.registry, RegistryWords.SIZE + MAX_REGIONS * RegionWords.SIZE
+    yield "registrar", layout.registry_word, RegistryWords.SIZE + MAX_REGIONS * RegionWords.SIZE
     yield "collector", layout.collector_counters(), CounterWords.SIZE
     yield "supervisor", layout.supervisor_counters(), CounterWords.SIZE
     yield "arbiter", layout.arbiter_counters(), CounterWords.SIZE
@@ -221,7 +222,7 @@ def test_where_the_regions_of_version_21_lie() -> None:
         "accounts": 139264,
         "scalings": 143360,
         "tallies": 147456,
-        "recent": 155648,
+        "slow_requests": 155648,
         "traced": 167936,
         "submissions": 167936,
         "completions": 172032,
@@ -296,7 +297,7 @@ def test_a_size_outside_its_limits_is_refused_by_name(change: dict[str, int], me
         ("task_ring", 3),
         ("report_ring", 3),
         ("slot", 4 * 8),
-        ("lane_payload", 4),
+        ("lane_payload_byte", 4),
     ],
 )
 def test_an_index_outside_its_count_is_refused(method: str, count: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 from ringbatch.engine.collector.batching import Pending, Policy, Wait, decide
 from ringbatch.engine.collector.lingering import COSTLY_NS, MOST_NS, Lingering, RunCosts
 from ringbatch.shm.cost_profile import Trial
-from ringbatch.shm.engine_port import Request
+from ringbatch.shm.engine_slots import Request
 
 US = 1_000
 MS = 1_000_000

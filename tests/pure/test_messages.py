@@ -32,7 +32,7 @@ from ringbatch.engine.process.role_messages import (
 )
 from ringbatch.engine.process.startup import watch
 from ringbatch.shm.descriptors import TASK_WORDS
-from ringbatch.shm.engine_port import BatchMark
+from ringbatch.shm.engine_slots import BatchMark
 from ringbatch.shm.host.messages import Failed, MalformedMessage, Ready, encode
 from ringbatch.shm.ring import CorruptRingError
 from ringbatch.shm.slot import Reason

@@ -10,7 +10,7 @@ from ringbatch.engine.collector.quarantine import (
     Quarantine,
     regroup,
 )
-from ringbatch.shm.engine_port import Request
+from ringbatch.shm.engine_slots import Request
 
 MS = 1_000_000
 DEATH_NS = 2_000 * MS

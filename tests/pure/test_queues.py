@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ringbatch.engine.collector.batching import Pending, fitting
 from ringbatch.engine.collector.queues import Queue, Queues
-from ringbatch.shm.engine_port import Request
+from ringbatch.shm.engine_slots import Request
 
 CAP = 8
 

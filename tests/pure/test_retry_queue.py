@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from ringbatch.engine.collector.batching import Pending
 from ringbatch.engine.collector.retries import RetryQueue
-from ringbatch.shm.engine_port import Request
+from ringbatch.shm.engine_slots import Request
 
 
 def request(ref: int, deadline_ns: int) -> Request:

@@ -8,7 +8,7 @@ from ringbatch.engine.supervisor.shm_names_check import (
     ShmNamesCheck,
     words,
 )
-from ringbatch.shm.shm_objects import Identity, lost
+from ringbatch.shm.shm_objects import Identity, lost_paths
 
 A, B = (1, 10), (1, 11)
 ANOTHER_DEVICE = (2, 10)
@@ -30,7 +30,7 @@ LOOKS = {
 def test_what_names_another_object_than_it_did_is_lost(
     made: dict[str, Identity | None], now: dict[str, Identity | None], expected: list[str]
 ) -> None:
-    assert lost(made, now) == expected
+    assert lost_paths(made, now) == expected
 
 
 def test_the_words_say_what_was_removed_what_follows_and_what_prevents_it() -> None:

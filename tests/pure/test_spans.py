@@ -26,11 +26,11 @@ from ringbatch.frontend.tracing.spans import (
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.errors import ModelServerAnswered
 from ringbatch.shm.latency_breakdown import PHASES, Breakdown
-from ringbatch.shm.slow_requests import RecentRequest
+from ringbatch.shm.slow_requests import RequestRecord
 from ringbatch.shm.tallies import Protocol
 
 FOUND = Breakdown(10, 0, 30, 40, 500, 60, 70, 0, batch=9, batch_rows=4, reason="full", attempts=1)
-REQUEST = RecentRequest(
+REQUEST = RequestRecord(
     1_000_710, 5, Protocol.V1, 200, 3, FOUND, "0af7" * 8, "an-id", "b7ad" * 4, "c0de" * 4
 )
 IDS = BatchIds(77)
@@ -169,7 +169,7 @@ def test_what_was_in_no_batch_links_to_none() -> None:
     assert [span.name for span in phases] == ["wait"]
 
 
-def member(number: int, batch: int = 9, late_ns: int = 0) -> RecentRequest:
+def member(number: int, batch: int = 9, late_ns: int = 0) -> RequestRecord:
     found = FOUND._replace(batch=batch, write=FOUND.write + late_ns)
     span = f"{number + 1:016x}"
     return REQUEST._replace(found=found, span=span, ended_ns=REQUEST.ended_ns + late_ns)

@@ -9,7 +9,7 @@ import numpy as np
 from ringbatch.engine.batch.shaping import Budget, elements
 from ringbatch.engine.collector.queues import Queues
 from ringbatch.engine.config.text_rules import BATCH_TOKENS, BUCKETS
-from ringbatch.shm.engine_port import Request
+from ringbatch.shm.engine_slots import Request
 
 SHORT, LONG = 10, 256
 THINKING_NS = 2_500_000

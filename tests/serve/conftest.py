@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from serve.server import Server, Start, configured
 
-from ringbatch.shm.shm_objects import sweep
+from ringbatch.shm.shm_objects import remove_dead_engines
 
 
 def starter(folder: Path) -> Iterator[Start]:
@@ -30,7 +30,7 @@ def starter(folder: Path) -> Iterator[Start]:
     yield start
     for server in servers:
         server.destroy()
-    sweep()
+    remove_dead_engines()
 
 
 @pytest.fixture

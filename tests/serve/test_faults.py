@@ -15,7 +15,7 @@ from serve.client import Closed, Connection, fast, instances
 from serve.server import COMMAND, Server, configured
 from tiers import only
 
-from ringbatch.shm.shm_objects import sweep
+from ringbatch.shm.shm_objects import remove_dead_engines
 
 WaitUntil = Callable[..., Any]
 
@@ -83,7 +83,7 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     yield start
     for server in servers:
         server.destroy()
-    sweep()
+    remove_dead_engines()
 
 
 def serves(server: Server) -> bool:

@@ -15,7 +15,7 @@ from serve.server import Server, configured
 from tiers import exhaustive
 
 from ringbatch.frontend.grpc.messages import INFERENCE_SERVICE, SCHEMA
-from ringbatch.shm.shm_objects import sweep
+from ringbatch.shm.shm_objects import remove_dead_engines
 
 WaitUntil = Callable[..., Any]
 FreePort = Callable[[], int]
@@ -167,7 +167,7 @@ def site(tmp_path: Path, free_port_factory: FreePort, wait_until: WaitUntil) -> 
     site = Site(tmp_path, free_port_factory, wait_until)
     yield site
     site.close()
-    sweep()
+    remove_dead_engines()
 
 
 def test_it_is_not_ready_before_it_was_loaded_and_takes_orders_from_the_beginning(

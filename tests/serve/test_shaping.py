@@ -13,7 +13,7 @@ from serve.server import COMMAND, SMALL, Server, Start
 from tiers import only
 
 from ringbatch.engine.process.memory_limits import WORKER_HEAP
-from ringbatch.shm.shm_objects import sweep
+from ringbatch.shm.shm_objects import remove_dead_engines
 
 SIZES = [1, 4, 8]
 TOKENS: dict[str, Any] = {
@@ -172,6 +172,6 @@ def test_what_cannot_work_ends_the_start_in_words(tmp_path: Path, keys: str, wor
         capture_output=True,
         text=True,
     )
-    sweep()
+    remove_dead_engines()
     assert ended.returncode == 2
     assert words in ended.stderr

@@ -18,7 +18,7 @@ from tiers import exhaustive
 from ringbatch.frontend.grpc.messages import INFERENCE_SERVICE
 from ringbatch.shm.engines import only
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.slow_requests import RecentRequest, slowest
+from ringbatch.shm.slow_requests import RequestRecord, slowest
 
 pytestmark = takes(30)
 
@@ -69,7 +69,7 @@ def logged(server: Server, wait_until: Callable[..., Any]) -> Logged:
             assert kept.code == found["status"]
         return found
 
-    def among_slowest() -> list[RecentRequest]:
+    def among_slowest() -> list[RequestRecord]:
         segment = Segment.attach(only(server.process.pid))
         try:
             return slowest(segment, time.monotonic_ns(), 1 << 10)

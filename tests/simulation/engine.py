@@ -38,7 +38,7 @@ from ringbatch.frontend.request import models as models_module
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.v1.protocol import V1Model
-from ringbatch.shm import engine_port as holder_module
+from ringbatch.shm import engine_slots as holder_module
 from ringbatch.shm import lane as lane_module
 from ringbatch.shm import uniform_batch
 from ringbatch.shm.counters import Counters
@@ -50,7 +50,7 @@ from ringbatch.shm.descriptors import (
     WorkerState,
     WorkerWords,
 )
-from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.forward_envelope import Envelope, Refusal, refusal_text
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, WORD
@@ -208,7 +208,7 @@ class Engine:
         self._honest_words = range(
             self._first_slot_word, self._first_slot_word + LANES * SLOTS * SlotWords.SIZE
         )
-        counters = range(segment.layout.counters, segment.layout.submissions)
+        counters = range(segment.layout.counters_word, segment.layout.submissions_word)
         segment.words = watched(machine, words, self._check_store, counters, loads=loads)
         segment.memory = cast(memoryview, Memory.of(machine, raw))
         segment.lock_lane = self._lock_lane  # type: ignore[method-assign]
@@ -406,13 +406,13 @@ class Engine:
             process = self.workers[number]
             machine.after(0, lambda: self.kill(process, sigkill=False))
             machine.sleep(None)
-        port = EnginePort(segment, number, lambda lane: self.lane_bells[lane].wake())
+        engine_slots = EngineSlots(segment, number, lambda lane: self.lane_bells[lane].wake())
         memory = cast(Memory, segment.memory)
-        port._dones = cast(Any, WordItems(segment.words, self._first_done, SlotWords.SIZE))
-        port._details = cast(Any, Items(memory, port._details))
-        runner = self._runner(model, port, lambda batch: role.runs_again(batch))
+        engine_slots._dones = cast(Any, WordItems(segment.words, self._first_done, SlotWords.SIZE))
+        engine_slots._details = cast(Any, Items(memory, engine_slots._details))
+        runner = self._runner(model, engine_slots, lambda batch: role.runs_again(batch))
         ring, clock_ns = self.collector_bell.wake, machine.monotonic_ns
-        role = Worker(segment, number, runner, port, ring, clock_ns)
+        role = Worker(segment, number, runner, engine_slots, ring, clock_ns)
         bell = self.worker_bells[number]
         offset = segment.layout.worker(number)
         segment.words[offset + WorkerWords.MODEL] = model.reference
@@ -420,27 +420,27 @@ class Engine:
         role.begin()
         while True:
             role.step()
-            bell.wait(RETRY_S if port.delayed else None)
+            bell.wait(RETRY_S if engine_slots.delayed else None)
 
     def _runner(
-        self, model: ModelSpec, port: EnginePort, run_again: Callable[[int], object]
+        self, model: ModelSpec, engine_slots: EngineSlots, run_again: Callable[[int], object]
     ) -> Runner | Forwarder:
         predict, clock_ns = self._predict(model.name), self.machine.monotonic_ns
         if model is FORWARDED:
-            return Forwarder(ModelServer(predict), model.name, port, clock_ns, run_again)
+            return Forwarder(ModelServer(predict), model.name, engine_slots, clock_ns, run_again)
         loaded = Model(model.inputs, model.outputs, lambda: None, predict)
 
         def fresh() -> TensorCodec:
-            return TensorCodec(port.memory, loaded)
+            return TensorCodec(engine_slots.memory, loaded)
 
         return Runner(
             loaded,
             model.name,
-            port,
+            engine_slots,
             clock_ns,
             codec=fresh() if model.typed else None,
             run_again=run_again,
-            place=Steps(self.segment, fresh, port.say_answer_start).place,
+            place=Steps(self.segment, fresh, engine_slots.store_answer_start).place,
         )
 
     def _serve(self, frontend: Frontend) -> None:

@@ -48,7 +48,7 @@ class HostileLane:
             SlotWords.RESULT_CAPACITY,
         ):
             words[first + field] = choose([0, 1, 1, 1, 2, 8, 64, choose(odd)])
-        start = layout.lane_payload(self._lane)
+        start = layout.lane_payload_byte(self._lane)
         inside = start + 64 * chance.randrange(100)
         edge = start + layout.lane_bytes - 64
         for field in (SlotWords.REQUEST_OFFSET, SlotWords.RESULT_OFFSET):

@@ -27,7 +27,7 @@ from ringbatch.engine.collector.models import Model
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.frontend.request.gateway import Gateway
-from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot_memory import SlotMemory
@@ -109,7 +109,7 @@ _LIES_OVER: Final = "the text of an error lies over what earlier steps have kept
 _DONE_FIRST: Final = "the answer of a chain is DONE before its size"
 CHAIN_MUTANTS: Final[dict[str, Mutant | Late]] = {
     "what a step has answered goes on to the next": Mutant(
-        Dispatcher, "pass_on", "left = self._port.open_ones(references)", "left = references"
+        Dispatcher, "pass_on", "left = self._slots.open_ones(references)", "left = references"
     ),
     "what a step is done with waits for nothing": Mutant(
         Dispatcher, "pass_on", "chain.pass_on(requests, now_ns)", "pass"
@@ -126,12 +126,12 @@ CHAIN_MUTANTS: Final[dict[str, Mutant | Late]] = {
         "            runner.run(references, mark, now_ns, asked)",
     ),
     "what a step passes on waits though it is cancelled": Mutant(
-        Dispatcher, "pass_on", "self.give_back(left, now_ns)", "pass"
+        Dispatcher, "pass_on", "self.answer_cancelled(left, now_ns)", "pass"
     ),
     _LIES_OVER: Mutant(Runner, "_fail", "place.kept_bytes(request) if", "0 if"),
     _GOES_ON: Mutant(Collector, "_adopt_worker", "references = []", "pass"),
     _DONE_FIRST: Late(
-        EnginePort,
+        EngineSlots,
         "answer_later_step",
         "_PACKED_BATCH.pack_into(",
         "store_release[first_done + slot * _SLOT_WORDS] =",
@@ -148,7 +148,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         " _NO_SLOT) for word in references]",
     ),
     "the collector takes in a request of an earlier generation": Mutant(
-        EnginePort,
+        EngineSlots,
         "read_open",
         "if control >> FLAG_BITS == ref >> SLOT_BITS != load_acquire[first + _DONE] >> FLAG_BITS:",
         "if control >> FLAG_BITS != load_acquire[first + _DONE] >> FLAG_BITS:",
@@ -160,7 +160,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         "return True",
     ),
     "an answer is posted before DONE": Mutant(
-        EnginePort,
+        EngineSlots,
         "answer",
         "self._store_release[first + _DONE] = done_word(ref, status)\n"
         "    self._answered.setdefault(slot >> self._lane_shift, []).append(ref)",
@@ -169,7 +169,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         "    self._store_release[first + _DONE] = done_word(ref, status)",
     ),
     "answers to requests that are alike are posted before DONE": Mutant(
-        EnginePort,
+        EngineSlots,
         "answer_uniform",
         "store_release[done + slot * step] = word",
         "ref = reference(generation_in(word), slot)\n"
@@ -178,7 +178,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         "            store_release[done + slot * step] = word",
     ),
     "many answers that are alike are posted before DONE": Mutant(
-        EnginePort,
+        EngineSlots,
         "answer_uniform",
         "refs = np.array(references, dtype=np.uint64)\n",
         "refs = np.array(references, dtype=np.uint64)\n"
@@ -193,29 +193,29 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         Lane, "send", "_store_header(", "self._store_release[control] ="
     ),
     "an answer is DONE before what stands beside it": Late(
-        EnginePort,
+        EngineSlots,
         "answer",
         "_store_details(",
         "self._store_release[first + _DONE] =",
     ),
     "a few answers that are alike are DONE before what stands beside them": Late(
-        EnginePort, "answer_uniform", "store(memory,", "store_release[done + slot * step] ="
+        EngineSlots, "answer_uniform", "store(memory,", "store_release[done + slot * step] ="
     ),
     "many answers that are alike are DONE before what stands beside them": Late(
-        EnginePort, "answer_uniform", "self._details[slots] =", "self._dones[slots] ="
+        EngineSlots, "answer_uniform", "self._details[slots] =", "self._dones[slots] ="
     ),
     "a forwarded answer is DONE before its bytes": Late(
-        EnginePort, "answer_each", "if fits:", "self.answer("
+        EngineSlots, "answer_each", "if fits:", "self.answer("
     ),
     "a refusal is DONE before its text": Late(
-        EnginePort, "fail", "self.memory[start:start + len(message)] =", "if kept_bytes is None:"
+        EngineSlots, "fail", "self.memory[start:start + len(message)] =", "if kept_bytes is None:"
     ),
     "answers of a typed model are DONE before their numbers": Mutant(
         Runner,
         "_run_uniform",
         "size = codec.write_uniform(results, uniform)\n",
         "size = 8 * sizes.rows\n"
-        "        port.answer_uniform(uniform, _OK, size, mark, self._clock_ns())\n"
+        "        slots.answer_uniform(uniform, _OK, size, mark, self._clock_ns())\n"
         "        codec.write_uniform(results, uniform)\n"
         "        return True, None\n",
     ),
@@ -235,31 +235,31 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         Lane, "submit", "if withdraws:\n", "if False:\n"
     ),
     "the collector looks at the new alone": Mutant(
-        Collector, "_take_submissions", "cancelled += self._known.keys() & references", "pass"
+        Collector, "_take_submissions", "cancelled += self._in_flight.keys() & references", "pass"
     ),
     "the collector takes in what is cancelled": Mutant(
-        EnginePort, "read_open", "if flags & DROPPED:", "if False:"
+        EngineSlots, "read_open", "if flags & DROPPED:", "if False:"
     ),
     "a collector takes over what is cancelled": Mutant(
-        Collector, "_take_adopted", "self._dispatcher.give_back([ref], now_ns)", "pass"
+        Collector, "_requeue", "self._dispatcher.answer_cancelled([ref], now_ns)", "pass"
     ),
     "what a dead worker held waits though it is cancelled": Mutant(
         DeadBatches,
         "take_back",
-        "self._dispatcher.give_back([request.ref for request in left], now_ns)",
+        "self._dispatcher.answer_cancelled([request.ref for request in left], now_ns)",
         "pass",
     ),
     "what is cancelled is answered though a worker holds it": Mutant(
         Dispatcher,
-        "give_back",
+        "answer_cancelled",
         "place.model.remove(place.key, ref)",
-        "place.model.remove(place.key, ref) or self._port.read(ref)",
+        "place.model.remove(place.key, ref) or self._slots.read(ref)",
     ),
     "a lane's next owner takes every slot for free": Mutant(
         Lane, "_take_over", "state_of(control, done) is State.FREE", "True"
     ),
     "what a dead worker had answered is run again": Mutant(
-        DeadBatches, "_unanswered", "if self._port.repeat(request.ref):", "if False:"
+        DeadBatches, "_unanswered", "if self._slots.repeat(request.ref):", "if False:"
     ),
     "what a dead worker held is forgotten": Mutant(
         DeadBatches, "_unanswered", "left.append(request)", "pass"
@@ -268,19 +268,21 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         DeadBatches,
         "take_back",
         "model.run_again([requests])",
-        "for request in requests:\n                del known[request.ref]\n            continue",
+        "for request in requests:\n"
+        "                del in_flight[request.ref]\n"
+        "            continue",
     ),
     "deaths are not counted": Mutant(
         DeadBatches, "take_back", "KILLED if killed and not hung else CRASHED", "0"
     ),
     "a collector forgets what the one before had queued": Mutant(
-        Collector, "_adopt_slots", "self._adopted.append(ref)", "pass"
+        Collector, "_adopt_slots", "self._to_requeue.append(ref)", "pass"
     ),
     "a collector does not post what was answered before it": Mutant(
-        Collector, "_adopt_slots", "self._port.repeat(ref)", "pass"
+        Collector, "_adopt_slots", "self._slots.repeat(ref)", "pass"
     ),
     "a collector leaves the estimate of the one before": Mutant(
-        Collector, "start", "self._dispatcher.tell_backlog(model)", "pass"
+        Collector, "start", "self._dispatcher.publish_backlog(model)", "pass"
     ),
     "a hung worker's batch is taken back before its death": Mutant(
         Collector,
@@ -333,7 +335,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         Worker, "_report", "self._wake_collector()", "pass"
     ),
     "frontends are not rung for answers": Mutant(
-        EnginePort, "flush", "self._wake_lane(lane)", "pass"
+        EngineSlots, "flush", "self._wake_lane(lane)", "pass"
     ),
     "requests that find no room are not submitted later": Mutant(
         Lane, "collect", "if self._held_back:", "if False:"
@@ -361,7 +363,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     ),
     "a worker that hangs is waited for": Mutant(
         Dispatcher,
-        "runs",
+        "arm_batch_timeout",
         "self.limits.put(worker.number, now_ns + model.spec.batch_timeout_ns)",
         "pass",
     ),
@@ -369,7 +371,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         Collector, "_batch_done", "self._limits.drop(worker.number)", "pass"
     ),
     "nobody expects a worker in place of a dead one": Mutant(
-        Collector, "_ready_no_more", "self._pool.expected.add(worker.number)", "pass"
+        Collector, "_mark_not_ready", "self._pool.expected.add(worker.number)", "pass"
     ),
     "one model may have all slots": Mutant(SlotMemory, "divide", "len(accounts)", "1"),
     "one model may have the slots of all others": Mutant(

@@ -37,7 +37,7 @@ from ringbatch.engine.process.role_messages import (
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.shm.descriptors import WorkerState, WorkerWords
-from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.host.messages import Beat, Failed, Ready, Vocabulary, encode
 from ringbatch.shm.model_spec import LOADING, SERVING, ModelSpec
 from ringbatch.shm.segment import Segment
@@ -317,7 +317,7 @@ class WorkerProcess(Member):
         nobody = cast(Any, None)
         clock = lambda: self.kernel.now_ns  # noqa: E731
         Worker(
-            segment, self.number, cast(Runner, nobody), cast(EnginePort, nobody), self._ring, clock
+            segment, self.number, cast(Runner, nobody), cast(EngineSlots, nobody), self._ring, clock
         ).begin()
         self.tell(Ready())
 
@@ -378,7 +378,7 @@ class CollectorProcess(Member):
             lambda _lane: None,
             lambda _worker: None,
             end_worker=lambda number: self.tell(Hung(number)),
-            say=self._say,
+            notify_supervisor=self._say,
         )
         self.collector.start(self.kernel.now_ns)
         self.serves = True

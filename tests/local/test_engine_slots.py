@@ -37,18 +37,18 @@ def ways_to_read(harness: Harness) -> list[Callable[[list[int]], UniformBatch | 
         {SlotWords.KEY_BYTES: 8},
         {SlotWords.REQUEST_BYTES: LANE_BYTES + 1},
         {SlotWords.REQUEST_BYTES: (1 << 64) - 1},
-        {SlotWords.REQUEST_OFFSET: LAYOUT.lane_payload(0) - 1},
-        {SlotWords.REQUEST_OFFSET: LAYOUT.lane_payload(1)},
+        {SlotWords.REQUEST_OFFSET: LAYOUT.lane_payload_byte(0) - 1},
+        {SlotWords.REQUEST_OFFSET: LAYOUT.lane_payload_byte(1)},
         {SlotWords.REQUEST_OFFSET: 0},
         {SlotWords.REQUEST_OFFSET: (1 << 64) - 8},
-        {SlotWords.RESULT_OFFSET: LAYOUT.lane_payload(0) - 1},
-        {SlotWords.RESULT_OFFSET: LAYOUT.lane_payload(1) + 1},
-        {SlotWords.RESULT_OFFSET: LAYOUT.lane_payload(1) - 99},
+        {SlotWords.RESULT_OFFSET: LAYOUT.lane_payload_byte(0) - 1},
+        {SlotWords.RESULT_OFFSET: LAYOUT.lane_payload_byte(1) + 1},
+        {SlotWords.RESULT_OFFSET: LAYOUT.lane_payload_byte(1) - 99},
         {SlotWords.RESULT_CAPACITY: LANE_BYTES},
         {SlotWords.RESULT_CAPACITY: (1 << 64) - 1},
         {
-            SlotWords.REQUEST_OFFSET: LAYOUT.lane_payload(0) + 8,
-            SlotWords.RESULT_OFFSET: LAYOUT.lane_payload(0) + 8 + 64,
+            SlotWords.REQUEST_OFFSET: LAYOUT.lane_payload_byte(0) + 8,
+            SlotWords.RESULT_OFFSET: LAYOUT.lane_payload_byte(0) + 8 + 64,
         },
         {SlotWords.KEY_BYTES: 5000, SlotWords.REQUEST_BYTES: 5000},
     ],
@@ -109,7 +109,7 @@ def test_every_account_word_is_read_as_it_was_published(harness: Harness) -> Non
     assert singly == found
 
 
-@pytest.mark.parametrize("moved_bytes", [-64, 64, 8, -LAYOUT.lane_payload(1)])
+@pytest.mark.parametrize("moved_bytes", [-64, 64, 8, -LAYOUT.lane_payload_byte(1)])
 def test_requests_whose_results_lie_elsewhere_are_not_alike(
     harness: Harness, moved_bytes: int
 ) -> None:

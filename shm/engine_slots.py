@@ -37,7 +37,7 @@ from ringbatch.shm.slot import (
     wanted_words,
 )
 from ringbatch.shm.slot_arrays import done_array
-from ringbatch.shm.tuples import new_tuple
+from ringbatch.shm.tuples import unchecked_tuple
 from ringbatch.shm.uniform_batch import MAX_KEY_BYTES, UniformBatch, UniformBatchReader
 
 _FIRST_INSTANTS: Final = Struct("@3Q")
@@ -74,7 +74,7 @@ class Request(NamedTuple):
 
 
 Opened = tuple[list[Request], list[int], list[int], int]
-"""Result of `EnginePort.read_open`: the readable requests; references to slots with invalid words;
+"""Result of `EngineSlots.read_open`: the readable requests; references to slots with invalid words;
 references of readable requests that are cancelled already; and the number of references that name
 no slot of the lane that submitted them."""
 
@@ -100,7 +100,7 @@ class BatchMark(NamedTuple):
     attempts: int = 0
 
 
-class EnginePort:
+class EngineSlots:
     """Reads and answers requests of every lane, for one producer of answers.
 
     Args:
@@ -119,7 +119,7 @@ class EnginePort:
         self._words = self._load_acquire = self._store_release = segment.words
         self._wake_lane = wake_lane
         self.batch_ids = BatchIds(segment.identity)
-        self._payload = layout.payload
+        self._payload = layout.payload_byte
         self._lane_bytes = layout.lane_bytes
         self._first_word = layout.slots_word
         self._slot_count = layout.lanes * layout.slots
@@ -188,7 +188,7 @@ class EnginePort:
         ):
             return None
         # Calling the class takes twice as long.
-        return new_tuple(
+        return unchecked_tuple(
             Request,
             (
                 ref,
@@ -329,8 +329,8 @@ class EnginePort:
         self._store_release[first + _DONE] = done_word(ref, status)
         self._answered.setdefault(slot >> self._lane_shift, []).append(ref)
 
-    def say_begun(self, references: Sequence[int], mark: BatchMark) -> None:
-        """Note of requests for a chain when their first step began; that answers nobody.
+    def store_first_step_start(self, references: Sequence[int], mark: BatchMark) -> None:
+        """Store when the first step of requests for a chain began; this is not an answer.
 
         Args:
             references: the requests, whose first step is done.
@@ -364,8 +364,8 @@ class EnginePort:
             store_release[first_done + slot * _SLOT_WORDS] = word
             self._answered.setdefault(slot >> self._lane_shift, []).append(ref)
 
-    def say_answer_start(self, references: Sequence[int], start: int) -> None:
-        """Note of requests how many bytes stand before their answers, which follow."""
+    def store_answer_start(self, references: Sequence[int], start: int) -> None:
+        """Store how many bytes precede the answers of requests, which follow."""
         first, step = self._first_word + SlotWords.ANSWER_START, SlotWords.SIZE
         for slot in slots_of(references):
             self._words[first + slot * step] = start
@@ -422,7 +422,7 @@ class EnginePort:
         message = text.encode(errors="replace")[: request.result_capacity - skipped]
         start = request.result_offset + skipped
         self.memory[start : start + len(message)] = message
-        self.say_answer_start([ref], skipped)
+        self.store_answer_start([ref], skipped)
         if kept_bytes is None:
             self.answer(ref, status, len(message), mark, finished_ns)
         else:
