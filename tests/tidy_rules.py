@@ -104,7 +104,6 @@ PURE_MODULES = (
     "ringbatch.frontend.streams.answer_head",
     "ringbatch.frontend.streams.connection_clocks",
     "ringbatch.frontend.streams.rest_head",
-    "ringbatch.frontend.streams.upgrade",
     "ringbatch.frontend.grpc.message_reader",
     "ringbatch.frontend.http.body_budget",
     "ringbatch.frontend.http2",

@@ -80,7 +80,7 @@ class ServingConfig:
     http2: Annotated[
         bool,
         SWITCH,
-        "serve HTTP/2 on port too: by prior knowledge, by Upgrade: h2c, and over TLS by ALPN",
+        "serve HTTP/2 on port too: by prior knowledge, and over TLS by ALPN",
     ] = False
     grpc_port: Annotated[
         int | None,

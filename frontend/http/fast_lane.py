@@ -488,7 +488,7 @@ class FastLane(asyncio.Protocol):
         self._state = _ENDED
         data, self._buffer = bytes(self._buffer), bytearray()
         transport, refused = self._transport, self._refused_elsewhere
-        protocol, data = self._settings.successor(data, transport, self._given, refused)
+        protocol = self._settings.successor(data, self._given, refused)
         protocol.connection_made(transport)
         read_with(transport, protocol)
         if not self._reading:

@@ -22,24 +22,22 @@ HANDOVER_GRACE_S: Final = 5.0
 
 
 class Heir(Protocol):
-    """Takes a connection over whose client does not speak HTTP/1, or would rather not."""
+    """Takes over a connection whose client does not speak HTTP/1."""
 
     def __call__(
         self,
         data: bytes,
-        transport: asyncio.Transport,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
         loop: asyncio.AbstractEventLoop,
-    ) -> tuple[Any, bytes] | None:
-        """Return the successor of a connection, used as `FallbackProtocol` is, and its first bytes.
+    ) -> Any:
+        """Return the successor of a connection, used as `FallbackProtocol` is.
 
         It is None if the connection is HTTP/1's.
 
         Args:
             data: the first unread bytes of the connection.
-            transport: of the connection.
             config, server_state, app_state, loop: as uvicorn gives them to its protocols.
         """
 
@@ -77,19 +75,17 @@ class FastLaneSettings:
     def successor(
         self,
         data: bytes,
-        transport: asyncio.Transport,
         given: tuple[Config, ServerState, dict[str, Any], asyncio.AbstractEventLoop],
         refused: Callable[[int], bytes],
-    ) -> tuple[Any, bytes]:
-        """Return the protocol that goes on with a connection of another kind, and its first bytes.
+    ) -> Any:
+        """Return the protocol that goes on with a connection of another kind.
 
         Args:
-            data, transport: as for an `Heir`.
+            data: as for an `Heir`.
             given: its other arguments.
             refused: as of `FallbackProtocol`.
         """
-        found = None if self.heir is None else self.heir(data, transport, *given)
+        found = None if self.heir is None else self.heir(data, *given)
         if found is None:
-            grace_s = self.close_grace_s
-            found = FallbackProtocol(*given, close_grace_s=grace_s, refused=refused), data
+            found = FallbackProtocol(*given, close_grace_s=self.close_grace_s, refused=refused)
         return found

@@ -210,30 +210,6 @@ class Connection(Bodies[H]):
         missing: int = FRAME_HEAD_BYTES + (FRAME_HEAD.unpack(head)[0] >> 8) - len(rest)
         return missing if 0 < missing <= len(data) else 0
 
-    def upgraded(self, settings: bytes, request: Request) -> list[Stream[H]]:
-        """Return the first stream, whose request came over HTTP/1.1 and is whole.
-
-        Args:
-            settings: the client's, as a SETTINGS frame has them.
-            request: over HTTP/1.1.
-
-        Returns:
-            The stream, or nothing if the connection is at its end.
-        """
-        try:
-            self._take_settings(0, settings)
-            # They are acknowledged by the switch, and come once more behind the greeting.
-            self._out.pop()
-            self.settled = False
-            stream = Stream(1, self.headers.made(request), STREAM_ROOM, self._first_window)
-        except ConnectionFault as fault:
-            self._end(fault.code, fault.text)
-            return []
-        self._last = 1
-        stream.ended = True
-        self.streams[1] = stream
-        return [stream]
-
     def tick(self) -> None:
         """Another second has passed."""
         self.patience.earn(EACH_SECOND)

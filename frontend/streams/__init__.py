@@ -1,7 +1,7 @@
 """V1, V2 and whatever else is served over HTTP, over HTTP/2 on the same port.
 
-Enters: a connection whose client has greeted, or asked for h2c, as HTTP/1 hands it over. Leaves:
-for each stream a request to the ASGI application, as HTTP/1's fallback makes them, and its answer.
+Enters: a connection whose client has greeted, as HTTP/1 hands it over. Leaves: for each stream a
+request to the ASGI application, as HTTP/1's fallback makes them, and its answer.
 Read first: served_connection.py, which gRPC's connections are too, connection.py, then
 served_stream.py. Whoever imports it needs hpack.
 """

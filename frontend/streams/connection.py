@@ -22,7 +22,6 @@ from ringbatch.frontend.streams.connection_clocks import ConnectionClocks
 from ringbatch.frontend.streams.rest_head import LIST_BYTES, RestHead, rest_head
 from ringbatch.frontend.streams.served_connection import ServedConnection
 from ringbatch.frontend.streams.served_stream import ServedStream
-from ringbatch.frontend.streams.upgrade import SWITCHING, Upgrade, upgrade_of
 from ringbatch.shm.tallies import Protocol
 
 MOST_STREAMS: Final = 128
@@ -37,22 +36,15 @@ _ID: Final = ID_HEADER.encode()
 def heir(
     settings: FastLaneSettings,
     data: bytes,
-    transport: asyncio.Transport,
     config: Config,
     server_state: ServerState,
     app_state: dict[str, Any],
     loop: asyncio.AbstractEventLoop,
-) -> "tuple[Http2Connection, bytes] | None":
+) -> "Http2Connection | None":
     """As `ringbatch.frontend.http.fast_lane_settings.Heir`, with the settings of the process."""
-    arguments = settings, config, server_state, app_state, loop
-    if PREFACE.startswith(data[: len(PREFACE)]):
-        return Http2Connection(*arguments), data
-    # Over TLS the hand-shake is where that is asked for.
-    secure = transport.get_extra_info("sslcontext") is not None
-    upgrade = None if secure else upgrade_of(data)
-    if upgrade is None:
+    if not PREFACE.startswith(data[: len(PREFACE)]):
         return None
-    return Http2Connection(*arguments, upgrade), data[upgrade.head_bytes :]
+    return Http2Connection(settings, config, server_state, app_state, loop)
 
 
 class Http2Connection(ServedConnection[RestHead, ServedStream]):
@@ -61,7 +53,6 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
     Args:
         settings: shared by all connections.
         config, server_state, app_state, loop: as uvicorn gives them to its protocols.
-        upgrade: the request that asked for h2c; None where the client began with HTTP/2.
     """
 
     __slots__ = (
@@ -72,7 +63,6 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
         "_scope",
         "_server_state",
         "_settings",
-        "_upgrade",
         "budget",
     )
 
@@ -83,7 +73,6 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
         server_state: ServerState,
         app_state: dict[str, Any],
         loop: asyncio.AbstractEventLoop,
-        upgrade: Upgrade | None = None,
     ) -> None:
         core = Connection(rest_head, MOST_STREAMS, LIST_BYTES)
         super().__init__(core, ConnectionClocks(settings.idle_timeout_s, inf), loop)
@@ -91,7 +80,6 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
         self._config = config
         self._server_state = server_state
         self._app_state = app_state
-        self._upgrade = upgrade
         self.budget: BodyBudget = settings.budget
         self._answer_bytes = _GUESS_BYTES
         """The expected size of an answer."""
@@ -110,12 +98,6 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
             "server": _address(info("sockname")),
             "client": _address(info("peername")),
         }
-        if self._upgrade is not None:
-            self._transport.write(SWITCHING)
-            settings, request, _ = self._upgrade
-            for stream in self.core.upgraded(settings, request):
-                self._look_at(stream)
-            self._upgrade = None
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -40,18 +40,16 @@ class Answer:
 class Client:
     """Of one connection that a frontend serves."""
 
-    def __init__(self, *, upgrade: bool = False, window: int | None = None, **more: Any) -> None:
+    def __init__(self, *, window: int | None = None, **more: Any) -> None:
         self.connection = Connection(http2=True, **more)
         config = h2.config.H2Configuration(header_encoding="utf-8")
         self.h2 = h2.connection.H2Connection(config)
         self.answers: dict[int, Answer] = {}
         self.left: int | None = None
-        self.upgraded = upgrade
         if window is not None:
             values = {h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window}
             self.h2.local_settings = h2.settings.Settings(client=True, initial_values=values)
-        if not upgrade:
-            self.h2.initiate_connection()
+        self.h2.initiate_connection()
 
     def begin(self, fields: Fields = POST, *, end: bool = False) -> int:
         number = self.h2.get_next_available_stream_id()
