@@ -20,8 +20,8 @@ from steps import REPETITIONS, SIZES, Engine
 from told import BODY, Connections, Transport, recorder_of
 
 from ringbatch.frontend.access.sampling import AccessSettings
-from ringbatch.frontend.grpc.call_head import CallHeads
-from ringbatch.frontend.grpc.calls import Method
+from ringbatch.frontend.grpc.call_head import CallHeadReader
+from ringbatch.frontend.grpc.calls import MethodHandler
 from ringbatch.frontend.grpc.connection import GrpcConnection, GrpcSettings
 from ringbatch.frontend.grpc.inference import Inference
 from ringbatch.frontend.grpc.messages import inference
@@ -177,10 +177,10 @@ class Grpc:
         self.engine = Engine(size)
         self._answers: list[bytes] = []
         recorder, _ = recorder_of(self.engine, _SETTINGS)
-        methods = {_METHOD: Method(infers=True, streams_requests=False, serve=_unserved)}
+        methods = {_METHOD: MethodHandler(infers=True, streams_requests=False, serve=_unserved)}
         settings = GrpcSettings(
             inference=Inference(self.engine.service),
-            heads=CallHeads(methods, None),
+            heads=CallHeadReader(methods, None),
             recorder=recorder,
             budget=cast(Any, None),
             max_request_bytes=1 << 20,

@@ -20,9 +20,9 @@ from ringbatch.engine.models.model import Model
 from ringbatch.engine.runtimes.python import import_model
 from ringbatch.engine.supervisor.listener import listen
 from ringbatch.frontend.codec.outcome import JSON, NotSupported, outcome
-from ringbatch.frontend.codec.request_context import Heard
+from ringbatch.frontend.codec.request_context import RawHeaders
 from ringbatch.frontend.http.fast_lane_settings import FastLaneSettings
-from ringbatch.frontend.request.calls import Body, Predictions, Reply
+from ringbatch.frontend.request.calls import Body, PredictionService, Reply
 from ringbatch.frontend.server import gunicorn_worker
 from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.shm import model_spec
@@ -46,9 +46,14 @@ class InPlace:
         self._v1 = V1Model(spec)
 
     def predict(
-        self, name: str, body: Body, reply: Reply, timeout_ns: int = 0, origin: Heard | None = None
+        self,
+        name: str,
+        body: Body,
+        reply: Reply,
+        timeout_ns: int = 0,
+        origin: RawHeaders | None = None,
     ) -> None:
-        """As in `Predictions`; there is one model, and nothing waits or is passed on."""
+        """As in `PredictionService`; there is one model, and nothing waits or is passed on."""
         parts, by_column = self._v1.requests.parse(body)
         results = []
         for rows, payload, _ in parts:
@@ -63,21 +68,21 @@ class InPlace:
         json_bytes: int | None,
         reply: Reply,
         timeout_ns: int = 0,
-        origin: Heard = b"",
+        origin: RawHeaders = b"",
     ) -> None:
-        """As in `Predictions`."""
+        """As in `PredictionService`."""
         reply(outcome(NotSupported("V2 is not served here")))
 
     def prepare(self, name: str, text: bytes, binary_bytes: int, timeout_ns: int = 0) -> None:
-        """As in `Predictions`."""
+        """As in `PredictionService`."""
 
     def record_outside(
         self, protocol: Protocol, code: int, name: str = "", accepted_ns: int = 0
     ) -> None:
-        """As in `Predictions`; nobody counts."""
+        """As in `PredictionService`; nobody counts."""
 
 
-def settings_with(predictions: Predictions) -> Callable[..., FastLaneSettings]:
+def settings_with(predictions: PredictionService) -> Callable[..., FastLaneSettings]:
     """Return what makes the fast lane's settings, but for what it calls with a request."""
 
     def settings(**given: Any) -> FastLaneSettings:

@@ -12,7 +12,7 @@ from ringbatch.frontend.access import sampling
 from ringbatch.frontend.codec import limit_messages, outcome, request_ids
 from ringbatch.frontend.grpc import status
 from ringbatch.frontend.http import content_coding, fallback, head, phases
-from ringbatch.frontend.page import watchers
+from ringbatch.frontend.page import subscribers
 from ringbatch.frontend.payloads import log
 from ringbatch.frontend.request import offload
 from ringbatch.frontend.streams import connection
@@ -121,7 +121,7 @@ def _limits() -> Iterator[tuple[str, tuple[Limit, ...]]]:
             Limit("buckets of a histogram", f"{metrics.MOST_BUCKETS}", "no load"),
             Limit("lines of failures in the access log", f"{sampling.FAILURES_PER_S} a second", ""),
             Limit("slowest requests that are kept", f"{descriptors.SLOW_REQUESTS} a lane", ""),
-            Limit("open pages", f"{watchers.MAX_WATCHERS}", "503"),
+            Limit("open pages", f"{subscribers.MAX_SUBSCRIBERS}", "503"),
             Limit("payload events that wait", size(log.MOST_WAITING_BYTES), "dropped and counted"),
         ),
     )

@@ -46,7 +46,7 @@ class Writer:
         self._closing = threading.Event()
         # Counted by whoever puts entries here, and by the thread how many it has told of.
         self._lost = self._left_out = 0
-        self._lost_told = self._left_out_told = 0
+        self._lost_reported = self._left_out_reported = 0
         self._failed = 0
         """Lines that the thread could not write."""
         self._thread: threading.Thread | None = None
@@ -101,12 +101,12 @@ class Writer:
             for piece in self._pieces():
                 if not self._write_one(piece):
                     self._failed += piece.count(b"\n")
-        lost = self._lost + self._failed - self._lost_told
-        if lost and self._say("lines on requests that the log did not take: %d", lost):
-            self._lost_told += lost
-        left_out = self._left_out - self._left_out_told
-        if left_out and self._say("failed or slow requests too many to log each: %d", left_out):
-            self._left_out_told += left_out
+        lost = self._lost + self._failed - self._lost_reported
+        if lost and self._warn("lines on requests that the log did not take: %d", lost):
+            self._lost_reported += lost
+        left_out = self._left_out - self._left_out_reported
+        if left_out and self._warn("failed or slow requests too many to log each: %d", left_out):
+            self._left_out_reported += left_out
 
     def _pieces(self) -> Iterator[bytes]:
         """Yield the waiting lines, as many at once as a pipe takes in one piece.
@@ -127,9 +127,9 @@ class Writer:
         if piece:
             yield piece
 
-    def _say(self, text: str, count: int) -> bool:
-        said = self._formatter.line(time.time(), logging.WARNING, text % count, {})
-        return self._write_one(_encoded(said))
+    def _warn(self, text: str, count: int) -> bool:
+        warning = self._formatter.line(time.time(), logging.WARNING, text % count, {})
+        return self._write_one(_encoded(warning))
 
     def _write_one(self, piece: bytes) -> bool:
         try:

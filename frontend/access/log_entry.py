@@ -49,35 +49,35 @@ class Entry(NamedTuple):
 def fields(entry: Entry) -> dict[str, Any]:
     """Return an entry by names, without fields that do not apply."""
     found = entry.found
-    said: dict[str, Any] = {"id": entry.request_id}
+    members: dict[str, Any] = {"id": entry.request_id}
     if entry.trace:
-        said["trace"] = entry.trace
+        members["trace"] = entry.trace
     if entry.target:
-        said["target"] = entry.target[:_LONGEST_TARGET]
+        members["target"] = entry.target[:_LONGEST_TARGET]
     if entry.model:
-        said["model"] = entry.model
-        said["version"] = entry.version
-    said["protocol"] = entry.protocol
-    said["status"] = entry.status
-    said["ms"] = found.total / 1e6
-    said["cause"] = found.cause(entry.rows)
+        members["model"] = entry.model
+        members["version"] = entry.version
+    members["protocol"] = entry.protocol
+    members["status"] = entry.status
+    members["ms"] = found.total / 1e6
+    members["cause"] = found.cause(entry.rows)
     for name, ns in zip(_IN_MS, found.phases, strict=True):
         if ns:
-            said[name] = ns / 1e6
+            members[name] = ns / 1e6
     if entry.batch_id:
-        said["batch"] = entry.batch_id
-        said["batch_size"] = found.batch_rows
+        members["batch"] = entry.batch_id
+        members["batch_size"] = found.batch_rows
     if entry.rows:
-        said["instances"] = entry.rows
+        members["instances"] = entry.rows
     if found.reason:
-        said["reason"] = found.reason
+        members["reason"] = found.reason
     if found.attempts:
-        said["attempts"] = found.attempts
-    said["bytes_in"] = entry.bytes_in
-    said["bytes_out"] = entry.bytes_out
+        members["attempts"] = found.attempts
+    members["bytes_in"] = entry.bytes_in
+    members["bytes_out"] = entry.bytes_out
     if entry.client:
-        said["client"] = entry.client
-    return said
+        members["client"] = entry.client
+    return members
 
 
 def line(entry: Entry, formatter: LineFormatter) -> str:

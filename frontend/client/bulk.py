@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringbatch.frontend.client.arrays import RowCodec
-from ringbatch.frontend.client.calls import Model
+from ringbatch.frontend.client.calls import ClientModel
 from ringbatch.frontend.client.channel import Channel
 from ringbatch.frontend.client.errors import counted_as
 from ringbatch.frontend.client.waiter import Waiter
@@ -41,7 +41,7 @@ class Many(NamedTuple):
     errors: dict[int, RequestError]
 
 
-class Bulk(Waiter):
+class BulkRequest(Waiter):
     """Many requests whose thread waits for all of them.
 
     Args:
@@ -79,7 +79,7 @@ class Bulk(Waiter):
     def __init__(
         self,
         channel: Channel,
-        model: Model,
+        model: ClientModel,
         codec: RowCodec,
         instances: NDArray[Any],
         timeout_ns: int,

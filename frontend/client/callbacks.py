@@ -6,7 +6,7 @@ from collections import deque
 from ringbatch.frontend.client.waiter import Waiter
 
 
-class Delivery:
+class CallbackQueue:
     """Waiters that are over and have not been resolved, in order. True where there are any."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ _WINDOW_SHARE: Final = 2
 """A request has at most one of its model's slots in this many at a time."""
 
 
-class Codec(Protocol):
+class ClientCodec(Protocol):
     """Between what a program gives and gets, and slots."""
 
     def parse(self, inputs: Any) -> tuple[Part, ...]:
@@ -43,7 +43,7 @@ class Codec(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ClientModel:
     """One model, as a client knows it.
 
     Attributes:
@@ -54,12 +54,12 @@ class Model:
     """
 
     spec: ModelSpec
-    codec: Codec
+    codec: ClientCodec
     result_sizes: ResultSizes
     takes_word: int
 
 
-class Call(Waiter):
+class ClientRequest(Waiter):
     """A request whose thread waits for it.
 
     Args:
@@ -85,7 +85,7 @@ class Call(Waiter):
     )
 
     def __init__(
-        self, channel: Channel, model: Model, parts: tuple[Part, ...], timeout_ns: int
+        self, channel: Channel, model: ClientModel, parts: tuple[Part, ...], timeout_ns: int
     ) -> None:
         now_ns = channel.clock()
         Waiter.__init__(self, now_ns + timeout_ns)
@@ -239,7 +239,7 @@ class Call(Waiter):
         return self._model.codec.render([result for result in self._results if result is not None])
 
 
-class DeferredCall(Call):
+class AsyncRequest(ClientRequest):
     """A request whose answer goes into a future.
 
     Attributes:
@@ -250,7 +250,7 @@ class DeferredCall(Call):
     deferred = True
 
     def __init__(
-        self, channel: Channel, model: Model, parts: tuple[Part, ...], timeout_ns: int
+        self, channel: Channel, model: ClientModel, parts: tuple[Part, ...], timeout_ns: int
     ) -> None:
         super().__init__(channel, model, parts, timeout_ns)
         self.future = AnswerFuture(self)
@@ -280,9 +280,9 @@ class DeferredCall(Call):
 class AnswerFuture(Future[Any]):
     """The answer to come. Cancelled, the request is abandoned, and run no more if it can be."""
 
-    def __init__(self, call: DeferredCall) -> None:
+    def __init__(self, call: AsyncRequest) -> None:
         super().__init__()
-        self._call: DeferredCall | None = call
+        self._call: AsyncRequest | None = call
 
     def cancel(self) -> bool:
         """Abandon the request; False where its answer has come already."""
@@ -298,7 +298,7 @@ class AnswerFuture(Future[Any]):
         return call is not None
 
 
-class NotSent(Waiter):
+class UnsentRequest(Waiter):
     """A request that is not sent; to advance is to count it.
 
     Args:

@@ -23,10 +23,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from ringbatch.frontend.client.callbacks import Delivery
+from ringbatch.frontend.client.callbacks import CallbackQueue
 from ringbatch.frontend.client.errors import ClientClosed, EngineGone, Interrupted
 from ringbatch.frontend.client.slots import Slots
-from ringbatch.frontend.client.waiter import Last, Waiter, again
+from ringbatch.frontend.client.waiter import ClosingWaiter, Waiter, again
 from ringbatch.frontend.codec.outcome import RULES
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import HeaderWords
@@ -100,9 +100,9 @@ class Channel:
         self._until_ns = NEVER
         """When the leader wakes up by itself."""
         self._sleepers: dict[Waiter, None] = {}
-        self._delivery = Delivery()
+        self._callbacks = CallbackQueue()
         self._standby: Waiter | None = None
-        self._last: Waiter | None = None
+        self._closer: Waiter | None = None
         self._detached = threading.Event()
         _CHANNELS.add(self)
 
@@ -117,7 +117,7 @@ class Channel:
                 if self._refusal is None and (self._signs.poll(0) or not self._segment.alive):
                     self._engine_ended()
                 self._busy = False
-            self._delivery.deliver()
+            self._callbacks.deliver()
         return isinstance(self._refusal, EngineGone)
 
     def submit(self, waiter: Waiter, takes_word: int) -> bool:
@@ -136,7 +136,7 @@ class Channel:
         with self._lock:
             self._begin()
             refusal, taken = self._refusal, False
-            if self._last is not None or (refusal is None and self._words[_DRAINING_WORD]):
+            if self._closer is not None or (refusal is None and self._words[_DRAINING_WORD]):
                 refusal = Draining(RULES[Draining].text)
             if refusal is None and (taken := bool(self._words[takes_word])):
                 self._waiters.add(waiter)
@@ -148,7 +148,7 @@ class Channel:
                 if waiter.deferred and self._leader is None:
                     self._hand_over()
             self._busy = False
-        self._delivery.deliver()
+        self._callbacks.deliver()
         if refusal is not None:
             raise again(refusal)
         return taken
@@ -161,7 +161,7 @@ class Channel:
                 waiter.advance()
                 self.slots.lane.submit()
             self._busy = False
-        self._delivery.deliver()
+        self._callbacks.deliver()
 
     def took(self, time_ns: int) -> None:
         """Learn how long an answer took."""
@@ -171,13 +171,13 @@ class Channel:
         """Forget a waiter that has got, or given up, everything; each calls it once."""
         if waiter.deferred:
             self._deferred -= 1
-            self._delivery.add(waiter)
+            self._callbacks.add(waiter)
         if waiter.asleep:
             self.wake(waiter)
         # At the end, so that a takeover finds whoever an exception has kept from the above.
         self._waiters.discard(waiter)
-        if self._last is not None and not self._waiters:
-            self._delivery.add(self._last)
+        if self._closer is not None and not self._waiters:
+            self._callbacks.add(self._closer)
 
     def wake(self, waiter: Waiter) -> None:
         """Wake a waiter that has become ready, or is to lead."""
@@ -223,7 +223,7 @@ class Channel:
                     self._detach()
             self._hand_over()
             self._busy = False
-        self._delivery.deliver()
+        self._callbacks.deliver()
 
     def _spin(self, waiter: Waiter) -> None:
         """Watch for answers instead of sleeping.
@@ -243,7 +243,7 @@ class Channel:
                 os.sched_yield()
         finally:
             self._spinning = False
-        self._delivery.deliver()
+        self._callbacks.deliver()
 
     def _sleep(self, waiter: Waiter) -> None:
         with self._lock:
@@ -290,11 +290,11 @@ class Channel:
                 self._expire()
             if self._closing:
                 self._detach()
-            if self._delivery:
+            if self._callbacks:
                 # Functions of the program's own come next, and may take long.
                 self._hand_over()
             self._busy = False
-        self._delivery.deliver()
+        self._callbacks.deliver()
 
     def _follow(self, waiter: Waiter, signal: threading.Lock, now_ns: int) -> None:
         limit_s = -1.0
@@ -314,7 +314,7 @@ class Channel:
                 self.slots.collect()
             self._expire()
             self._busy = False
-        self._delivery.deliver()
+        self._callbacks.deliver()
 
     def _expect(self, deadline_ns: int) -> None:
         self._earliest_ns = deadline_ns
@@ -412,7 +412,7 @@ class Channel:
                 for waiter in [waiter for waiter in self._waiters if waiter.deferred]:
                     waiter.fail(Interrupted("the thread that waited for the answer has ended"))
             self._busy = False
-        self._delivery.deliver()
+        self._callbacks.deliver()
 
     def close(self) -> None:
         """Give up what is in flight, and leave the lane to the next."""
@@ -430,7 +430,7 @@ class Channel:
                 else:
                     self._bell.wake()
             self._busy = False
-        self._delivery.deliver()
+        self._callbacks.deliver()
         self._detached.wait(SWEEP_NS / 1e9)
 
     @property
@@ -443,17 +443,17 @@ class Channel:
         """True if the engine is to stop, and takes nothing more."""
         with suppress(ValueError):  # the memory was let go of
             return bool(self._words[_DRAINING_WORD])
-        return self._last is not None
+        return self._closer is not None
 
     def close_when_answered(self) -> None:
         """Close once nothing is in flight; nothing more is sent, because the engine stops."""
         with self._lock:
             self._begin()
-            self._last = Last(self.close)
+            self._closer = ClosingWaiter(self.close)
             if not self._waiters:
-                self._delivery.add(self._last)
+                self._callbacks.add(self._closer)
             self._busy = False
-        self._delivery.deliver()
+        self._callbacks.deliver()
 
     def forsake(self) -> None:
         """As `close`, from wherever the garbage collector found that nobody has the client."""
@@ -484,7 +484,7 @@ class Channel:
             self._segment.disown()
         # The parent's other threads may have held these, and are not here to release them.
         self._lock, self._busy, self._closing = threading.Lock(), False, True
-        self._delivery = Delivery()
+        self._callbacks = CallbackQueue()
         self._detached = threading.Event()
         self._detached.set()
 

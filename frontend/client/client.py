@@ -23,13 +23,20 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from ringbatch.frontend.client.arrays import Array, ArrayCodec, RowCodec
-from ringbatch.frontend.client.bulk import Bulk, Many
-from ringbatch.frontend.client.calls import Call, Codec, DeferredCall, Divider, Model, NotSent
+from ringbatch.frontend.client.bulk import BulkRequest, Many
+from ringbatch.frontend.client.calls import (
+    AsyncRequest,
+    ClientCodec,
+    ClientModel,
+    ClientRequest,
+    Divider,
+    UnsentRequest,
+)
 from ringbatch.frontend.client.channel import Channel
 from ringbatch.frontend.client.engines import attach
 from ringbatch.frontend.client.errors import ClientClosed, EngineGone
 from ringbatch.frontend.client.slots import Slots
-from ringbatch.frontend.client.texts import TextCodec
+from ringbatch.frontend.client.texts import ClientTextCodec
 from ringbatch.frontend.client.waiter import Waiter
 from ringbatch.frontend.codec.model_address import no_such_model
 from ringbatch.frontend.codec.outcome import RULES
@@ -56,7 +63,7 @@ class _Session(NamedTuple):
     channel: Channel
     segment: Segment
     table: int
-    models: dict[str, Model]
+    models: dict[str, ClientModel]
 
 
 class Client:
@@ -177,7 +184,7 @@ class Client:
         """
         session, wanted, timeout_ns = self._wanted(model, timeout_s)
         parts = self._parsed(session, wanted, wanted.codec.parse, inputs)
-        call = Call(session.channel, wanted, parts, timeout_ns)
+        call = ClientRequest(session.channel, wanted, parts, timeout_ns)
         if not self._sent(session, call, wanted):
             return self.infer(model, inputs, timeout_s=timeout_s)
         session.channel.wait(call, spin=True)
@@ -203,7 +210,7 @@ class Client:
         session, wanted, timeout_ns = self._wanted(model, timeout_s)
         parts = self._parsed(session, wanted, wanted.codec.parse, inputs)
         session.channel.stand_by()
-        call = DeferredCall(session.channel, wanted, parts, timeout_ns)
+        call = AsyncRequest(session.channel, wanted, parts, timeout_ns)
         if not self._sent(session, call, wanted):
             return self.infer_async(model, inputs, timeout_s=timeout_s)
         return call.future
@@ -232,7 +239,7 @@ class Client:
         channel = session.channel
         codec = self._parsed(session, wanted, RowCodec, wanted.spec)
         rows = self._parsed(session, wanted, codec.rows, inputs)
-        bulk = Bulk(channel, wanted, codec, rows, timeout_ns)
+        bulk = BulkRequest(channel, wanted, codec, rows, timeout_ns)
         if not self._sent(session, bulk, wanted):
             return self.infer_many(model, inputs, timeout_s=timeout_s)
         while not bulk.over:
@@ -240,7 +247,7 @@ class Client:
             channel.resume(bulk)
         return bulk.outcome()
 
-    def _wanted(self, model: str, timeout_s: float | None) -> tuple[_Session, Model, int]:
+    def _wanted(self, model: str, timeout_s: float | None) -> tuple[_Session, ClientModel, int]:
         self._expect_open()
         session = self._session
         if session.channel.gone:
@@ -264,14 +271,14 @@ class Client:
             raise ClientClosed("the client was closed")
 
     @staticmethod
-    def _parsed(session: _Session, model: Model, parse: Callable[[P], T], inputs: P) -> T:
+    def _parsed(session: _Session, model: ClientModel, parse: Callable[[P], T], inputs: P) -> T:
         try:
             return parse(inputs)
         except RequestError as error:
-            session.channel.resume(NotSent(session.channel, model.spec, error))
+            session.channel.resume(UnsentRequest(session.channel, model.spec, error))
             raise
 
-    def _sent(self, session: _Session, request: Waiter, model: Model) -> bool:
+    def _sent(self, session: _Session, request: Waiter, model: ClientModel) -> bool:
         """Send a request; return False if a successor engine serves, which needs a new one.
 
         Raises:
@@ -359,8 +366,8 @@ os.register_at_fork(after_in_child=_renew_locks)
 
 
 def models_of(
-    segment: Segment, known: Mapping[str, Model] = MappingProxyType({})
-) -> tuple[int, dict[str, Model]]:
+    segment: Segment, known: Mapping[str, ClientModel] = MappingProxyType({})
+) -> tuple[int, dict[str, ClientModel]]:
     """Return the number of a segment's model table, and its serving models by name.
 
     Each is the version that the engine chooses. Known models keep all that was learned of them.
@@ -375,15 +382,15 @@ def models_of(
     return table, models
 
 
-def _model(spec: ModelSpec, segment: Segment) -> Model:
-    codec: Codec = ArrayCodec(spec) if spec.typed else ValueCodec(spec)
+def _model(spec: ModelSpec, segment: Segment) -> ClientModel:
+    codec: ClientCodec = ArrayCodec(spec) if spec.typed else ValueCodec(spec)
     if spec.tokens is not None:
-        codec = TextCodec(ArrayCodec(spec), spec)
+        codec = ClientTextCodec(ArrayCodec(spec), spec)
     takes = segment.layout.model(spec.index) + ModelWords.TAKES
-    return Model(spec, codec, ResultSizes(codec.result_bytes, spec.chain), takes)
+    return ClientModel(spec, codec, ResultSizes(codec.result_bytes, spec.chain), takes)
 
 
 def _refused(session: _Session, spec: ModelSpec | None, error: RequestError) -> RequestError:
     """Count a request that is not sent, and return its error; `spec` is of its model."""
-    session.channel.resume(NotSent(session.channel, spec, error))
+    session.channel.resume(UnsentRequest(session.channel, spec, error))
     return error

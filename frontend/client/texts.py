@@ -8,8 +8,8 @@ from ringbatch.frontend.texts.tokenizing import TextModel
 from ringbatch.shm.model_spec import ModelSpec
 
 
-class TextCodec:
-    """See `ringbatch.frontend.client.calls.Codec`.
+class ClientTextCodec:
+    """See `ringbatch.frontend.client.calls.ClientCodec`.
 
     Args:
         arrays: of texts, and of answers.
@@ -37,5 +37,5 @@ class TextCodec:
         return self._arrays.render(results)
 
     def result_bytes(self, rows: int) -> int | None:
-        """As in `Codec`."""
+        """As in `ClientCodec`."""
         return self._arrays.result_bytes(rows)

@@ -48,7 +48,7 @@ class Waiter:
         """Tell whoever the answer is for; by any thread, without the lock."""
 
 
-class Last(Waiter):
+class ClosingWaiter(Waiter):
     """Waiter that is resolved after all others.
 
     Args:

@@ -10,7 +10,7 @@ MOST_BYTES: Final = 2048
 """The longest input whose value is remembered. Longer ones are rare, and would fill the memory."""
 
 
-class Remembered(Generic[K, V]):
+class ParseCache(Generic[K, V]):
     """A bounded cache. A full one forgets everything, because keeping an order would cost more.
 
     Args:

@@ -9,7 +9,7 @@ from ringbatch.shm.errors import InvalidRequest, RequestTooLarge
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.request_context import MOST_BYTES
 
-Heard = bytes | Sequence[tuple[bytes, bytes]]
+RawHeaders = bytes | Sequence[tuple[bytes, bytes]]
 """The headers of a request: the head as it came, or names in lower case and values."""
 _ID: Final = b"x-request-id"
 
@@ -24,11 +24,11 @@ class RequestContext:
     def __init__(self, spec: ModelSpec) -> None:
         self._headers = {name.encode(): name for name in spec.words or ()}
 
-    def text(self, heard: Heard, identity: Any, parameters: Any) -> bytes:
+    def text(self, headers: RawHeaders, identity: Any, parameters: Any) -> bytes:
         """Return the context as a JSON object.
 
         Args:
-            heard: the headers; empty if there are none.
+            headers: the headers; empty if there are none.
             identity: of the request, if its body has one.
             parameters: an object; None if there are none.
 
@@ -40,7 +40,7 @@ class RequestContext:
             raise InvalidRequest("the parameters of a request are an object, by their names")
         found: dict[str, str] = {}
         chosen = ""
-        for name, value in _pairs(heard):
+        for name, value in _pairs(headers):
             if name == _ID:
                 chosen = value.decode("latin-1")
             known = self._headers.get(name)
@@ -49,22 +49,24 @@ class RequestContext:
                 found[known] = before + value.decode("latin-1")
         own = identity if isinstance(identity, str) and identity else chosen
         try:
-            told = orjson.dumps({"id": own, "parameters": {**(parameters or {})}, "headers": found})
+            context = orjson.dumps(
+                {"id": own, "parameters": {**(parameters or {})}, "headers": found}
+            )
         except (TypeError, orjson.JSONEncodeError):
             raise InvalidRequest(
                 "the parameters of the request cannot be passed on: they have half of a surrogate "
                 "pair, a number of more than 64 bits, or too many levels"
             ) from None
-        if len(told) > MOST_BYTES:
+        if len(context) > MOST_BYTES:
             raise RequestTooLarge(
-                f"the request's id, parameters and headers take {len(told)} bytes, but a model is "
-                f"told at most {MOST_BYTES} of a request"
+                f"the request's id, parameters and headers take {len(context)} bytes, but a model "
+                f"is told at most {MOST_BYTES} of a request"
             )
-        return told
+        return context
 
 
-def _pairs(heard: Heard) -> Sequence[tuple[bytes, bytes]]:
-    if not isinstance(heard, bytes):
-        return heard
-    lines = (line.partition(b":") for line in heard.split(b"\r\n")[1:] if line)
+def _pairs(headers: RawHeaders) -> Sequence[tuple[bytes, bytes]]:
+    if not isinstance(headers, bytes):
+        return headers
+    lines = (line.partition(b":") for line in headers.split(b"\r\n")[1:] if line)
     return [(name.lower(), value.strip(b" \t")) for name, _, value in lines]

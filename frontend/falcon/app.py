@@ -14,7 +14,7 @@ from falcon.asgi import Request, Response
 from ringbatch.frontend.codec.model_address import address
 from ringbatch.frontend.codec.model_list import as_openai, model_list
 from ringbatch.frontend.codec.outcome import InternalError
-from ringbatch.frontend.codec.request_context import Heard
+from ringbatch.frontend.codec.request_context import RawHeaders
 from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
 from ringbatch.frontend.falcon import (
@@ -26,7 +26,7 @@ from ringbatch.frontend.falcon import (
 )
 from ringbatch.frontend.falcon.authentication import Authentication, OwnPagesOnly
 from ringbatch.frontend.falcon.cross_origin import CrossOrigin
-from ringbatch.frontend.falcon.exchange import Bodies, exchange
+from ringbatch.frontend.falcon.exchange import BodySettings, exchange
 from ringbatch.frontend.falcon.outcome_counts import Counting
 from ringbatch.frontend.falcon.path_hints import elsewhere, posted_elsewhere
 from ringbatch.frontend.http.body_budget import BodyBudget
@@ -72,7 +72,9 @@ def create_app(
         cors_origins: origins whose pages may read answers.
     """
     budget = budget or BodyBudget.of(max_request_bytes)
-    bodies = Bodies(max_request_bytes, compress_answers, budget=budget, last=service.last_ending)
+    bodies = BodySettings(
+        max_request_bytes, compress_answers, budget=budget, last=service.last_ending
+    )
     app = falcon.asgi.App(media_type=falcon.MEDIA_JSON, router=router or Router())
     app.add_middleware(Counting(service))
     shared_with = SharedWith(cors_origins)
@@ -85,13 +87,13 @@ def create_app(
     app.add_error_handler(Exception, _handle_defect)
     app.add_error_handler(RequestError, _handle_request_error)
     app.add_sink(about_server, _SERVER)
-    app.add_route("/", Alive())
-    app.add_route("/v2/health/live", Live())
-    app.add_route("/v2/health/ready", Ready(service))
+    app.add_route("/", AliveResource())
+    app.add_route("/v2/health/live", LivenessResource())
+    app.add_route("/v2/health/ready", ReadinessResource(service))
     app.add_route("/v1/models", ModelList(service))
-    app.add_route("/v1/models/{name}", ModelState(service))
-    app.add_route("/v1/models/{name}/versions/{version}", ModelState(service))
-    predictions = Predictions(service, bodies)
+    app.add_route("/v1/models/{name}", ModelStateResource(service))
+    app.add_route("/v1/models/{name}/versions/{version}", ModelStateResource(service))
+    predictions = PredictionResource(service, bodies)
     app.add_route("/v1/models/{name}:predict", predictions)
     app.add_route("/v1/models/{name}/versions/{version}:predict", predictions)
     if service.origins.any_path:
@@ -115,7 +117,7 @@ async def about_server(req: Request, resp: Response | None, **_parameters: Any) 
     resp.set_header("Allow", ", ".join((*_READABLE, "POST")))
 
 
-class Alive:
+class AliveResource:
     """Liveness of the process, in V1's form."""
 
     async def on_get(self, _req: Request, resp: Response) -> None:
@@ -125,7 +127,7 @@ class Alive:
     on_head = on_get
 
 
-class Live:
+class LivenessResource:
     """Liveness of the process, in V2's form."""
 
     async def on_get(self, _req: Request, resp: Response) -> None:
@@ -135,7 +137,7 @@ class Live:
     on_head = on_get
 
 
-class Ready:
+class ReadinessResource:
     """Readiness of all models."""
 
     def __init__(self, service: Service) -> None:
@@ -162,7 +164,7 @@ class ModelList:
     on_head = on_get
 
 
-class ModelState:
+class ModelStateResource:
     """One model."""
 
     refuses: Final = ("POST",)
@@ -201,12 +203,12 @@ class Explanations:
         raise falcon.HTTPNotImplemented(description="explanations are not supported")
 
 
-class Predictions:
+class PredictionResource:
     """Predictions of one model."""
 
     answers_only: Final = True
 
-    def __init__(self, service: Service, bodies: Bodies) -> None:
+    def __init__(self, service: Service, bodies: BodySettings) -> None:
         self._service = service
         self._bodies = bodies
 
@@ -232,7 +234,7 @@ class Predictions:
         assert resp is not None, "there is one where there is no websocket"
         await self.on_post(req, resp)
 
-    def _origin(self, req: Request, name: str) -> Heard:
+    def _origin(self, req: Request, name: str) -> RawHeaders:
         headers: dict[bytes, list[bytes]] = {}
         for header, value in req.scope["headers"]:
             headers.setdefault(header, []).append(value)

@@ -24,18 +24,18 @@ from ringbatch.frontend.http.content_coding import (
 )
 from ringbatch.frontend.http.expanding import expand
 from ringbatch.frontend.http.fallback import ENDING, EXCHANGES, WHOLE
-from ringbatch.frontend.request.calls import Body, Call, Reply
+from ringbatch.frontend.request.calls import Body, Reply, RequestHandle
 from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.shm.errors import InvalidRequest, RequestTooLarge
 from ringbatch.shm.host.background import in_thread
 
-Start = Callable[[Body, Reply], Call | None]
+Start = Callable[[Body, Reply], RequestHandle | None]
 """Takes a body and sends the request on its way, as `Service.predict` does."""
 _TAKEN = {"Accept-Encoding": ", ".join(CODINGS)}
 
 
 @dataclass(frozen=True, slots=True)
-class Bodies:
+class BodySettings:
     """Limits and forms of the bodies of requests and answers.
 
     Attributes:
@@ -51,7 +51,7 @@ class Bodies:
     last: Callable[[], RequestOutcome] = field(kw_only=True)
 
 
-async def exchange(req: Request, resp: Response, bodies: Bodies, start: Start) -> None:
+async def exchange(req: Request, resp: Response, bodies: BodySettings, start: Start) -> None:
     """Read the body, send it on its way, and write the answer that comes.
 
     Raises:
@@ -60,7 +60,7 @@ async def exchange(req: Request, resp: Response, bodies: Bodies, start: Start) -
     _expect_served(req)
     with bodies.budget.holding() as holding:
         body = await _read_body(req, bodies.max_request_bytes, holding)
-    waiting = Exchange(bodies.last)
+    waiting = AwaitedPrediction(bodies.last)
     exchanges = req.scope.get(EXCHANGES, set())
     exchanges.add(waiting)
     try:
@@ -82,14 +82,14 @@ async def exchange(req: Request, resp: Response, bodies: Bodies, start: Start) -
         resp.set_header(header, value)
 
 
-class Exchange:
+class AwaitedPrediction:
     """A prediction that a task waits for, and that its connection may end."""
 
     def __init__(self, last: Callable[[], RequestOutcome]) -> None:
         self._last = last
         self.ending: RequestOutcome | None = None
         self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self.call: Call | None = None
+        self.call: RequestHandle | None = None
 
     def reply(self, answer: Answer) -> None:
         """Take the answer; called by the service."""

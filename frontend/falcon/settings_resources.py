@@ -9,7 +9,7 @@ import orjson
 from falcon.asgi import Request, Response
 
 from ringbatch.frontend.falcon.control_bodies import control_object
-from ringbatch.frontend.falcon.v2_resources import OfModel
+from ringbatch.frontend.falcon.v2_resources import ModelResource
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.v2.server_settings import ServerSettings, expect_in_force
 
@@ -55,7 +55,7 @@ class Settings:
         _send(resp, in_force)
 
 
-class SettingsOfModel(OfModel):
+class SettingsOfModel(ModelResource):
     """The same for each model; 404 where it is not there.
 
     Args:

@@ -12,7 +12,7 @@ from falcon.asgi import Request, Response
 from ringbatch.frontend.codec.outcome import Answer
 from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
-from ringbatch.frontend.falcon.exchange import Bodies, exchange
+from ringbatch.frontend.falcon.exchange import BodySettings, exchange
 from ringbatch.frontend.request.calls import Body
 from ringbatch.frontend.request.codec import Read
 from ringbatch.frontend.request.models import Models
@@ -20,7 +20,7 @@ from ringbatch.frontend.request.offload import LARGE_TEXTS_BYTES, Offloaded
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.texts import classifying, cohere, openai, reranking, tei
-from ringbatch.frontend.texts.offloaded_texts import FORMS, TextsRendering, asked_told, read_texts
+from ringbatch.frontend.texts.offloaded_texts import FORMS, TextsRendering, decode_asked, read_texts
 from ringbatch.frontend.texts.openai import only
 from ringbatch.frontend.texts.paths import EMBEDDING, ErrorForm, errors_at
 from ringbatch.frontend.texts.vectors import expect_dimensions
@@ -30,7 +30,7 @@ from ringbatch.shm.tallies import Protocol
 
 
 def add_routes(
-    app: falcon.asgi.App[Request, Response], service: Service, bodies: Bodies, version: str
+    app: falcon.asgi.App[Request, Response], service: Service, bodies: BodySettings, version: str
 ) -> None:
     """Add the endpoints.
 
@@ -40,20 +40,20 @@ def add_routes(
         bodies: what is taken from clients and given to them.
         version: of ringbatch.
     """
-    app.add_route(openai.PATH, Texts(service, bodies, EmbeddingsCodec))
-    app.add_route(reranking.PATH, Texts(service, bodies, RerankingCodec))
+    app.add_route(openai.PATH, TextResource(service, bodies, EmbeddingsCodec))
+    app.add_route(reranking.PATH, TextResource(service, bodies, RerankingCodec))
     for path in reranking.COHERE_PATHS:
-        app.add_route(path, Texts(service, bodies, CohereRerankingCodec))
+        app.add_route(path, TextResource(service, bodies, CohereRerankingCodec))
     app.add_middleware(WhereServed())
-    app.add_route(classifying.PATH, TextsIfServed(service, bodies, ClassifyingCodec))
-    app.add_route(tei.EMBED, TextsIfServed(service, bodies, TeiEmbeddingCodec))
-    app.add_route(cohere.EMBED_V1, TextsIfServed(service, bodies, CohereV1EmbeddingCodec))
-    app.add_route(cohere.EMBED_V2, TextsIfServed(service, bodies, CohereV2EmbeddingCodec))
+    app.add_route(classifying.PATH, TextResourceIfServed(service, bodies, ClassifyingCodec))
+    app.add_route(tei.EMBED, TextResourceIfServed(service, bodies, TeiEmbeddingCodec))
+    app.add_route(cohere.EMBED_V1, TextResourceIfServed(service, bodies, CohereV1EmbeddingCodec))
+    app.add_route(cohere.EMBED_V2, TextResourceIfServed(service, bodies, CohereV2EmbeddingCodec))
     app.add_route(tei.INFO, Info(service, version))
-    app.add_route(tei.HEALTH, Health(service))
+    app.add_route(tei.HEALTH, TeiHealth(service))
 
 
-class Asked:
+class TextFraming:
     """Facts of a request, learnt as it is read.
 
     Attributes:
@@ -85,24 +85,26 @@ class TextCodec:
     def __init__(self, models: Models) -> None:
         self._models = models
 
-    def read(self, _name: str, body: Body, framing: Asked) -> Read[Answer]:
+    def read(self, _name: str, body: Body, framing: TextFraming) -> Read[Answer]:
         """As in `Codec`."""
         if len(body) > LARGE_TEXTS_BYTES:
             models = self._models
             known = models.models
             specs = {name: dumps((known[name].spec,)).decode() for name in self.suitable()}
             value = self.form, specs, models.max_in_flight
-            raise Offloaded(read_texts, value, partial(self._told, framing))
+            raise Offloaded(read_texts, value, partial(self._decoded, framing))
         return self._found(framing, FORMS[self.form].read(body))
 
-    def _told(self, framing: Asked, value: Any, data: Sequence[memoryview]) -> Read[Answer]:
-        return self._found(framing, asked_told(self.form, value, data))
+    def _decoded(
+        self, framing: TextFraming, value: Any, data: Sequence[memoryview]
+    ) -> Read[Answer]:
+        return self._found(framing, decode_asked(self.form, value, data))
 
     @abstractmethod
-    def _found(self, framing: Asked, asked: Any) -> Read[Answer]:
+    def _found(self, framing: TextFraming, asked: Any) -> Read[Answer]:
         """Return the request of a parsed body."""
 
-    def meant(self, _name: str, _body: Body, framing: Asked) -> ServedModel | None:
+    def meant(self, _name: str, _body: Body, framing: TextFraming) -> ServedModel | None:
         """As in `Codec`."""
         return framing.model
 
@@ -110,7 +112,7 @@ class TextCodec:
         """As in `Codec`."""
         return self.errors.refused(error)
 
-    def _model(self, name: str, framing: Asked) -> ServedModel:
+    def _model(self, name: str, framing: TextFraming) -> ServedModel:
         models = self._models
         suitable = self.suitable()
         name = only(suitable, name, self.purpose)
@@ -143,7 +145,7 @@ class EmbeddingsCodec(TextCodec):
     dimensions = "dimensions"
     """The member with the number of dimensions."""
 
-    def _found(self, framing: Asked, asked: Any) -> Read[Answer]:
+    def _found(self, framing: TextFraming, asked: Any) -> Read[Answer]:
         model = self._model(asked.model, framing)
         expect_dimensions(self.dimensions, asked.dimensions, model.spec.outputs[0].shape[0])
         rendering = TextsRendering(self.form, asked, asked.model or model.spec.name)
@@ -179,7 +181,7 @@ class RerankingCodec(TextCodec):
     form = "reranking"
     errors = errors_at(reranking.PATH)
 
-    def _found(self, framing: Asked, asked: reranking.Reranking) -> Read[Answer]:
+    def _found(self, framing: TextFraming, asked: reranking.Reranking) -> Read[Answer]:
         model = self._model(asked.model, framing)
         rendering = TextsRendering(self.form, asked, asked.model or model.spec.name)
         return model, ((len(asked.given), asked.given, 0),), rendering, 0
@@ -199,13 +201,13 @@ class ClassifyingCodec(TextCodec):
     form = "classification"
     errors = errors_at(classifying.PATH)
 
-    def _found(self, framing: Asked, asked: classifying.Classifying) -> Read[Answer]:
+    def _found(self, framing: TextFraming, asked: classifying.Classifying) -> Read[Answer]:
         model = self._model(asked.model, framing)
         rendering = TextsRendering(self.form, asked, model.spec.outputs[0].to_json())
         return model, ((len(asked.given), asked.given, 0),), rendering, 0
 
 
-class Texts:
+class TextResource:
     """One of the routes.
 
     Args:
@@ -216,7 +218,9 @@ class Texts:
 
     answers_only: Final = True
 
-    def __init__(self, service: Service, bodies: Bodies, codec: Callable[[Models], Any]) -> None:
+    def __init__(
+        self, service: Service, bodies: BodySettings, codec: Callable[[Models], Any]
+    ) -> None:
         self._service = service
         self._bodies = bodies
         self._codec = codec(service)
@@ -232,7 +236,7 @@ class Texts:
         start = self._service.pipeline.start
 
         def started(body: Body, reply: Any) -> Any:
-            return start(self._codec, "", body, Asked(), reply, timeout_ns)
+            return start(self._codec, "", body, TextFraming(), reply, timeout_ns)
 
         await exchange(req, resp, self._bodies, started)
 
@@ -245,7 +249,7 @@ class IfServed:
         """Raise `falcon.HTTPRouteNotFound` if no model is served for this path."""
 
 
-class TextsIfServed(Texts, IfServed):
+class TextResourceIfServed(TextResource, IfServed):
     """A route whose path elsewhere means other things: it is there while a model suits it."""
 
     def expect_served(self) -> None:
@@ -299,7 +303,7 @@ class Info(OfTextModels):
     on_head = on_get
 
 
-class Health(OfTextModels):
+class TeiHealth(OfTextModels):
     """TEI's health: that of every model."""
 
     async def on_get(self, _req: Request, resp: Response) -> None:

@@ -13,8 +13,8 @@ from ringbatch.frontend.codec.model_address import address
 from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
 from ringbatch.frontend.falcon.control_bodies import control_object
-from ringbatch.frontend.falcon.exchange import Bodies, exchange
-from ringbatch.frontend.request.calls import Body, Call, Reply
+from ringbatch.frontend.falcon.exchange import BodySettings, exchange
+from ringbatch.frontend.request.calls import Body, Reply, RequestHandle
 from ringbatch.frontend.request.model_control import control_model
 from ringbatch.frontend.request.model_index import index_of
 from ringbatch.frontend.request.service import Service
@@ -31,7 +31,9 @@ _STATISTICS: Final = "stats"
 _LENGTH: Final = re.compile(r"[0-9]{1,18}")
 
 
-def add_routes(app: falcon.asgi.App[Request, Response], service: Service, bodies: Bodies) -> None:
+def add_routes(
+    app: falcon.asgi.App[Request, Response], service: Service, bodies: BodySettings
+) -> None:
     """Add V2's endpoints but those for health.
 
     Args:
@@ -42,7 +44,7 @@ def add_routes(app: falcon.asgi.App[Request, Response], service: Service, bodies
     metadata = ServerMetadata(service)
     app.add_route("/v2", metadata)
     app.add_route("/v2/", metadata)
-    app.add_route("/v2/models", Models(service))
+    app.add_route("/v2/models", ModelNames(service))
     app.add_route(f"/v2/models/{_STATISTICS}", AllStatistics(service))
     app.add_route("/v2/repository/index", Index(service))
     app.add_route("/v2/repository/models/{name}/load", ModelControl(service, "load"))
@@ -50,7 +52,7 @@ def add_routes(app: falcon.asgi.App[Request, Response], service: Service, bodies
     inferences = Inferences(service, bodies)
     for model in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
         app.add_route(model, ModelMetadata(service))
-        app.add_route(f"{model}/ready", ModelReadiness(service))
+        app.add_route(f"{model}/ready", ModelReadinessResource(service))
         app.add_route(f"{model}/stats", Statistics(service))
         app.add_route(f"{model}/config", ModelConfiguration(service))
         app.add_route(f"{model}/infer", inferences)
@@ -74,7 +76,7 @@ class ServerMetadata:
     on_head = on_get
 
 
-class Models:
+class ModelNames:
     """The names of the models."""
 
     def __init__(self, service: Service) -> None:
@@ -143,7 +145,7 @@ class ModelControl:
         _send(resp, {"name": name, self._action: True})
 
 
-class OfModel:
+class ModelResource:
     """Base of what there is for one model.
 
     Args:
@@ -160,7 +162,7 @@ class OfModel:
         return self._service.model(name, version).spec
 
 
-class ModelMetadata(OfModel):
+class ModelMetadata(ModelResource):
     """Metadata of one model."""
 
     async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
@@ -170,7 +172,7 @@ class ModelMetadata(OfModel):
     on_head = on_get
 
 
-class ModelConfiguration(OfModel):
+class ModelConfiguration(ModelResource):
     """One model as Triton would have it configured."""
 
     async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
@@ -180,7 +182,7 @@ class ModelConfiguration(OfModel):
     on_head = on_get
 
 
-class ModelReadiness(OfModel):
+class ModelReadinessResource(ModelResource):
     """Readiness of one model."""
 
     async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
@@ -191,7 +193,7 @@ class ModelReadiness(OfModel):
     on_head = on_get
 
 
-class Statistics(OfModel):
+class Statistics(ModelResource):
     """Statistics of one model."""
 
     async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
@@ -203,7 +205,7 @@ class Statistics(OfModel):
     on_head = on_get
 
 
-class Inferences(OfModel):
+class Inferences(ModelResource):
     """Inferences of one model.
 
     Args:
@@ -213,7 +215,7 @@ class Inferences(OfModel):
 
     answers_only: Final = True
 
-    def __init__(self, service: Service, bodies: Bodies) -> None:
+    def __init__(self, service: Service, bodies: BodySettings) -> None:
         super().__init__(service)
         self._bodies = bodies
 
@@ -231,7 +233,7 @@ class Inferences(OfModel):
         # The refusal comes before the body, so that the client need not send it.
         self._service.expect_known(name, version)
 
-        def start(body: Body, reply: Reply) -> Call | None:
+        def start(body: Body, reply: Reply) -> RequestHandle | None:
             headers = req.scope["headers"]
             return self._service.infer(wanted, body, json_bytes, reply, timeout_ns, headers)
 

@@ -1,7 +1,7 @@
 """Head of a call: its method, deadline, key and encoding. Pure.
 
 Clients repeat most of a head with every call. The connection remembers the repeated part, and
-whether its key is good, until the keys change (`ringbatch.frontend.http2.header_memory`).
+whether its key is good, until the keys change (`ringbatch.frontend.http2.header_reader`).
 """
 
 import re
@@ -25,8 +25,8 @@ from ringbatch.frontend.grpc.status import (
     grpc_status,
 )
 from ringbatch.frontend.http2.connection import LIST_BYTES
-from ringbatch.frontend.http2.header_memory import Varying
-from ringbatch.frontend.http2.header_rules import Request, expect_sound_value
+from ringbatch.frontend.http2.header_reader import Varying
+from ringbatch.frontend.http2.header_rules import Http2RequestHead, expect_sound_value
 from ringbatch.frontend.load.orca_report import ASK_HEADER as LOAD_HEADER
 from ringbatch.frontend.load.orca_report import Form, form_of
 from ringbatch.frontend.security.api_keys import ApiKeys
@@ -98,7 +98,7 @@ class CallHead(NamedTuple):
     fields: Sequence[tuple[bytes, bytes]] = ()
 
 
-class CallHeads:
+class CallHeadReader:
     """Reads the heads of calls.
 
     Args:
@@ -115,7 +115,7 @@ class CallHeads:
         """The fields in which calls of one client differ."""
         return Varying(_KEPT, _UNIQUE | {_TIMEOUT}, _UNIQUE, with_values)
 
-    def read(self, request: Request) -> CallHead:
+    def read(self, request: Http2RequestHead) -> CallHead:
         """Read the head of a call."""
         # What comes twice is nobody's key, id or trace.
         sent: dict[bytes, bytes] = {}
@@ -162,7 +162,7 @@ class CallHeads:
     def _is_open(self, path: str) -> bool:
         return path in OPEN_METHODS or path.startswith(f"/{HEALTH_SERVICE}/")
 
-    def _refusal(self, request: Request) -> GrpcStatus | None:
+    def _refusal(self, request: Http2RequestHead) -> GrpcStatus | None:
         if request.size > LIST_BYTES:
             text = f"the metadata takes {request.size} bytes; at most {LIST_BYTES} are accepted"
             return GrpcStatus(RESOURCE_EXHAUSTED, text)

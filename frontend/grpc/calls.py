@@ -49,7 +49,7 @@ class CallEnded(Exception):
         self.status = status
 
 
-class Context(Protocol):
+class CallContext(Protocol):
     """A call as it is seen by what serves it.
 
     Attributes:
@@ -87,7 +87,7 @@ class Context(Protocol):
         """End the call, whatever it is about."""
 
 
-class Method(NamedTuple):
+class MethodHandler(NamedTuple):
     """Handler of one method.
 
     Attributes:
@@ -106,7 +106,7 @@ class Method(NamedTuple):
     max_bytes: int | None = None
 
 
-class Owner(Protocol):
+class CallConnection(Protocol):
     """The connection of a call.
 
     Attributes:
@@ -145,7 +145,7 @@ class Owner(Protocol):
 
 
 class ServedCall:
-    """One call. See `Context`.
+    """One call. See `CallContext`.
 
     Args:
         owner: its connection.
@@ -156,9 +156,9 @@ class ServedCall:
 
     def __init__(
         self,
-        owner: Owner,
+        owner: CallConnection,
         stream: Stream[CallHead],
-        method: Method,
+        method: MethodHandler,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.connection: object = owner
@@ -193,13 +193,13 @@ class ServedCall:
             self._start(None)
 
     def remaining_ns(self) -> int:
-        """As in `Context`."""
+        """As in `CallContext`."""
         if self._expiry is None:
             return 0
         return int((self._deadline_s - self._loop.time()) * 1e9) or -1
 
     async def read(self) -> bytes | None:
-        """As in `Context`."""
+        """As in `CallContext`."""
         while True:
             if self._stopping:
                 raise Draining
@@ -218,19 +218,19 @@ class ServedCall:
                 self._arrival = None
 
     async def write(self, data: bytes) -> None:
-        """As in `Context`."""
+        """As in `CallContext`."""
         core, stream = self._owner.core, self._stream
         if stream.queue:
             await self._drained(len(data))
         if stream.gone:
             return
-        if not stream.told:
+        if not stream.head_sent:
             core.begin(stream, HEAD)
         core.send(stream, framed(data))
         self._owner.flush_soon()
 
     def keep(self, size: int) -> None:
-        """As in `Context`."""
+        """As in `CallContext`."""
         self._owner.core.wait(size)
         self._owner.flush_soon()
 
@@ -287,7 +287,7 @@ class ServedCall:
         self._owner.let_go(self._stream)
 
     def fail(self, error: RequestError) -> None:
-        """As in `Context`."""
+        """As in `CallContext`."""
         if self._task is not None:
             self._task.cancel()
         if not self._begun:
@@ -447,7 +447,7 @@ class ServedCall:
         stream, core = self._stream, self._owner.core
         if stream.gone:
             return
-        if stream.told:
+        if stream.head_sent:
             core.end(stream, trailers(status, self.trailing))
         else:
             core.end(stream, trailers_alone(status or GrpcStatus(OK, ""), self.trailing))

@@ -21,9 +21,9 @@ from ringbatch.frontend.grpc.answer_blocks import (
     trailers_alone,
     usual_trailers,
 )
-from ringbatch.frontend.grpc.call_head import CallHead, CallHeads
+from ringbatch.frontend.grpc.call_head import CallHead, CallHeadReader
 from ringbatch.frontend.grpc.call_tracking import TrackedCall
-from ringbatch.frontend.grpc.calls import Method, ServedCall
+from ringbatch.frontend.grpc.calls import MethodHandler, ServedCall
 from ringbatch.frontend.grpc.inference import Framing, GrpcAnswer, Inference
 from ringbatch.frontend.grpc.large_messages import ArrivingMessage, tensor_span
 from ringbatch.frontend.grpc.message_reader import PREFIX, PREFIX_BYTES
@@ -34,7 +34,7 @@ from ringbatch.frontend.http.receiver import read_with
 from ringbatch.frontend.http.request_tracking import client_of
 from ringbatch.frontend.http2.connection import Connection
 from ringbatch.frontend.http2.stream import Stream
-from ringbatch.frontend.request.calls import Call
+from ringbatch.frontend.request.calls import RequestHandle
 from ringbatch.frontend.streams.connection_clocks import ConnectionClocks
 from ringbatch.frontend.streams.served_connection import ServedConnection
 from ringbatch.shm.errors import RequestError, Unauthenticated
@@ -60,7 +60,7 @@ class GrpcSettings:
     """
 
     inference: Inference
-    heads: CallHeads
+    heads: CallHeadReader
     recorder: Recorder
     budget: BodyBudget
     max_request_bytes: int
@@ -92,7 +92,7 @@ class InferCall(Framing):
         self._owner = owner
         self.stream = stream
         self.bytes_in = bytes_in
-        self.call: Call | None = None
+        self.call: RequestHandle | None = None
 
     def reply(self, answer: GrpcAnswer) -> None:
         """Take the answer."""
@@ -116,11 +116,11 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         "_heads",
         "_in_place",
         "_inferring",
-        "_is_told",
         "_make_id",
         "_outcomes",
         "_recorder",
         "_samples",
+        "_sends_metadata",
         "_settings",
         "_start",
         "budget",
@@ -139,7 +139,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         recorder = self._recorder = settings.recorder
         self._outcomes = recorder.outcomes
         self._samples = recorder.samples
-        self._is_told = recorder.metadata.anything
+        self._sends_metadata = recorder.metadata.anything
         self._make_id = recorder.ids.make
         self.budget = settings.budget
         self.max_request_bytes = settings.max_request_bytes
@@ -194,8 +194,8 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         if span is None:
             return None
         call = InferCall(self, stream, size)
-        told = begun[PREFIX_BYTES : PREFIX_BYTES + span.start]
-        arrival = self._settings.inference.prepare(told, span.head_bytes, span.size, call)
+        fields = begun[PREFIX_BYTES : PREFIX_BYTES + span.start]
+        arrival = self._settings.inference.prepare(fields, span.head_bytes, span.size, call)
         if arrival is None:
             return None
         if not self._in_place:
@@ -224,8 +224,8 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         self._inferring.pop(number, None)
         response, error, trailing = answer
         drawn = 0 if self._samples is None else self._samples.of(head.trace)
-        told = self._is_told or head.asks or head.load
-        if error is not None or drawn or self._outcomes.must_log or told:
+        wants_metadata = self._sends_metadata or head.asks or head.load
+        if error is not None or drawn or self._outcomes.must_log or wants_metadata:
             self._answer_unusually(call, response, error, trailing, drawn)
         else:
             size = len(response)
@@ -242,14 +242,14 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         drawn: int,
     ) -> None:
         stream = call.stream
-        metadata = (*trailing, *self._told(call, len(response), drawn))
+        metadata = (*trailing, *self._response_metadata(call, len(response), drawn))
         if error is not None:
             self.core.end(stream, trailers_alone(grpc_status(error), metadata))
         else:
             body = PREFIX.pack(0, len(response)) + response
             self.core.answer(stream, HEAD, body, trailers(None, metadata))
 
-    def _told(self, call: InferCall, bytes_out: int, drawn: int | None) -> Metadata:
+    def _response_metadata(self, call: InferCall, bytes_out: int, drawn: int | None) -> Metadata:
         watched = TrackedCall(call.stream.head, self.client, self._recorder)
         ending = self._settings.inference.last_ending()
         asked_for = call.asked_for
@@ -257,7 +257,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
 
     def _begin(self, stream: Stream[CallHead]) -> None:
         head = stream.head
-        method: Method | None = head.method
+        method: MethodHandler | None = head.method
         if method is None or head.refusal is not None:
             self._refuse(stream)
             return
@@ -292,7 +292,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         if call is not None and call.call is not None:
             call.call.abandon()
             call.call = None
-            self._told(call, 0, None)
+            self._response_metadata(call, 0, None)
 
     def _under_way(self) -> int:
         return len(self._inferring) + len(self._serving)

@@ -13,26 +13,26 @@ from typing import Any, Final, NamedTuple
 from ringbatch.frontend.codec.outcome import BATCH_HEADER, Headers, status_of
 from ringbatch.frontend.codec.payload import LazyPart, Part
 from ringbatch.frontend.codec.rendering import OffloadJob, Results
-from ringbatch.frontend.codec.request_context import Heard
+from ringbatch.frontend.codec.request_context import RawHeaders
 from ringbatch.frontend.grpc.answer import GrpcAnswers, batch_field, id_field
+from ringbatch.frontend.grpc.message_head_cache import MessageHeadCache
 from ringbatch.frontend.grpc.offloaded_messages import (
+    decode_requested,
     parsed,
     read_grpc,
-    requested_told,
     weighed,
     write_grpc,
 )
-from ringbatch.frontend.grpc.remembered_heads import Heads
 from ringbatch.frontend.grpc.request import GrpcRequestedOutputs, requests_of
 from ringbatch.frontend.payloads.recorder import Kept
 from ringbatch.frontend.request.arrival import LARGE_BYTES, Arrival, Arrivals
-from ringbatch.frontend.request.calls import Call
+from ringbatch.frontend.request.calls import RequestHandle
 from ringbatch.frontend.request.codec import Parts, Read
-from ringbatch.frontend.request.offload import LARGE_BODY_BYTES, Offloaded, told_heard
+from ringbatch.frontend.request.offload import LARGE_BODY_BYTES, Offloaded, encode_headers
 from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.service import Service
-from ringbatch.frontend.texts.offloaded_texts import parts_told
+from ringbatch.frontend.texts.offloaded_texts import decode_parts
 from ringbatch.shm.errors import ModelNotFound, RequestError
 from ringbatch.shm.model_spec import dumps
 from ringbatch.shm.tallies import Protocol
@@ -106,13 +106,13 @@ class Framing:
         id: the field with its id, as it is in a response; empty if it has none or cannot be read.
         model: that it is for, once that is known.
         asked_for: the name of a missing model, if it names one.
-        heard: the metadata of its call.
+        headers: the metadata of its call.
     """
 
-    __slots__ = ("asked_for", "heard", "id", "model")
+    __slots__ = ("asked_for", "headers", "id", "model")
 
-    def __init__(self, heard: Heard = ()) -> None:
-        self.heard = heard
+    def __init__(self, headers: RawHeaders = ()) -> None:
+        self.headers = headers
         self.id = b""
         self.model: ServedModel | None = None
         self.asked_for = ""
@@ -141,16 +141,16 @@ class Pending(Framing):
         last: Callable[[], RequestOutcome],
         keep: Callable[[int], None],
         bytes_in: int,
-        heard: Heard = (),
+        headers: RawHeaders = (),
     ) -> None:
-        super().__init__(heard)
+        super().__init__(headers)
         self._last = last
         self._keep = keep
         self.bytes_in = bytes_in
         self.ending: RequestOutcome | None = None
         self.ended = ended
         self._answer: GrpcAnswer | None = None
-        self.call: Call | None = None
+        self.call: RequestHandle | None = None
         self.holds = 0, 0
         self.kept: Kept | None = None
 
@@ -211,7 +211,7 @@ class Inference:
 
     def start(
         self, data: bytes, timeout_ns: int, framing: Framing, reply: Callable[[GrpcAnswer], None]
-    ) -> Call | None:
+    ) -> RequestHandle | None:
         """Answer a request.
 
         Args:
@@ -260,14 +260,14 @@ class Inference:
         timeout_ns: int,
         ended: asyncio.Future[None],
         keep: Callable[[int], None],
-        heard: Heard = (),
+        headers: RawHeaders = (),
     ) -> Pending:
         """Start a request as `start` does, for a caller that waits until `ended` is done.
 
-        `heard` is the call's metadata, and `keep` is called with the answer's bytes until it is
+        `headers` is the call's metadata, and `keep` is called with the answer's bytes until it is
         left.
         """
-        pending = Pending(ended, self.last_ending, keep, len(data), heard)
+        pending = Pending(ended, self.last_ending, keep, len(data), headers)
         call = pending.call = self.start(data, timeout_ns, pending, pending.reply)
         if call is not None:
             pending.holds = call.holds
@@ -301,7 +301,7 @@ class GrpcCodec:
         self._service = service
         self._models: dict[ServedModel, _GrpcModel] = {}
         self._table_number = service.table_number
-        self._heads: Heads[_Usual] = Heads()
+        self._heads: MessageHeadCache[_Usual] = MessageHeadCache()
 
     def read(self, name: str, body: bytes, framing: Framing) -> Read[GrpcAnswer]:
         """As in `Codec`."""
@@ -326,19 +326,19 @@ class GrpcCodec:
         """
         self._keep_up()
         recalled = self._heads.recall(begun, tensor_bytes)
-        if recalled is not None and recalled.said.own.model.sized:
-            said, framing.id, _ = recalled
-            framing.model = said.own.model
-            return said
+        if recalled is not None and recalled.meaning.own.model.sized:
+            usual, framing.id, _ = recalled
+            framing.model = usual.own.model
+            return usual
         request = parsed(begun[:head_bytes])
         own = self._model_of(request, framing)
         if not own.plain or not own.model.sized:
             return None
-        said = _Usual(own, *own.requests.outline(request, tensor_bytes))
-        if said.requested.all_raw and tensor_bytes <= _LEARNT_BYTES:
+        usual = _Usual(own, *own.requests.outline(request, tensor_bytes))
+        if usual.requested.all_raw and tensor_bytes <= _LEARNT_BYTES:
             tensor = bytes(tensor_bytes)
-            self._heads.learn(begun + tensor, tensor, said)
-        return said
+            self._heads.learn(begun + tensor, tensor, usual)
+        return usual
 
     def _keep_up(self) -> None:
         service = self._service
@@ -360,7 +360,7 @@ class GrpcCodec:
             self._expect_quick(data, framing)
         request = parsed(data)
         own = self._model_of(request, framing)
-        parts, requested, as_it_is = own.requests.read(request, framing.heard)
+        parts, requested, as_it_is = own.requests.read(request, framing.headers)
         if own.plain and as_it_is and len(parts) == 1 and requested.all_raw:
             (part,) = parts
             # Of a large one it does not matter what it takes to read beside its tensor.
@@ -381,9 +381,9 @@ class GrpcCodec:
             return
         service, spec = self._service, own.model.spec
         shares = service.regions.on
-        heard = told_heard(framing.heard)
-        value = dumps((spec,)).decode(), service.max_in_flight, shares, heard
-        raise Offloaded(read_grpc, value, partial(_told, own, framing), spec.timeout_ns)
+        headers = encode_headers(framing.headers)
+        value = dumps((spec,)).decode(), service.max_in_flight, shares, headers
+        raise Offloaded(read_grpc, value, partial(_decoded, own, framing), spec.timeout_ns)
 
     def _model_of(self, request: Any, framing: Framing) -> "_GrpcModel":
         """Return the model of a request."""
@@ -426,11 +426,11 @@ class _GrpcModel:
         self.fixed = all(tensor.datatype.fixed for tensor in spec.inputs)
 
 
-def _told(
+def _decoded(
     own: _GrpcModel, framing: Framing, value: Any, data: Sequence[memoryview]
 ) -> Read[GrpcAnswer]:
-    told, wanted = value
-    parts, requested = parts_told(told, data), requested_told(wanted)
+    encoded, wanted = value
+    parts, requested = decode_parts(encoded, data), decode_requested(wanted)
     rendering = unchecked_tuple(GrpcRendering, (own.answers, requested, framing.id))
     return own.model, parts, rendering, requested.timeout_ns
 

@@ -11,8 +11,8 @@ from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.grpc.request import GrpcRequestedOutputs, Requests, requests_of
 from ringbatch.frontend.grpc.varints import varint
 from ringbatch.frontend.offload.messages import Answer
-from ringbatch.frontend.request.offload import heard_told, offload_memory
-from ringbatch.frontend.texts.offloaded_texts import told_parts
+from ringbatch.frontend.request.offload import decode_headers, offload_memory
+from ringbatch.frontend.texts.offloaded_texts import encode_parts
 from ringbatch.frontend.v2.requested_outputs import RequestedOutput
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.model_spec import ModelSpec, loads
@@ -82,25 +82,25 @@ def read_grpc(value: Any, data: Sequence[memoryview]) -> Answer:
 
     Args:
         value: the model, the most batches, and whether clients may have tensors in shared memory,
-            as in `read_v2`; the metadata of the call, as `told_heard` returns it.
+            as in `read_v2`; the metadata of the call, as `encode_headers` returns it.
         data: the message.
 
     Raises:
         RequestError: the message is no sound request.
     """
-    spec, max_in_flight, shares_memory, heard = value
+    spec, max_in_flight, shares_memory, headers = value
     model, requests = _requests(spec, max_in_flight, shares_memory)
-    parts, wanted, _ = requests.read(parsed(bytes(data[0])), heard_told(heard))
+    parts, wanted, _ = requests.read(parsed(bytes(data[0])), decode_headers(headers))
     texts = model.tokens is not None
-    told, payloads = told_parts(spec, max_in_flight, parts, texts=texts)
-    return [told, [[*map(list, wanted.outputs)], wanted.typed, wanted.timeout_ns]], payloads
+    encoded, payloads = encode_parts(spec, max_in_flight, parts, texts=texts)
+    return [encoded, [[*map(list, wanted.outputs)], wanted.typed, wanted.timeout_ns]], payloads
 
 
 def write_grpc(value: Any, data: Sequence[memoryview]) -> Answer:
     """Write a ModelInferResponse.
 
     Args:
-        value: the model, as in the model table; the requested outputs, see `requested_told`; the
+        value: the model, as in the model table; the requested outputs, see `decode_requested`; the
             fields before the outputs; the rows of each part.
         data: the result of each part.
 
@@ -109,11 +109,11 @@ def write_grpc(value: Any, data: Sequence[memoryview]) -> Answer:
     """
     spec, asked, fields, rows = value
     parts = [*zip(rows, data, strict=True)]
-    answer = _answers(spec).render(parts, requested_told(asked), fields.encode("latin-1"))
+    answer = _answers(spec).render(parts, decode_requested(asked), fields.encode("latin-1"))
     return None, [answer]
 
 
-def requested_told(value: Any) -> GrpcRequestedOutputs:
+def decode_requested(value: Any) -> GrpcRequestedOutputs:
     """Return the requested outputs of a request that another process has read."""
     outputs, typed, timeout_ns = value
     wanted = tuple(RequestedOutput(*output) for output in outputs)

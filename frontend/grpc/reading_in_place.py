@@ -11,7 +11,7 @@ IN_PLACE_BYTES: Final = 1 << 18
 """Bytes that are read at once. They fit into the caches of one core."""
 
 
-class Owner(Protocol):
+class ReadingConnection(Protocol):
     """Interface of the connection that is read."""
 
     def received_in_place(self, data: memoryview) -> None:
@@ -37,7 +37,7 @@ class ReadingInPlace(asyncio.BufferedProtocol):
 
     __slots__ = ("_memory", "_owner")
 
-    def __init__(self, owner: Owner, memory: bytearray) -> None:
+    def __init__(self, owner: ReadingConnection, memory: bytearray) -> None:
         self._owner = owner
         self._memory = memoryview(memory)
 

@@ -13,9 +13,9 @@ from ringbatch.frontend.codec.bytes_tensor import joined
 from ringbatch.frontend.codec.defaults import Default
 from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.codec.limit_messages import ANY_NUMBER, expect_batches
-from ringbatch.frontend.codec.parse_cache import Remembered
+from ringbatch.frontend.codec.parse_cache import ParseCache
 from ringbatch.frontend.codec.payload import Bytes, LazyBytes, LazyPart, Part
-from ringbatch.frontend.codec.request_context import Heard, RequestContext
+from ringbatch.frontend.codec.request_context import RawHeaders, RequestContext
 from ringbatch.frontend.grpc.messages import Message
 from ringbatch.frontend.v2.input import Input, Shape
 from ringbatch.frontend.v2.requested_outputs import (
@@ -87,7 +87,7 @@ class GrpcRequest(NamedTuple):
     as_it_is: bool
 
 
-class _Given(NamedTuple):
+class _GivenInput(NamedTuple):
     """One input of a request.
 
     Attributes:
@@ -119,7 +119,7 @@ class _Described(NamedTuple):
         as_it_is: True if the values of each input are of its own datatype.
     """
 
-    given: tuple[_Given, ...]
+    given: tuple[_GivenInput, ...]
     shapes: list[Shape]
     dimensions: Shape
     entries: int
@@ -131,12 +131,12 @@ class _Described(NamedTuple):
 class Requests(Protocol):
     """Reads requests to one model."""
 
-    def read(self, request: Message, heard: Heard = ()) -> GrpcRequest:
+    def read(self, request: Message, headers: RawHeaders = ()) -> GrpcRequest:
         """Read a ModelInferRequest, which is taken apart by it.
 
         Args:
             request: the message.
-            heard: the metadata of its call.
+            headers: the metadata of its call.
 
         Raises:
             InvalidRequest: naming what was found and what would be right.
@@ -180,7 +180,7 @@ class NoRequests:
     def __init__(self, spec: ModelSpec) -> None:
         self._name = spec.name
 
-    def read(self, request: Message, heard: Heard = ()) -> NoReturn:
+    def read(self, request: Message, headers: RawHeaders = ()) -> NoReturn:
         """As in `Requests`."""
         raise InvalidRequest(
             f'model "{self._name}" declares no inputs, so that there are no tensors to send it; '
@@ -212,16 +212,16 @@ class GrpcRequests:
             index for index, tensor in enumerate(spec.outputs) if tensor.datatype.name in RAW_ONLY
         }
         self._all = self._outputs_reader.all_binary.outputs
-        self._known: Remembered[bytes, _Described] = Remembered(_REMEMBERED)
-        self._words = None if spec.words is None else RequestContext(spec)
-        self._told = b""
+        self._known: ParseCache[bytes, _Described] = ParseCache(_REMEMBERED)
+        self._context_builder = None if spec.words is None else RequestContext(spec)
+        self._context = b""
 
-    def read(self, request: Message, heard: Heard = ()) -> GrpcRequest:
+    def read(self, request: Message, headers: RawHeaders = ()) -> GrpcRequest:
         """As in `Requests`."""
         raw = list(request.raw_input_contents)
-        if self._words is not None:
-            said = _parameters(request.parameters, "the request")
-            self._told = self._words.text(heard, request.id, said)
+        if self._context_builder is not None:
+            parameters = _parameters(request.parameters, "the request")
+            self._context = self._context_builder.text(headers, request.id, parameters)
             described = self._described(request, typed=not raw)
         elif raw:
             described = self._remembered(request)
@@ -275,7 +275,7 @@ class GrpcRequests:
         return described
 
     def _described(self, request: Message, *, typed: bool) -> _Described:
-        found: dict[str, _Given] = {}
+        found: dict[str, _GivenInput] = {}
         entries, shared = 0, False
         for index, entry in enumerate(request.inputs):
             wanted = self._signature.named(entry.name, index, found)
@@ -292,14 +292,14 @@ class GrpcRequests:
             else:
                 self._expect_no_contents(entry)
                 place = entries
-            found[wanted.name] = _Given(shape, dimensions, place, tensor, reader)
+            found[wanted.name] = _GivenInput(shape, dimensions, place, tensor, reader)
             entries += span is None
             shared |= span is not None
         if len(found) < len(self._signature.inputs):
             known = {name: one.shape for name, one in found.items()}
             for reader, shape, default in self._signature.stand_ins(known):
                 dimensions = default.dimensions
-                found[reader.name] = _Given(shape, dimensions, _NOT_RAW, default, reader)
+                found[reader.name] = _GivenInput(shape, dimensions, _NOT_RAW, default, reader)
         given = self._signature.in_order(found)
         shapes = [one.shape for one in given]
         self._signature.rows(shapes)
@@ -346,10 +346,10 @@ class GrpcRequests:
     ) -> tuple[Part | LazyPart, ...]:
         if described.shared:
             return self._signature.lazy_parts(
-                described.shapes, described.dimensions, tensors, self._told
+                described.shapes, described.dimensions, tensors, self._context
             )
         read = [tensor for tensor in tensors if not isinstance(tensor, LazyBytes)]
-        return self._signature.parts(described.shapes, described.dimensions, read, self._told)
+        return self._signature.parts(described.shapes, described.dimensions, read, self._context)
 
     def _wanted(self, request: Message) -> GrpcRequestedOutputs:
         outputs, timeout_ns, typed = self._all, 0, False

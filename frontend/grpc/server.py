@@ -21,8 +21,8 @@ from setproctitle import setproctitle
 from ringbatch.frontend.access import flags as access_flags
 from ringbatch.frontend.access.recorder import recording
 from ringbatch.frontend.access.sampling import AccessSettings
-from ringbatch.frontend.grpc.call_head import CallHeads
-from ringbatch.frontend.grpc.calls import Method
+from ringbatch.frontend.grpc.call_head import CallHeadReader
+from ringbatch.frontend.grpc.calls import MethodHandler
 from ringbatch.frontend.grpc.connection import GrpcSettings
 from ringbatch.frontend.grpc.connections import BACKLOG, Connections
 from ringbatch.frontend.grpc.handover import leave
@@ -127,8 +127,8 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
     recorder, writer = recording(options.access, service.engine, ROLE, reports)
     payloads = payload_recorder(options.keeping, recorder, attachment.lane)
     inference, stopping = Inference(service), asyncio.Event()
-    methods: dict[str, Method] = {}
-    heads = CallHeads(methods, security.keys)
+    methods: dict[str, MethodHandler] = {}
+    heads = CallHeadReader(methods, security.keys)
     shown = partial(service.settings, options.access.trace_sample)
     methods |= methods_of(service, inference, stopping, heads, recorder, shown, payloads)
     settings = GrpcSettings(

@@ -17,7 +17,7 @@ from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.codec.limit_messages import MAX_CONTROL_BYTES
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.grpc.call_head import OPEN_METHODS
-from ringbatch.frontend.grpc.calls import CallEnded, Context, Method
+from ringbatch.frontend.grpc.calls import CallContext, CallEnded, MethodHandler
 from ringbatch.frontend.grpc.health_watches import Watches
 from ringbatch.frontend.grpc.inference import Inference
 from ringbatch.frontend.grpc.messages import (
@@ -162,7 +162,7 @@ class Control:
         return {"models": [e for e in entries if e["state"] == "READY" or not request.ready]}
 
 
-class Health:
+class HealthService:
     """gRPC's own health service.
 
     The whole server and its inference service are ready together, and each model is a service of
@@ -178,7 +178,7 @@ class Health:
         self._stopping = stopping
         self._watches = Watches(self._status, stopping)
 
-    async def check(self, request: Message, call: Context) -> None:
+    async def check(self, request: Message, call: CallContext) -> None:
         """Check: how the service is."""
         status = self._status(request.service)
         if status == "SERVICE_UNKNOWN":
@@ -186,18 +186,18 @@ class Health:
             raise CallEnded(GrpcStatus(NOT_FOUND, text))
         await call.write(_Health(status=status).SerializeToString())
 
-    async def watch(self, request: Message, call: Context) -> None:
+    async def watch(self, request: Message, call: CallContext) -> None:
         """Watch: how it is, and then every change."""
         with self._watches.admitted(call.connection):
-            told = ""
+            last_sent = ""
             while True:
                 status = self._status(request.service)
-                if status != told:
+                if status != last_sent:
                     await call.write(_Health(status=status).SerializeToString())
-                    told = status
+                    last_sent = status
                 if self._stopping.is_set():
                     return
-                await self._watches.change(request.service, told)
+                await self._watches.change(request.service, last_sent)
 
     def _status(self, service: str) -> str:
         expect: Callable[[], object] = self._service.expect_ready
@@ -209,7 +209,7 @@ class Health:
         return "SERVING" if ready else "NOT_SERVING"
 
 
-async def reflect(request: Message, keys: Keys, call: Context) -> None:
+async def reflect(request: Message, keys: Keys, call: CallContext) -> None:
     """ServerReflectionInfo: what the services of this server are.
 
     Args:
@@ -232,11 +232,11 @@ def methods_of(
     recorder: Recorder,
     settings: Callable[[], ServerSettings] = ServerSettings,
     payloads: PayloadRecorder | None = None,
-) -> dict[str, Method]:
+) -> dict[str, MethodHandler]:
     """Everything that is served, by path."""
     control = Control(service, settings)
     streams = Streams(inference, keys, recorder, payloads)
-    health = Health(service, stopping)
+    health = HealthService(service, stopping)
     memory = MemoryControl(service.regions)
     acts: dict[str, Callable[[Message], Fields | Awaitable[Fields]]]
     acts = {**control.methods(), **control.changes(), **memory.methods()}
@@ -248,7 +248,7 @@ def methods_of(
         )
         for name, act in acts.items()
     }
-    found[f"/{INFERENCE_SERVICE}/ModelInfer"] = Method(
+    found[f"/{INFERENCE_SERVICE}/ModelInfer"] = MethodHandler(
         infers=True, streams_requests=False, serve=_never
     )
     stream = _streaming(streams.serve)
@@ -264,24 +264,30 @@ def methods_of(
     return found
 
 
-def _unary(request: Message, behavior: Callable[[Message, Context], Awaitable[None]]) -> Method:
-    async def serve(data: bytes | None, call: Context) -> GrpcStatus | None:
+def _unary(
+    request: Message, behavior: Callable[[Message, CallContext], Awaitable[None]]
+) -> MethodHandler:
+    async def serve(data: bytes | None, call: CallContext) -> GrpcStatus | None:
         async def behave() -> None:
             await behavior(_parsed(request, data or b""), call)
 
         return await _status_of(behave())
 
-    return Method(infers=False, streams_requests=False, serve=serve, max_bytes=MAX_CONTROL_BYTES)
+    return MethodHandler(
+        infers=False, streams_requests=False, serve=serve, max_bytes=MAX_CONTROL_BYTES
+    )
 
 
-def _streaming(behavior: Callable[[Context], Awaitable[None]]) -> Method:
-    async def serve(_data: bytes | None, call: Context) -> GrpcStatus | None:
+def _streaming(behavior: Callable[[CallContext], Awaitable[None]]) -> MethodHandler:
+    async def serve(_data: bytes | None, call: CallContext) -> GrpcStatus | None:
         return await _status_of(behavior(call))
 
-    return Method(infers=False, streams_requests=True, serve=serve, max_bytes=MAX_CONTROL_BYTES)
+    return MethodHandler(
+        infers=False, streams_requests=True, serve=serve, max_bytes=MAX_CONTROL_BYTES
+    )
 
 
-async def _never(_data: bytes | None, _call: Context) -> GrpcStatus | None:
+async def _never(_data: bytes | None, _call: CallContext) -> GrpcStatus | None:
     raise AssertionError("ModelInfer is answered by the connection")
 
 
@@ -308,7 +314,7 @@ async def _control(
     act: Callable[[Message], Fields | Awaitable[Fields]],
     ended: Callable[[RequestError | None], object],
     request: Message,
-    call: Context,
+    call: CallContext,
 ) -> None:
     error: RequestError
     try:

@@ -9,7 +9,7 @@ from ringbatch.frontend.access.recorder import Recorder
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.grpc.answer import infer_response_field
 from ringbatch.frontend.grpc.call_tracking import TrackedCall
-from ringbatch.frontend.grpc.calls import CallEnded, Context
+from ringbatch.frontend.grpc.calls import CallContext, CallEnded
 from ringbatch.frontend.grpc.inference import Inference, Pending
 from ringbatch.frontend.grpc.kept_messages import answered, kept_call
 from ringbatch.frontend.grpc.messages import inference
@@ -68,7 +68,7 @@ class Streams:
         self._recorder = recorder
         self._future = asyncio.get_running_loop().create_future
 
-    async def serve(self, call: Context) -> None:
+    async def serve(self, call: CallContext) -> None:
         """Answer each request as if it came alone, in their order."""
         pending: asyncio.Queue[Pending | None] = asyncio.Queue()
         watched = TrackedCall(call.head, call.client, self._recorder)
@@ -97,14 +97,14 @@ class Streams:
             call.trailing = watched.last_metadata
             while not pending.empty():
                 if (left := pending.get_nowait()) is not None:
-                    _told(watched, left, payloads)
+                    _record_end(watched, left, payloads)
         if draining is not None:
             watched.ended(self._inference.record_outside(draining, infers=True), 0, 0)
             raise CallEnded(grpc_status(draining))
 
 
 async def _answer(
-    call: Context,
+    call: CallContext,
     pending: "asyncio.Queue[Pending | None]",
     room: "_Room",
     watched: TrackedCall,
@@ -115,7 +115,7 @@ async def _answer(
             try:
                 await first.ended
             finally:
-                _told(watched, first, payloads)
+                _record_end(watched, first, payloads)
             await call.write(_streamed(first))
             room.give(first)
     except Exception:
@@ -160,7 +160,7 @@ class _Room:
         self._left_bytes += size
 
 
-def _told(watched: TrackedCall, pending: Pending, payloads: PayloadRecorder | None) -> None:
+def _record_end(watched: TrackedCall, pending: Pending, payloads: PayloadRecorder | None) -> None:
     """Record the end of a request, or that no client waits for its answer."""
     pending.leave()
     ending = pending.ending
@@ -178,7 +178,7 @@ def _streamed(pending: Pending) -> bytes:
     return bytes(failed) + infer_response_field(pending.id + _FINAL)
 
 
-async def still_allowed(call: Context, keys: Keys) -> AsyncIterator[bytes]:
+async def still_allowed(call: CallContext, keys: Keys) -> AsyncIterator[bytes]:
     """Yield the messages of a call, which may outlive the key that it began with."""
     changes = keys.changes
     while (data := await call.read()) is not None:

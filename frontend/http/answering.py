@@ -92,7 +92,7 @@ class _Answer:
         self._send = send
         self._exchanges: Exchanges = scope.get(EXCHANGES, Exchanges())
         self._is_bodiless = scope["method"] == "HEAD"
-        self._has_heard = False
+        self._disconnect_received = False
         """True once the application knows that its client has left."""
         self._left = _UNKNOWN
         """Bytes of the body that are to come."""
@@ -104,11 +104,11 @@ class _Answer:
 
     async def receive(self) -> Mapping[str, Any]:
         """Return the next event to the application, as `receive` of ASGI."""
-        if self._has_heard:
+        if self._disconnect_received:
             # An application that asks again and again would give no other task a turn.
             await asyncio.sleep(0)
         message = await self._receive()
-        self._has_heard = message["type"] == "http.disconnect"
+        self._disconnect_received = message["type"] == "http.disconnect"
         return message
 
     async def send(self, message: dict[str, Any]) -> None:

@@ -76,7 +76,7 @@ class Exchanges(set[Exchange]):
             exchange.gone()
 
 
-class _Answering:
+class _AnswerTransport:
     """Transport that uvicorn writes an answer to: the connection's, with its own way to end it.
 
     Args:
@@ -126,7 +126,7 @@ class FallbackProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin a connection; called by the transport."""
         super().connection_made(transport)
-        self._answering: Any = _Answering(transport, self._part)
+        self._answering: Any = _AnswerTransport(transport, self._part)
 
     def data_received(self, data: bytes) -> None:
         """Take received bytes; called by the transport."""
@@ -416,11 +416,11 @@ def _behind_head(cycle: Any) -> Receive:
 
     The application may decide by the head, so the first call returns nothing of the body.
     """
-    receive, heard = cycle.receive, False
+    receive, asked_before = cycle.receive, False
 
     async def received() -> Mapping[str, Any]:
-        nonlocal heard
-        first, heard = not heard, True
+        nonlocal asked_before
+        first, asked_before = not asked_before, True
         if first and cycle.more_body and not (cycle.body or cycle.disconnected):
             return NOTHING_YET
         found: Mapping[str, Any] = await receive()

@@ -33,7 +33,7 @@ from ringbatch.frontend.http.receiver import Receiver, read_with
 from ringbatch.frontend.http.request_tracking import LARGE_ANSWER_BYTES, RequestTracking
 from ringbatch.frontend.http.response_heads import LENGTHS, write_whole
 from ringbatch.frontend.request.arrival import LARGE_BYTES
-from ringbatch.frontend.request.calls import Body, Call, Upload
+from ringbatch.frontend.request.calls import Body, RequestHandle, Upload
 from ringbatch.shm.errors import Overloaded
 from ringbatch.shm.host.background import in_thread
 from ringbatch.shm.tallies import CLIENT_GONE, Protocol
@@ -73,6 +73,7 @@ class FastLane(asyncio.Protocol):
         "_leaving",
         "_loop",
         "_make_id",
+        "_metadata",
         "_outcomes",
         "_predictions",
         "_reading",
@@ -83,7 +84,6 @@ class FastLane(asyncio.Protocol):
         "_settings",
         "_state",
         "_stopping",
-        "_told",
         "_transport",
         "_tried",
         "_upload",
@@ -115,7 +115,7 @@ class FastLane(asyncio.Protocol):
         recorder = settings.recorder
         self._outcomes = recorder.outcomes
         self._samples = recorder.samples
-        self._told = recorder.metadata
+        self._metadata = recorder.metadata
         self._identity = b""
         """Head of the next answer from the id of its request on."""
         self._head_text = b""
@@ -126,7 +126,7 @@ class FastLane(asyncio.Protocol):
         self._buffer = bytearray()
         self._seen_bytes = 0
         """Of a head that is coming, what was there at the last look for its end."""
-        self._call: Call | None = None
+        self._call: RequestHandle | None = None
         self._upload: Upload | None = None
         self._receiver: Receiver | None = None
         self._keep_alive = True
@@ -355,20 +355,20 @@ class FastLane(asyncio.Protocol):
         head = self._head
         drawn = 0 if self._samples is None else self._samples.of(head.trace)
         usual = headers is JSON and status == 200 and self._keep_alive and size < MIN_ENCODED_BYTES
-        told, is_timed = self._told, False
+        meta, is_timed = self._metadata, False
         if drawn or self._outcomes.must_log or self._watch.began_ns or size >= LARGE_ANSWER_BYTES:
             self._identify(head, size, drawn=drawn)
         else:
             self._identity = head.request_id or self._make_id()
-            if told.anything or head.asks:
+            if meta.anything or head.asks:
                 self._identity += head.cors
-                is_timed = told.server_timing or head.timing
+                is_timed = meta.server_timing or head.timing
                 if is_timed and not usual:
-                    self._identity = told.with_timing(b"", self._identity)
-                if told.load_report or head.load:
-                    self._identity += told.load_line(head.load)
+                    self._identity = meta.with_timing(b"", self._identity)
+                if meta.load_report or head.load:
+                    self._identity += meta.load_line(head.load)
         if is_timed and usual:
-            self._write(told.with_timing(self._usual_head(), self._identity, LENGTHS[size], body))
+            self._write(meta.with_timing(self._usual_head(), self._identity, LENGTHS[size], body))
         elif usual:
             self._write(self._usual_head() + self._identity + LENGTHS[size] + body)
         elif head.coding and status == 200 and size >= MIN_ENCODED_BYTES:

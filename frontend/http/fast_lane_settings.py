@@ -13,7 +13,7 @@ from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.http.head_reader import HeadReader
 from ringbatch.frontend.http.response_heads import ResponseHeads
-from ringbatch.frontend.request.calls import Predictions
+from ringbatch.frontend.request.calls import PredictionService
 
 CLOSE_GRACE_S: Final = 0.1
 """Seconds that a graceful stop waits for a request that is on its way on an idle connection."""
@@ -60,7 +60,7 @@ class FastLaneSettings:
         heir: takes connections of HTTP/2; None without HTTP/2.
     """
 
-    predictions: Predictions
+    predictions: PredictionService
     heads: HeadReader
     response_heads: ResponseHeads
     idle_timeout_s: float

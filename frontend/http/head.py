@@ -189,7 +189,7 @@ def parsed_head(
     """
     if not text.startswith(START) or not _has_plain_lines(text):
         return {}, None
-    seen = _Seen()
+    seen = _ParsedHead()
     parser = HttpRequestParser(seen)
     try:
         parser.feed_data(text)
@@ -343,7 +343,7 @@ def _has_plain_lines(text: bytes) -> bool:
     )
 
 
-class _Seen:
+class _ParsedHead:
     """Takes the parser's calls."""
 
     def __init__(self) -> None:

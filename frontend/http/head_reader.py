@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from ringbatch.frontend.codec.parse_cache import Remembered
+from ringbatch.frontend.codec.parse_cache import ParseCache
 from ringbatch.frontend.http.head import (
     MAX_HEADERS,
     SERVING,
@@ -64,7 +64,7 @@ class HeadReader:
         self._origins = origins or Origins(())
         self._shared_with = SharedWith(cors_origins)
         self._split = _cutter(self._origins.header_names).split
-        self._known: Remembered[bytes, Meaning] = Remembered(_REMEMBERED)
+        self._known: ParseCache[bytes, Meaning] = ParseCache(_REMEMBERED)
 
     def forget(self) -> None:
         """Forget all heads, because the keys have changed."""

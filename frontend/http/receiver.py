@@ -8,7 +8,7 @@ HEAD_BYTES: Final = 1 << 14
 of the body, which is copied once more."""
 
 
-class Owner(Protocol):
+class ReceivingConnection(Protocol):
     """Interface of the connection that a body comes over."""
 
     def data_received(self, data: bytes) -> None:
@@ -39,7 +39,7 @@ class Receiver(asyncio.BufferedProtocol):
 
     __slots__ = ("_head", "_memory", "_owner", "received_bytes")
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: ReceivingConnection) -> None:
         self._owner = owner
         self._head = memoryview(bytearray(HEAD_BYTES))
         self._memory: memoryview | None = None

@@ -99,7 +99,7 @@ class _Watched:
             values.setdefault(name.lower(), []).append(value)
         self._id = taken(only(values, _ID)) or recorder.ids.make()
         self._trace = sound_trace(only(values, _TRACE))
-        self._told = recorder.metadata.server_timing or only(values, _ASK) == ASKED.encode()
+        self._sends_timing = recorder.metadata.server_timing or only(values, _ASK) == ASKED.encode()
         self._load = form_of(only(values, _LOAD_ASK))
         headers = [line for line in scope["headers"] if line[0].lower() not in (_ID, _TRACE)]
         headers.append((_ID, self._id))
@@ -124,7 +124,7 @@ class _Watched:
             # One that the connection has refused is counted, and this goes nowhere.
             if not self._scope.get(REFUSED):
                 ending = self._ending()
-                if self._told:
+                if self._sends_timing:
                     own.append((_TIMING, self._recorder.metadata.timing(ending, self._began_ns)))
             if report := self._recorder.metadata.load_value(self._load):
                 own.append((_LOAD, report))

@@ -41,8 +41,8 @@ from ringbatch.frontend.http2.frames import (
     settings_frame,
     window_frame,
 )
-from ringbatch.frontend.http2.header_memory import HeaderMemory, Varying
-from ringbatch.frontend.http2.header_rules import Request, expect_trailers
+from ringbatch.frontend.http2.header_reader import HeaderReader, Varying
+from ringbatch.frontend.http2.header_rules import Http2RequestHead, expect_trailers
 from ringbatch.frontend.http2.outgoing import MOST_STREAMS
 from ringbatch.frontend.http2.stream import Stream
 
@@ -71,7 +71,7 @@ class Connection(Bodies[H]):
             request at all.
         streams: of it that are served at once.
         list_bytes: what the fields of a request may count, as clients are told.
-        varying: as in `HeaderMemory`.
+        varying: as in `HeaderReader`.
 
     Attributes:
         headers: what header blocks said.
@@ -98,14 +98,14 @@ class Connection(Bodies[H]):
 
     def __init__(
         self,
-        read: Callable[[Request], H],
+        read: Callable[[Http2RequestHead], H],
         streams: int = MOST_STREAMS,
         list_bytes: int = LIST_BYTES,
         varying: Varying[H] | None = None,
     ) -> None:
         super().__init__()
         self._streams = streams
-        self.headers: HeaderMemory[H] = HeaderMemory(read, self.patience, varying)
+        self.headers: HeaderReader[H] = HeaderReader(read, self.patience, varying)
         self.behind = False
         self.over = False
         self.closing = False

@@ -22,7 +22,7 @@ FIELD_BYTES: Final = 32
 UNKNOWN: Final = -1
 
 
-class Request(NamedTuple):
+class Http2RequestHead(NamedTuple):
     """The head of a request.
 
     Attributes:
@@ -41,7 +41,7 @@ class Request(NamedTuple):
     authority: bytes = b""
 
 
-def request_of(found: Fields) -> Request:
+def request_of(found: Fields) -> Http2RequestHead:
     """Read the head of a request.
 
     Raises:
@@ -70,7 +70,7 @@ def request_of(found: Fields) -> Request:
     if not method or not path or not pseudo.get(b":scheme"):
         raise StreamFault(PROTOCOL_ERROR)
     authority = pseudo.get(b":authority", b"")
-    return Request(method, path, fields, content_length, size_of(found), authority)
+    return Http2RequestHead(method, path, fields, content_length, size_of(found), authority)
 
 
 def expect_trailers(found: Fields) -> None:

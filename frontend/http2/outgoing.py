@@ -161,7 +161,7 @@ class Outgoing(Generic[H]):
         """Send the head of an answer, more of which is to come."""
         if not stream.takes_answer:
             return
-        stream.told = True
+        stream.head_sent = True
         self._send_block(stream.number, head, END_HEADERS)
 
     def send(self, stream: Stream[H], data: bytes) -> None:

@@ -39,7 +39,7 @@ class Stream(Generic[H]):
         ended: whether no more of it will come.
         gone: whether the stream has ended, and nothing can be sent on it any more.
         begun: whether somebody has begun to serve it; whoever serves it sees to that.
-        told: whether the head of the answer is sent.
+        head_sent: whether the head of the answer is sent.
         lingers: whether the client may send the rest of its body after the end of the answer.
         touched: whether it is among the streams on which something has just happened.
         room: how many bytes its client may send.
@@ -59,6 +59,7 @@ class Stream(Generic[H]):
         "ended",
         "gone",
         "head",
+        "head_sent",
         "lingers",
         "number",
         "pieces",
@@ -68,7 +69,6 @@ class Stream(Generic[H]):
         "sent_bytes",
         "sink",
         "sunk_bytes",
-        "told",
         "touched",
         "trailers",
         "unread",
@@ -85,7 +85,7 @@ class Stream(Generic[H]):
         self.ended = False
         self.gone = False
         self.begun = False
-        self.told = False
+        self.head_sent = False
         self.lingers = False
         self.touched = False
         self.room = room

@@ -49,10 +49,10 @@ class Agent:
             await server.serve_forever()
 
     def _protocol(self) -> asyncio.Protocol:
-        return _Answering(self._load, self._answered)
+        return _AgentConnection(self._load, self._answered)
 
 
-class _Answering(asyncio.Protocol):
+class _AgentConnection(asyncio.Protocol):
     """One connection.
 
     Args:

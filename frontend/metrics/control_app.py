@@ -17,7 +17,7 @@ from ringbatch.frontend.metrics.exposition import EngineMetrics
 from ringbatch.frontend.metrics.families import encoded
 from ringbatch.frontend.metrics.processes import usage
 from ringbatch.frontend.page.resources import add_routes
-from ringbatch.frontend.page.watchers import Subscribers
+from ringbatch.frontend.page.subscribers import Subscribers
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.security.handshakes import FailedHandshakes
 from ringbatch.shm.descriptors import ModelWords
@@ -30,7 +30,7 @@ from ringbatch.shm.segment import Segment
 def create_control_app(
     segment: Segment,
     version: str,
-    watchers: Subscribers,
+    subscribers: Subscribers,
     keys: ApiKeys | None = None,
     traces: DeliveryCounts | None = None,
     failed_handshakes: FailedHandshakes | None = None,
@@ -41,7 +41,7 @@ def create_control_app(
     Args:
         segment: attached.
         version: of ringbatch.
-        watchers: of the page.
+        subscribers: of the page.
         keys: those of which a client from another host must send one; None to serve every client.
         traces: counts of them; None if nothing is traced.
         failed_handshakes: counter of this process's failed TLS hand-shakes.
@@ -53,9 +53,9 @@ def create_control_app(
     app.set_error_serializer(_serialize)
     metrics = EngineMetrics(segment, version, traces, failed_handshakes, payloads)
     app.add_route("/metrics", Metrics(metrics, segment.pid))
-    app.add_route("/v2/health/live", Live())
-    app.add_route("/v2/health/ready", Ready(segment))
-    add_routes(app, watchers, segment)
+    app.add_route("/v2/health/live", ControlLiveness())
+    app.add_route("/v2/health/ready", ControlReadiness(segment))
+    add_routes(app, subscribers, segment)
     return app
 
 
@@ -76,7 +76,7 @@ class Metrics:
     on_head = on_get
 
 
-class Live:
+class ControlLiveness:
     """Liveness of this process."""
 
     async def on_get(self, _req: Request, resp: Response) -> None:
@@ -86,7 +86,7 @@ class Live:
     on_head = on_get
 
 
-class Ready:
+class ControlReadiness:
     """Readiness of all models, with those that are not ready."""
 
     def __init__(self, segment: Segment) -> None:

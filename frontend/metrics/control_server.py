@@ -30,8 +30,8 @@ from ringbatch.frontend.metrics.control_connections import (
     make_room,
 )
 from ringbatch.frontend.page.history import History
-from ringbatch.frontend.page.live import Live
-from ringbatch.frontend.page.watchers import Subscribers
+from ringbatch.frontend.page.live import LiveFeed
+from ringbatch.frontend.page.subscribers import Subscribers
 from ringbatch.frontend.payloads.flags import add_delivery_flags, given_delivery
 from ringbatch.frontend.payloads.log import PayloadLog, payload_log
 from ringbatch.frontend.security.credential_flags import add_flags, given_credentials
@@ -59,16 +59,16 @@ class ControlServer(TickingServer):
     Args:
         config: uvicorn's.
         security: of its connections.
-        watchers: of the page; where the keys change, those who are let in may be others.
+        subscribers: of the page; where the keys change, those who are let in may be others.
     """
 
-    def __init__(self, config: Config, security: Security, watchers: Subscribers) -> None:
-        super().__init__(config, security, watchers.drop_all)
-        self._watchers = watchers
+    def __init__(self, config: Config, security: Security, subscribers: Subscribers) -> None:
+        super().__init__(config, security, subscribers.drop_all)
+        self._subscribers = subscribers
 
     async def shutdown(self, sockets: list[Any] | None = None) -> None:
         """Stop serving; called by uvicorn when no more requests are wanted."""
-        self._watchers.close()
+        self._subscribers.close()
         await super().shutdown(sockets)
 
 
@@ -95,8 +95,8 @@ async def serve(
         agent_listener: where HAProxy's agent-check is answered, likewise; None where it is not.
         payloads: takes what the payload log keeps to its place; None without a payload log.
     """
-    version, watchers = installed_version(), Subscribers(History())
-    live = Live(segment, watchers, {"version": version, "public": public_url})
+    version, subscribers = installed_version(), Subscribers(History())
+    live = LiveFeed(segment, subscribers, {"version": version, "public": public_url})
     tracing = None
     if trace_endpoint is not None:
         # Only here, because it needs a package that others do without.
@@ -105,7 +105,13 @@ async def serve(
         tracing = tracing_to(trace_endpoint, segment, version)
     config = Config(
         create_control_app(
-            segment, version, watchers, security.keys, tracing, security.failed_handshakes, payloads
+            segment,
+            version,
+            subscribers,
+            security.keys,
+            tracing,
+            security.failed_handshakes,
+            payloads,
         ),
         loop="none",
         lifespan="off",
@@ -117,7 +123,7 @@ async def serve(
         log_config=None,
         timeout_keep_alive=_IDLE_TIMEOUT_S,
     )
-    server = ControlServer(config, security, watchers)
+    server = ControlServer(config, security, subscribers)
     state: Any = server.server_state
     config.http = at_most(  # type: ignore[assignment]
         MAX_CONNECTIONS, ControlConnection, state, partial(make_room, state.connections)

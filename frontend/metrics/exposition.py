@@ -221,8 +221,8 @@ class EngineMetrics:
     def _of_lanes(self, occupancy: Occupancy) -> Iterator[Family]:
         layout, words = self._segment.layout, self._segment.words
         blocks = [Counters(words, layout.lane_counters(lane)) for lane in range(layout.lanes)]
-        for counter, (name, says) in LANE_NAMES.items():
-            family = Family("counter", f"ringbatch_{name}", says, labels=["lane"])
+        for counter, (name, help_text) in LANE_NAMES.items():
+            family = Family("counter", f"ringbatch_{name}", help_text, labels=["lane"])
             for lane, block in enumerate(blocks):
                 family.add([str(lane)], block[counter])
             yield family
@@ -232,7 +232,7 @@ class EngineMetrics:
             taken = words[ring + RingWords.HEAD]
             # Read in this order, what comes in between makes it larger and never negative.
             untaken.append(words[ring + RingWords.TAIL] - taken)
-        for name, says, values in (
+        for name, help_text, values in (
             ("waiting", "Requests that the collector has not read yet.", untaken),
             ("slots_used", "Slots with unanswered requests.", occupancy.slots),
             (
@@ -241,7 +241,7 @@ class EngineMetrics:
                 occupancy.memory_bytes,
             ),
         ):
-            family = Family("gauge", f"ringbatch_lane_{name}", says, labels=["lane"])
+            family = Family("gauge", f"ringbatch_lane_{name}", help_text, labels=["lane"])
             for lane, value in enumerate(values):
                 family.add([str(lane)], value)
             yield family
@@ -254,8 +254,8 @@ class EngineMetrics:
 
     def _of_collector(self) -> Iterator[Family]:
         block = Counters(self._segment.words, self._segment.layout.collector_counters())
-        for counter, (name, says) in COLLECTOR_NAMES.items():
-            family = Family("counter", f"ringbatch_{name}", says)
+        for counter, (name, help_text) in COLLECTOR_NAMES.items():
+            family = Family("counter", f"ringbatch_{name}", help_text)
             family.add((), block[counter])
             yield family
 
@@ -274,8 +274,8 @@ class EngineMetrics:
         words, layout, models = self._segment.words, self._segment.layout, self._serving
         counted = [(s, Counted(words, layout, s.account)) for s in self._accounts]
         yield from model_metrics(counted)
-        for counter, (name, says, unit) in MODEL_NAMES.items():
-            family = Family("counter", f"ringbatch_{name}", says, labels=OF_MODEL)
+        for counter, (name, help_text, unit) in MODEL_NAMES.items():
+            family = Family("counter", f"ringbatch_{name}", help_text, labels=OF_MODEL)
             for spec, block in counted:
                 family.add([spec.name, spec.version], block[counter] * unit)
             yield family
@@ -307,7 +307,7 @@ class EngineMetrics:
         yield from self._of_scaling()
         yield from self._of_actors()
         under_way = [occupancy.of(spec) for spec in models]
-        for name, says, values in (
+        for name, help_text, values in (
             ("workers", "Configured workers.", [spec.running for spec in models]),
             ("ready_workers", "Workers that take batches.", self._model_words(ModelWords.READY)),
             ("ready", "1 while the model is ready.", self._ready()),
@@ -325,7 +325,7 @@ class EngineMetrics:
                 [ns * _NS for ns in self._model_words(ModelWords.ANSWER_NS)],
             ),
         ):
-            family = Family("gauge", f"ringbatch_model_{name}", says, labels=OF_MODEL)
+            family = Family("gauge", f"ringbatch_model_{name}", help_text, labels=OF_MODEL)
             for spec, value in zip(models, values, strict=True):
                 family.add([spec.name, spec.version], value)
             yield family
@@ -359,12 +359,12 @@ class EngineMetrics:
                 labels = [spec.name, spec.version, cause.direction, cause.name.lower()]
                 decisions.add(labels, count)
         yield decisions
-        for name, says, values in (
+        for name, help_text, values in (
             ("wanted_workers", "Workers that the load needs.", [b.wanted for b in blocks]),
             ("least_workers", "Fewest workers of the range.", [spec.least for spec in elastic]),
             ("most_workers", "Most workers of the range.", [spec.most for spec in elastic]),
         ):
-            family = Family("gauge", f"ringbatch_model_{name}", says, labels=OF_MODEL)
+            family = Family("gauge", f"ringbatch_model_{name}", help_text, labels=OF_MODEL)
             for spec, value in zip(elastic, values, strict=True):
                 family.add([spec.name, spec.version], value)
             yield family
@@ -373,8 +373,8 @@ class EngineMetrics:
         layout, words = self._segment.layout, self._segment.words
         owners = {number: spec for spec in self._serving for number in spec.workers}
         labels = [*OF_MODEL, "worker"]
-        for counter, (name, says, unit) in WORKER_NAMES.items():
-            family = Family("counter", f"ringbatch_{name}", says, labels=labels)
+        for counter, (name, help_text, unit) in WORKER_NAMES.items():
+            family = Family("counter", f"ringbatch_{name}", help_text, labels=labels)
             for number, spec in owners.items():
                 block = Counters(words, layout.worker_counters(number))
                 value = block[counter] * unit

@@ -31,16 +31,16 @@ class Family:
     Args:
         kind: what it is.
         name: without the suffix of its kind.
-        says: what it counts or measures.
+        help_text: what it counts or measures.
         labels: their names.
     """
 
-    __slots__ = ("_labels", "_lines", "_sample", "kind", "name", "says")
+    __slots__ = ("_labels", "_lines", "_sample", "help_text", "kind", "name")
 
-    def __init__(self, kind: Kind, name: str, says: str, labels: Sequence[str] = ()) -> None:
+    def __init__(self, kind: Kind, name: str, help_text: str, labels: Sequence[str] = ()) -> None:
         self.kind = kind
         self.name = name
-        self.says = says
+        self.help_text = help_text
         self._labels = labels
         self._sample = name + _SUFFIXES[kind]
         self._lines: list[str] = []
@@ -85,13 +85,13 @@ class Family:
             lines = [line for line in lines if not isinstance(line, _FallingSum)]
         if not as_open:
             name, kind = self._sample, "gauge" if kind == "info" else kind
-        says = self.says.replace("\\", r"\\").replace("\n", r"\n")
-        return f"# HELP {name} {says}\n# TYPE {name} {kind}\n{''.join(lines)}"
+        help_text = self.help_text.replace("\\", r"\\").replace("\n", r"\n")
+        return f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n{''.join(lines)}"
 
 
-def gauge(name: str, says: str, value: float) -> Family:
+def gauge(name: str, help_text: str, value: float) -> Family:
     """Return a gauge without labels."""
-    family = Family("gauge", name, says)
+    family = Family("gauge", name, help_text)
     family.add((), value)
     return family
 

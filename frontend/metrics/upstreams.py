@@ -52,14 +52,16 @@ def upstream_metrics(segment: Segment, models: Iterable[ModelSpec]) -> Iterator[
         for own in upstreams.sent_by(number).values()
     ]
     labels = [*OF_MODEL, "upstream"]
-    for name, says, value_of in _COUNTERS:
-        family = Family("counter", f"ringbatch_upstream_{name}", says, labels=[*labels, "worker"])
+    for name, help_text, value_of in _COUNTERS:
+        family = Family(
+            "counter", f"ringbatch_upstream_{name}", help_text, labels=[*labels, "worker"]
+        )
         for values, own in sent:
             family.add(values, value_of(own))
         yield family
     counts = [(spec, upstreams.counts(spec.workers, now_ns)) for spec in asking]
-    for name, says, holds in _GAUGES:
-        family = Family("gauge", f"ringbatch_upstream_{name}", says, labels=labels)
+    for name, help_text, holds in _GAUGES:
+        family = Family("gauge", f"ringbatch_upstream_{name}", help_text, labels=labels)
         for spec, servers in counts:
             for server in servers:
                 family.add([spec.name, spec.version, server.name], holds(server.state))

@@ -1,8 +1,8 @@
-"""Events for watchers of the page, made of samples of the engine. Pure.
+"""Events for subscribers of the page, made of samples of the engine. Pure.
 
 There are four kinds. The `terms` explain the others. A `second` is the change between two samples,
-and is kept for later watchers. The `state` is the present one. `slowest` are the requests that took
-longest in the last minute; only the latest of these events is worth sending.
+and is kept for later subscribers. The `state` is the present one. `slowest` are the requests that
+took longest in the last minute; only the latest of these events is worth sending.
 """
 
 from collections.abc import Iterable, Mapping

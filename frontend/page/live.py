@@ -1,4 +1,4 @@
-"""Looks at the engine once a second, watched or not, and tells watchers what it found.
+"""Looks at the engine once a second, watched or not, and tells subscribers what it found.
 
 Always, because a page is opened when something has happened, and that is then in its charts. A look
 loads some thousands of words of the segment and costs a fraction of a millisecond with few models;
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ringbatch.frontend.page.feed import TERMS, event, second, slowest, state
-from ringbatch.frontend.page.watchers import Subscribers
+from ringbatch.frontend.page.subscribers import Subscribers
 from ringbatch.shm.model_readiness import unready_reason
 from ringbatch.shm.model_spec import SERVING, titled
 from ringbatch.shm.segment import Segment
@@ -26,12 +26,12 @@ _NS_PER_MS: Final = 1_000_000
 _TERMS: Final = event("terms", TERMS)
 
 
-class Live:
+class LiveFeed:
     """One engine, looked at again and again.
 
     Args:
         segment: attached.
-        watchers: who are told.
+        subscribers: who are told.
         about: what the page says of the engine that does not stand in the segment.
         cost_ns: the CPU time of this process.
     """
@@ -39,12 +39,12 @@ class Live:
     def __init__(
         self,
         segment: Segment,
-        watchers: Subscribers,
+        subscribers: Subscribers,
         about: dict[str, Any],
         cost_ns: Callable[[], int] = time.thread_time_ns,
     ) -> None:
         self._segment = segment
-        self._watchers = watchers
+        self._subscribers = subscribers
         self._about = about
         self._cost_ns = cost_ns
         self._before: Sample | None = None
@@ -68,7 +68,7 @@ class Live:
         """
         began_ns = self._cost_ns()
         try:
-            self._tell(now_ns, at_ms)
+            self._publish(now_ns, at_ms)
             self._complaint = ""
         except Exception as error:
             # Whatever it is, metrics and health are served on, and the next look may succeed.
@@ -77,14 +77,14 @@ class Live:
             self._complaint = str(error)
         return max(PERIOD_S, (self._cost_ns() - began_ns) * 1e-9 / SHARE)
 
-    def _tell(self, now_ns: int, at_ms: int) -> None:
+    def _publish(self, now_ns: int, at_ms: int) -> None:
         before, now = self._before, sample(self._segment, now_ns)
         self._before = now
         happened = None
         if before is not None:
             happened = event("second", second(before, now, at_ms), at_ms)
         how = state(before, now, self._obstacles(now_ns), self._about | {"at": at_ms})
-        self._watchers.tell(
+        self._subscribers.publish(
             at_ms,
             happened,
             terms=_TERMS,

@@ -12,7 +12,7 @@ from falcon.asgi import Request, Response
 
 from ringbatch.frontend.http.fallback import EXCHANGES
 from ringbatch.frontend.page.feed import RETRY_MS, slowest
-from ringbatch.frontend.page.watchers import MAX_WATCHERS, Subscribers
+from ringbatch.frontend.page.subscribers import MAX_SUBSCRIBERS, Subscribers
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.snapshot.slow import slow_requests
 
@@ -38,13 +38,13 @@ MAX_ID_MS: Final = 1 << 53
 
 
 def add_routes(
-    app: falcon.asgi.App[Request, Response], watchers: Subscribers, segment: Segment
+    app: falcon.asgi.App[Request, Response], subscribers: Subscribers, segment: Segment
 ) -> None:
     """Add the page.
 
     Args:
         app: to which.
-        watchers: of its stream.
+        subscribers: of its stream.
         segment: attached.
     """
     found = {}
@@ -53,8 +53,8 @@ def add_routes(
     app.add_route("/", found.pop(_PAGE))
     for name, asset in found.items():
         app.add_route(f"/assets/{name}", asset)
-    app.add_route("/live", Stream(watchers))
-    app.add_route("/slowest", Slowest(segment))
+    app.add_route("/live", EventStream(subscribers))
+    app.add_route("/slowest", SlowestResource(segment))
 
 
 class Asset:
@@ -85,15 +85,15 @@ class Asset:
     on_head = on_get
 
 
-class Stream:
+class EventStream:
     """Events for as long as somebody watches.
 
     Args:
-        watchers: of it.
+        subscribers: of it.
     """
 
-    def __init__(self, watchers: Subscribers) -> None:
-        self._watchers = watchers
+    def __init__(self, subscribers: Subscribers) -> None:
+        self._subscribers = subscribers
 
     async def on_get(self, req: Request, resp: Response) -> None:
         """From Last-Event-ID on, or from the parameter `after`; else from the first that is known.
@@ -101,20 +101,20 @@ class Stream:
         503 where too many watch.
         """
         exchanges: set[Any] = req.scope.get(EXCHANGES, set())
-        watcher = self._watchers.admit(_known_ms(req), exchanges)
-        if watcher is None:
+        subscriber = self._subscribers.admit(_known_ms(req), exchanges)
+        if subscriber is None:
             raise falcon.HTTPServiceUnavailable(
-                description=f"{MAX_WATCHERS} pages are open already; close one of them",
+                description=f"{MAX_SUBSCRIBERS} pages are open already; close one of them",
                 retry_after=RETRY_MS // 1000,
             )
         resp.set_headers(_HEADERS)
         resp.cache_control = ["no-store"]
         # nginx would keep events back until its buffer is full.
         resp.set_header("X-Accel-Buffering", "no")
-        resp.sse = watcher
+        resp.sse = subscriber
 
 
-class Slowest:
+class SlowestResource:
     """The requests that took longest lately, for programs.
 
     Args:
@@ -137,7 +137,9 @@ class Slowest:
 
 
 def _known_ms(req: Request) -> int:
-    """Up to when a watcher was told everything; 0 where it says nothing that could be so."""
-    said = req.get_header("Last-Event-ID") or req.get_param("after") or ""
-    known_ms = int(said) if said.isascii() and said.isdecimal() and len(said) < 20 else 0
+    """Up to when a subscriber was told everything; 0 where it says nothing that could be so."""
+    last_id = req.get_header("Last-Event-ID") or req.get_param("after") or ""
+    known_ms = (
+        int(last_id) if last_id.isascii() and last_id.isdecimal() and len(last_id) < 20 else 0
+    )
     return known_ms if known_ms < MAX_ID_MS else 0

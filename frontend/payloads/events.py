@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import orjson
 
-from ringbatch.frontend.payloads.exchange import Exchange
+from ringbatch.frontend.payloads.exchange import PayloadExchange
 from ringbatch.frontend.payloads.settings import REQUEST, RESPONSE, Delivery
 
 REQUEST_TYPE: Final = "org.kubeflow.serving.inference.request"
@@ -42,7 +42,7 @@ class Event(NamedTuple):
     whole: bool
 
 
-def events(exchange: Exchange, delivery: Delivery) -> Iterator[Event]:
+def events(exchange: PayloadExchange, delivery: Delivery) -> Iterator[Event]:
     """Yield the events of an exchange that the settings want."""
     shared = {
         **dict(delivery.attributes),

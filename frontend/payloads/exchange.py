@@ -10,7 +10,7 @@ _LENGTH: Final = struct.Struct("<I")
 """Bytes of the JSON text, which has all but the bodies; these follow it."""
 
 
-class Exchange(NamedTuple):
+class PayloadExchange(NamedTuple):
     """A request and its answer.
 
     Attributes:
@@ -54,7 +54,7 @@ class Exchange(NamedTuple):
 _BODIES: Final = 2
 
 
-def packed(exchanges: Sequence[Exchange]) -> bytes:
+def packed(exchanges: Sequence[PayloadExchange]) -> bytes:
     """Return exchanges as bytes."""
     rows = [(*one[:-_BODIES], len(one.request), len(one.answer)) for one in exchanges]
     text = orjson.dumps(rows)
@@ -62,7 +62,7 @@ def packed(exchanges: Sequence[Exchange]) -> bytes:
     return b"".join((_LENGTH.pack(len(text)), text, *bodies))
 
 
-def unpacked(data: bytes) -> list[Exchange]:
+def unpacked(data: bytes) -> list[PayloadExchange]:
     """Return the exchanges that `packed` has made into bytes."""
     (text_bytes,) = _LENGTH.unpack_from(data)
     end = _LENGTH.size + text_bytes
@@ -71,5 +71,5 @@ def unpacked(data: bytes) -> list[Exchange]:
     for *fields, request_bytes, answer_bytes in rows:
         start, middle = end, end + request_bytes
         end = middle + answer_bytes
-        found.append(Exchange._make((*fields, data[start:middle], data[middle:end])))
+        found.append(PayloadExchange._make((*fields, data[start:middle], data[middle:end])))
     return found

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from ringbatch.frontend.access.recorder import PROTOCOL_NAMES, Recorder
 from ringbatch.frontend.access.sampling import Draw
-from ringbatch.frontend.payloads.exchange import Exchange, packed
+from ringbatch.frontend.payloads.exchange import PayloadExchange, packed
 from ringbatch.frontend.payloads.gathering import Gathering
 from ringbatch.frontend.payloads.passage import send
 from ringbatch.frontend.payloads.settings import Keeping, Send
@@ -38,7 +38,7 @@ class Kept(NamedTuple):
         headers: by name in lower case; one that comes twice has any of its values.
         body: as it came, as far as the settings keep it.
         body_bytes: of all of it.
-        json_bytes: as in `Exchange`.
+        json_bytes: as in `PayloadExchange`.
         type: its content type, if no header says it.
     """
 
@@ -154,9 +154,9 @@ class PayloadRecorder:
         ending: RequestOutcome,
         request_id: bytes,
         ended_s: float,
-    ) -> Exchange:
+    ) -> PayloadExchange:
         tally, headers = ending.tally, kept.headers
-        return Exchange(
+        return PayloadExchange(
             _text(headers.get(EVENT_ID, b"")) or _text(request_id),
             _text(request_id),
             self._recorder.batch_id(ending),

@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 
 from ringbatch.frontend.codec.payload import LazyBytes
 from ringbatch.frontend.codec.rendering import Rendering
-from ringbatch.frontend.request.calls import Call
+from ringbatch.frontend.request.calls import RequestHandle
 from ringbatch.frontend.request.codec import Read
 from ringbatch.frontend.request.pipeline import Pipeline
 from ringbatch.frontend.request.served_model import ServedModel
@@ -81,7 +81,7 @@ class Arrivals(Generic[A]):
         read = model, ((rows, payload, 0),), rendering, worth_ns
         return Arrival(self, read, payload, size, timeout_ns)
 
-    def take(self, arrival: "Arrival[A]", reply: Callable[[A], None]) -> Call | None:
+    def take(self, arrival: "Arrival[A]", reply: Callable[[A], None]) -> RequestHandle | None:
         """Send a request on its way that has come in full."""
         self._owed_bytes -= arrival.size
         name = arrival.model.spec.name
@@ -147,7 +147,7 @@ class Arrival(Generic[A]):
         """As in `Upload`."""
         return self.payload.memory
 
-    def arrived(self, reply: Callable[[A], None]) -> Call | None:
+    def arrived(self, reply: Callable[[A], None]) -> RequestHandle | None:
         """As in `Upload`."""
         return self._arrivals.take(self, reply)
 

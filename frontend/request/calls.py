@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ringbatch.frontend.codec.outcome import Answer
-from ringbatch.frontend.codec.request_context import Heard
+from ringbatch.frontend.codec.request_context import RawHeaders
 from ringbatch.shm.tallies import Protocol as RequestProtocol
 
 Body = bytes | bytearray
@@ -12,7 +12,7 @@ Reply = Callable[[Answer], None]
 """Takes the answer; Content-Length, Date and Connection are its own affair."""
 
 
-class Call(Protocol):
+class RequestHandle(Protocol):
     """A prediction that is on its way."""
 
     @property
@@ -30,19 +30,24 @@ class Upload(Protocol):
     def memory(self) -> memoryview:
         """For the bytes to come, of exactly their length."""
 
-    def arrived(self, reply: Reply) -> Call | None:
-        """They are there: send the request on its way; as `Predictions.infer`."""
+    def arrived(self, reply: Reply) -> RequestHandle | None:
+        """They are there: send the request on its way; as `PredictionService.infer`."""
 
     def abandon(self) -> None:
         """They will not come."""
 
 
-class Predictions(Protocol):
+class PredictionService(Protocol):
     """Interface of a service that takes requests. It awaits nothing and raises no error."""
 
     def predict(
-        self, name: str, body: Body, reply: Reply, timeout_ns: int = 0, origin: Heard | None = None
-    ) -> Call | None:
+        self,
+        name: str,
+        body: Body,
+        reply: Reply,
+        timeout_ns: int = 0,
+        origin: RawHeaders | None = None,
+    ) -> RequestHandle | None:
         """Answer a request of V1.
 
         Args:
@@ -65,8 +70,8 @@ class Predictions(Protocol):
         json_bytes: int | None,
         reply: Reply,
         timeout_ns: int = 0,
-        origin: Heard = b"",
-    ) -> Call | None:
+        origin: RawHeaders = b"",
+    ) -> RequestHandle | None:
         """Answer a request of V2.
 
         Args:

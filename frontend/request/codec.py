@@ -10,19 +10,19 @@ from typing import Any, Protocol, TypeVar
 from ringbatch.frontend.codec.outcome import Answer, outcome
 from ringbatch.frontend.codec.payload import SlotPart
 from ringbatch.frontend.codec.rendering import Rendering
-from ringbatch.frontend.codec.request_context import Heard
+from ringbatch.frontend.codec.request_context import RawHeaders
 from ringbatch.frontend.request.calls import Body
 from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.offload import (
     LARGE_BODY_BYTES,
     Offloaded,
+    encode_headers,
     read_v1,
     read_v2,
-    told_heard,
 )
 from ringbatch.frontend.request.served_model import ServedModel
-from ringbatch.frontend.texts.offloaded_texts import parts_told
-from ringbatch.frontend.v2.offloaded_answers import requested_told
+from ringbatch.frontend.texts.offloaded_texts import decode_parts
+from ringbatch.frontend.v2.offloaded_answers import decode_requested
 from ringbatch.frontend.v2.rendering import V2Rendering
 from ringbatch.shm.errors import RequestError
 from ringbatch.shm.model_spec import dumps
@@ -83,11 +83,11 @@ class V1Codec:
     def __init__(self, models: Models) -> None:
         self._models = models
 
-    def meant(self, name: str, body: Body, framing: Heard | None) -> ServedModel | None:
+    def meant(self, name: str, body: Body, framing: RawHeaders | None) -> ServedModel | None:
         """As in `Codec`."""
         return self._models.by_address.get(name) or self._models.of_any_name
 
-    def read(self, name: str, body: Body, framing: Heard | None) -> Read[Answer]:
+    def read(self, name: str, body: Body, framing: RawHeaders | None) -> Read[Answer]:
         """As in `Codec`."""
         models = self._models
         model = models.by_address.get(name) or models.of_any_name
@@ -96,18 +96,18 @@ class V1Codec:
         v1 = model.v1
         if len(body) > LARGE_BODY_BYTES:
             spec = model.spec
-            value = dumps((spec,)).decode(), models.max_in_flight, told_heard(framing)
-            raise Offloaded(read_v1, value, partial(self._told, model), spec.timeout_ns)
-        if framing is None or v1.heard is None:
+            value = dumps((spec,)).decode(), models.max_in_flight, encode_headers(framing)
+            raise Offloaded(read_v1, value, partial(self._decoded, model), spec.timeout_ns)
+        if framing is None or v1.with_context is None:
             parts, columns = v1.requests.parse(body)
         else:
-            parts, columns = v1.heard.parse(body, framing)
+            parts, columns = v1.with_context.parse(body, framing)
         return model, parts, v1.columns if columns else v1.rows, 0
 
-    def _told(self, model: ServedModel, value: Any, data: Sequence[memoryview]) -> Read[Answer]:
-        told, columns = value
+    def _decoded(self, model: ServedModel, value: Any, data: Sequence[memoryview]) -> Read[Answer]:
+        encoded, columns = value
         rendering = model.v1.columns if columns else model.v1.rows
-        return model, parts_told(told, data), rendering, 0
+        return model, decode_parts(encoded, data), rendering, 0
 
     def refusal(self, name: str, error: RequestError) -> Answer:
         """As in `Codec`."""
@@ -121,13 +121,15 @@ class V2Codec:
     Args:
         models: of this process.
         protocol: V2, with or without binary data.
-        heard: the headers of the one request that it is for; empty where no model asks for them.
+        headers: the headers of the one request that it is for; empty where no model asks for them.
     """
 
-    def __init__(self, models: Models, protocol: RequestProtocol, heard: Heard = b"") -> None:
+    def __init__(
+        self, models: Models, protocol: RequestProtocol, headers: RawHeaders = b""
+    ) -> None:
         self._models = models
         self.protocol = protocol
-        self._heard = heard
+        self._headers = headers
 
     def meant(self, name: str, body: Body, framing: int | None) -> ServedModel | None:
         """As in `Codec`."""
@@ -141,22 +143,22 @@ class V2Codec:
             raise models.not_found(name)
         v2 = model.v2
         if len(body) > LARGE_BODY_BYTES and v2.takes_long(len(body), framing, LARGE_BODY_BYTES):
-            spec, heard = model.spec, told_heard(self._heard)
+            spec, headers = model.spec, encode_headers(self._headers)
             shares = models.regions.on
-            value = dumps((spec,)).decode(), models.max_in_flight, shares, heard, framing
-            raise Offloaded(read_v2, value, partial(self._told, model), spec.timeout_ns)
+            value = dumps((spec,)).decode(), models.max_in_flight, shares, headers, framing
+            raise Offloaded(read_v2, value, partial(self._decoded, model), spec.timeout_ns)
         if v2.asked is None:
             parts, requested = v2.requests.parse(body, framing)
         else:
-            parts, requested = v2.asked.hear(self._heard).parse(body, framing)
+            parts, requested = v2.asked.with_headers(self._headers).parse(body, framing)
         rendering = unchecked_tuple(V2Rendering, (v2.answers, requested))
         return model, parts, rendering, requested.timeout_ns
 
-    def _told(self, model: ServedModel, value: Any, data: Sequence[memoryview]) -> Read[Answer]:
-        told, wanted = value
-        requested = requested_told(wanted)
+    def _decoded(self, model: ServedModel, value: Any, data: Sequence[memoryview]) -> Read[Answer]:
+        encoded, wanted = value
+        requested = decode_requested(wanted)
         rendering = unchecked_tuple(V2Rendering, (model.v2.answers, requested))
-        return model, parts_told(told, data), rendering, requested.timeout_ns
+        return model, decode_parts(encoded, data), rendering, requested.timeout_ns
 
     def refusal(self, name: str, error: RequestError) -> Answer:
         """As in `Codec`."""

@@ -35,7 +35,7 @@ log = logging.getLogger("ringbatch.frontend")
 SWEEP_NS: Final = 1_000_000_000
 """The longest time between two looks at everything in flight."""
 RESWEEP_NS: Final = 250_000_000
-"""The same, while answers stand there that nobody was told of."""
+"""The same, while answers have come without a wake-up."""
 BUNCH: Final = 8
 """The fewest requests for which a turn is cut."""
 SETTLED_TOGETHER: Final = 64
@@ -45,7 +45,7 @@ _TIMER_GRAIN_S: Final = 0.001
 """The loop's timers count milliseconds and may fire early by a fraction of one."""
 
 
-class Waiter(Protocol):
+class SlotWaiter(Protocol):
     """Interface of an object that waits for the answer in a slot.
 
     Attributes:
@@ -87,7 +87,7 @@ class Gateway:
         self._patience = SpinPolicy(spin_ns)
         self._waited_from_ns = clock()
         """Since when answers have been under way and none has come."""
-        self._waiting: list[Waiter | None] = [None] * lane.capacity
+        self._waiting: list[SlotWaiter | None] = [None] * lane.capacity
         self._turn_is_due = False
         self._unsubmitted = 0
         self._bunch = BUNCH
@@ -97,23 +97,31 @@ class Gateway:
         """The time of the next look at everything in flight."""
         self._deadlines: list[tuple[int, int]] = []
         """A heap of the deadlines before that time, with their slots; some may be answered."""
-        self._unnoticed: dict[int, Waiter] = {}
+        self._unnoticed: dict[int, SlotWaiter] = {}
         self._doorbell: Doorbell | None = None
         if lane.in_flight:
             # Left by a dead owner; nobody waits for it, but its slots are to come back.
             self._expect(_NEVER, 0)
-        self.rung: Callable[[], None] = _nothing
-        """Called when the doorbell has rung, before answers are looked for, and at every
-        sweep."""
-        self.settle: Callable[[], None] = _nothing
-        """Called once answers have been passed on: where no others are to come, after
-        `SETTLED_TOGETHER`, and at every sweep."""
+        self._on_doorbell: Callable[[], None] = _nothing
+        self._on_answers: Callable[[], None] = _nothing
         self._unsettled = 0
+
+    def connect(self, on_doorbell: Callable[[], None], on_answers: Callable[[], None]) -> None:
+        """Set the callbacks of the service whose requests go through the lane.
+
+        Args:
+            on_doorbell: called when the doorbell has rung, before answers are looked for, and at
+                every sweep.
+            on_answers: called once answers have been passed on: if no others are to come, after
+                `SETTLED_TOGETHER`, and at every sweep.
+        """
+        self._on_doorbell = on_doorbell
+        self._on_answers = on_answers
 
     def listen(self, doorbell: Doorbell) -> None:
         """Have the loop watch the lane's doorbell until `close`."""
         self._doorbell = doorbell
-        self._loop.add_reader(doorbell.fileno(), self._rung)
+        self._loop.add_reader(doorbell.fileno(), self._answer_doorbell)
 
     def close(self) -> None:
         """Stop listening; whatever is still in flight is given up."""
@@ -130,7 +138,7 @@ class Gateway:
             self._doorbell.close()
             self._doorbell = None
 
-    def wait_for(self, waiter: Waiter, slot: int) -> None:
+    def wait_for(self, waiter: SlotWaiter, slot: int) -> None:
         """Have a request submitted that was published in the lane, and its answer passed on.
 
         Args:
@@ -207,16 +215,16 @@ class Gateway:
             # Before the first call, because one waiter may cancel what another slot holds.
             for slot in found:
                 waiting[slot] = None
-            self._tell(zip(calls, found, strict=True))
+            self._call_each(zip(calls, found, strict=True))
             self._unsettled += len(found)
             if self._unsettled >= SETTLED_TOGETHER or not self.lane.unanswered:
                 self._settle()
 
     def _settle(self) -> None:
         self._unsettled = 0
-        self.settle()
+        self._on_answers()
 
-    def _tell(self, calls: Iterable[tuple[Callable[[int], None], int]]) -> None:
+    def _call_each(self, calls: Iterable[tuple[Callable[[int], None], int]]) -> None:
         for call, slot in calls:
             try:
                 call(slot)
@@ -224,11 +232,11 @@ class Gateway:
                 # The caller may serve another request, which must not fail because of this one.
                 log.exception("frontend: an answer was not passed on")
 
-    def _rung(self) -> None:
+    def _answer_doorbell(self) -> None:
         assert self._doorbell is not None
         # The rings are taken before looking: one that comes from here on means another look.
         self._doorbell.hush()
-        self.rung()
+        self._on_doorbell()
         self.collect()
 
     def _expect(self, deadline_ns: int, slot: int) -> None:
@@ -259,7 +267,7 @@ class Gateway:
         if self.lane.held_back:
             # Room may have come without an answer, whose ring would have brought another try.
             self.collect()
-        self.rung()
+        self._on_doorbell()
         now = self._clock()
         if now >= self._look_ns:
             self._look(now)
@@ -278,7 +286,7 @@ class Gateway:
             deadlines.clear()
         if overdue:
             self.lane.counters.add(LaneCounter.TIMEOUTS, len(overdue))
-            self._tell(overdue)
+            self._call_each(overdue)
 
     def _look(self, now: int) -> None:
         """Look at everything in flight: deliver unnoticed answers and plan the next deadlines."""

@@ -54,7 +54,7 @@ class Models:
         self.of_any_name: ServedModel | None = None
         self.table_number = 0
         self.asking = False
-        self._unsaid = True
+        self._is_unpublished = True
         """True while the lane does not say yet that it follows that table."""
         self._seen_word = segment.layout.lane(lane.index) + LaneWords.MODEL_TABLE
         self._known: dict[int, ServedModel] = {}
@@ -65,13 +65,13 @@ class Models:
         """Follow the model table, and say so."""
         if self._words[HeaderWords.MODEL_TABLE] != self.table_number:
             self._follow()
-        if self._unsaid:
+        if self._is_unpublished:
             # What was sent before must be found by who reads the word.
             lane = self._lane
             lane.submit()
             if not lane.held_back:
                 self._words[self._seen_word] = self.table_number
-                self._unsaid = False
+                self._is_unpublished = False
 
     def _follow(self) -> None:
         number = self._segment.read_models()
@@ -89,7 +89,7 @@ class Models:
         self.of_any_name = next(of_any, None)
         self._lane.divide({spec.reference: spec.account for spec in serving})
         self.table_number = number
-        self._unsaid = True
+        self._is_unpublished = True
 
     def _model_of(self, spec: ModelSpec) -> ServedModel:
         known = self._known.get(spec.reference)

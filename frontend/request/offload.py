@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final, NoReturn
 
-from ringbatch.frontend.codec.request_context import Heard
+from ringbatch.frontend.codec.request_context import RawHeaders
 from ringbatch.frontend.offload.messages import Answer, Job, job_of
-from ringbatch.frontend.texts.offloaded_texts import told_parts
+from ringbatch.frontend.texts.offloaded_texts import encode_parts
 from ringbatch.frontend.texts.rows import reordered
 from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.frontend.v2.protocol import V2Model
@@ -87,20 +87,20 @@ def read_v1(value: Any, data: Sequence[memoryview]) -> Answer:
 
     Args:
         value: the model, as in the model table; the most batches that one request may make; the
-            framing of `V1Codec`, as `told_heard` returns it.
+            framing of `V1Codec`, as `encode_headers` returns it.
         data: the body.
 
     Raises:
         RequestError: the body cannot be read.
     """
-    spec, max_in_flight, heard = value
+    spec, max_in_flight, headers = value
     model, v1 = _v1(spec, max_in_flight)
-    if heard is None or v1.heard is None:
+    if headers is None or v1.with_context is None:
         parts, columns = v1.requests.parse(bytes(data[0]))
     else:
-        parts, columns = v1.heard.parse(bytes(data[0]), heard_told(heard))
-    told, payloads = told_parts(spec, max_in_flight, parts, texts=model.tokens is not None)
-    return [told, columns], payloads
+        parts, columns = v1.with_context.parse(bytes(data[0]), decode_headers(headers))
+    encoded, payloads = encode_parts(spec, max_in_flight, parts, texts=model.tokens is not None)
+    return [encoded, columns], payloads
 
 
 def read_v2(value: Any, data: Sequence[memoryview]) -> Answer:
@@ -114,27 +114,27 @@ def read_v2(value: Any, data: Sequence[memoryview]) -> Answer:
     Raises:
         RequestError: the body cannot be read.
     """
-    spec, max_in_flight, shares_memory, heard, json_bytes = value
+    spec, max_in_flight, shares_memory, headers, json_bytes = value
     model, v2 = _v2(spec, max_in_flight, shares_memory)
-    requests = v2.requests if v2.asked is None else v2.asked.hear(heard_told(heard))
+    requests = v2.requests if v2.asked is None else v2.asked.with_headers(decode_headers(headers))
     parts, (identity, outputs, timeout_ns) = requests.parse(bytes(data[0]), json_bytes)
     texts = model.tokens is not None
-    told, payloads = told_parts(spec, max_in_flight, parts, texts=texts)
-    return [told, [identity.decode("latin-1"), [*map(list, outputs)], timeout_ns]], payloads
+    encoded, payloads = encode_parts(spec, max_in_flight, parts, texts=texts)
+    return [encoded, [identity.decode("latin-1"), [*map(list, outputs)], timeout_ns]], payloads
 
 
-def told_heard(heard: Heard | None) -> Any:
-    """Return headers in a form for another process; `heard_told` turns them back."""
-    if heard is None or isinstance(heard, bytes):
-        return None if heard is None else heard.decode("latin-1")
-    return [[name.decode("latin-1"), value.decode("latin-1")] for name, value in heard]
+def encode_headers(headers: RawHeaders | None) -> Any:
+    """Return headers in a form for another process; `decode_headers` turns them back."""
+    if headers is None or isinstance(headers, bytes):
+        return None if headers is None else headers.decode("latin-1")
+    return [[name.decode("latin-1"), value.decode("latin-1")] for name, value in headers]
 
 
-def heard_told(told: Any) -> Heard:
-    """Return the headers that `told_heard` has put into a form for another process."""
-    if isinstance(told, str):
-        return told.encode("latin-1")
-    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in told]
+def decode_headers(encoded: Any) -> RawHeaders:
+    """Return the headers that `encode_headers` has put into a form for another process."""
+    if isinstance(encoded, str):
+        return encoded.encode("latin-1")
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in encoded]
 
 
 @lru_cache(_MODELS)

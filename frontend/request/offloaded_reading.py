@@ -10,7 +10,7 @@ from ringbatch.frontend.codec.limit_messages import no_answer, too_many_large
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.offload.messages import Received
 from ringbatch.frontend.offload.process import Broken
-from ringbatch.frontend.request.calls import Call
+from ringbatch.frontend.request.calls import RequestHandle
 from ringbatch.frontend.request.codec import Codec, Read
 from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.offload import Offloaded
@@ -76,7 +76,7 @@ class Reading(WaitingCall[Received], Generic[A]):
         self,
         engine: Engine,
         large: Offloaded,
-        go_on: Callable[[Callable[[], Read[A]]], Call | None],
+        go_on: Callable[[Callable[[], Read[A]]], RequestHandle | None],
         gone: Callable[[], None],
     ) -> None:
         super().__init__(engine)
@@ -111,7 +111,7 @@ class Reading(WaitingCall[Received], Generic[A]):
         timeout_ns = self._large.model_timeout_ns or self._limit_ns
         self._go_on(partial(_refuse, no_answer(self._limit_ns, timeout_ns)))
 
-    def _go_on_with(self, future: "asyncio.Future[Received | None]") -> Call | None:
+    def _go_on_with(self, future: "asyncio.Future[Received | None]") -> RequestHandle | None:
         try:
             found = future.result()
             assert found is not None, "it was wanted"

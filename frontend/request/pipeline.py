@@ -20,15 +20,15 @@ from ringbatch.frontend.codec.limit_messages import (
 from ringbatch.frontend.codec.outcome import InternalError, status_of
 from ringbatch.frontend.codec.rendering import Rendering
 from ringbatch.frontend.codec.request_timeout import shortest_ns
-from ringbatch.frontend.request.calls import Call
+from ringbatch.frontend.request.calls import RequestHandle
 from ringbatch.frontend.request.codec import Codec, Parts, Read
 from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.offload import Offloaded
 from ringbatch.frontend.request.offloaded_reading import Already, Reading
 from ringbatch.frontend.request.queue import Queue
 from ringbatch.frontend.request.served_model import ServedModel
-from ringbatch.frontend.request.split import Split
-from ringbatch.frontend.request.task import Engine, Task
+from ringbatch.frontend.request.split import SplitRequest
+from ringbatch.frontend.request.task import Engine, InflightRequest
 from ringbatch.frontend.request.tokenizing import MOST_WAITING, Reordered, Tokenizing
 from ringbatch.frontend.texts.tokenizing import TextModel, Tokenized, thread
 from ringbatch.shm.counters import LaneCounter
@@ -81,7 +81,7 @@ class Pipeline:
         reply: Callable[[A], None],
         timeout_ns: int = 0,
         begun_ns: int = 0,
-    ) -> Call | None:
+    ) -> RequestHandle | None:
         """Answer a request.
 
         Args:
@@ -112,7 +112,9 @@ class Pipeline:
             if timeout_ns or asked_ns:
                 limit_ns = shortest_ns(limit_ns, timeout_ns, asked_ns)
             tally = model.tallies[codec.protocol]
-            task = Task(model, rendering, reply, accepted_ns, accepted_ns + limit_ns, tally)
+            task = InflightRequest(
+                model, rendering, reply, accepted_ns, accepted_ns + limit_ns, tally
+            )
             if parts:
                 if model.texts is not None:
                     again = partial(self.start, codec, name, body, framing, reply)
@@ -163,10 +165,10 @@ class Pipeline:
         timeout_ns: int,
         accepted_ns: int,
         large: Offloaded,
-    ) -> Call | None:
+    ) -> RequestHandle | None:
         """Have another process read a request; the arguments are those of `start`."""
 
-        def go_on(finish: Callable[[], Read[A]]) -> Call | None:
+        def go_on(finish: Callable[[], Read[A]]) -> RequestHandle | None:
             read = Already(self._models, codec, finish)
             return self.start(read, name, body, framing, reply, timeout_ns, accepted_ns)
 
@@ -187,13 +189,17 @@ class Pipeline:
         return call
 
     def _send_texts(
-        self, task: Task[A], texts: TextModel, parts: Parts, again: Callable[[int], Call | None]
-    ) -> Call | None:
+        self,
+        task: InflightRequest[A],
+        texts: TextModel,
+        parts: Parts,
+        again: Callable[[int], RequestHandle | None],
+    ) -> RequestHandle | None:
         asked = texts.given(parts)
         if texts.is_quick(asked):
             return self._send_tokens(task, texts.tokenized(asked))
 
-        def send(found: Tokenized) -> Call | None:
+        def send(found: Tokenized) -> RequestHandle | None:
             # Meanwhile the model may have become another, with other tokens.
             if not self._models.serves(task.model):
                 # 0 would be as if the client did not say.
@@ -204,7 +210,7 @@ class Pipeline:
         call.begin(partial(texts.tokenized, asked), asked.size, self._texts)
         return call
 
-    def _send_tokens(self, task: Task[A], found: Tokenized) -> Call:
+    def _send_tokens(self, task: InflightRequest[A], found: Tokenized) -> RequestHandle:
         parts = found.parts
         self._expect_time(task, self._clock())
         if found.places is not None:
@@ -215,7 +221,7 @@ class Pipeline:
         task.send(self.engine, parts[0], result_bytes)
         return task
 
-    def _expect_time(self, task: Task[A], now_ns: int) -> None:
+    def _expect_time(self, task: InflightRequest[A], now_ns: int) -> None:
         """Return if the answer can be in time, by the collector's backlog and by its input.
 
         Raises:
@@ -240,8 +246,8 @@ class Pipeline:
             again_s = -(-late_ns // 1_000_000_000)
             raise too_long_a_wait(answer_ns, left_ns, limit_ns, timeout_ns, again_s)
 
-    def _split(self, task: Task[A], parts: Parts) -> Split[A]:
-        call = Split(self.engine, task)
+    def _split(self, task: InflightRequest[A], parts: Parts) -> SplitRequest[A]:
+        call = SplitRequest(self.engine, task)
         call.send(parts, self._result_sizes(task.model, parts))
         return call
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ringbatch.frontend.codec.outcome import Answer, outcome
-from ringbatch.frontend.codec.request_context import Heard
+from ringbatch.frontend.codec.request_context import RawHeaders
 from ringbatch.frontend.request.arrival import LARGE_BYTES, Arrival, Arrivals
-from ringbatch.frontend.request.calls import Body, Call, Reply
+from ringbatch.frontend.request.calls import Body, Reply, RequestHandle
 from ringbatch.frontend.request.codec import V1Codec, V2Codec
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.models import Models
@@ -66,7 +66,6 @@ class Service(Models):
     ) -> None:
         super().__init__(segment, gateway.lane, shared)
         self._clock = clock
-        gateway.rung = self.keep_up
         lane = gateway.lane.index
         traced = TracedRequests(segment, lane) if segment.layout.traced else None
         self.engine = Engine(
@@ -78,7 +77,7 @@ class Service(Models):
             OtherProcess(),
             lambda spec: self.refusal(spec, clock()),
         )
-        gateway.settle = self.engine.outcomes.settle
+        gateway.connect(on_doorbell=self.keep_up, on_answers=self.engine.outcomes.settle)
         self.pipeline = Pipeline(self.engine, self, segment.words, clock)
         self._v1 = V1Codec(self)
         self._v2 = V2Codec(self, Protocol.V2)
@@ -87,9 +86,14 @@ class Service(Models):
         self.keep_up()
 
     def predict(
-        self, name: str, body: Body, reply: Reply, timeout_ns: int = 0, origin: Heard | None = None
-    ) -> Call | None:
-        """As in `Predictions`."""
+        self,
+        name: str,
+        body: Body,
+        reply: Reply,
+        timeout_ns: int = 0,
+        origin: RawHeaders | None = None,
+    ) -> RequestHandle | None:
+        """As in `PredictionService`."""
         return self.pipeline.start(self._v1, name, body, origin, reply, timeout_ns)
 
     def infer(
@@ -99,9 +103,9 @@ class Service(Models):
         json_bytes: int | None,
         reply: Reply,
         timeout_ns: int = 0,
-        origin: Heard = b"",
-    ) -> Call | None:
-        """As in `Predictions`."""
+        origin: RawHeaders = b"",
+    ) -> RequestHandle | None:
+        """As in `PredictionService`."""
         codec = self._v2 if json_bytes is None else self._v2_binary
         if origin and (self.asking or self._words[_MODEL_TABLE] != self.table_number):
             codec = V2Codec(self, codec.protocol, origin)
@@ -110,7 +114,7 @@ class Service(Models):
     def prepare(
         self, name: str, text: bytes, binary_bytes: int, timeout_ns: int = 0
     ) -> Arrival[Answer] | None:
-        """As in `Predictions`."""
+        """As in `PredictionService`."""
         if len(text) > LARGE_BODY_BYTES or binary_bytes < LARGE_BYTES:
             return None
         self.keep_up()
@@ -129,7 +133,7 @@ class Service(Models):
     def record_outside(
         self, protocol: Protocol, code: int, name: str = "", accepted_ns: int = 0
     ) -> None:
-        """As in `Predictions`."""
+        """As in `PredictionService`."""
         model = self.by_address.get(name)
         tallies = self.tallies.nobody if model is None else model.tallies
         self.engine.outcomes.record(tallies[protocol], code, accepted_ns or self._clock())

@@ -8,22 +8,22 @@ from ringbatch.frontend.request.task import (
     SMALL_RESULT_BYTES,
     A,
     Engine,
+    InflightRequest,
     SlotRequest,
-    Task,
     Writing,
 )
 from ringbatch.shm.errors import RequestError
 from ringbatch.shm.tallies import CLIENT_GONE
 
 
-class Split(Generic[A]):
+class SplitRequest(Generic[A]):
     """Request of more instances than one batch may hold, split into parts.
 
     The parts run as they can, and their answers are put together again. The first part that fails
     fails the request.
     """
 
-    def __init__(self, engine: Engine, task: Task[A]) -> None:
+    def __init__(self, engine: Engine, task: InflightRequest[A]) -> None:
         self._engine = engine
         self._task = task
         self._pieces: list[Piece[A]] = []
@@ -118,7 +118,7 @@ class Piece(SlotRequest[A]):
 
     __slots__ = ("_kept", "_whole", "result", "rows")
 
-    def __init__(self, task: Task[A], rows: int, whole: Split[A]) -> None:
+    def __init__(self, task: InflightRequest[A], rows: int, whole: SplitRequest[A]) -> None:
         self.model = task.model
         self.reply = task.reply
         self.accepted_ns = task.accepted_ns

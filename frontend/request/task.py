@@ -1,7 +1,8 @@
 """A request on its way through the lane, from its slot to its reply.
 
-A request that fits in one batch is a `Task` and nothing else; what it asks of its protocol stands
-in its rendering. One that does not is a `ringbatch.frontend.request.split.Split` as well.
+A request that fits in one batch is an `InflightRequest` and nothing else; what it asks of its
+protocol stands in its rendering. One that does not is a
+`ringbatch.frontend.request.split.SplitRequest` as well.
 """
 
 import asyncio
@@ -61,7 +62,7 @@ class Engine:
 
 
 def guess(engine: Engine) -> tuple[int, int]:
-    """Return a guess of `Call.holds` for a request whose size is still unknown."""
+    """Return a guess of `RequestHandle.holds` for a request whose size is still unknown."""
     return engine.lane.capacity // _GUESSED, engine.lane_bytes // _GUESSED
 
 
@@ -249,7 +250,7 @@ class Writing(Generic[A]):
     def __init__(
         self,
         engine: Engine,
-        task: "Task[A]",
+        task: "InflightRequest[A]",
         rows: int,
         batch: int,
         slot: int,
@@ -312,7 +313,7 @@ class Writing(Generic[A]):
             task.reply(answer)
 
 
-class Task(SlotRequest[A]):
+class InflightRequest(SlotRequest[A]):
     """A request. It passes through a slot itself where it fits in one.
 
     Attributes:

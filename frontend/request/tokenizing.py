@@ -8,11 +8,11 @@ from typing import Any, Final, Generic, TypeVar
 from ringbatch.frontend.codec.limit_messages import no_answer, too_many_texts
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.codec.rendering import OffloadJob, Rendering, Results
-from ringbatch.frontend.request.calls import Call
+from ringbatch.frontend.request.calls import RequestHandle
 from ringbatch.frontend.request.offload import write_reordered
 from ringbatch.frontend.request.outcomes import NO_SLOT
 from ringbatch.frontend.request.queue import Queue
-from ringbatch.frontend.request.task import A, Engine, Task
+from ringbatch.frontend.request.task import A, Engine, InflightRequest
 from ringbatch.frontend.request.waiting_call import WaitingCall
 from ringbatch.frontend.texts.rows import reordered
 from ringbatch.frontend.texts.tokenizing import Tokenized
@@ -39,7 +39,10 @@ class Tokenizing(WaitingCall[Tokenized], Generic[A]):
     """
 
     def __init__(
-        self, engine: Engine, task: Task[A], send: Callable[[Tokenized], Call | None]
+        self,
+        engine: Engine,
+        task: InflightRequest[A],
+        send: Callable[[Tokenized], RequestHandle | None],
     ) -> None:
         super().__init__(engine)
         self._task = task
@@ -50,7 +53,7 @@ class Tokenizing(WaitingCall[Tokenized], Generic[A]):
 
         Args:
             tokenized: makes the tokens.
-            size: the size of the texts, as `Given.size` counts it.
+            size: the size of the texts, as `GivenTexts.size` counts it.
             queue: before the thread.
 
         Raises:
@@ -75,7 +78,7 @@ class Tokenizing(WaitingCall[Tokenized], Generic[A]):
         late = no_answer(task.deadline_ns - task.accepted_ns, task.model.spec.timeout_ns)
         task.fail(self._engine, late, 0, NO_SLOT)
 
-    def _go_on_with(self, future: "asyncio.Future[Tokenized | None]") -> Call | None:
+    def _go_on_with(self, future: "asyncio.Future[Tokenized | None]") -> RequestHandle | None:
         error: RequestError
         try:
             found = future.result()

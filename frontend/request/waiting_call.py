@@ -4,7 +4,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
-from ringbatch.frontend.request.calls import Call
+from ringbatch.frontend.request.calls import RequestHandle
 from ringbatch.frontend.request.task import Engine, guess
 from ringbatch.shm.counters import LaneCounter
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class WaitingCall(ABC, Generic[T]):
-    """A `Call` whose request waits for work; a subclass says how it goes on.
+    """A `RequestHandle` whose request waits for work; a subclass says how it goes on.
 
     Args:
         engine: of this process.
@@ -20,13 +20,13 @@ class WaitingCall(ABC, Generic[T]):
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._call: Call | None = None
+        self._call: RequestHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._over = False
 
     @property
     def holds(self) -> tuple[int, int]:
-        """As in `Call`; a guess, as nobody knows before the work is done."""
+        """As in `RequestHandle`; a guess, as nobody knows before the work is done."""
         return guess(self._engine)
 
     @property
@@ -35,7 +35,7 @@ class WaitingCall(ABC, Generic[T]):
         return not self._over
 
     def abandon(self) -> None:
-        """As in `Call`."""
+        """As in `RequestHandle`."""
         if self._call is not None:
             self._call.abandon()
         elif not self._over:
@@ -62,7 +62,7 @@ class WaitingCall(ABC, Generic[T]):
         """Refuse a request whose time is over."""
 
     @abstractmethod
-    def _go_on_with(self, future: "asyncio.Future[T | None]") -> Call | None:
+    def _go_on_with(self, future: "asyncio.Future[T | None]") -> RequestHandle | None:
         """Send a request on its way, or refuse it, with the result of the work."""
 
     def _end(self) -> None:

@@ -50,13 +50,13 @@ class Endpoints:
         own = _below(scope)
         outcomes: list[RequestOutcome] = scope.get(ENDINGS, [])
 
-        async def told(message: dict[str, Any]) -> None:
+        async def recorded_send(message: dict[str, Any]) -> None:
             ending: RequestOutcome | None = own.get(ENDING)
             if ending is not None and not outcomes:
                 outcomes.append(ending)
             await send(message)
 
-        await self._app(own, receive, told)
+        await self._app(own, receive, recorded_send)
 
 
 def _below(scope: Message) -> dict[str, Any]:

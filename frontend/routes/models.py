@@ -19,14 +19,14 @@ Settled = tuple[Any, RequestError | None]
 _LONGEST_S: Final = 86_400.0
 
 
-class Call(Protocol):
+class Abandonable(Protocol):
     """A request that is on its way."""
 
     def abandon(self) -> None:
         """Nobody waits any more."""
 
 
-Send = Callable[[str, Any, Callable[[Settled], None], int], Call | None]
+Send = Callable[[str, Any, Callable[[Settled], None], int], Abandonable | None]
 """Sends a request: the model's name, its inputs, what is called with what became of it, and for how
 many nanoseconds it is waited for, 0 where only the model says. None where that was called."""
 

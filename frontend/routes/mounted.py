@@ -20,7 +20,7 @@ from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.routes.codec import InProcessCodec
 from ringbatch.frontend.routes.endpoints import ENDINGS, endpoints
 from ringbatch.frontend.routes.loading import imported
-from ringbatch.frontend.routes.models import Call, Settled, models
+from ringbatch.frontend.routes.models import Abandonable, Settled, models
 from ringbatch.frontend.security.api_keys import OPEN_PATHS, ApiKeys
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
@@ -69,7 +69,7 @@ class Mounted:
 
         def started(
             name: str, inputs: Any, reply: Callable[[Settled], None], timeout_ns: int
-        ) -> Call | None:
+        ) -> Abandonable | None:
             return service.pipeline.start(codec, name, inputs, None, reply, timeout_ns)
 
         models.bind(started, lambda: tuple(service.models))
@@ -132,7 +132,7 @@ class Mounted:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         outcomes: list[RequestOutcome] = []
 
-        async def told(message: dict[str, Any]) -> None:
+        async def recorded_send(message: dict[str, Any]) -> None:
             if outcomes:
                 # The server of `endpoints` has counted the request already.
                 scope[ENDING] = outcomes[0]
@@ -141,7 +141,7 @@ class Mounted:
         # What an application keeps between its start and its requests, as its lifespan has it.
         scope["state"] = self._lifespan.state.copy()
         scope[ENDINGS] = outcomes
-        await self._app(scope, receive, told)
+        await self._app(scope, receive, recorded_send)
 
 
 async def _nothing(_scope: Scope, _receive: Receive, send: Send) -> None:

@@ -60,8 +60,8 @@ class FailedHandshakes:
         if self._reasons and self._clock() >= self._quiet_until_s:
             reasons, self._reasons = self._reasons, Counter()
             self._quiet_until_s = self._clock() + LOG_EVERY_S
-            told = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
-            log.warning("TLS hand-shakes failed: %s", told)
+            summary = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
+            log.warning("TLS hand-shakes failed: %s", summary)
 
 
 class Handshake(ssl.SSLObject):

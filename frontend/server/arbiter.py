@@ -37,12 +37,12 @@ class Log(Logger):  # type: ignore[misc]
         super().setup(cfg)
         # The root logger's level holds, as for every library.
         self.error_log.setLevel(logging.NOTSET)
-        self.error_log.addFilter(_says_no_address)
+        self.error_log.addFilter(_is_not_the_address)
         # A list of its own: to this one Gunicorn adds a handler when it is told to reload.
         self.error_log.handlers = list(logging.getLogger().handlers)
 
 
-def _says_no_address(record: logging.LogRecord) -> bool:
+def _is_not_the_address(record: logging.LogRecord) -> bool:
     """Return False for the line in which Gunicorn says that it listens for plain HTTP.
 
     The frontends may speak TLS, and the supervisor logs the right addresses.

@@ -6,7 +6,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from ringbatch.frontend.http.head import HEAD_TOO_LONG, MAX_HEAD_BYTES, MAX_HEADERS
-from ringbatch.frontend.http2.header_rules import Fields, Request
+from ringbatch.frontend.http2.header_rules import Fields, Http2RequestHead
 
 LIST_BYTES: Final = MAX_HEAD_BYTES
 """Most bytes that the fields of a request may count together, as clients learn."""
@@ -41,7 +41,7 @@ class RestHead:
     refusal: str = ""
 
 
-def rest_head(request: Request) -> RestHead:
+def rest_head(request: Http2RequestHead) -> RestHead:
     """Return the head of a request; a refusal if no server could serve it."""
     headers = _headers(request)
     status, refusal = 0, ""
@@ -69,7 +69,7 @@ def rest_head(request: Request) -> RestHead:
     )
 
 
-def _headers(request: Request) -> Fields:
+def _headers(request: Http2RequestHead) -> Fields:
     found = [(name, value) for name, value in request.fields if name not in (_COOKIE, b"host")]
     # One line, as everybody else expects it; over HTTP/2 each cookie may have its own.
     cookies = [value for name, value in request.fields if name == _COOKIE]

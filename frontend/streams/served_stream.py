@@ -36,7 +36,7 @@ _START: Final = "http.response.start"
 _GONE: Final = {"type": "http.disconnect"}
 
 
-class Owner(Protocol):
+class StreamConnection(Protocol):
     """The connection."""
 
     core: Connection[RestHead]
@@ -69,10 +69,10 @@ class ServedStream:
 
     __slots__ = (
         "_answered",
+        "_asked_before",
         "_clock",
         "_continues",
         "_exchanges",
-        "_heard",
         "_held_bytes",
         "_news",
         "_owner",
@@ -86,14 +86,16 @@ class ServedStream:
         "scope",
     )
 
-    def __init__(self, owner: Owner, stream: Stream[RestHead], scope: Mapping[str, Any]) -> None:
+    def __init__(
+        self, owner: StreamConnection, stream: Stream[RestHead], scope: Mapping[str, Any]
+    ) -> None:
         head = stream.head
         self._owner = owner
         self._stream = stream
         self._clock = Clock(0)
         self._continues = head.continues
         self._exchanges = Exchanges()
-        self._heard = False
+        self._asked_before = False
         self._held_bytes = 0
         self._read_bytes = 0
         self._sent_bytes = 0
@@ -182,7 +184,7 @@ class ServedStream:
         stream = self._stream
         self.scope[REFUSED] = True
         self._answered = self._answered or self._task is None
-        if stream.told:
+        if stream.head_sent:
             self._owner.core.reset(stream)
         else:
             self._owner.refuse(stream, status, body)
@@ -219,8 +221,8 @@ class ServedStream:
     async def _receive(self) -> Mapping[str, Any]:
         """Return more of the body, or the client's disconnect; called by the application."""
         stream, core = self._stream, self._owner.core
-        first, self._heard = not self._heard, True
-        if not (stream.told or stream.pieces or stream.ended or stream.gone):
+        first, self._asked_before = not self._asked_before, True
+        if not (stream.head_sent or stream.pieces or stream.ended or stream.gone):
             if first:
                 # The head may suffice for an answer, and a client may wait for it before its body.
                 return NOTHING_YET

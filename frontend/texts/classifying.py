@@ -26,7 +26,7 @@ from ringbatch.frontend.codec.outcome import JSON, Answer
 from ringbatch.frontend.codec.rendering import Results
 from ringbatch.frontend.texts import tei
 from ringbatch.frontend.texts.bodies import expect_members, optional, optional_count, parsed
-from ringbatch.frontend.texts.rows import Given, expect_finite
+from ringbatch.frontend.texts.rows import GivenTexts, expect_finite
 from ringbatch.frontend.texts.scores import Scores, adding_up_to_1, each_between_0_and_1
 from ringbatch.shm.errors import InvalidRequest, RequestError
 from ringbatch.shm.model_spec import ModelSpec
@@ -60,7 +60,7 @@ class Classifying:
     """
 
     model: str
-    given: Given
+    given: GivenTexts
     alone: bool
     function: str
     top: int
@@ -87,7 +87,9 @@ def read(body: bytes | bytearray) -> Classifying:
     inputs = found.get("inputs")
     return Classifying(
         model=optional(found, "model", str, "the name of a model") or "",
-        given=Given(_texts(inputs), truncate=optional(found, "truncate", bool, "true or false")),
+        given=GivenTexts(
+            _texts(inputs), truncate=optional(found, "truncate", bool, "true or false")
+        ),
         alone=isinstance(inputs, str) and parameters is None,
         function=function or ("none" if raw else "softmax"),
         top=optional_count(asked, "top_k"),

@@ -26,7 +26,7 @@ from ringbatch.frontend.texts.bodies import (
     parsed,
     required_texts,
 )
-from ringbatch.frontend.texts.rows import Given, expect_finite
+from ringbatch.frontend.texts.rows import GivenTexts, expect_finite
 from ringbatch.frontend.texts.vectors import Vectors, shortened, vectors_of
 from ringbatch.shm.errors import InvalidRequest, RequestError
 
@@ -53,7 +53,7 @@ class Embedding:
     """
 
     model: str
-    given: Given
+    given: GivenTexts
     echoed: list[str]
     types: list[str]
     dimensions: int
@@ -89,7 +89,7 @@ def _read(default_types: tuple[str, ...], body: bytes | bytearray) -> Embedding:
     texts = required_texts(found, "texts")
     return Embedding(
         model=optional(found, "model", str, "the name of a model") or "",
-        given=Given(texts, truncate=_TRUNCATE[truncate]),
+        given=GivenTexts(texts, truncate=_TRUNCATE[truncate]),
         echoed=texts,
         types=types,
         dimensions=optional_count(found, "output_dimension"),

@@ -15,7 +15,7 @@ from ringbatch.frontend.codec.rendering import (
     Results,
 )
 from ringbatch.frontend.texts import classifying, cohere, openai, reranking, tei
-from ringbatch.frontend.texts.rows import Given, Made
+from ringbatch.frontend.texts.rows import GivenTexts, TokenizedTexts
 from ringbatch.frontend.texts.tokenizing import TextModel
 from ringbatch.shm.errors import RequestError
 from ringbatch.shm.model_spec import loads
@@ -61,10 +61,10 @@ def text_model(spec: str, max_in_flight: int) -> TextModel:
     return TextModel(model, max_in_flight)
 
 
-def told_parts(
+def encode_parts(
     spec: str, max_in_flight: int, parts: Sequence[SlotPart], *, texts: bool
 ) -> tuple[dict[str, Any], list[Bytes]]:
-    """Return the parts of a request in a form for another process; `parts_told` turns them back.
+    """Return the parts of a request in a form for another process; `decode_parts` turns them back.
 
     Args:
         spec: the model, as in the model table.
@@ -80,18 +80,19 @@ def told_parts(
     model = text_model(spec, max_in_flight)
     given = model.given(parts)
     own, places = model.tokenized(given)
-    told = {"parts": [[rows, key] for rows, _, key in own], "counts": given.counts}
-    return told | {"places": places}, [payload for _, payload, _ in own]
+    encoded = {"parts": [[rows, key] for rows, _, key in own], "counts": given.counts}
+    return encoded | {"places": places}, [payload for _, payload, _ in own]
 
 
-def parts_told(told: dict[str, Any], data: Sequence[memoryview]) -> tuple[SlotPart, ...]:
+def decode_parts(encoded: dict[str, Any], data: Sequence[memoryview]) -> tuple[SlotPart, ...]:
     """Return the parts of a request that another process has read."""
     parts = tuple(
-        Part(rows, payload, key) for (rows, key), payload in zip(told["parts"], data, strict=True)
+        Part(rows, payload, key)
+        for (rows, key), payload in zip(encoded["parts"], data, strict=True)
     )
-    if "counts" not in told:
+    if "counts" not in encoded:
         return parts
-    made = Made(told["counts"], parts, told["places"])
+    made = TokenizedTexts(encoded["counts"], parts, encoded["places"])
     return ((len(made), made, 0),)
 
 
@@ -108,22 +109,24 @@ def read_texts(value: Any, data: Sequence[memoryview]) -> tuple[Any, list[Bytes]
     """
     form, specs, max_in_flight = value
     asked = FORMS[form].read(bytes(data[0]))
-    given: Given = asked.given
-    told = _told(asked)
+    given: GivenTexts = asked.given
+    encoded = _encode_asked(asked)
     name = asked.model or next(iter(specs), "")
     if name not in specs or (len(specs) > 1 and not asked.model):
         # The frontend raises the error about the name.
-        return [told, {"parts": [], "counts": [], "places": None}], []
-    parts, payloads = told_parts(specs[name], max_in_flight, ((len(given), given, 0),), texts=True)
-    return [told, parts], payloads
+        return [encoded, {"parts": [], "counts": [], "places": None}], []
+    parts, payloads = encode_parts(
+        specs[name], max_in_flight, ((len(given), given, 0),), texts=True
+    )
+    return [encoded, parts], payloads
 
 
-def asked_told(form: str, value: Any, data: Sequence[memoryview]) -> Any:
+def decode_asked(form: str, value: Any, data: Sequence[memoryview]) -> Any:
     """Return the request that another process has read from a body."""
-    told, parts = value
-    ((_, made, _),) = parts_told(parts, data)
-    assert isinstance(made, Given), "it has tokens"
-    return _asked(form, told, made)
+    encoded, parts = value
+    ((_, made, _),) = decode_parts(parts, data)
+    assert isinstance(made, GivenTexts), "it has tokens"
+    return _asked(form, encoded, made)
 
 
 class TextsRendering(Rendering[Answer]):
@@ -151,8 +154,8 @@ class TextsRendering(Rendering[Answer]):
         if size <= LARGE_RESULT_BYTES and sum(rows) <= LONG_ROWS:
             return None
         counts = self._asked.given.counts
-        told = _told(self._asked)
-        return write_texts, [self._form, told, counts, self._about, [*rows], batch_id]
+        encoded = _encode_asked(self._asked)
+        return write_texts, [self._form, encoded, counts, self._about, [*rows], batch_id]
 
     def written(self, value: Any, data: Sequence[memoryview]) -> Answer:
         """Return the answer that another process has written, as in `Rendering`."""
@@ -175,23 +178,23 @@ def write_texts(value: Any, data: Sequence[memoryview]) -> tuple[Any, list[Bytes
     Raises:
         ModelFailed: JSON cannot carry the results.
     """
-    form, told, counts, about, rows, batch_id = value
-    asked = _asked(form, told, Made(counts, (), None))
+    form, encoded, counts, about, rows, batch_id = value
+    asked = _asked(form, encoded, TokenizedTexts(counts, (), None))
     results = [*zip(rows, data, strict=True)]
     _, body, _ = FORMS[form].rendering(asked, about).render(results, batch_id)
     return None, [body]
 
 
-def _told(asked: Any) -> dict[str, Any]:
-    told = {field.name: getattr(asked, field.name) for field in fields(asked)}
-    del told["given"]
-    if told.get("texts") and not told["returns_texts"]:
-        told["texts"] = []
-    return told
+def _encode_asked(asked: Any) -> dict[str, Any]:
+    encoded = {field.name: getattr(asked, field.name) for field in fields(asked)}
+    del encoded["given"]
+    if encoded.get("texts") and not encoded["returns_texts"]:
+        encoded["texts"] = []
+    return encoded
 
 
-def _asked(form: str, told: dict[str, Any], given: Given) -> Any:
-    return FORMS[form].asked(given=given, **told)
+def _asked(form: str, encoded: dict[str, Any], given: GivenTexts) -> Any:
+    return FORMS[form].asked(given=given, **encoded)
 
 
 def _here(data: Bytes | LazyBytes) -> Bytes:

@@ -24,7 +24,7 @@ from ringbatch.frontend.texts.bodies import (
     parsed,
     required_texts,
 )
-from ringbatch.frontend.texts.rows import Given, expect_finite
+from ringbatch.frontend.texts.rows import GivenTexts, expect_finite
 from ringbatch.frontend.texts.vectors import Vectors, shortened, vectors_of
 from ringbatch.shm.errors import InvalidRequest, ModelNotFound, RequestError, Unauthenticated
 
@@ -53,7 +53,7 @@ class Embeddings:
     """
 
     model: str
-    given: Given
+    given: GivenTexts
     base64: bool
     dimensions: int
 
@@ -76,7 +76,7 @@ def read(body: bytes | bytearray) -> Embeddings:
     return Embeddings(model, given, form == "base64", dimensions)
 
 
-def texts_or_tokens(found: dict[str, Any], name: str, truncate: bool | None) -> Given:
+def texts_or_tokens(found: dict[str, Any], name: str, truncate: bool | None) -> GivenTexts:
     """Return a member that is a text, a list of texts, the tokens of one, or a list of these.
 
     Raises:
@@ -85,10 +85,10 @@ def texts_or_tokens(found: dict[str, Any], name: str, truncate: bool | None) -> 
     value = found.get(name)
     if isinstance(value, list) and value:
         if all(map(_is_token, value)):
-            return Given((), [value], truncate=truncate)
+            return GivenTexts((), [value], truncate=truncate)
         if all(isinstance(ids, list) and ids and all(map(_is_token, ids)) for ids in value):
-            return Given((), value, truncate=truncate)
-    return Given(required_texts(found, name), truncate=truncate)
+            return GivenTexts((), value, truncate=truncate)
+    return GivenTexts(required_texts(found, name), truncate=truncate)
 
 
 def _is_token(value: object) -> bool:

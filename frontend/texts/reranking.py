@@ -25,7 +25,7 @@ from ringbatch.frontend.texts.bodies import (
     parsed,
     required_texts,
 )
-from ringbatch.frontend.texts.rows import Given, expect_finite
+from ringbatch.frontend.texts.rows import GivenTexts, expect_finite
 from ringbatch.frontend.texts.scores import each_between_0_and_1
 from ringbatch.shm.errors import InvalidRequest, RequestError
 
@@ -70,7 +70,7 @@ class Reranking:
     """
 
     model: str
-    given: Given
+    given: GivenTexts
     texts: list[str]
     top: int
     raw: bool
@@ -102,7 +102,7 @@ def read(body: bytes | bytearray) -> Reranking:
     truncate = optional(found, "truncate", bool, "true or false")
     return Reranking(
         model=optional(found, "model", str, "the name of a model") or "",
-        given=Given([(query, text) for text in texts], (), truncate, document_tokens),
+        given=GivenTexts([(query, text) for text in texts], (), truncate, document_tokens),
         texts=texts,
         top=optional_count(found, "top_n"),
         raw=bool(optional(found, "raw_scores", bool, "true or false")),

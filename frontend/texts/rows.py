@@ -30,7 +30,7 @@ _OF_EACH: Final = 16
 """The fixed cost of a text, in characters that would take as long."""
 
 
-class Given(LazyBytes):
+class GivenTexts(LazyBytes):
     """Texts in the place of a payload, for protocols that read no tensors.
 
     Attributes:
@@ -75,7 +75,7 @@ class Given(LazyBytes):
         )
 
 
-class Made(Given):
+class TokenizedTexts(GivenTexts):
     """Texts that another process has turned into tokens.
 
     Attributes:
@@ -97,7 +97,7 @@ class Made(Given):
         return len(self.counts)
 
 
-def given(parts: Sequence[SlotPart], frame: Frame) -> Given:
+def given(parts: Sequence[SlotPart], frame: Frame) -> GivenTexts:
     """Return the texts of a request.
 
     Args:
@@ -108,7 +108,7 @@ def given(parts: Sequence[SlotPart], frame: Frame) -> Given:
         InvalidRequest: an element is no UTF-8.
     """
     first = parts[0][1]
-    if isinstance(first, Given):
+    if isinstance(first, GivenTexts):
         return first
     texts: list[Text] = []
     for rows, payload, _ in parts:
@@ -127,7 +127,7 @@ def given(parts: Sequence[SlotPart], frame: Frame) -> Given:
             texts += columns[0]
         else:
             texts += list(zip(columns[0], columns[1], strict=True))
-    return Given(texts)
+    return GivenTexts(texts)
 
 
 def _decoded(data: bytes, number: int, name: str) -> str:

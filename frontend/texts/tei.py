@@ -18,7 +18,7 @@ from ringbatch.frontend.codec.outcome import JSON, Answer, outcome, status_of, t
 from ringbatch.frontend.codec.rendering import Results
 from ringbatch.frontend.texts.bodies import expect_members, optional, optional_count, parsed
 from ringbatch.frontend.texts.openai import texts_or_tokens
-from ringbatch.frontend.texts.rows import Given, expect_finite
+from ringbatch.frontend.texts.rows import GivenTexts, expect_finite
 from ringbatch.frontend.texts.vectors import scaled, shortened, vectors_of
 from ringbatch.shm.errors import InvalidRequest, Overloaded, RequestError
 from ringbatch.shm.model_spec import ModelSpec
@@ -48,7 +48,7 @@ class Embedding:
     """
 
     model: str
-    given: Given
+    given: GivenTexts
     normalize: bool
     dimensions: int
 

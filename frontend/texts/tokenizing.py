@@ -19,7 +19,7 @@ import numpy as np
 
 from ringbatch.frontend.codec.limit_messages import ANY_NUMBER, expect_batches, too_many_parts
 from ringbatch.frontend.codec.payload import Part, SlotPart
-from ringbatch.frontend.texts.rows import Given, Ids, Made, Shape, Text, given
+from ringbatch.frontend.texts.rows import GivenTexts, Ids, Shape, Text, TokenizedTexts, given
 from ringbatch.shm.errors import InvalidRequest, ModelNotReady, how_to_install
 from ringbatch.shm.frame import Frame
 from ringbatch.shm.model_spec import ModelSpec
@@ -69,7 +69,7 @@ class TextModel:
         self.obstacle = ""
         self._tokenizer: Tokenizer | None = None
 
-    def given(self, parts: Sequence[SlotPart]) -> Given:
+    def given(self, parts: Sequence[SlotPart]) -> GivenTexts:
         """Return the texts of a request.
 
         Raises:
@@ -79,13 +79,13 @@ class TextModel:
         expect_batches(sum(rows for rows, _, _ in parts), self._cap, self._max_in_flight)
         return given(parts, self._frame)
 
-    def is_quick(self, asked: Given) -> bool:
+    def is_quick(self, asked: GivenTexts) -> bool:
         """Return whether `tokenized` takes less time than a client would notice."""
-        if isinstance(asked, Made):
+        if isinstance(asked, TokenizedTexts):
             return True
         return self._tokenizer is not None and asked.size <= QUICK_SIZE
 
-    def tokenized(self, asked: Given, *, in_order: bool = False) -> Tokenized:
+    def tokenized(self, asked: GivenTexts, *, in_order: bool = False) -> Tokenized:
         """Return the texts of a request as tokens; in any thread.
 
         Args:
@@ -97,7 +97,7 @@ class TextModel:
             RequestTooLarge: they make more batches than may be under way.
             ModelNotReady: the tokenizer cannot be loaded.
         """
-        if isinstance(asked, Made):
+        if isinstance(asked, TokenizedTexts):
             return Tokenized(asked.parts, asked.places)
         rows = self._rows(asked)
         asked.counts = [len(row) for row in rows]
@@ -147,7 +147,7 @@ class TextModel:
         self.obstacle = ""
         return tokenizer
 
-    def _rows(self, asked: Given) -> list[Ids]:
+    def _rows(self, asked: GivenTexts) -> list[Ids]:
         if asked.ids:
             cut = bool(asked.truncate)
             return [self._checked(ids, number, cut) for number, ids in enumerate(asked.ids)]
@@ -199,11 +199,11 @@ class Tokenizer:
             )
         tokenizer = _library().Tokenizer.from_buffer(content)
         tokenizer.no_padding()
-        said = tokenizer.truncation or {}
-        tokenizer.enable_truncation(tokens.limit, direction=said.get("direction", "right"))
+        truncation = tokenizer.truncation or {}
+        tokenizer.enable_truncation(tokens.limit, direction=truncation.get("direction", "right"))
         self._tokenizer = tokenizer
         self._encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
-        self._keeps_end = said.get("direction") == "left"
+        self._keeps_end = truncation.get("direction") == "left"
         self._limit = tokens.limit
         self._most_characters = tokens.limit * CHARACTERS_A_TOKEN
         self._pairs = tokens.pairs

@@ -61,7 +61,7 @@ class Kind(IntEnum):
     SERVER = 2
 
 
-class Context(NamedTuple):
+class SpanContext(NamedTuple):
     """Ids of a span: 32 and 16 hexadecimal digits."""
 
     trace: str
@@ -82,14 +82,14 @@ class Span(NamedTuple):
         failed: whether it is an error.
     """
 
-    context: Context
+    context: SpanContext
     parent: str
     name: str
     kind: Kind
     began_ns: int
     ended_ns: int
     attributes: Attributes = _NOTHING
-    links: Sequence[Context] = ()
+    links: Sequence[SpanContext] = ()
     failed: bool = False
 
 
@@ -114,7 +114,7 @@ def request_spans(request: RequestRecord, model: ModelName, batch_ids: BatchIds)
         model: of the request.
         batch_ids: of the engine.
     """
-    context, found = Context(request.trace, request.span), request.found
+    context, found = SpanContext(request.trace, request.span), request.found
     began_ns = request.ended_ns - found.total
     attributes = {
         "ringbatch.request_id": request.request_id,
@@ -125,7 +125,7 @@ def request_spans(request: RequestRecord, model: ModelName, batch_ids: BatchIds)
         attributes |= {"ringbatch.model": model.name, "ringbatch.model_version": model.version}
     if request.instances:
         attributes["ringbatch.instances"] = request.instances
-    links: tuple[Context, ...] = ()
+    links: tuple[SpanContext, ...] = ()
     if found.batch_rows:
         links = (batch_context(batch_ids, found.batch),)
         attributes |= {
@@ -173,17 +173,17 @@ def _phases(request: RequestRecord, began_ns: int) -> list[Span]:
     for number, (name, took_ns) in enumerate(zip(PHASES, request.found.phases, strict=True), 1):
         if took_ns:
             own = f"{(span + number * _ODD) & _ID_MASK or 1:016x}"
-            context = Context(request.trace, own)
+            context = SpanContext(request.trace, own)
             ended_ns = began_ns + took_ns
             spans.append(Span(context, request.span, name, Kind.INTERNAL, began_ns, ended_ns))
             began_ns = ended_ns
     return spans
 
 
-def batch_context(batch_ids: BatchIds, batch: int) -> Context:
+def batch_context(batch_ids: BatchIds, batch: int) -> SpanContext:
     """Return the ids of a batch's span, which follow from the batch alone."""
     trace = batch_ids.text(batch).replace("-", "")
-    return Context(trace, trace[16:])
+    return SpanContext(trace, trace[16:])
 
 
 def batch_span(members: Sequence[RequestRecord], model: str, batch_ids: BatchIds) -> Span:
@@ -203,7 +203,7 @@ def batch_span(members: Sequence[RequestRecord], model: str, batch_ids: BatchIds
     }
     if model:
         attributes["ringbatch.model"] = model
-    links = [Context(member.trace, member.span) for member in members]
+    links = [SpanContext(member.trace, member.span) for member in members]
     context, name = batch_context(batch_ids, found.batch), f"batch {model}".rstrip()
     return Span(context, "", name, Kind.INTERNAL, min(began), max(ended), attributes, links)
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import Final
 
-from ringbatch.frontend.tracing.spans import Context, Span, Value
+from ringbatch.frontend.tracing.spans import Span, SpanContext, Value
 
 _MANY: Final = 1 << 12
 _WORD_MASK: Final = (1 << 64) - 1
@@ -62,7 +62,7 @@ def _varint(value: int) -> bytes:
 _NUMBERS: Final = tuple(map(_varint, range(_MANY)))
 
 
-def _ids(context: Context) -> bytes:
+def _ids(context: SpanContext) -> bytes:
     return b"\x0a\x10" + bytes.fromhex(context.trace) + b"\x12\x08" + bytes.fromhex(context.span)
 
 

@@ -16,7 +16,7 @@ import orjson
 
 from ringbatch.frontend.codec.limit_messages import ANY_NUMBER
 from ringbatch.frontend.codec.model_address import address
-from ringbatch.frontend.codec.parse_cache import Remembered
+from ringbatch.frontend.codec.parse_cache import ParseCache
 from ringbatch.frontend.codec.payload import Part
 from ringbatch.frontend.v1.answer import RowStarts
 from ringbatch.frontend.v1.request import Parsed, UntypedRequests
@@ -86,7 +86,7 @@ def origin(forward: Forward, target: bytes, headers: Mapping[bytes, Sequence[byt
     return b"\n".join([*lines, b""])
 
 
-class _Beginning(NamedTuple):
+class _ListPrefix(NamedTuple):
     """Bytes before the list of a request that has no other members.
 
     Attributes:
@@ -112,8 +112,8 @@ class ForwardedRequests(UntypedRequests):
     def __init__(self, spec: ModelSpec, forward: Forward, max_in_flight: int = ANY_NUMBER) -> None:
         super().__init__(spec, max_in_flight)
         self._usual_origin = origin(forward, b"", {})
-        self._usual: Remembered[tuple[bytes, bytes], _Beginning] = Remembered(_REMEMBERED)
-        self._known: Remembered[tuple[bytes, bytes, bytes], bytes] = Remembered(_REMEMBERED)
+        self._usual: ParseCache[tuple[bytes, bytes], _ListPrefix] = ParseCache(_REMEMBERED)
+        self._known: ParseCache[tuple[bytes, bytes, bytes], bytes] = ParseCache(_REMEMBERED)
         self._starts = RowStarts()
 
     def parse(self, body: bytes | bytearray, origin: bytes | None = None) -> Parsed:
@@ -184,12 +184,12 @@ class ForwardedRequests(UntypedRequests):
         # Behind the last bracket there is nothing but the end of the object.
         return rows, front + body[start : body.rindex(b"]") + 1], KEY_BYTES
 
-    def _begin(self, origin: bytes, before: bytes) -> "_Beginning | None":
+    def _begin(self, origin: bytes, before: bytes) -> "_ListPrefix | None":
         found = _USUAL.fullmatch(before)
         if found is None:
             return None
         front = self._sealed(origin, b"{%b:" % found[1], b"}")
-        beginning = _Beginning(found[2].decode(), found[1], front)
+        beginning = _ListPrefix(found[2].decode(), found[1], front)
         self._usual.put((origin, before), beginning, len(before) + len(front))
         return beginning
 

@@ -14,15 +14,15 @@ from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.strided_view import StridedView
 
 
-class Hearing(Protocol):
+class ContextParser(Protocol):
     """Reads bodies with what came beside them."""
 
-    def parse(self, body: bytes | bytearray, heard: Any) -> Parsed:
+    def parse(self, body: bytes | bytearray, context: Any) -> Parsed:
         """Read a body.
 
         Args:
             body: all of it.
-            heard: its origin, where another server runs the model; else its headers.
+            context: its origin, where another server runs the model; else its headers.
 
         Raises:
             RequestError: in words.
@@ -35,8 +35,8 @@ class V1Model:
     Attributes:
         forwarded: reads bodies with their origin, and writes answers, if another server runs the
             model; else None.
-        heard: reads bodies together with the request context; None if the model does not ask for
-            it.
+        with_context: reads bodies together with the request context; None if the model does not
+            ask for it.
         requests: reads bodies.
         answers: writes the bodies of answers.
         rows: renders answers in row format.
@@ -58,7 +58,7 @@ class V1Model:
         self.forwarded = forward and ForwardedRequests(spec, forward, max_in_flight)
         asked = None if spec.words is None else ContextRequests(spec, max_in_flight)
         self.requests: Requests = self.forwarded or asked or requests_of(spec, max_in_flight)
-        self.heard: Hearing | None = self.forwarded or asked
+        self.with_context: ContextParser | None = self.forwarded or asked
         self.answers = self.forwarded or answers_of(spec)
         self.columns = V1Rendering(self.answers, spec, columns=True)
         self.rows = V1Rendering(self.answers, spec, columns=False)

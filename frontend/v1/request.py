@@ -62,7 +62,7 @@ _LEFT_OUT: Final = object()
 
 
 class Column(NamedTuple):
-    """The instances of one input, and the words for the one with a given index."""
+    """The instances of one input, and the words in errors for the one with a given index."""
 
     instances: list[Any]
     place: Callable[[int], str]
@@ -145,13 +145,13 @@ class TypedRequests:
             raise unreadable(body, error) from None
         return self.read(request, booleans=may_hold_booleans(body))
 
-    def read(self, request: Any, *, booleans: bool, words: bytes = b"") -> Parsed:
+    def read(self, request: Any, *, booleans: bool, context: bytes = b"") -> Parsed:
         """Read a decoded body.
 
         Args:
             request: the body.
             booleans: True if there may be any in it.
-            words: the request context; empty for a model that does not ask for it.
+            context: the request context; empty for a model that does not ask for it.
 
         Raises:
             InvalidRequest: as `parse`.
@@ -164,7 +164,7 @@ class TypedRequests:
         if not in_columns:
             expect_batches(len(value), self._cap, self._max_in_flight)
         columns = self._columns(value) if in_columns else self._rows(key, value)
-        return self._parts(columns, booleans, words), in_columns
+        return self._parts(columns, booleans, context), in_columns
 
     def _columns(self, value: dict[str, Any]) -> list[Column]:
         self._expect_names(value, "`inputs`")
@@ -240,7 +240,7 @@ class TypedRequests:
         count = next((len(one) for one in columns.values() if isinstance(one, list)), 0)
         return {name: [_LEFT_OUT] * count for name in self._defaults} | columns
 
-    def _parts(self, columns: list[Column], booleans: bool, words: bytes) -> tuple[Part, ...]:
+    def _parts(self, columns: list[Column], booleans: bool, context: bytes) -> tuple[Part, ...]:
         rows = len(columns[0].instances)
         spans = [(start, min(start + self._cap, rows)) for start in range(0, rows, self._cap)]
         read = [
@@ -253,8 +253,8 @@ class TypedRequests:
         parts = []
         for index, (start, end) in enumerate(spans):
             tensors = [packed[index] for _, packed in read]
-            if words:
-                tensors.append(as_tensor(words, end - start))
+            if context:
+                tensors.append(as_tensor(context, end - start))
             payload = framed(self._frame, end - start, dimensions, tensors)
             parts.append(Part(end - start, payload, self._frame.key_bytes))
         return tuple(parts)

@@ -16,7 +16,7 @@ def write_v2(value: Any, data: Sequence[memoryview]) -> tuple[Any, list[bytes]]:
 
     Args:
         value: the model, as in the model table; the requested outputs, in the form that
-            `requested_told` takes; the id of the batch; the number of rows of each part.
+            `decode_requested` takes; the id of the batch; the number of rows of each part.
         data: the result of each part.
 
     Raises:
@@ -24,11 +24,11 @@ def write_v2(value: Any, data: Sequence[memoryview]) -> tuple[Any, list[bytes]]:
     """
     spec, asked, batch_id, rows = value
     parts = [*zip(rows, data, strict=True)]
-    body, headers = _answers(spec).render(parts, requested_told(asked), batch_id)
+    body, headers = _answers(spec).render(parts, decode_requested(asked), batch_id)
     return headers, [body]
 
 
-def requested_told(value: Any) -> RequestedOutputs:
+def decode_requested(value: Any) -> RequestedOutputs:
     """Return the requested outputs from another process's id, outputs and timeout."""
     identity, outputs, timeout_ns = value
     wanted = tuple(RequestedOutput(*output) for output in outputs)

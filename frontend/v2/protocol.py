@@ -2,13 +2,13 @@
 
 from ringbatch.frontend.codec.limit_messages import ANY_NUMBER
 from ringbatch.frontend.v2.answer import InferResponse, answers_of
-from ringbatch.frontend.v2.request import Request, requests_of
+from ringbatch.frontend.v2.request import InferRequest, requests_of
 from ringbatch.frontend.v2.request_context import context_requests
 from ringbatch.frontend.v2.requested_outputs import RequestedOutputs
 from ringbatch.frontend.v2.shared_memory import OFF, ClientMemory
 from ringbatch.shm.model_spec import ModelSpec
 
-__all__ = ["InferResponse", "Request", "RequestedOutputs", "V2Model"]
+__all__ = ["InferRequest", "InferResponse", "RequestedOutputs", "V2Model"]
 
 
 class V2Model:

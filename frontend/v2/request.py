@@ -24,7 +24,7 @@ from ringbatch.frontend.codec.json_to_tensor import may_hold_booleans, number_co
 from ringbatch.frontend.codec.limit_messages import ANY_NUMBER
 from ringbatch.frontend.codec.payload import Bytes, LazyPart, Part
 from ringbatch.frontend.v2.input import IN_CLIENT_MEMORY, IN_JSON, LEFT_OUT, Input, Shape
-from ringbatch.frontend.v2.remembered_texts import Texts, around_values
+from ringbatch.frontend.v2.request_text_cache import RequestTextCache, around_values
 from ringbatch.frontend.v2.requested_outputs import RequestedOutputs, RequestedOutputsReader
 from ringbatch.frontend.v2.shared_memory import OFF, ClientMemory
 from ringbatch.frontend.v2.signature import Signature
@@ -39,7 +39,7 @@ _E: Final = ord("e")
 _QUOTE: Final = ord('"')
 
 
-class Request(NamedTuple):
+class InferRequest(NamedTuple):
     """One request.
 
     Attributes:
@@ -52,7 +52,7 @@ class Request(NamedTuple):
     requested: RequestedOutputs
 
 
-class Given(NamedTuple):
+class GivenInput(NamedTuple):
     """One input of a request.
 
     Attributes:
@@ -86,7 +86,7 @@ class Described(NamedTuple):
         lazy: True if there are inputs in memory of the client's.
     """
 
-    given: tuple[Given, ...]
+    given: tuple[GivenInput, ...]
     rows: int
     binary_bytes: int
     requested: RequestedOutputs
@@ -110,7 +110,7 @@ class Outline(NamedTuple):
 class Requests(Protocol):
     """Reads requests to one model."""
 
-    def parse(self, body: bytes | bytearray, json_bytes: int | None) -> Request:
+    def parse(self, body: bytes | bytearray, json_bytes: int | None) -> InferRequest:
         """Read a body.
 
         Args:
@@ -191,9 +191,9 @@ class InferRequests:
         self._signature = Signature(spec, max_in_flight)
         self._memory = memory
         self._outputs_reader = RequestedOutputsReader(spec, memory)
-        self._texts: Texts[Described] = Texts()
+        self._texts: RequestTextCache[Described] = RequestTextCache()
 
-    def parse(self, body: bytes | bytearray, json_bytes: int | None) -> Request:
+    def parse(self, body: bytes | bytearray, json_bytes: int | None) -> InferRequest:
         """As in `Requests`."""
         if json_bytes is None:
             return self._read_json(body)
@@ -219,7 +219,7 @@ class InferRequests:
         """As in `Requests`."""
         return None
 
-    def _read_json(self, body: bytes | bytearray) -> Request:
+    def _read_json(self, body: bytes | bytearray) -> InferRequest:
         return self._filled_json(self._described_json(body), body)
 
     def _described_json(self, body: bytes | bytearray) -> Described:
@@ -231,7 +231,7 @@ class InferRequests:
             )
         return described
 
-    def _filled_json(self, described: Described, body: bytes | bytearray) -> Request:
+    def _filled_json(self, described: Described, body: bytes | bytearray) -> InferRequest:
         return self._filled(described, memoryview(b""), booleans=may_hold_booleans(body))
 
     def _read(self, text: bytes) -> Described:
@@ -247,8 +247,8 @@ class InferRequests:
         lasting = not (described.lazy or described.requested.shared) and self._as_it_is(described)
         if self.remembers and lasting and all(given.size != IN_JSON for given in described.given):
             requested = described.requested
-            said = described._replace(requested=requested._replace(id=b""))
-            self._texts.learn(text, said, requested.id)
+            without_id = described._replace(requested=requested._replace(id=b""))
+            self._texts.learn(text, without_id, requested.id)
         return described
 
     def _described(self, request: Any) -> Described:
@@ -259,7 +259,7 @@ class InferRequests:
             found = "lacks `inputs`" if entries is None else f"has {shown(entries)} as `inputs`"
             hint = _OF_V1 if entries is None and "instances" in request else ""
             raise InvalidRequest(f"the request {found}, which is a list of tensors{hint}")
-        found_inputs: dict[str, Given] = {}
+        found_inputs: dict[str, GivenInput] = {}
         binary_bytes, lazy = 0, False
         for index, entry in enumerate(entries):
             given = self._given(entry, index, binary_bytes, found_inputs)
@@ -272,26 +272,28 @@ class InferRequests:
             shapes = {name: given.shape for name, given in found_inputs.items()}
             for reader, shape, default in self._signature.stand_ins(shapes):
                 dimensions = default.dimensions
-                found_inputs[reader.name] = Given(shape, dimensions, LEFT_OUT, 0, default, reader)
+                found_inputs[reader.name] = GivenInput(
+                    shape, dimensions, LEFT_OUT, 0, default, reader
+                )
         ordered = self._signature.in_order(found_inputs)
         rows = self._signature.rows([given.shape for given in ordered])
         return Described(ordered, rows, binary_bytes, self._outputs_reader.read(request), lazy)
 
-    def _given(self, entry: Any, index: int, start: int, taken: Container[str]) -> Given:
+    def _given(self, entry: Any, index: int, start: int, taken: Container[str]) -> GivenInput:
         if not isinstance(entry, dict):
             raise InvalidRequest(f"inputs[{index}] is {shown(entry)}, not an object")
         wanted = self._signature.named(entry.get("name"), index, taken)
         reader = wanted.of_datatype(entry.get("datatype"))
         shape, dimensions = reader.fitted(entry.get("shape"))
         size, values = reader.source(entry, shape, self._memory)
-        return Given(shape, dimensions, size, start, values, reader)
+        return GivenInput(shape, dimensions, size, start, values, reader)
 
     def _as_it_is(self, described: Described) -> bool:
         """Return whether every value is of its input's own datatype."""
         pairs = zip(self._signature.inputs, described.given, strict=True)
         return all(wanted is given.reader for wanted, given in pairs)
 
-    def _filled(self, described: Described, binary: memoryview, *, booleans: bool) -> Request:
+    def _filled(self, described: Described, binary: memoryview, *, booleans: bool) -> InferRequest:
         # Lazy ones only where `described` says so.
         tensors: list[Any] = [
             given.reader.packed(given.values, given.shape, booleans=booleans)
@@ -306,16 +308,18 @@ class InferRequests:
         shapes = [given.shape for given in described.given]
         dimensions = tuple(size for given in described.given for size in given.dimensions)
         if described.lazy:
-            lazy_parts = self._signature.lazy_parts(shapes, dimensions, tensors, self._said())
-            return Request(lazy_parts, described.requested)
-        parts = self._signature.parts(shapes, dimensions, tensors, self._said())
-        return Request(parts, described.requested)
+            lazy_parts = self._signature.lazy_parts(
+                shapes, dimensions, tensors, self._context_bytes()
+            )
+            return InferRequest(lazy_parts, described.requested)
+        parts = self._signature.parts(shapes, dimensions, tensors, self._context_bytes())
+        return InferRequest(parts, described.requested)
 
-    def _said(self) -> bytes:
+    def _context_bytes(self) -> bytes:
         """Return the request context; empty for a model that does not ask for it."""
         return b""
 
-    def _raw(self, body: bytes | bytearray) -> Request:
+    def _raw(self, body: bytes | bytearray) -> InferRequest:
         inputs = self._signature.inputs
         if len(inputs) != 1:
             raise InvalidRequest(
@@ -328,8 +332,8 @@ class InferRequests:
         if not wanted.fixed:
             data = len(body).to_bytes(LENGTH_BYTES, "little") + body
         tensor = wanted.unpacked(memoryview(data), shape)
-        return Request(
-            self._signature.parts([shape], dimensions, [tensor], self._said()),
+        return InferRequest(
+            self._signature.parts([shape], dimensions, [tensor], self._context_bytes()),
             self._outputs_reader.all_binary,
         )
 
@@ -343,7 +347,9 @@ class NumberRequests(InferRequests):
 
     def __init__(self, spec: ModelSpec, memory: ClientMemory, max_in_flight: int) -> None:
         super().__init__(spec, memory, max_in_flight)
-        self._around: Texts[Outline] = Texts(lambda request: request["inputs"][0]["data"])
+        self._around: RequestTextCache[Outline] = RequestTextCache(
+            lambda request: request["inputs"][0]["data"]
+        )
         self._cap = spec.max_batch_size
         (tensor,) = spec.inputs
         self._code = number_code(tensor.datatype)
@@ -351,7 +357,7 @@ class NumberRequests(InferRequests):
         self._row = self._each if len(tensor.shape) == 1 else 0
         self._packs: dict[int, Callable[..., bytes]] = {}
 
-    def parse(self, body: bytes | bytearray, json_bytes: int | None) -> Request:
+    def parse(self, body: bytes | bytearray, json_bytes: int | None) -> InferRequest:
         """As in `Requests`."""
         if json_bytes:
             recalled = self._texts.recall(bytes(body[:json_bytes]))
@@ -380,7 +386,7 @@ class NumberRequests(InferRequests):
             return None
         return Outline(rows, binary_bytes, requested) if 0 < rows <= self._cap else None
 
-    def _read_json(self, body: bytes | bytearray) -> Request:
+    def _read_json(self, body: bytes | bytearray) -> InferRequest:
         around, values = around_values(body)
         recalled = self._around.recall(around)
         if recalled is not None:
@@ -419,13 +425,13 @@ class NumberRequests(InferRequests):
 
 def _request(
     rows: int, payload: bytes | memoryview, requested: RequestedOutputs, identity: bytes
-) -> Request:
+) -> InferRequest:
     """One of one part. Calling the classes would take twice as long."""
     if identity:
         requested = unchecked_tuple(
             RequestedOutputs, (identity, requested.outputs, requested.timeout_ns)
         )
-    return unchecked_tuple(Request, ((unchecked_tuple(Part, (rows, payload, 0)),), requested))
+    return unchecked_tuple(InferRequest, ((unchecked_tuple(Part, (rows, payload, 0)),), requested))
 
 
 def _decoded(text: bytes | bytearray) -> Any:

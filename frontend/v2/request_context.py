@@ -2,8 +2,8 @@
 
 from typing import Any, Self
 
-from ringbatch.frontend.codec.request_context import Heard, RequestContext
-from ringbatch.frontend.v2.request import Described, InferRequests, Outline, Request
+from ringbatch.frontend.codec.request_context import RawHeaders, RequestContext
+from ringbatch.frontend.v2.request import Described, InferRequest, InferRequests, Outline
 from ringbatch.frontend.v2.shared_memory import ClientMemory
 from ringbatch.shm.model_spec import ModelSpec
 
@@ -29,22 +29,24 @@ class ContextRequests(InferRequests):
 
     def __init__(self, spec: ModelSpec, memory: ClientMemory, max_in_flight: int) -> None:
         super().__init__(spec, memory, max_in_flight)
-        self._words = RequestContext(spec)
-        self._heard: Heard = b""
-        self._told = b""
+        self._context_builder = RequestContext(spec)
+        self._headers: RawHeaders = b""
+        self._context = b""
 
-    def hear(self, heard: Heard) -> Self:
+    def with_headers(self, headers: RawHeaders) -> Self:
         """Take the headers of the request that is parsed next."""
-        self._heard = heard
+        self._headers = headers
         return self
 
-    def parse(self, body: bytes | bytearray, json_bytes: int | None) -> Request:
+    def parse(self, body: bytes | bytearray, json_bytes: int | None) -> InferRequest:
         """As in `Requests`."""
         try:
-            self._told = self._words.text(self._heard, "", None) if json_bytes == 0 else b""
+            self._context = (
+                self._context_builder.text(self._headers, "", None) if json_bytes == 0 else b""
+            )
             return super().parse(body, json_bytes)
         finally:
-            self._heard = self._told = b""
+            self._headers = self._context = b""
 
     def outline(self, text: bytes, binary_bytes: int) -> Outline | None:
         """As in `Requests`."""
@@ -52,8 +54,10 @@ class ContextRequests(InferRequests):
 
     def _described(self, request: Any) -> Described:
         described = super()._described(request)
-        self._told = self._words.text(self._heard, request.get("id"), request.get("parameters"))
+        self._context = self._context_builder.text(
+            self._headers, request.get("id"), request.get("parameters")
+        )
         return described
 
-    def _said(self) -> bytes:
-        return self._told
+    def _context_bytes(self) -> bytes:
+        return self._context

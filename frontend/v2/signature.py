@@ -153,7 +153,7 @@ class Signature:
         shapes: Sequence[Shape],
         dimensions: Shape,
         tensors: Sequence[Bytes],
-        words: bytes = b"",
+        context: bytes = b"",
     ) -> tuple[Part, ...]:
         """Return the parts for slots: several if one batch cannot hold all instances, or none.
 
@@ -161,14 +161,14 @@ class Signature:
             shapes: of each input, in the order of the model.
             dimensions: the sizes of the open dimensions, in that order.
             tensors: the bytes of each input.
-            words: the request context, if the model asks for it.
+            context: the request context, if the model asks for it.
 
         Raises:
             InvalidRequest: they take more than memory can hold.
         """
         rows = shapes[0][0]
         if 0 < rows <= self._cap:
-            return (self._part(rows, dimensions, tensors, words),)
+            return (self._part(rows, dimensions, tensors, context),)
         if not rows:
             return ()
         spans = [(start, min(start + self._cap, rows)) for start in range(0, rows, self._cap)]
@@ -184,7 +184,7 @@ class Signature:
                     memoryview(tensor)[cut[index] : cut[index + 1]]
                     for tensor, cut in zip(tensors, cuts, strict=True)
                 ],
-                words,
+                context,
             )
             for index, (start, end) in enumerate(spans)
         )
@@ -194,7 +194,7 @@ class Signature:
         shapes: Sequence[Shape],
         dimensions: Shape,
         tensors: Sequence[Bytes | LazyBytes],
-        words: bytes = b"",
+        context: bytes = b"",
     ) -> tuple[Part | LazyPart, ...]:
         """As `parts`, for tensors some of which are read only when they are put into their slot.
 
@@ -204,22 +204,22 @@ class Signature:
         rows = shapes[0][0]
         if rows > self._cap or not rows:
             read = [data.read() if isinstance(data, LazyBytes) else data for data in tensors]
-            return self.parts(shapes, dimensions, read, words)
+            return self.parts(shapes, dimensions, read, context)
         if self._asks:
-            tensors = [*tensors, as_tensor(words or NOTHING, rows)]
+            tensors = [*tensors, as_tensor(context or NOTHING, rows)]
         try:
             pieces = laid_out(self._frame, rows, dimensions, tensors)
         except FrameError as error:
             raise InvalidRequest(str(error)) from None
         return (LazyPart(rows, Assembly(pieces), self._frame.key_bytes),)
 
-    def _part(self, rows: int, dimensions: Shape, tensors: Sequence[Bytes], words: bytes) -> Part:
+    def _part(self, rows: int, dimensions: Shape, tensors: Sequence[Bytes], context: bytes) -> Part:
         if self._alone:
             (tensor,) = tensors
             payload = memoryview(tensor) if isinstance(tensor, bytearray) else tensor
             return Part(rows, payload, 0)
         if self._asks:
-            tensors = [*tensors, as_tensor(words or NOTHING, rows)]
+            tensors = [*tensors, as_tensor(context or NOTHING, rows)]
         try:
             payload = framed(self._frame, rows, dimensions, tensors)
         except FrameError as error:

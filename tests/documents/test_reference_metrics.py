@@ -20,7 +20,7 @@ def test_every_family_has_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Segment, "serving_lanes", lambda _: 2)
     monkeypatch.setattr(Segment, "pid", os.getpid())
     expected = [
-        f"| `{f._sample}` | {f.kind} | {', '.join(f'`{x}`' for x in f._labels)} | {f.says} |"
+        f"| `{f._sample}` | {f.kind} | {', '.join(f'`{x}`' for x in f._labels)} | {f.help_text} |"
         for f in families()
     ]
     rows = re.findall(r"^\| `ringbatch_.*$", text_of(METRICS), re.MULTILINE)

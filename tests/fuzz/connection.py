@@ -39,7 +39,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from ringbatch.frontend.codec.outcome import JSON
-from ringbatch.frontend.codec.request_context import Heard
+from ringbatch.frontend.codec.request_context import RawHeaders
 from ringbatch.frontend.falcon.app import create_app
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fallback import FallbackProtocol
@@ -320,9 +320,9 @@ class Pair:
         body: Body,
         reply: Reply,
         timeout_ns: int = 0,
-        origin: Heard | None = None,
+        origin: RawHeaders | None = None,
     ) -> None:
-        """As in `Predictions`."""
+        """As in `PredictionService`."""
         # The head itself has another form from each path.
         own = origin if isinstance(origin, bytes) and not origin.startswith(b"POST ") else None
         self._answer(("predict", name, bytes(body), timeout_ns, own), reply)
@@ -334,9 +334,9 @@ class Pair:
         json_bytes: int | None,
         reply: Reply,
         timeout_ns: int = 0,
-        origin: Heard = b"",
+        origin: RawHeaders = b"",
     ) -> None:
-        """As in `Predictions`."""
+        """As in `PredictionService`."""
         self._answer(("infer", name, bytes(body), json_bytes, timeout_ns), reply)
 
     def _answer(self, asked: tuple[Any, ...], reply: Reply) -> None:
@@ -352,18 +352,18 @@ class _Taken:
         self._pair = pair
 
     def predict(self, *arguments: Any) -> None:
-        """As in `Predictions`."""
+        """As in `PredictionService`."""
         self._pair.taken(self._pair.predict, *arguments)
 
     def infer(self, *arguments: Any) -> None:
-        """As in `Predictions`."""
+        """As in `PredictionService`."""
         self._pair.taken(self._pair.infer, *arguments)
 
     def prepare(self, *_arguments: Any) -> None:
-        """As in `Predictions`; every body is gathered."""
+        """As in `PredictionService`; every body is gathered."""
 
     def record_outside(self, *_arguments: Any) -> None:
-        """As in `Predictions`; nobody counts."""
+        """As in `PredictionService`; nobody counts."""
 
 
 async def live(pairs: Mapping[bool, Pair], seed: int) -> Seen:

@@ -28,8 +28,8 @@ from ringbatch.frontend.codec.limit_messages import ANY_NUMBER
 from ringbatch.frontend.codec.payload import LazyBytes
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
 from ringbatch.frontend.grpc.messages import inference
+from ringbatch.frontend.grpc.offloaded_messages import decode_requested as decode_grpc_requested
 from ringbatch.frontend.grpc.offloaded_messages import read_grpc, weighed
-from ringbatch.frontend.grpc.offloaded_messages import requested_told as grpc_requested_told
 from ringbatch.frontend.grpc.request import requests_of
 from ringbatch.frontend.http.content_coding import (
     CODINGS,
@@ -40,14 +40,14 @@ from ringbatch.frontend.http.content_coding import (
 )
 from ringbatch.frontend.http2.flood_budget import FloodBudget
 from ringbatch.frontend.http2.frames import ConnectionFault, StreamFault
-from ringbatch.frontend.http2.header_memory import HeaderMemory
+from ringbatch.frontend.http2.header_reader import HeaderReader
 from ringbatch.frontend.offload.messages import Job
 from ringbatch.frontend.offload.role import outcome
 from ringbatch.frontend.request.offload import read_v1, read_v2
-from ringbatch.frontend.texts.offloaded_texts import FORMS, parts_told, text_model, told_parts
-from ringbatch.frontend.texts.rows import Made
+from ringbatch.frontend.texts.offloaded_texts import FORMS, decode_parts, encode_parts, text_model
+from ringbatch.frontend.texts.rows import TokenizedTexts
 from ringbatch.frontend.v1.protocol import V1Model
-from ringbatch.frontend.v2.offloaded_answers import requested_told
+from ringbatch.frontend.v2.offloaded_answers import decode_requested
 from ringbatch.frontend.v2.protocol import V2Model
 from ringbatch.frontend.v2.shared_memory import RegionSpan, object_name, registration, span_of
 from ringbatch.shm.engine_slots import Request
@@ -169,7 +169,7 @@ def _alike(here: Callable[[], Any], job: Job, value: Any, data: bytes) -> Any:
     if error is not None:
         raise Difference(f"refused apart alone: {error}")
     told, _ = found
-    parts = parts_told(told, [memoryview(payload) for payload in payloads])
+    parts = decode_parts(told, [memoryview(payload) for payload in payloads])
     if [(rows, bytes(own), key) for rows, own, key in parts] != [
         (rows, bytes(own), key) for rows, own, key in read[0]
     ]:
@@ -206,7 +206,7 @@ def _v2(model: ModelSpec) -> Callable[[bytes], None]:
             (_, requested), (_, apart) = _alike(
                 lambda: alone.requests.parse(body, json_bytes), read_v2, value, body
             )
-            assert requested == requested_told(apart)
+            assert requested == decode_requested(apart)
         check(codec.requests.parse(body, json_bytes)[0])
 
     return read
@@ -227,22 +227,24 @@ def _grpc(model: ModelSpec) -> Callable[[bytes], None]:
             (_, requested, _), (_, apart) = _alike(
                 lambda: alone(message.FromString(data)), read_grpc, value, data
             )
-            assert requested == grpc_requested_told(apart)
+            assert requested == decode_grpc_requested(apart)
         check(read(found).parts)
 
     return look
 
 
-def read_texts_here(form: str, data: bytes, max_in_flight: int = ANY_NUMBER) -> Made | None:
+def read_texts_here(
+    form: str, data: bytes, max_in_flight: int = ANY_NUMBER
+) -> TokenizedTexts | None:
     """What a body about texts becomes, where it has tokens; None where it has texts."""
     given = FORMS[form].read(data).given
     parts = ((len(given), given, 0),)
     if not given.ids:
         assert text_model(_TEXTS, max_in_flight).given(parts) is given
         return None
-    told, payloads = told_parts(_TEXTS, max_in_flight, parts, texts=True)
-    ((_, made, _),) = parts_told(told, [memoryview(payload) for payload in payloads])
-    assert isinstance(made, Made)
+    told, payloads = encode_parts(_TEXTS, max_in_flight, parts, texts=True)
+    ((_, made, _),) = decode_parts(told, [memoryview(payload) for payload in payloads])
+    assert isinstance(made, TokenizedTexts)
     return made
 
 
@@ -274,7 +276,7 @@ def _expanded(coding: str) -> Callable[[bytes], None]:
 
 def _header_block(data: bytes) -> None:
     """A block of a connection, twice, as the table and what is remembered change between."""
-    memory = HeaderMemory(lambda request: request, FloodBudget())
+    memory = HeaderReader(lambda request: request, FloodBudget())
     for _ in range(2):
         memory.request(data)
 

@@ -17,7 +17,7 @@ from grpc_harness import INFER, STREAM, Call, Client
 from grpc_service_harness import MAX_REQUEST_BYTES, Harness, message, numbers_in, streamed
 from http2_harness import frame, settings, widen
 
-from ringbatch.frontend.grpc.calls import Method
+from ringbatch.frontend.grpc.calls import MethodHandler
 from ringbatch.frontend.http2.frames import INTERNAL_ERROR, NO_ERROR, PING
 from ringbatch.shm.engine_slots import Request
 
@@ -90,7 +90,7 @@ class _Life:
         self._failures = failures
         loop.set_exception_handler(lambda _, told: failures.append(repr(told)))
         self._harness = Harness(clock=lambda: int(loop.time() * 1e9))
-        self._harness.methods[BROKEN] = Method(False, False, _break)
+        self._harness.methods[BROKEN] = MethodHandler(False, False, _break)
         self._clients = [self._connect() for _ in range(2)]
         self._unanswered: list[Request] = []
         self._asked: list[_Asked] = []

@@ -43,7 +43,7 @@ READ_BY: Final = {
     "grpc/connection.py": ("grpc calls", "grpc data"),
     "grpc/message_reader.py": ("grpc messages", "grpc gzip"),
     "grpc/reading_in_place.py": ("grpc data",),
-    "grpc/remembered_heads.py": ("grpc calls",),
+    "grpc/message_head_cache.py": ("grpc calls",),
     "grpc/service.py": ("grpc control",),
     "http/content_coding.py": ("gzip", "deflate", "http/1.1 gzip", "http/2 gzip", "grpc deflate"),
     "http/fallback.py": ("http/1.1 chunks", "http/1.1 pipelined", "http/1.1 upgrade"),
@@ -61,7 +61,7 @@ READ_BY: Final = {
     "v1/request.py": ("v1 fixed", "v1 untyped", "v1 asking untyped"),
     "v2/converted_input.py": ("v2 all",),
     "v2/input.py": ("v2 fixed", "v2 two"),
-    "v2/remembered_texts.py": ("v2 fixed",),
+    "v2/request_text_cache.py": ("v2 fixed",),
     "v2/request.py": ("v2 fixed", "v2 asking"),
     "v2/shared_memory.py": ("registration",),
 }

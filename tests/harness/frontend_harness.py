@@ -13,7 +13,7 @@ from ringbatch.frontend.codec.outcome import Answer
 from ringbatch.frontend.offload.messages import Bytes, Job
 from ringbatch.frontend.offload.process import Broken, error_of
 from ringbatch.frontend.offload.role import outcome
-from ringbatch.frontend.request.calls import Call, Reply
+from ringbatch.frontend.request.calls import Reply, RequestHandle
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.offload_process import OtherProcess
 from ringbatch.frontend.request.service import Service
@@ -243,7 +243,7 @@ class FrontendHarness:
         state = ModelState.SERVING if workers else ModelState.RESTARTING
         publish(self.segment.words, offset, state)
 
-    def predict(self, number: int, instances: Any, **members: Any) -> Call | None:
+    def predict(self, number: int, instances: Any, **members: Any) -> RequestHandle | None:
         body = orjson.dumps({"instances": instances, **members})
         return self.service.predict(self.name, body, self.replies.to(number))
 

@@ -12,8 +12,8 @@ from segment_fixture import local_segment, spec
 
 from ringbatch.frontend.access.recorder import recording
 from ringbatch.frontend.access.sampling import AccessSettings
-from ringbatch.frontend.grpc.call_head import CallHeads
-from ringbatch.frontend.grpc.calls import Method
+from ringbatch.frontend.grpc.call_head import CallHeadReader
+from ringbatch.frontend.grpc.calls import MethodHandler
 from ringbatch.frontend.grpc.connection import GrpcConnection, GrpcSettings
 from ringbatch.frontend.grpc.inference import Inference
 from ringbatch.frontend.grpc.messages import inference
@@ -64,8 +64,8 @@ class Harness:
         self.recorder, _ = recording(AccessSettings(), self.service.engine, "f")
         self.stopping = asyncio.Event()
         inference = Inference(self.service)
-        self.methods: dict[str, Method] = {}
-        heads = CallHeads(self.methods, keys)
+        self.methods: dict[str, MethodHandler] = {}
+        heads = CallHeadReader(self.methods, keys)
         self.methods |= methods_of(self.service, inference, self.stopping, heads, self.recorder)
         self.settings = GrpcSettings(
             inference=inference,

@@ -18,7 +18,7 @@ from ringbatch.frontend.http2.frames import (
     WINDOW_UPDATE,
     frame,
 )
-from ringbatch.frontend.http2.header_rules import Request
+from ringbatch.frontend.http2.header_rules import Http2RequestHead
 from ringbatch.frontend.http2.header_text import field
 from ringbatch.frontend.http2.stream import Stream
 
@@ -88,11 +88,11 @@ class Served:
     """A connection of a server that has been greeted, and everything it has said."""
 
     def __init__(self, greeting: bytes = GREETING) -> None:
-        self.connection: Connection[Request] = Connection(lambda request: request)
+        self.connection: Connection[Http2RequestHead] = Connection(lambda request: request)
         self.receive(greeting)
         self.opening = self.said()
 
-    def receive(self, given: bytes) -> list[Stream[Request]]:
+    def receive(self, given: bytes) -> list[Stream[Http2RequestHead]]:
         """What happens on streams, however long it takes."""
         found = self.connection.receive(given)
         while self.connection.behind:
@@ -103,7 +103,7 @@ class Served:
         """The frames that are to be sent now."""
         return frames_of(b"".join(self.connection.take_output()))
 
-    def one(self, given: bytes) -> Stream[Request]:
+    def one(self, given: bytes) -> Stream[Http2RequestHead]:
         """The one stream on which something happens."""
         (stream,) = self.receive(given)
         return stream

@@ -12,7 +12,7 @@ from uvicorn.server import ServerState
 
 from ringbatch.frontend.access.recorder import Recorder
 from ringbatch.frontend.codec.outcome import JSON
-from ringbatch.frontend.codec.request_context import Heard
+from ringbatch.frontend.codec.request_context import RawHeaders
 from ringbatch.frontend.codec.request_ids import RequestIds
 from ringbatch.frontend.http.answering import answered
 from ringbatch.frontend.http.body_budget import BodyBudget
@@ -232,7 +232,7 @@ class Connection:
         body: Body,
         reply: Reply,
         timeout_ns: int = 0,
-        origin: Heard | None = None,
+        origin: RawHeaders | None = None,
     ) -> Pending | None:
         self.timeouts_ns.append(timeout_ns)
         call = Pending(name, bytes(body), reply)
@@ -249,7 +249,7 @@ class Connection:
         json_bytes: int | None,
         reply: Reply,
         timeout_ns: int = 0,
-        origin: Heard = b"",
+        origin: RawHeaders = b"",
     ) -> Pending | None:
         self.json_bytes.append(json_bytes)
         return self.predict(name, body, reply, timeout_ns)

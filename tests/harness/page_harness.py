@@ -9,7 +9,7 @@ from segment_fixture import local_segment, spec
 
 from ringbatch.frontend.metrics.control_app import create_control_app
 from ringbatch.frontend.page.history import History
-from ringbatch.frontend.page.watchers import Subscribers, Watcher
+from ringbatch.frontend.page.subscribers import Subscriber, Subscribers
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.segment import Segment
@@ -20,10 +20,10 @@ def engine(*models: ModelSpec) -> Segment:
     return local_segment(*(models or (spec(0, name="a"),)), lanes=2)
 
 
-def client(keys: ApiKeys | None = None, watchers: Subscribers | None = None) -> TestClient:
+def client(keys: ApiKeys | None = None, subscribers: Subscribers | None = None) -> TestClient:
     """Of the control address."""
-    watchers = watchers or Subscribers(History())
-    return TestClient(create_control_app(engine(), "1.2.3", watchers, keys))
+    subscribers = subscribers or Subscribers(History())
+    return TestClient(create_control_app(engine(), "1.2.3", subscribers, keys))
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -31,13 +31,13 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(test, 60))
 
 
-async def told(watcher: Watcher) -> bytes:
+async def told(subscriber: Subscriber) -> bytes:
     """The next event of its stream."""
-    return (await anext(watcher)).serialize()
+    return (await anext(subscriber)).serialize()
 
 
-def admitted(watchers: Subscribers, after_ms: int = 0) -> Watcher:
+def admitted(subscribers: Subscribers, after_ms: int = 0) -> Subscriber:
     """One for whom there is room, which has seen all that happened until then."""
-    watcher = watchers.admit(after_ms, set())
-    assert watcher is not None
-    return watcher
+    subscriber = subscribers.admit(after_ms, set())
+    assert subscriber is not None
+    return subscriber

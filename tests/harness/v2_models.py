@@ -5,7 +5,7 @@ from typing import Any
 
 from segment_fixture import spec
 
-from ringbatch.frontend.v2.protocol import InferResponse, Request, V2Model
+from ringbatch.frontend.v2.protocol import InferRequest, InferResponse, V2Model
 from ringbatch.shm.tensor import Tensor
 
 BATCH_ID = "123e4567-e89b-42d3-a456-426614174000"
@@ -39,12 +39,12 @@ def pair(**changes: Any) -> list[dict[str, Any]]:
     return [first, {"name": "b", "shape": [1, 1], "datatype": "BYTES", "data": ["x"]}]
 
 
-def payload(request: Request) -> bytes:
+def payload(request: InferRequest) -> bytes:
     (part,) = request.parts
     return bytes(part.payload)
 
 
-def rendered(model: V2Model, request: Request, *results: bytes) -> InferResponse:
+def rendered(model: V2Model, request: InferRequest, *results: bytes) -> InferResponse:
     parts = [
         (part.rows, memoryview(result)) for part, result in zip(request.parts, results, strict=True)
     ]

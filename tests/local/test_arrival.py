@@ -27,7 +27,7 @@ from ringbatch.frontend.http.phases import BODY_TIMEOUT_S, BODY_TOO_SLOW
 from ringbatch.frontend.http.receiver import HEAD_BYTES, Receiver
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.request.arrival import LARGE_BYTES
-from ringbatch.frontend.request.calls import Call, Upload
+from ringbatch.frontend.request.calls import RequestHandle, Upload
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.descriptors import HeaderWords, ModelWords
@@ -175,10 +175,10 @@ class Harness:
         self._words[offset + ModelWords.READY] = 1
         publish(self._words, offset, ModelState.SERVING)
 
-    def predict(self, *arguments: Any) -> Call | None:
+    def predict(self, *arguments: Any) -> RequestHandle | None:
         return self.service.predict(*arguments)
 
-    def infer(self, *arguments: Any) -> Call | None:
+    def infer(self, *arguments: Any) -> RequestHandle | None:
         self.gathered += 1
         return self.service.infer(*arguments)
 

@@ -3,7 +3,7 @@
 from frontend_harness import SECOND_NS, FrontendHarness, predictions, untyped
 
 from ringbatch.frontend.codec.outcome import Answer
-from ringbatch.frontend.request.calls import Call
+from ringbatch.frontend.request.calls import RequestHandle
 from ringbatch.shm.counters import LaneCounter
 
 
@@ -62,7 +62,7 @@ def test_an_abandoned_call_is_cancelled_and_its_answer_reaches_nobody() -> None:
 
 def test_a_call_abandoned_by_the_reply_before_it_gives_its_slot_back() -> None:
     harness = FrontendHarness(untyped())
-    other: list[Call | None] = []
+    other: list[RequestHandle | None] = []
 
     def reply(_answer: Answer) -> None:
         assert other[0] is not None

@@ -6,7 +6,7 @@ from frontend_harness import SECOND_NS, TIMEOUT_NS, FrontendHarness, predictions
 
 from ringbatch.frontend.codec.outcome import Answer
 from ringbatch.frontend.codec.payload import LazyBytes, LazyPart
-from ringbatch.frontend.request.task import Task
+from ringbatch.frontend.request.task import InflightRequest
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.errors import InvalidRequest, ModelNotReady
@@ -29,7 +29,7 @@ def test_what_cannot_be_read_into_its_slot_leaves_the_slot_free() -> None:
     harness = FrontendHarness(typed())
     model = harness.service.model(harness.name)
     for number in range(3 * harness.lane.capacity):
-        task = Task(
+        task = InflightRequest(
             model, model.v1.rows, harness.replies.to(number), 0, TIMEOUT_NS, model.tallies[0]
         )
         with pytest.raises(InvalidRequest, match="gone"):

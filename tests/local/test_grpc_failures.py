@@ -6,7 +6,7 @@ import pytest
 from grpc_harness import Call
 from grpc_service_harness import Harness, message, numbers_in, on_loop
 
-from ringbatch.frontend.grpc.calls import Method
+from ringbatch.frontend.grpc.calls import MethodHandler
 from ringbatch.frontend.grpc.connection import GrpcConnection, InferCall
 from ringbatch.frontend.grpc.inference import GrpcAnswer
 from ringbatch.frontend.http2.frames import INTERNAL_ERROR
@@ -38,7 +38,7 @@ async def served_on(harness: Harness, *calls: Call) -> None:
 def test_a_call_that_cannot_begin_ends_alone() -> None:
     async def test() -> None:
         harness = Harness()
-        harness.methods[BROKEN] = Method(False, False, broken)  # type: ignore[arg-type]
+        harness.methods[BROKEN] = MethodHandler(False, False, broken)  # type: ignore[arg-type]
         first = harness.call(message(0))
         harness.client.held = bytearray()
         failed = harness.call(b"", path=BROKEN)

@@ -18,7 +18,7 @@ from http2_harness import GREETING, USUAL, block, data, headers
 from tiers import exhaustive
 
 from ringbatch.frontend.falcon.app import create_app
-from ringbatch.frontend.falcon.text_resources import Asked, EmbeddingsCodec
+from ringbatch.frontend.falcon.text_resources import EmbeddingsCodec, TextFraming
 from ringbatch.frontend.grpc.inference import Framing, Inference
 from ringbatch.frontend.grpc.message_reader import framed
 from ringbatch.frontend.grpc.messages import inference
@@ -117,7 +117,7 @@ def grpc(turns: Turns, service: Service, answers: list[Any]) -> None:
 def embeddings(turns: Turns, service: Service, answers: list[Any]) -> None:
     body = filled(b'{"input":[', b"[" + b",".join([b"5"] * 200) + b"]", b"]}", 16_000)
     codec = EmbeddingsCodec(service)
-    turns.call(service.pipeline.start, codec, "", body, Asked(), answers.append)
+    turns.call(service.pipeline.start, codec, "", body, TextFraming(), answers.append)
 
 
 # Whole connections

@@ -12,17 +12,17 @@ from frontend_harness import SECOND_NS, TIMEOUT_NS, FrontendHarness, Held, typed
 
 from ringbatch.frontend.codec.outcome import Answer, outcome
 from ringbatch.frontend.falcon.text_resources import (
-    Asked,
     ClassifyingCodec,
     EmbeddingsCodec,
     RerankingCodec,
+    TextFraming,
 )
 from ringbatch.frontend.grpc import inference as grpc_inference
 from ringbatch.frontend.grpc.inference import Framing, GrpcAnswer, Inference
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.grpc.offloaded_messages import MAX_FIELDS
 from ringbatch.frontend.request import offload as request_apart
-from ringbatch.frontend.request.calls import Call
+from ringbatch.frontend.request.calls import RequestHandle
 from ringbatch.frontend.request.offload import LARGE_BODY_BYTES
 from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.frontend.v2.protocol import V2Model
@@ -72,30 +72,32 @@ class Case:
             for _ in range(count)
         ]
 
-    def v1(self, text: bytes = b'{"instances":[[1,2]]}', timeout_ns: int = 0) -> Call | None:
+    def v1(
+        self, text: bytes = b'{"instances":[[1,2]]}', timeout_ns: int = 0
+    ) -> RequestHandle | None:
         body = text + BLANKS
         return self.service.predict("double", body, self.answers.append, timeout_ns)
 
-    def untyped(self) -> Call | None:
+    def untyped(self) -> RequestHandle | None:
         return self.v1(b'{"instances":[1,2]}')
 
-    def v2(self) -> Call | None:
+    def v2(self) -> RequestHandle | None:
         given = _input("FP32", [1, 2]) | {"data": [1, 2]}
         body = orjson.dumps({"inputs": [given]}) + BLANKS
         return self.service.infer("double", body, None, self.answers.append)
 
-    def v2_binary(self) -> Call | None:
+    def v2_binary(self) -> RequestHandle | None:
         given = _input("FP32", [1, 2]) | {"parameters": {"binary_data_size": 8}}
         text = orjson.dumps({"inputs": [given]}) + BLANKS
         return self.service.infer("double", text + bytes(8), len(text), self.answers.append)
 
-    def v2_binary_texts(self) -> Call | None:
+    def v2_binary_texts(self) -> RequestHandle | None:
         size = 8 * ROWS
         given = _input("BYTES", [2 * ROWS]) | {"parameters": {"binary_data_size": size}}
         text = orjson.dumps({"inputs": [given]})
         return self.service.infer("double", text + bytes(size), len(text), self.answers.append)
 
-    def grpc(self, *, raw: bool = True) -> Call | None:
+    def grpc(self, *, raw: bool = True) -> RequestHandle | None:
         rows = 2 * ROWS
         shape = [rows] if raw else [rows // 2, 2]
         given = _input("BYTES" if raw else "FP32", shape)
@@ -106,22 +108,22 @@ class Case:
             message.inputs[0].contents.fp32_contents.extend([0] * rows)
         return Inference(self.service).start(message.SerializeToString(), 0, Framing(), self._told)
 
-    def grpc_typed(self) -> Call | None:
+    def grpc_typed(self) -> RequestHandle | None:
         return self.grpc(raw=False)
 
-    def embeddings(self) -> Call | None:
+    def embeddings(self) -> RequestHandle | None:
         return self._of_texts(EmbeddingsCodec, {"input": [[1]] * 20})
 
-    def reranking(self) -> Call | None:
+    def reranking(self) -> RequestHandle | None:
         return self._of_texts(RerankingCodec, {"query": "a", "texts": ["cat"]})
 
-    def classification(self) -> Call | None:
+    def classification(self) -> RequestHandle | None:
         return self._of_texts(ClassifyingCodec, {"inputs": "cat"})
 
-    def _of_texts(self, codec: Callable[[Any], Any], body: Any) -> Call | None:
+    def _of_texts(self, codec: Callable[[Any], Any], body: Any) -> RequestHandle | None:
         text = orjson.dumps(body) + BLANKS
         start = self.service.pipeline.start
-        return start(codec(self.service), "", text, Asked(), self.answers.append)
+        return start(codec(self.service), "", text, TextFraming(), self.answers.append)
 
     def _told(self, answer: GrpcAnswer) -> None:
         self.answers.append((200, b"", ()) if answer.error is None else outcome(answer.error))
@@ -131,7 +133,7 @@ def _input(datatype: str, shape: list[int]) -> dict[str, Any]:
     return {"name": "x", "datatype": datatype, "shape": shape}
 
 
-WAYS: Final[dict[str, tuple[ModelSpec, Callable[[Case], Call | None]]]] = {
+WAYS: Final[dict[str, tuple[ModelSpec, Callable[[Case], RequestHandle | None]]]] = {
     "V1": (typed(), Case.v1),
     "V1 asking": (_ASKING, Case.v1),
     "V1 untyped": (_UNTYPED, Case.untyped),
@@ -271,7 +273,7 @@ def test_a_process_that_breaks_is_an_internal_error(
     async def asked() -> None:
         case = Case(typed())
         assert case.v1() is not None
-        monkeypatch.setattr(request_apart, "told_parts", defect)
+        monkeypatch.setattr(request_apart, "encode_parts", defect)
         await case.apart.go_on()
         assert case.answers == [(500, b'{"error":"internal error"}', case.answers[0][2])]
         assert "ZeroDivisionError" in caplog.text

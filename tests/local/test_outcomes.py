@@ -45,7 +45,7 @@ class Seen(FrontendHarness):
         )
         outcomes.told = self._listen
         self.service.engine.outcomes = outcomes
-        self.gateway.settle = outcomes.settle
+        self.gateway.connect(on_doorbell=self.service.keep_up, on_answers=outcomes.settle)
 
     def _listen(self, ending: RequestOutcome) -> None:
         self.outcomes.append(ending)

@@ -1,4 +1,4 @@
-"""The looks at the engine that the page's watchers are told of."""
+"""The looks at the engine that the page's subscribers are told of."""
 
 import os
 import time
@@ -11,8 +11,8 @@ from segment_fixture import spec
 
 from ringbatch.frontend.metrics.control_app import create_control_app
 from ringbatch.frontend.page.history import History
-from ringbatch.frontend.page.live import PERIOD_S, Live
-from ringbatch.frontend.page.watchers import Subscribers
+from ringbatch.frontend.page.live import PERIOD_S, LiveFeed
+from ringbatch.frontend.page.subscribers import Subscribers
 from ringbatch.shm.descriptors import WorkerState, WorkerWords
 from ringbatch.shm.latency_breakdown import Breakdown
 from ringbatch.shm.model_spec import LOADING
@@ -32,20 +32,20 @@ def named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Segment, "serving_lanes", lambda _: 1)
 
 
-def looking(segment: Segment) -> tuple[Live, Subscribers]:
-    watchers = Subscribers(History())
-    return Live(segment, watchers, {"version": "1.2.3"}), watchers
+def looking(segment: Segment) -> tuple[LiveFeed, Subscribers]:
+    subscribers = Subscribers(History())
+    return LiveFeed(segment, subscribers, {"version": "1.2.3"}), subscribers
 
 
 def test_each_look_is_told_and_the_second_one_says_what_happened() -> None:
     async def test() -> None:
         segment = engine()
-        live, watchers = looking(segment)
+        live, subscribers = looking(segment)
         live.look(100 * S, WALL_MS)
         segment.words[segment.layout.worker(0) + WorkerWords.STATE] = WorkerState.READY
         segment.words[segment.layout.worker(0) + WorkerWords.PID] = 4711
         live.look(101 * S, WALL_MS + 1000)
-        piece = await told(admitted(watchers))
+        piece = await told(admitted(subscribers))
         assert piece.count(b"event: second\n") == 1
         assert f"id: {WALL_MS + 1000}\n".encode() in piece
         for expected in (b"event: terms", b"event: state", b"event: slowest", b"process 4711"):
@@ -58,14 +58,14 @@ def test_a_model_that_comes_and_goes_is_followed() -> None:
     async def test() -> None:
         segment = engine(spec(0, name="a"), spec(1, name="b", workers=(1,)))
         first, second = segment.models
-        live, watchers = looking(segment)
-        watcher = admitted(watchers)
+        live, subscribers = looking(segment)
+        subscriber = admitted(subscribers)
         live.look(100 * S, WALL_MS)
         segment.model_table.publish((first,))
         live.look(101 * S, WALL_MS + 1000)
         segment.model_table.publish((first, second))
         live.look(102 * S, WALL_MS + 2000)
-        piece = await told(watcher)
+        piece = await told(subscriber)
         assert b"b is gone" in piece
         assert b"b is there" in piece
 
@@ -74,7 +74,7 @@ def test_a_model_that_comes_and_goes_is_followed() -> None:
 
 def test_looks_become_rare_where_they_cost_much() -> None:
     costs = iter([0, 1_000_000, 0, 20_000_000])
-    live = Live(engine(), Subscribers(History()), {}, lambda: next(costs))
+    live = LiveFeed(engine(), Subscribers(History()), {}, lambda: next(costs))
     assert live.look(100 * S, WALL_MS) == PERIOD_S
     assert live.look(101 * S, WALL_MS) == pytest.approx(4.0)
 
@@ -83,14 +83,14 @@ def test_a_look_that_fails_is_said_once_and_the_next_one_may_succeed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     segment = engine()
-    live, watchers = looking(segment)
+    live, subscribers = looking(segment)
     with monkeypatch.context() as broken:
         broken.setattr(Segment, "read_models", lambda _: 1 / 0)
         for second in range(3):
             assert live.look((100 + second) * S, WALL_MS) >= PERIOD_S
     assert len(caplog.records) == 1
     live.look(104 * S, WALL_MS)
-    assert "state" in watchers.latest
+    assert "state" in subscribers.latest
 
 
 def test_the_slowest_are_told_to_programs_too() -> None:
@@ -114,8 +114,8 @@ def test_what_loads_does_not_take_the_name_of_what_serves() -> None:
     serving = spec(0, name="a")
     loading = replace(serving, index=1, workers=(1,), state=LOADING)
     segment = engine(serving, loading)
-    live, watchers = looking(segment)
+    live, subscribers = looking(segment)
     live.look(100 * S, WALL_MS)
-    state = watchers.latest["state"][1]
+    state = subscribers.latest["state"][1]
     assert b'"title":"a"' in state
     assert b'"title":"a version 1, loading"' in state

@@ -13,10 +13,10 @@ from uvicorn.server import ServerState
 from ringbatch.frontend.http.fallback import EXCHANGES, FallbackProtocol
 from ringbatch.frontend.http.phases import LIMITS, Phase
 from ringbatch.frontend.metrics.control_app import create_control_app
-from ringbatch.frontend.page import watchers as watchers_module
+from ringbatch.frontend.page import subscribers as subscribers_module
 from ringbatch.frontend.page.feed import BEGINNING, HEARTBEAT
 from ringbatch.frontend.page.history import History
-from ringbatch.frontend.page.watchers import MAX_LAG_S, PIECE_BYTES, Subscribers
+from ringbatch.frontend.page.subscribers import MAX_LAG_S, PIECE_BYTES, Subscribers
 from ringbatch.shm.segment import Segment
 
 
@@ -30,39 +30,39 @@ def named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_who_comes_is_told_the_past_and_how_things_are_and_then_what_is_new() -> None:
     async def test() -> None:
-        watchers = Subscribers(History())
-        watchers.tell(10, b"one.", state=b"old;")
-        watchers.tell(20, b"two.", state=b"now;")
-        watcher = admitted(watchers)
-        assert await told(watcher) == BEGINNING + b"one.two.now;"
-        waiting = asyncio.create_task(told(watcher))
+        subscribers = Subscribers(History())
+        subscribers.publish(10, b"one.", state=b"old;")
+        subscribers.publish(20, b"two.", state=b"now;")
+        subscriber = admitted(subscribers)
+        assert await told(subscriber) == BEGINNING + b"one.two.now;"
+        waiting = asyncio.create_task(told(subscriber))
         await asyncio.sleep(0)
-        watchers.tell(30, b"three.", state=b"now;")
+        subscribers.publish(30, b"three.", state=b"now;")
         assert await waiting == b"three.", "the state is the same"
-        watchers.tell(40, None, state=b"other;")
-        assert await told(watcher) == b"other;"
+        subscribers.publish(40, None, state=b"other;")
+        assert await told(subscriber) == b"other;"
 
     run(test())
 
 
 def test_who_comes_back_is_told_what_it_missed_alone() -> None:
     async def test() -> None:
-        watchers = Subscribers(History())
+        subscribers = Subscribers(History())
         for at_ms in (10, 20, 30):
-            watchers.tell(at_ms, b"%d." % at_ms)
-        assert await told(admitted(watchers, 20)) == BEGINNING + b"30."
-        assert await told(admitted(watchers, 99)) == BEGINNING
+            subscribers.publish(at_ms, b"%d." % at_ms)
+        assert await told(admitted(subscribers, 20)) == BEGINNING + b"30."
+        assert await told(admitted(subscribers, 99)) == BEGINNING
 
     run(test())
 
 
 def test_a_long_past_is_told_in_pieces() -> None:
     async def test() -> None:
-        watchers = Subscribers(History())
+        subscribers = Subscribers(History())
         for at_ms in range(1, 10):
-            watchers.tell(at_ms, b"x" * (PIECE_BYTES // 4), state=b"s")
-        watcher = admitted(watchers)
-        pieces = [await told(watcher) for _ in range(3)]
+            subscribers.publish(at_ms, b"x" * (PIECE_BYTES // 4), state=b"s")
+        subscriber = admitted(subscribers)
+        pieces = [await told(subscriber) for _ in range(3)]
         assert all(len(piece) <= PIECE_BYTES + len(BEGINNING) for piece in pieces)
         assert b"".join(pieces).count(b"x") == 9 * (PIECE_BYTES // 4)
         assert pieces[-1].endswith(b"s")
@@ -72,10 +72,10 @@ def test_a_long_past_is_told_in_pieces() -> None:
 
 def test_one_too_many_is_refused_in_words_and_one_that_left_makes_room() -> None:
     async def test() -> None:
-        watchers = Subscribers(History(), most=2)
-        first, _ = admitted(watchers), admitted(watchers)
-        assert watchers.admit(0, set()) is None
-        app = create_control_app(engine(), "1.2.3", watchers)
+        subscribers = Subscribers(History(), most=2)
+        first, _ = admitted(subscribers), admitted(subscribers)
+        assert subscribers.admit(0, set()) is None
+        app = create_control_app(engine(), "1.2.3", subscribers)
         async with ASGIConductor(app) as conductor:
             answer = await conductor.simulate_get("/live")
             assert answer.status_code == 503
@@ -83,71 +83,71 @@ def test_one_too_many_is_refused_in_words_and_one_that_left_makes_room() -> None
             assert int(answer.headers["retry-after"]) > 0
             assert (await conductor.simulate_get("/metrics")).status_code == 200
         first.gone()
-        assert len(watchers) == 1
-        admitted(watchers)
+        assert len(subscribers) == 1
+        admitted(subscribers)
 
     run(test())
 
 
 def test_a_connection_that_is_closed_is_told_to_its_watcher() -> None:
     async def test() -> None:
-        watchers, exchanges = Subscribers(History()), set[Any]()
-        watcher = watchers.admit(0, exchanges)
-        assert watcher is not None
-        assert exchanges == {watcher}
-        await told(watcher)
-        waiting = asyncio.create_task(told(watcher))
+        subscribers, exchanges = Subscribers(History()), set[Any]()
+        subscriber = subscribers.admit(0, exchanges)
+        assert subscriber is not None
+        assert exchanges == {subscriber}
+        await told(subscriber)
+        waiting = asyncio.create_task(told(subscriber))
         await asyncio.sleep(0)
         for exchange in list(exchanges):
             exchange.gone()
         with pytest.raises(StopAsyncIteration):
             await waiting
-        assert (len(watchers), exchanges) == (0, set())
+        assert (len(subscribers), exchanges) == (0, set())
 
     run(test())
 
 
 def test_streams_end_with_the_keys_and_with_the_server() -> None:
     async def test() -> None:
-        watchers = Subscribers(History())
-        watcher = admitted(watchers)
-        watchers.drop_all()
+        subscribers = Subscribers(History())
+        subscriber = admitted(subscribers)
+        subscribers.drop_all()
         with pytest.raises(StopAsyncIteration):
-            await told(watcher)
-        admitted(watchers)
-        watchers.close()
-        assert len(watchers) == 0
-        assert watchers.admit(0, set()) is None
+            await told(subscriber)
+        admitted(subscribers)
+        subscribers.close()
+        assert len(subscribers) == 0
+        assert subscribers.admit(0, set()) is None
 
     run(test())
 
 
 def test_a_stream_without_news_shows_that_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watchers_module, "HEARTBEAT_S", 0.0)
+    monkeypatch.setattr(subscribers_module, "HEARTBEAT_S", 0.0)
 
     async def test() -> None:
-        watcher = admitted(Subscribers(History()))
-        assert await told(watcher) == BEGINNING
-        assert await told(watcher) == HEARTBEAT
+        subscriber = admitted(Subscribers(History()))
+        assert await told(subscriber) == BEGINNING
+        assert await told(subscriber) == HEARTBEAT
 
     run(test())
 
 
 def test_a_watcher_that_takes_too_long_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        loop, watchers = asyncio.get_running_loop(), Subscribers(History())
+        loop, subscribers = asyncio.get_running_loop(), Subscribers(History())
         now_s = loop.time()
-        watcher = admitted(watchers)
-        watchers.tell(10, b"one.")
-        await told(watcher)
-        watchers.tell(20, b"two.")
+        subscriber = admitted(subscribers)
+        subscribers.publish(10, b"one.")
+        await told(subscriber)
+        subscribers.publish(20, b"two.")
         monkeypatch.setattr(loop, "time", lambda: now_s + MAX_LAG_S - 1)
-        assert await told(watcher) == b"two."
+        assert await told(subscriber) == b"two."
         monkeypatch.setattr(loop, "time", lambda: now_s + 3 * MAX_LAG_S)
-        watchers.tell(30, b"three.")
+        subscribers.publish(30, b"three.")
         with pytest.raises(StopAsyncIteration):
-            await told(watcher)
-        assert len(watchers) == 0
+            await told(subscriber)
+        assert len(subscribers) == 0
 
     run(test())
 
@@ -157,9 +157,9 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def watching(watchers: Subscribers) -> tuple[FallbackProtocol, Transport]:
+def watching(subscribers: Subscribers) -> tuple[FallbackProtocol, Transport]:
     """A browser's connection to the control address, which has asked for the stream."""
-    app = create_control_app(engine(), "1.2.3", watchers)
+    app = create_control_app(engine(), "1.2.3", subscribers)
     loop, transport = asyncio.get_running_loop(), Transport()
     protocol = FallbackProtocol(uvicorn_config(app), ServerState(), {}, loop)
     transport.protocol = protocol
@@ -170,30 +170,30 @@ def watching(watchers: Subscribers) -> tuple[FallbackProtocol, Transport]:
 
 def test_one_that_takes_nothing_is_written_nothing_more_and_is_dropped_in_the_end() -> None:
     async def test() -> None:
-        watchers = Subscribers(History())
-        protocol, transport = watching(watchers)
+        subscribers = Subscribers(History())
+        protocol, transport = watching(subscribers)
         await settled()
-        assert len(watchers) == 1
+        assert len(subscribers) == 1
         transport.left_bytes = 1 << 17
         protocol.pause_writing()
         for at_ms in range(1, 1000):
-            watchers.tell(at_ms, b"x" * 1000)
+            subscribers.publish(at_ms, b"x" * 1000)
         await settled()
         assert len(transport.written) < 2 * PIECE_BYTES
         for _ in range(int(LIMITS[Phase.TAKING].time_s) + 2):
             protocol.tick()
         assert transport.closed
-        assert len(watchers) == 0
+        assert len(subscribers) == 0
 
     run(test())
 
 
 def test_one_that_takes_all_of_it_is_never_dropped_for_its_age() -> None:
     async def test() -> None:
-        watchers = Subscribers(History())
-        protocol, transport = watching(watchers)
+        subscribers = Subscribers(History())
+        protocol, transport = watching(subscribers)
         for at_ms in range(1, 4000):
-            watchers.tell(at_ms, b"%d." % at_ms)
+            subscribers.publish(at_ms, b"%d." % at_ms)
             await asyncio.sleep(0)
             protocol.tick()
         await settled()
@@ -201,7 +201,7 @@ def test_one_that_takes_all_of_it_is_never_dropped_for_its_age() -> None:
         assert b"3999." in transport.written
         transport.close()
         await settled()
-        assert len(watchers) == 0
+        assert len(subscribers) == 0
 
     run(test())
 
@@ -224,10 +224,10 @@ def test_the_stream_goes_on_from_what_is_known(
     headers: dict[str, str], query: str, known: str
 ) -> None:
     async def test() -> None:
-        watchers = Subscribers(History())
+        subscribers = Subscribers(History())
         for at_ms in (1, 2, 3):
-            watchers.tell(at_ms, b"%d." % at_ms)
-        app = create_control_app(engine(), "1.2.3", watchers)
+            subscribers.publish(at_ms, b"%d." % at_ms)
+        app = create_control_app(engine(), "1.2.3", subscribers)
         async with (
             ASGIConductor(app) as conductor,
             conductor.simulate_get_stream("/live", headers=headers, query_string=query) as answer,
@@ -235,7 +235,7 @@ def test_the_stream_goes_on_from_what_is_known(
             assert answer.headers["content-type"] == "text/event-stream"
             assert answer.headers["cache-control"] == "no-store"
             assert (await answer.stream.read()).decode() == BEGINNING.decode() + known
-            watchers.close()
+            subscribers.close()
 
     run(test())
 
@@ -244,14 +244,14 @@ def test_the_stream_is_one_of_its_connection_s_exchanges() -> None:
     exchanges: set[Any] = set()
 
     async def test() -> None:
-        watchers = Subscribers(History())
-        app = create_control_app(engine(), "1.2.3", watchers)
+        subscribers = Subscribers(History())
+        app = create_control_app(engine(), "1.2.3", subscribers)
         conductor = ASGIConductor(app)
         async with (
             conductor,
             conductor.simulate_get_stream("/live", extras={EXCHANGES: exchanges}),
         ):
-            (watcher,) = exchanges
-            watcher.gone()
+            (subscriber,) = exchanges
+            subscriber.gone()
 
     run(test())

@@ -16,7 +16,7 @@ from silent_recorder import silent_recorder
 
 from ringbatch.frontend.payloads import passage
 from ringbatch.frontend.payloads.events import Event
-from ringbatch.frontend.payloads.exchange import Exchange, unpacked
+from ringbatch.frontend.payloads.exchange import PayloadExchange, unpacked
 from ringbatch.frontend.payloads.file_sink import FileSink
 from ringbatch.frontend.payloads.gathering import (
     GATHER_S,
@@ -186,7 +186,7 @@ def test_the_next_owner_of_a_lane_counts_what_a_dead_one_had_gathered() -> None:
 
 
 def test_the_last_exchanges_of_a_process_are_passed_on_and_cut_off() -> None:
-    passed: list[list[Exchange]] = []
+    passed: list[list[PayloadExchange]] = []
 
     def pass_on(message: bytes) -> bool:
         passed.append(unpacked(message))
@@ -206,7 +206,7 @@ def test_the_last_exchanges_of_a_process_are_passed_on_and_cut_off() -> None:
     json_type = "application/json"
     assert passed == [
         [
-            Exchange(
+            PayloadExchange(
                 *("mine", "r", "", "m", "1", "v1", 200, 8.5, 9.0, json_type, json_type, "", ""),
                 *(7, 6, None, None, {"x": "y"}, b"requ", b"answ"),
             )

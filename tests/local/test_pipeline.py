@@ -12,7 +12,7 @@ from ringbatch.frontend.codec.outcome import Answer, outcome
 from ringbatch.frontend.grpc.inference import Framing, GrpcAnswer, Inference
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.request.arrival import LARGE_BYTES
-from ringbatch.frontend.request.calls import Call
+from ringbatch.frontend.request.calls import RequestHandle
 from ringbatch.frontend.request.pipeline import Pipeline
 from ringbatch.frontend.routes.codec import InProcessCodec
 from ringbatch.frontend.routes.models import Settled
@@ -48,25 +48,25 @@ class Case:
         """Status and text of each answer."""
         return [(status, orjson.loads(body).get("error", "")) for status, body, _ in self.answers]
 
-    def v1(self, timeout_ns: int) -> Call | None:
+    def v1(self, timeout_ns: int) -> RequestHandle | None:
         body = orjson.dumps({"instances": [VALUES.tolist()]})
         return self.service.predict("large", body, self.answers.append, timeout_ns)
 
-    def v2(self, timeout_ns: int) -> Call | None:
+    def v2(self, timeout_ns: int) -> RequestHandle | None:
         body = orjson.dumps({"inputs": [INPUT | {"data": VALUES.tolist()}]})
         return self.service.infer("large", body, None, self.answers.append, timeout_ns)
 
-    def v2_binary(self, timeout_ns: int) -> Call | None:
+    def v2_binary(self, timeout_ns: int) -> RequestHandle | None:
         body = BINARY + VALUES.tobytes()
         return self.service.infer("large", body, len(BINARY), self.answers.append, timeout_ns)
 
-    def upload(self, timeout_ns: int) -> Call | None:
+    def upload(self, timeout_ns: int) -> RequestHandle | None:
         upload = self.service.prepare("large", BINARY, LARGE_BYTES, timeout_ns)
         assert upload is not None
         upload.memory[:] = VALUES.tobytes()
         return upload.arrived(self.answers.append)
 
-    def grpc(self, timeout_ns: int) -> Call | None:
+    def grpc(self, timeout_ns: int) -> RequestHandle | None:
         fields = {"model_name": "large", "inputs": [INPUT]}
         message = inference("ModelInferRequest")(**fields, raw_input_contents=[VALUES.tobytes()])
         data = message.SerializeToString()
@@ -77,7 +77,7 @@ class Case:
         error = answer.error
         self.answers.append((200, b'{"error":""}', ()) if error is None else outcome(error))
 
-    def in_process(self, timeout_ns: int) -> Call | None:
+    def in_process(self, timeout_ns: int) -> RequestHandle | None:
         codec = InProcessCodec(self.service)
         values = VALUES.reshape(1, COUNT)
         return self.service.pipeline.start(codec, "large", values, None, self.settle, timeout_ns)
@@ -109,7 +109,7 @@ def breaks(_: Case, patch: pytest.MonkeyPatch) -> None:
 
 WAYS = [Case.v1, Case.v2, Case.v2_binary, Case.upload, Case.grpc, Case.in_process]
 NAMES = ["V1", "V2", "V2 binary", "upload", "gRPC", "in process"]
-Way = Callable[[Case, int], Call | None]
+Way = Callable[[Case, int], RequestHandle | None]
 Misfortune = Callable[[Case, pytest.MonkeyPatch], None]
 
 

@@ -25,7 +25,11 @@ class Quiet:
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
-        self.rung: Any = None
+        self.on_doorbell: Any = None
+
+    def connect(self, on_doorbell: Any, on_answers: Any) -> None:
+        """Keep what is called when the doorbell has rung."""
+        self.on_doorbell = on_doorbell
 
     def between_requests(self) -> None:
         """Nothing is half sent."""
@@ -71,7 +75,7 @@ def test_a_frontend_says_which_table_it_follows_when_it_does() -> None:
     assert harness.seen() == harness.segment.model_table.number
     harness.publish(ONE, TWO)
     assert harness.seen() == harness.segment.model_table.number - 1
-    harness.gateway.rung()
+    harness.gateway.on_doorbell()
     assert harness.seen() == harness.segment.model_table.number, "the doorbell is enough"
     assert list(harness.service.models) == ["m"]
 

@@ -20,7 +20,7 @@ from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.request import tokenizing
 from ringbatch.frontend.request.queue import Queue
 from ringbatch.frontend.request.tokenizing import Tokenizing
-from ringbatch.frontend.texts.rows import Given
+from ringbatch.frontend.texts.rows import GivenTexts
 from ringbatch.frontend.texts.tokenizing import (
     CHARACTERS_A_TOKEN,
     QUICK_SIZE,
@@ -253,18 +253,20 @@ def spec_of(folder: Path, *, timeout_s: int = 1 << 10, **changes: Any) -> ModelS
 
 def test_long_texts_and_those_before_the_tokenizer_is_there_are_a_thread_s(tmp_path: Path) -> None:
     texts = TextModel(spec_of(write_directory(tmp_path / "m")))
-    assert not texts.is_quick(Given(["the cat"]))
+    assert not texts.is_quick(GivenTexts(["the cat"]))
     texts.load()
-    assert texts.is_quick(Given(["the cat"]))
-    assert texts.is_quick(Given(["x" * (QUICK_SIZE // 2)]))
-    assert not texts.is_quick(Given(["x" * QUICK_SIZE]))
-    assert not texts.is_quick(Given([""] * (QUICK_SIZE // 8))), "empty ones take time too"
-    assert not texts.is_quick(Given((), [[1]] * (QUICK_SIZE // 8))), "and so do a client's tokens"
+    assert texts.is_quick(GivenTexts(["the cat"]))
+    assert texts.is_quick(GivenTexts(["x" * (QUICK_SIZE // 2)]))
+    assert not texts.is_quick(GivenTexts(["x" * QUICK_SIZE]))
+    assert not texts.is_quick(GivenTexts([""] * (QUICK_SIZE // 8))), "empty ones take time too"
+    assert not texts.is_quick(GivenTexts((), [[1]] * (QUICK_SIZE // 8))), (
+        "and so do a client's tokens"
+    )
 
 
 def test_tokens_are_those_of_the_tokenizer(tmp_path: Path) -> None:
     texts = TextModel(spec_of(write_directory(tmp_path / "m")))
-    asked = Given(["the cat", "cat " * 100, "mat"])
+    asked = GivenTexts(["the cat", "cat " * 100, "mat"])
     texts.tokenized(asked)
     assert asked.counts == [len(ids) for ids in tokens(*asked.texts)]
 
@@ -280,13 +282,13 @@ def test_a_clients_tokens_are_cut_where_it_asks_for_that(tmp_path: Path, directi
     ids = [number % len(VOCABULARY) for number in range(LIMIT + 5)]
     kept = ids[:LIMIT] if direction == "right" else ids[-LIMIT:]
     for sent, expected in ((ids, kept), (ids[:3], ids[:3])):
-        (part,) = texts.tokenized(Given((), [sent], truncate=True)).parts
+        (part,) = texts.tokenized(GivenTexts((), [sent], truncate=True)).parts
         assert bytes(part.payload).endswith(np.array(expected, np.int32).tobytes())
     for truncate in (False, None):
         with pytest.raises(InvalidRequest, match=f"has {LIMIT + 5} tokens; this model takes from"):
-            texts.tokenized(Given((), [ids], truncate=truncate))
+            texts.tokenized(GivenTexts((), [ids], truncate=truncate))
     with pytest.raises(InvalidRequest, match="has the token 99; this model's are from 0"):
-        texts.tokenized(Given((), [[99] * (LIMIT + 1)], truncate=True))
+        texts.tokenized(GivenTexts((), [[99] * (LIMIT + 1)], truncate=True))
 
 
 @pytest.mark.parametrize(
@@ -297,7 +299,7 @@ def test_documents_have_no_more_tokens_than_are_asked_for(
 ) -> None:
     spec = spec_of(write_directory(tmp_path / "m", labels=1), pairs=True)
     pairs = [("the", "mat"), ("the", "cat sat on mat far away"), ("the", "x" * 300 + " cat")]
-    asked = Given(pairs, document_tokens=most)
+    asked = GivenTexts(pairs, document_tokens=most)
     TextModel(spec).tokenized(asked)
     assert asked.counts == counts
 
@@ -312,12 +314,12 @@ def test_half_of_a_pair_that_is_far_too_long_is_refused_where_it_is_not_to_be_cu
     texts = TextModel(spec)
     for size, truncate in ((0, False), (1, True), (1, None)):
         pair[which] = word + "x" * size
-        asked = Given([("the", "mat"), (pair[0], pair[1])], truncate=truncate)
+        asked = GivenTexts([("the", "mat"), (pair[0], pair[1])], truncate=truncate)
         texts.tokenized(asked)
         # A word of any length is one token.
         assert asked.counts == [5, 5]
     with pytest.raises(InvalidRequest) as refused:
-        texts.tokenized(Given([("the", "mat"), (pair[0], pair[1])], truncate=False))
+        texts.tokenized(GivenTexts([("the", "mat"), (pair[0], pair[1])], truncate=False))
     assert str(refused.value) == (
         f"text 1 has {len(word) + 1} characters, but this model takes at most {LIMIT} tokens; send "
         "a shorter one, or have the rest left out with truncate"
@@ -333,7 +335,7 @@ def test_a_tokenizer_that_cannot_be_used_is_no_defect(
 ) -> None:
     texts = TextModel(spec_of(write_directory(tmp_path / "m"), **changes))
     with pytest.raises(ModelNotReady, match="its tokenizer cannot be used; the log says why"):
-        texts.tokenized(Given(["the cat"]))
+        texts.tokenized(GivenTexts(["the cat"]))
     assert texts.obstacle == "its tokenizer cannot be used; the log says why"
     assert logged in caplog.text
 
@@ -461,6 +463,6 @@ def test_texts_that_make_more_batches_by_their_lengths_are_refused_where_they_ar
         ),
         max_in_flight=3,
     )
-    assert len(model.tokenized(Given((), [[1] * 8] * 3), in_order=in_order).parts) == 3
+    assert len(model.tokenized(GivenTexts((), [[1] * 8] * 3), in_order=in_order).parts) == 3
     with pytest.raises(RequestTooLarge, match="4 instances, which make 4 batches"):
-        model.tokenized(Given((), [[1] * 8] * 4), in_order=in_order)
+        model.tokenized(GivenTexts((), [[1] * 8] * 4), in_order=in_order)

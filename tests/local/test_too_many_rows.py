@@ -11,7 +11,7 @@ from frontend_harness import FrontendHarness, typed, untyped
 
 from ringbatch.frontend.codec.json_to_tensor import TensorReader
 from ringbatch.frontend.codec.outcome import Answer, outcome
-from ringbatch.frontend.falcon.text_resources import Asked, EmbeddingsCodec
+from ringbatch.frontend.falcon.text_resources import EmbeddingsCodec, TextFraming
 from ringbatch.frontend.grpc.inference import Framing, GrpcAnswer, Inference
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.texts.tokenizing import TextModel
@@ -75,7 +75,7 @@ class Case:
 
     def embeddings(self, rows: Any) -> None:
         body, codec = orjson.dumps({"input": rows}), EmbeddingsCodec(self.service)
-        assert self.service.pipeline.start(codec, "", body, Asked(), self.reply) is None
+        assert self.service.pipeline.start(codec, "", body, TextFraming(), self.reply) is None
 
     def reply(self, answer: Answer) -> None:
         self.answers.append(answer)

@@ -24,7 +24,7 @@ from ringbatch.frontend.access.recorder import Exchanged, Recorder, recording
 from ringbatch.frontend.access.sampling import LOGGED, TRACED, AccessSettings, Draw, Samples
 from ringbatch.frontend.tracing.messages import Encoder, refusal
 from ringbatch.frontend.tracing.sending import Sender, pairs
-from ringbatch.frontend.tracing.spans import Context, Kind, Span
+from ringbatch.frontend.tracing.spans import Kind, Span, SpanContext
 from ringbatch.frontend.tracing.tracing import MOST_AT_ONCE, MOST_WAITING, Trace, Tracing
 from ringbatch.shm.host import background
 from ringbatch.shm.host import delivering as delivering_module
@@ -37,7 +37,7 @@ from ringbatch.shm.traced_requests import TracedReader, TracedRequests
 
 TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-%b"
 SAMPLED, UNSAMPLED = TRACE % b"01", TRACE % b"00"
-SPAN = Span(Context("ab" * 16, "cd" * 8), "ef" * 8, "predict m", Kind.SERVER, 10, 30)
+SPAN = Span(SpanContext("ab" * 16, "cd" * 8), "ef" * 8, "predict m", Kind.SERVER, 10, 30)
 
 
 @pytest.mark.parametrize(
@@ -430,7 +430,7 @@ def test_a_name_that_no_host_can_have_is_not_asked_for_again() -> None:
 
 def test_spans_are_what_otlp_makes_of_them() -> None:
     encoder = Encoder({"service.name": "e"}, "1.2")
-    link = Context("01" * 16, "02" * 8)
+    link = SpanContext("01" * 16, "02" * 8)
     failed = SPAN._replace(attributes={"a": "b", "n": 3}, links=(link,), failed=True)
     message = ExportTraceServiceRequest.FromString(encoder.encode([SPAN, failed], 1000))
     (of_resource,) = message.resource_spans

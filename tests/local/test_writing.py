@@ -17,16 +17,16 @@ from ringbatch.frontend.codec.bytes_tensor import joined
 from ringbatch.frontend.codec.outcome import Answer, outcome
 from ringbatch.frontend.codec.rendering import LARGE_RESULT_BYTES, LONG_RESULT_BYTES, LONG_ROWS
 from ringbatch.frontend.falcon.text_resources import (
-    Asked,
     ClassifyingCodec,
     EmbeddingsCodec,
     RerankingCodec,
+    TextFraming,
 )
 from ringbatch.frontend.grpc.inference import Framing, GrpcAnswer, Inference
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.offload.messages import Bytes, Job
 from ringbatch.frontend.request import split, task
-from ringbatch.frontend.request.calls import Call
+from ringbatch.frontend.request.calls import RequestHandle
 from ringbatch.frontend.request.offload import LARGE_BODY_BYTES
 from ringbatch.shm.engine_slots import BatchMark, Request
 from ringbatch.shm.frame import Frame
@@ -103,17 +103,17 @@ class Case:
         named = ((label, n) for counts in codes for label, n in zip(labels, counts, strict=True))
         return [label for label, count in named for _ in range(count)]
 
-    def v1(self, rows: int = 1, *, columns: bool = False) -> Call | None:
+    def v1(self, rows: int = 1, *, columns: bool = False) -> RequestHandle | None:
         values = [[1, 2]] * rows
         body = orjson.dumps({"inputs": {"x": values}} if columns else {"instances": values})
         return self.service.predict("double", body, self.answers.append)
 
-    def v2(self, rows: int = 1, **asked: Any) -> Call | None:
+    def v2(self, rows: int = 1, **asked: Any) -> RequestHandle | None:
         given = {"name": "x", "datatype": "FP32", "shape": [rows, 2], "data": [1, 2] * rows}
         body = orjson.dumps({"inputs": [given], "id": "an id"} | asked)
         return self.service.infer("double", body, None, self.answers.append)
 
-    def grpc(self, rows: int = 1, *, classes: int = 0) -> Call | None:
+    def grpc(self, rows: int = 1, *, classes: int = 0) -> RequestHandle | None:
         request = inference("ModelInferRequest")(model_name="double", id="an id")
         request.inputs.add(name="x", datatype="FP32", shape=[rows, 2])
         request.raw_input_contents.append(bytes(8 * rows))
@@ -125,10 +125,10 @@ class Case:
         data = request.SerializeToString()
         return Inference(self.service).start(data, 0, Framing(), self._told)
 
-    def of_texts(self, codec: Callable[[Any], Any], body: Any) -> Call | None:
+    def of_texts(self, codec: Callable[[Any], Any], body: Any) -> RequestHandle | None:
         start = self.service.pipeline.start
         text = orjson.dumps(body) + BLANKS
-        return start(codec(self.service), "", text, Asked(), self.answers.append)
+        return start(codec(self.service), "", text, TextFraming(), self.answers.append)
 
     def _told(self, answer: GrpcAnswer) -> None:
         error = answer.error
@@ -172,7 +172,7 @@ TWO: Final = replace(
 )
 RANKED: Final = replace(typed(), outputs=(Tensor("y", "FP32", [3]),), max_batch_size=4096)
 CLASSES: Final = {"outputs": [{"name": "y", "parameters": {"classification": 2}}]}
-WAYS: Final[dict[str, tuple[ModelSpec, Any, Callable[[Case], Call | None], str]]] = {
+WAYS: Final[dict[str, tuple[ModelSpec, Any, Callable[[Case], RequestHandle | None], str]]] = {
     "V1": (LARGE, numbers, Case.v1, "write_v1"),
     "V1 in parts": (LARGE, numbers, lambda case: case.v1(9), "write_v1"),
     "V1 columns": (LARGE, numbers, lambda case: case.v1(columns=True), "write_v1"),

@@ -174,7 +174,7 @@ end:
             submit();
         }
 
-    /* frontend/request/gateway.py: Gateway._rung */
+    /* frontend/request/gateway.py: Gateway._answer_doorbell */
     :: d_step {
             frontend_at == SERVING && lane_bell ->
 #ifndef HUSH_LAST

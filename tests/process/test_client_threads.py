@@ -154,11 +154,11 @@ def test_an_answered_request_is_kept_by_nothing(harness: ClientHarness, client: 
     gc.collect()
     gc.disable()
     try:
-        before = len([o for o in gc.get_objects() if type(o).__name__ == "DeferredCall"])
+        before = len([o for o in gc.get_objects() if type(o).__name__ == "AsyncRequest"])
         futures = [client.infer_async("same", numbers(n)) for n in range(10)]
         for future in futures:
             future.result()
-        after = len([o for o in gc.get_objects() if type(o).__name__ == "DeferredCall"])
+        after = len([o for o in gc.get_objects() if type(o).__name__ == "AsyncRequest"])
     finally:
         gc.enable()
     # The thread that resolved the last one may still have it in its hands.

@@ -89,14 +89,14 @@ def test_each_slot_of_a_split_request_has_it() -> None:
     model = asking(X)
     body = json.dumps({"k": 1, "instances": ROWS.tolist()}).encode()
     v1 = V1Model(model)
-    assert v1.heard is not None
-    assert plain(v1.heard.parse(body, HEAD)[0]) == expected(TOLD)
+    assert v1.with_context is not None
+    assert plain(v1.with_context.parse(body, HEAD)[0]) == expected(TOLD)
     tensor = {"name": "x", "datatype": "FP32", "shape": [5, 2], "data": ROWS.reshape(-1).tolist()}
     body = json.dumps({"inputs": [tensor], "parameters": {"k": 1}}).encode()
     v2 = V2Model(model).asked
     assert v2 is not None
     for _ in range(2):
-        assert plain(v2.hear(PAIRS).parse(body, None).parts) == expected(TOLD)
+        assert plain(v2.with_headers(PAIRS).parse(body, None).parts) == expected(TOLD)
     silent = v2.parse(body, None)
     assert plain(silent.parts) == expected(TOLD | {"id": "", "headers": {}}), "of the one before"
     message = inference("ModelInferRequest")(
@@ -111,8 +111,8 @@ def test_each_slot_of_a_split_request_has_it() -> None:
 def test_lists_of_values_have_it_in_front() -> None:
     model = asking()
     v1 = V1Model(model)
-    assert v1.heard is not None
-    parts, _ = v1.heard.parse(b'{"k": 1, "instances": [ "a", {"b": 6.0}, 3]}', HEAD)
+    assert v1.with_context is not None
+    parts, _ = v1.with_context.parse(b'{"k": 1, "instances": [ "a", {"b": 6.0}, 3]}', HEAD)
     found = [(rows, json.loads(bytes(payload)), key_bytes) for rows, payload, key_bytes in parts]
     assert found == [(2, [TOLD, "a", {"b": 6.0}], 0), (1, [TOLD, 3], 0)]
     assert b"6.0" in bytes(parts[0][1])
@@ -123,7 +123,7 @@ def test_lists_of_values_have_it_in_front() -> None:
 def test_models_that_do_not_ask_have_slots_as_ever() -> None:
     plain_model = spec(0, [X], [X], max_batch_size=2)
     v1, v2 = V1Model(plain_model), V2Model(plain_model)
-    assert (v1.heard, v2.asked, plain_model.carried) == (None, None, (X,))
+    assert (v1.with_context, v2.asked, plain_model.carried) == (None, None, (X,))
     ((rows, payload, key_bytes),), _ = v1.requests.parse(b'{"k": 1, "instances": [[0, 1]]}')
     assert (rows, bytes(payload), key_bytes) == (1, ROWS[:1].tobytes(), 0)
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringbatch.frontend.grpc.answer import id_field
+from ringbatch.frontend.grpc.message_head_cache import MessageHeadCache
 from ringbatch.frontend.grpc.messages import inference
-from ringbatch.frontend.grpc.remembered_heads import Heads
 
 Request = inference("ModelInferRequest")
 NAME, VERSION, ID, PARAMETERS, INPUT, OUTPUT, RAW, UNKNOWN = (
@@ -53,7 +53,7 @@ def parsed(data: bytes) -> Any:
 
 def expect_no_difference(messages: Sequence[bytes]) -> int:
     """How many of them were recalled."""
-    heads: Heads[bytes] = Heads()
+    heads: MessageHeadCache[bytes] = MessageHeadCache()
     count = 0
     for data in messages:
         recalled, request = heads.recall(data), parsed(data)
@@ -64,7 +64,7 @@ def expect_no_difference(messages: Sequence[bytes]) -> int:
                 id_field(request.id),
                 *request.raw_input_contents,
             )
-            assert recalled.said == said(request)
+            assert recalled.meaning == said(request)
         elif request is not None and len(request.raw_input_contents) == 1:
             (raw,) = request.raw_input_contents
             if raw:
@@ -74,7 +74,7 @@ def expect_no_difference(messages: Sequence[bytes]) -> int:
 
 def expect_no_difference_before_tensors(asked: Sequence[tuple[bytes, int]]) -> int:
     """The same of heads, each with the size of its tensor, of which nothing has come."""
-    heads: Heads[bytes] = Heads()
+    heads: MessageHeadCache[bytes] = MessageHeadCache()
     count = 0
     for head, tensor_bytes in asked:
         tensor = bytes(tensor_bytes)
@@ -214,7 +214,7 @@ def test_what_only_looks_alike_is_told_apart(case: str) -> None:
 
 
 def test_heads_are_remembered_but_not_for_ever_nor_long_ones() -> None:
-    heads: Heads[int] = Heads()
+    heads: MessageHeadCache[int] = MessageHeadCache()
     for number in range(1000):
         heads.learn(usual(bytes(8), name=b"%d" % number), bytes(8), number)
     known = [n for n in range(1000) if heads.recall(usual(bytes(8), name=b"%d" % n)) is not None]

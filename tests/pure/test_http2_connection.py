@@ -46,8 +46,8 @@ from ringbatch.frontend.http2.frames import (
     STREAM_CLOSED,
     WINDOW_UPDATE,
 )
-from ringbatch.frontend.http2.header_memory import HeaderMemory
-from ringbatch.frontend.http2.header_rules import Request, request_of
+from ringbatch.frontend.http2.header_reader import HeaderReader
+from ringbatch.frontend.http2.header_rules import Http2RequestHead, request_of
 from ringbatch.frontend.http2.header_text import STATUS_200, field
 from ringbatch.frontend.http2.outgoing import MOST_STREAMS
 from ringbatch.frontend.http2.stream import Stream
@@ -110,20 +110,20 @@ def test_a_request_and_its_answer() -> None:
     assert (stream.gone, served.connection.streams) == (True, {})
 
 
-def answered(core: Connection[Request], stream: Stream[Request]) -> None:
+def answered(core: Connection[Http2RequestHead], stream: Stream[Http2RequestHead]) -> None:
     core.answer(stream, HEAD, b"answer", TRAILERS)
 
 
-def cancelled(core: Connection[Request], stream: Stream[Request]) -> None:
+def cancelled(core: Connection[Http2RequestHead], stream: Stream[Http2RequestHead]) -> None:
     core.receive(frame(RST_STREAM, 0, stream.number, CANCEL.to_bytes(4, "big")))
 
 
-def waiting(core: Connection[Request], stream: Stream[Request]) -> None:
+def waiting(core: Connection[Http2RequestHead], stream: Stream[Http2RequestHead]) -> None:
     core.receive(settings(window=0))
     answered(core, stream)
 
 
-SENT: dict[str, Callable[[Connection[Request], Stream[Request]], None]] = {
+SENT: dict[str, Callable[[Connection[Http2RequestHead], Stream[Http2RequestHead]], None]] = {
     "answer": answered,
     "begin": lambda core, stream: core.begin(stream, HEAD),
     "inform": lambda core, stream: core.inform(stream, HEAD),
@@ -135,7 +135,7 @@ SENT: dict[str, Callable[[Connection[Request], Stream[Request]], None]] = {
 @pytest.mark.parametrize("end", [answered, cancelled, waiting])
 @pytest.mark.parametrize("sent", SENT)
 def test_nothing_of_an_answer_is_sent_once_it_has_ended(
-    end: Callable[[Connection[Request], Stream[Request]], None], sent: str
+    end: Callable[[Connection[Http2RequestHead], Stream[Http2RequestHead]], None], sent: str
 ) -> None:
     served = Served()
     stream = served.one(call(1))
@@ -150,7 +150,7 @@ def test_nothing_of_an_answer_is_sent_once_it_has_ended(
 
 @pytest.mark.parametrize(("end", "said"), [(answered, 0), (cancelled, 0), (waiting, 1)])
 def test_a_stream_is_reset_until_it_is_gone(
-    end: Callable[[Connection[Request], Stream[Request]], None], said: int
+    end: Callable[[Connection[Http2RequestHead], Stream[Http2RequestHead]], None], said: int
 ) -> None:
     served = Served()
     stream = served.one(call(1))
@@ -161,12 +161,12 @@ def test_a_stream_is_reset_until_it_is_gone(
 
 
 def test_a_failure_of_the_server_s_while_it_reads_ends_the_connection_in_words() -> None:
-    def read(_request: Request) -> Request:
+    def read(_request: Http2RequestHead) -> Http2RequestHead:
         raise ZeroDivisionError
 
     served = Served()
     first = served.one(call(1))
-    served.connection.headers = HeaderMemory(read, served.connection.patience)
+    served.connection.headers = HeaderReader(read, served.connection.patience)
     touched = served.receive(frame(RST_STREAM, 0, 1, WORD) + call(3) + call(5))
     assert [stream.number for stream in touched] == [1]
     assert first.gone

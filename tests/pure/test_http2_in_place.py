@@ -16,7 +16,7 @@ from ringbatch.frontend.http2.frames import (
     PROTOCOL_ERROR,
     RST_STREAM,
 )
-from ringbatch.frontend.http2.header_rules import Request
+from ringbatch.frontend.http2.header_rules import Http2RequestHead
 from ringbatch.frontend.http2.stream import Stream
 
 SINK_BYTES = 1 << 20
@@ -34,7 +34,7 @@ class Taker:
         self.served = Served(GREETING)
         self.in_place = in_place
         self.bodies: dict[int, bytearray] = {}
-        self.streams: dict[int, Stream[Request]] = {}
+        self.streams: dict[int, Stream[Http2RequestHead]] = {}
         self.said: list[Frame] = []
 
     def receive(self, given: bytes) -> None:
@@ -52,7 +52,7 @@ class Taker:
             memory[:] = bytes(len(memory))
         self.said += self.served.said()
 
-    def _look(self, streams: list[Stream[Request]]) -> None:
+    def _look(self, streams: list[Stream[Http2RequestHead]]) -> None:
         for stream in streams:
             self.streams[stream.number] = stream
             if stream.pieces and stream.sink is None:
@@ -127,7 +127,7 @@ def test_the_same_is_understood_however_it_is_cut(longest: int) -> None:
     assert landed > 50_000, "nothing landed, so nothing was tried"
 
 
-def landing() -> tuple[Served, Stream[Request]]:
+def landing() -> tuple[Served, Stream[Http2RequestHead]]:
     """A connection with a stream that has a sink."""
     served = Served()
     stream = served.one(headers(1))

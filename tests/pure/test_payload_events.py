@@ -17,10 +17,10 @@ from ringbatch.frontend.payloads.events import (
     as_line,
     events,
 )
-from ringbatch.frontend.payloads.exchange import Exchange, packed, unpacked
+from ringbatch.frontend.payloads.exchange import PayloadExchange, packed, unpacked
 from ringbatch.frontend.payloads.settings import ALL, REQUEST, RESPONSE, Delivery
 
-ANSWERED = Exchange(
+ANSWERED = PayloadExchange(
     event_id="e",
     request_id="r",
     batch_id="b",
@@ -45,7 +45,7 @@ ANSWERED = Exchange(
 DELIVERY = Delivery("/f", ALL, True, "/ringbatch/e", (("namespace", "prod"),), 1, 1, None)
 
 
-def made(exchange: Exchange = ANSWERED, **changes: Any) -> list[Event]:
+def made(exchange: PayloadExchange = ANSWERED, **changes: Any) -> list[Event]:
     fields = {name: getattr(DELIVERY, name) for name in Delivery.__dataclass_fields__}
     return list(events(exchange, Delivery(**fields | changes)))
 
@@ -98,7 +98,7 @@ def test_the_settings_say_which_events_there_are(
     assert [event.attributes["type"] for event in found] == kinds
 
 
-def line(exchange: Exchange) -> dict[str, Any]:
+def line(exchange: PayloadExchange) -> dict[str, Any]:
     text = as_line(made(exchange)[0])
     assert text.count(b"\n") == 1
     assert text.endswith(b"\n")

@@ -10,7 +10,7 @@ import pytest
 
 from ringbatch.frontend import StartupError, models
 from ringbatch.frontend.routes.loading import imported, main
-from ringbatch.frontend.routes.models import AwaitableModels, Call, Settled
+from ringbatch.frontend.routes.models import Abandonable, AwaitableModels, Settled
 from ringbatch.frontend.routes.mounted import is_ours
 
 APP = "async def app(scope, receive, send):\n    pass\n"
@@ -105,7 +105,7 @@ class Sent:
 
     def send(
         self, _name: str, _inputs: Any, reply: Callable[[Settled], None], timeout_ns: int
-    ) -> Call:
+    ) -> Abandonable:
         self.timeouts_ns.append(timeout_ns)
         self.replies.append(reply)
         return self

@@ -15,10 +15,10 @@ from ringbatch.frontend.grpc.status import CODES, grpc_status
 from ringbatch.frontend.tracing.messages import Encoder
 from ringbatch.frontend.tracing.open_batches import HOLD_NS, MOST_OPEN, OpenBatches
 from ringbatch.frontend.tracing.spans import (
-    Context,
     Kind,
     ModelName,
     Span,
+    SpanContext,
     batch_context,
     batch_span,
     request_spans,
@@ -45,7 +45,7 @@ def test_the_span_of_a_request_says_what_is_known_of_it() -> None:
     span, *_ = spans_of()
     batch_id = IDS.text(9)
     assert span == Span(
-        Context("0af7" * 8, "c0de" * 4),
+        SpanContext("0af7" * 8, "c0de" * 4),
         "b7ad" * 4,
         "predict mnist",
         Kind.SERVER,
@@ -65,7 +65,7 @@ def test_the_span_of_a_request_says_what_is_known_of_it() -> None:
             "ringbatch.reason": "full",
             "ringbatch.attempts": 1,
         },
-        (Context(batch_id.replace("-", ""), batch_id.replace("-", "")[16:]),),
+        (SpanContext(batch_id.replace("-", ""), batch_id.replace("-", "")[16:]),),
         False,
     )
 
@@ -184,7 +184,7 @@ def test_the_span_of_a_batch_lasts_from_its_take_up_and_links_to_its_members() -
         by_name["queue"].ended_ns,
         by_name["scatter"].ended_ns,
     )
-    assert span.links == [Context(m.trace, m.span) for m in members]
+    assert span.links == [SpanContext(m.trace, m.span) for m in members]
     assert whole.links == (span.context,)
     assert (span.name, span.kind, span.parent) == ("batch mnist", Kind.INTERNAL, "")
     assert span.attributes == {
@@ -259,7 +259,7 @@ def hexadecimal(digits: int) -> st.SearchStrategy[str]:
     return st.binary(min_size=digits // 2, max_size=digits // 2).map(bytes.hex)
 
 
-contexts = st.builds(Context, hexadecimal(32), hexadecimal(16))
+contexts = st.builds(SpanContext, hexadecimal(32), hexadecimal(16))
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
 any_spans = st.builds(
     Span,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ringbatch.frontend.codec.bytes_tensor import joined
 from ringbatch.frontend.codec.payload import Part, framed
-from ringbatch.frontend.texts.rows import Given, Shape, given, reordered
+from ringbatch.frontend.texts.rows import GivenTexts, Shape, given, reordered
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.frame import Frame
 from ringbatch.shm.model_spec import ModelSpec
@@ -123,7 +123,7 @@ def test_pairs_are_a_query_and_a_text_each() -> None:
 
 
 def test_what_is_given_as_texts_is_taken_as_it_is() -> None:
-    own = Given(["a"])
+    own = GivenTexts(["a"])
     assert given([(1, own, 0)], Frame((TEXT,))) is own
 
 

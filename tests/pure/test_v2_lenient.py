@@ -10,7 +10,7 @@ from segment_fixture import spec
 
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.grpc.request import requests_of as grpc_requests_of
-from ringbatch.frontend.v2.request import Request, requests_of
+from ringbatch.frontend.v2.request import InferRequest, requests_of
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor
@@ -24,7 +24,9 @@ def model(datatype: str, platform: str = "python", inputs: int = 1) -> ModelSpec
     return replace(spec(0, tensors, tensors), platform=platform)
 
 
-def over_rest(given: ModelSpec, datatype: str, *, binary: bool, name: str = "x0") -> list[Request]:
+def over_rest(
+    given: ModelSpec, datatype: str, *, binary: bool, name: str = "x0"
+) -> list[InferRequest]:
     """A request, and the same again, which may be remembered by then; and one that is not."""
     values = VALUES.astype(DTYPES[datatype])
     entry: dict[str, Any] = {"name": name, "shape": [2, 2], "datatype": datatype}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from segment_fixture import pack, spec
 
 from ringbatch.frontend.codec.payload import Bytes, LazyBytes
-from ringbatch.frontend.v2.protocol import Request, V2Model
+from ringbatch.frontend.v2.protocol import InferRequest, V2Model
 from ringbatch.frontend.v2.shared_memory import RegionSpan
 from ringbatch.shm.errors import InvalidRequest, MemoryNotFound
 from ringbatch.shm.model_spec import ModelSpec
@@ -108,7 +108,7 @@ def x(size: int = 8, region: str = "r0", offset: int = 0, **more: Any) -> dict[s
     return tensor("x", "FP32", [rows, 2], parameters=at(region, size, offset) | more)
 
 
-def payloads(request: Request) -> list[bytes]:
+def payloads(request: InferRequest) -> list[bytes]:
     return [bytes(part.payload) for part in request.parts]
 
 

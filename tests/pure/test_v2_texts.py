@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from segment_fixture import spec
 
 from ringbatch.frontend.v2.protocol import V2Model
-from ringbatch.frontend.v2.remembered_texts import Texts, around_values
+from ringbatch.frontend.v2.request_text_cache import RequestTextCache, around_values
 from ringbatch.shm.errors import RequestError
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor
@@ -235,7 +235,7 @@ def test_only_the_values_of_a_text_seen_before_are_read(monkeypatch: pytest.Monk
 
 
 def test_texts_are_remembered_but_not_for_ever_nor_long_ones() -> None:
-    texts: Texts[int] = Texts()
+    texts: RequestTextCache[int] = RequestTextCache()
     for number in range(1000):
         texts.learn(b'{"a":%d}' % number, number, b"")
     known = [

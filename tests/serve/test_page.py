@@ -17,7 +17,7 @@ from serve.server import Server, Start
 from tiers import exhaustive
 
 from ringbatch.frontend.metrics.control_connections import MAX_CONNECTIONS
-from ringbatch.frontend.page.watchers import MAX_WATCHERS
+from ringbatch.frontend.page.subscribers import MAX_SUBSCRIBERS
 
 WaitUntil = Callable[..., Any]
 Json = dict[str, Any]
@@ -174,11 +174,11 @@ def test_too_many_are_told_so_and_metrics_go_on(port: int, wait_until: WaitUntil
 
     # Those of tests before are noticed to have gone as they are told the next event.
     all_of_them: list[Stream] = []
-    while len(all_of_them) < MAX_WATCHERS:
+    while len(all_of_them) < MAX_SUBSCRIBERS:
         all_of_them.append(wait_until(opened, "room for a watcher"))
     refused = got(port, "/live")
     assert refused.status == 503
-    assert refused.error == f"{MAX_WATCHERS} pages are open already; close one of them"
+    assert refused.error == f"{MAX_SUBSCRIBERS} pages are open already; close one of them"
     assert got(port, "/metrics").status == 200
     assert got(port, "/").status == 200
     all_of_them.pop().close()

@@ -7,7 +7,7 @@ from typing import Final
 from simulation.engine import Frontend
 from simulation.machine import Process
 
-from ringbatch.frontend.request.calls import Call
+from ringbatch.frontend.request.calls import RequestHandle
 from ringbatch.shm.model_spec import ModelSpec
 
 HARMLESS, LARGE, REFUSED, POISON, FATAL, HANGING = range(6)
@@ -44,7 +44,7 @@ class Asked:
     due_ns: tuple[int, int] = (0, 0)
     """Its deadline: between these, as the clock may move while it is accepted."""
     body: bytes = b""
-    call: Call | None = None
+    call: RequestHandle | None = None
     victims: Counter[int] = field(default_factory=Counter)
     """Workers that ran it, where that is fatal, for each collector's life."""
     runs: Counter[int] = field(default_factory=Counter)

@@ -16,7 +16,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from ringbatch.frontend.codec.parse_cache import MOST_BYTES, Remembered
+from ringbatch.frontend.codec.parse_cache import MOST_BYTES, ParseCache
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.shm.tuples import unchecked_tuple
 
@@ -38,22 +38,22 @@ class Recalled(NamedTuple, Generic[T]):
     """A message of known pieces.
 
     Attributes:
-        said: by it.
+        meaning: by it.
         id: the field with its id as it is there, which is as it is in a response; empty where it
             has none.
         tensor: the raw contents, as far as they have come.
     """
 
-    said: T
+    meaning: T
     id: bytes
     tensor: bytes
 
 
-class Heads(Generic[T]):
+class MessageHeadCache(Generic[T]):
     """Cache of message heads."""
 
     def __init__(self) -> None:
-        self._known: Remembered[tuple[bytes, int], tuple[bytes, T]] = Remembered(_REMEMBERED)
+        self._known: ParseCache[tuple[bytes, int], tuple[bytes, T]] = ParseCache(_REMEMBERED)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -72,19 +72,19 @@ class Heads(Generic[T]):
             return None
         known = self._known.get((data[:start], len(data) + owed_bytes - end))
         if known is not None:
-            rest, said = known
+            rest, meaning = known
             identity = data[start:end]
             if data.startswith(rest, end) and identity.isascii():
-                return unchecked_tuple(Recalled, (said, identity, data[end + len(rest) :]))
+                return unchecked_tuple(Recalled, (meaning, identity, data[end + len(rest) :]))
         return None
 
-    def learn(self, data: bytes, tensor: bytes | memoryview, said: T) -> None:
+    def learn(self, data: bytes, tensor: bytes | memoryview, meaning: T) -> None:
         """Remember what a message says, where others of the same pieces say the same.
 
         Args:
             data: a sound request.
             tensor: its one raw tensor, not empty.
-            said: by it, whatever its id and the values of its tensor.
+            meaning: by it, whatever its id and the values of its tensor.
         """
         try:
             start, end = _id_span(data)
@@ -98,7 +98,7 @@ class Heads(Generic[T]):
         except (IndexError, DecodeError):
             return
         if request.id == "i" and list(request.raw_input_contents) == [other]:
-            self._known.put((data[:start], len(rest) + len(tensor)), (rest, said), size)
+            self._known.put((data[:start], len(rest) + len(tensor)), (rest, meaning), size)
 
 
 def _id_span(data: bytes) -> tuple[int, int]:

@@ -8,11 +8,11 @@ from hpack import Encoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.frontend.grpc.call_head import CallHead, CallHeads
+from ringbatch.frontend.grpc.call_head import CallHead, CallHeadReader
 from ringbatch.frontend.http2.flood_budget import FloodBudget
 from ringbatch.frontend.http2.frames import ConnectionFault, StreamFault
-from ringbatch.frontend.http2.header_memory import HeaderMemory
-from ringbatch.frontend.http2.header_rules import Fields, Request
+from ringbatch.frontend.http2.header_reader import HeaderReader
+from ringbatch.frontend.http2.header_rules import Fields, Http2RequestHead
 from ringbatch.frontend.security.api_keys import ApiKeys
 
 PATH = "/inference.GRPCInferenceService/ModelInfer"
@@ -32,14 +32,14 @@ KEY = b"a-key-of-the-tests"
 Found = list[tuple[CallHead, int] | int]
 
 
-class Heads(CallHeads):
+class Heads(CallHeadReader):
     """Counts what it reads in full."""
 
     def __init__(self) -> None:
         super().__init__({PATH: "infer"}, ApiKeys([hashlib.sha256(KEY).digest()]))
         self.reads = 0
 
-    def read(self, request: Request) -> CallHead:
+    def read(self, request: Http2RequestHead) -> CallHead:
         self.reads += 1
         return super().read(request)
 
@@ -73,7 +73,7 @@ def asked(heads: Heads, blocks: Sequence[bytes], *, remembers: bool) -> Found:
         remembers: whether anything is kept.
     """
     patience = FloodBudget()
-    memory = HeaderMemory(heads.read, patience, heads.varying if remembers else None)
+    memory = HeaderReader(heads.read, patience, heads.varying if remembers else None)
     found = Found()
     for block in blocks:
         if not remembers:
@@ -127,7 +127,7 @@ def test_heads_with_fields_of_their_own_are_read_in_full_once(
 
 def test_of_a_block_that_begins_with_known_indices_only_the_rest_is_decoded() -> None:
     heads, blocks = Heads(), written([*KNOWN, *([*USUAL, trace(n)] for n in range(9))], "repeated")
-    memory = HeaderMemory(heads.read, FloodBudget(), heads.varying)
+    memory = HeaderReader(heads.read, FloodBudget(), heads.varying)
     decoded = []
     for block in blocks:
         before = memory.decoded
@@ -267,7 +267,7 @@ def test_a_beginning_holds_for_the_table_that_it_was_read_with() -> None:
 
 def test_traces_cost_no_other_head_its_place() -> None:
     heads = Heads()
-    memory, encoder = HeaderMemory(heads.read, FloodBudget(), heads.varying), Encoder()
+    memory, encoder = HeaderReader(heads.read, FloodBudget(), heads.varying), Encoder()
     block = encoder.encode(USUAL)
     memory.request(block)
     block = encoder.encode(USUAL)
@@ -284,7 +284,7 @@ def test_traces_cost_no_other_head_its_place() -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_forgotten_heads_are_read_again(way: str) -> None:
     heads = Heads()
-    memory = HeaderMemory(heads.read, FloodBudget(), heads.varying)
+    memory = HeaderReader(heads.read, FloodBudget(), heads.varying)
     for block in written(KNOWN, way):
         memory.request(block)
     for number, block in enumerate(written([*KNOWN, *KNOWN], way)[len(KNOWN) :]):

@@ -1,7 +1,7 @@
-"""Watchers of the page, and the events that each has yet to get.
+"""Subscribers of the page, and the events that each has yet to get.
 
-An event is made once for all watchers. A watcher keeps only the time of its last event: one that
-reads slowly holds no memory, and catches up from the history.
+An event is made once for all subscribers. A subscriber keeps only the time of its last event: one
+that reads slowly holds no memory, and catches up from the history.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from falcon.asgi import SSEvent
 from ringbatch.frontend.page.feed import BEGINNING, HEARTBEAT
 from ringbatch.frontend.page.history import History
 
-MAX_WATCHERS: Final = 16
+MAX_SUBSCRIBERS: Final = 16
 """A quarter of the connections of the control address: metrics and health have the others."""
 PIECE_BYTES: Final = 1 << 15
 """Sent at once; more is sent once this is taken."""
@@ -20,10 +20,10 @@ HEARTBEAT_S: Final = 15.0
 """Without an event for so long there is a comment, lest whoever is in between takes the stream for
 dead."""
 MAX_LAG_S: Final = 30.0
-"""A watcher that takes longer for what it was sent is dropped; it may come again."""
+"""A subscriber that takes longer for what it was sent is dropped; it may come again."""
 
 
-class Sent(SSEvent):
+class EncodedEvents(SSEvent):
     """Events that are encoded already."""
 
     def __init__(self, encoded: bytes) -> None:
@@ -47,34 +47,34 @@ class Subscribers:
             a number that grows when there is another.
     """
 
-    def __init__(self, history: History, most: int = MAX_WATCHERS) -> None:
+    def __init__(self, history: History, most: int = MAX_SUBSCRIBERS) -> None:
         self.latest: dict[str, tuple[int, bytes]] = {}
         self._history = history
         self._most = most
-        self._all: set[Watcher] = set()
+        self._all: set[Subscriber] = set()
         self._closed = False
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def tell(self, at_ms: int, second: bytes | None, **latest: bytes) -> None:
-        """There is news.
+    def publish(self, at_ms: int, figures: bytes | None, **latest: bytes) -> None:
+        """Send events to all subscribers.
 
         Args:
             at_ms: when it happened.
-            second: the event that says what happened, if anything is known of it.
+            figures: the event with the figures of the time since the last one; None if unknown.
             latest: by kind, how things are now.
         """
-        if second is not None:
-            self._history.add(at_ms, second)
+        if figures is not None:
+            self._history.add(at_ms, figures)
         for kind, encoded in latest.items():
             number, known = self.latest.get(kind, (0, b""))
             if encoded != known:
                 self.latest[kind] = number + 1, encoded
-        for watcher in self._all:
-            watcher.news.set()
+        for subscriber in self._all:
+            subscriber.news.set()
 
-    def admit(self, after_ms: int, exchanges: set[Any]) -> "Watcher | None":
+    def admit(self, after_ms: int, exchanges: set[Any]) -> "Subscriber | None":
         """Another one; None where there are too many.
 
         Args:
@@ -83,19 +83,19 @@ class Subscribers:
         """
         if self._closed or len(self._all) >= self._most:
             return None
-        watcher = Watcher(self, self._history, after_ms, exchanges)
-        self._all.add(watcher)
-        exchanges.add(watcher)
-        return watcher
+        subscriber = Subscriber(self, self._history, after_ms, exchanges)
+        self._all.add(subscriber)
+        exchanges.add(subscriber)
+        return subscriber
 
-    def leave(self, watcher: "Watcher") -> None:
-        """Remove a watcher."""
-        self._all.discard(watcher)
+    def leave(self, subscriber: "Subscriber") -> None:
+        """Remove a subscriber."""
+        self._all.discard(subscriber)
 
     def drop_all(self) -> None:
         """End every stream; those whose it was may ask again."""
-        for watcher in list(self._all):
-            watcher.gone()
+        for subscriber in list(self._all):
+            subscriber.gone()
 
     def close(self) -> None:
         """End every stream, and begin none any more."""
@@ -103,14 +103,14 @@ class Subscribers:
         self.drop_all()
 
 
-class Watcher:
+class Subscriber:
     """One of them, for Falcon: what to send next."""
 
     def __init__(
-        self, watchers: Subscribers, history: History, after_ms: int, exchanges: set[Any]
+        self, subscribers: Subscribers, history: History, after_ms: int, exchanges: set[Any]
     ) -> None:
         self.news = asyncio.Event()
-        self._watchers = watchers
+        self._subscribers = subscribers
         self._history = history
         self._after_ms = after_ms
         self._exchanges = exchanges
@@ -122,14 +122,14 @@ class Watcher:
     def gone(self) -> None:
         """End: the connection is closed, or to be closed."""
         self._over = True
-        self._watchers.leave(self)
+        self._subscribers.leave(self)
         self._exchanges.discard(self)
         self.news.set()
 
-    def __aiter__(self) -> "Watcher":
+    def __aiter__(self) -> "Subscriber":
         return self
 
-    async def __anext__(self) -> Sent:
+    async def __anext__(self) -> EncodedEvents:
         """Return the next events, as soon as there are any."""
         clock = asyncio.get_running_loop().time
         if self._sent_at_s is not None and clock() - self._sent_at_s > MAX_LAG_S:
@@ -141,7 +141,7 @@ class Watcher:
         if self._over:
             raise StopAsyncIteration
         self._sent_at_s = clock()
-        return Sent(piece)
+        return EncodedEvents(piece)
 
     async def _awaited(self) -> bytes:
         try:
@@ -161,7 +161,7 @@ class Watcher:
 
     def _latest(self) -> bytes:
         found = []
-        for kind, (number, encoded) in self._watchers.latest.items():
+        for kind, (number, encoded) in self._subscribers.latest.items():
             if self._numbers.get(kind) != number:
                 self._numbers[kind] = number
                 found.append(encoded)

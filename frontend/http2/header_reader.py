@@ -15,7 +15,7 @@ The last two need a server that knows which fields its requests repeat (`Varying
 from collections.abc import Callable, Mapping
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from ringbatch.frontend.codec.parse_cache import Remembered
+from ringbatch.frontend.codec.parse_cache import ParseCache
 from ringbatch.frontend.http2.flood_budget import (
     FIELD,
     FREE_FIELDS,
@@ -27,7 +27,7 @@ from ringbatch.frontend.http2.flood_budget import (
 from ringbatch.frontend.http2.header_decoder import HeaderDecoder
 from ringbatch.frontend.http2.header_rules import (
     Fields,
-    Request,
+    Http2RequestHead,
     expect_sound,
     request_of,
     size_of,
@@ -91,7 +91,7 @@ class _Beginning(NamedTuple, Generic[H]):
     known: _Known[H]
 
 
-class HeaderMemory(Generic[H]):
+class HeaderReader(Generic[H]):
     """A memory of the heads on one connection.
 
     Args:
@@ -115,16 +115,19 @@ class HeaderMemory(Generic[H]):
     )
 
     def __init__(
-        self, read: Callable[[Request], H], patience: FloodBudget, varying: Varying[H] | None = None
+        self,
+        read: Callable[[Http2RequestHead], H],
+        patience: FloodBudget,
+        varying: Varying[H] | None = None,
     ) -> None:
         self.decoded = 0
         self._patience = patience
         self._decoder = HeaderDecoder()
         self._read = read
         self._varying = varying
-        self._blocks: Remembered[bytes, tuple[H, int]] = Remembered(_REMEMBERED)
-        self._heads: Remembered[Key, _Known[H]] = Remembered(_REMEMBERED)
-        self._beginnings: Remembered[bytes, _Beginning[H]] = Remembered(_REMEMBERED)
+        self._blocks: ParseCache[bytes, tuple[H, int]] = ParseCache(_REMEMBERED)
+        self._heads: ParseCache[Key, _Known[H]] = ParseCache(_REMEMBERED)
+        self._beginnings: ParseCache[bytes, _Beginning[H]] = ParseCache(_REMEMBERED)
 
     def request(self, block: bytes) -> tuple[H, int]:
         """Return the head of a request, and the length of its body.
@@ -151,7 +154,7 @@ class HeaderMemory(Generic[H]):
             self._blocks.put(block, made, len(block))
         return made
 
-    def made(self, request: Request) -> H:
+    def made(self, request: Http2RequestHead) -> H:
         """Return the head of a request that came in no block."""
         return self._read(request)
 
@@ -267,6 +270,6 @@ def _values(fields: Fields, varying: Varying[H]) -> dict[bytes, bytes] | None:
 def _made(
     known: _Known[H], values: Mapping[bytes, bytes], others: Fields, varying: Varying[H]
 ) -> tuple[tuple[H, int], bool]:
-    """Return as `HeaderMemory.request`, and whether the block is unlikely to come again."""
+    """Return as `HeaderReader.request`, and whether the block is unlikely to come again."""
     head = varying.made(known.head, values, others)
     return (head, known.content_length), not varying.unique.isdisjoint(values)

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from orjson import JSONDecodeError, loads
 
-from ringbatch.frontend.codec.parse_cache import MOST_BYTES, Remembered
+from ringbatch.frontend.codec.parse_cache import MOST_BYTES, ParseCache
 from ringbatch.frontend.v2.requested_outputs import ID_MEMBER
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ def around_values(body: bytes | bytearray) -> tuple[bytes, bytes | bytearray]:
     return b"".join((head, _GAP, tail)), values
 
 
-class Texts(Generic[T]):
+class RequestTextCache(Generic[T]):
     """Cache of texts.
 
     Args:
@@ -46,37 +46,37 @@ class Texts(Generic[T]):
 
     def __init__(self, value: Callable[[Any], Any] | None = None) -> None:
         self._value = value
-        self._known: Remembered[bytes, T] = Remembered(_REMEMBERED)
-        self._known_with_id: Remembered[bytes, T] = Remembered(_REMEMBERED)
+        self._known: ParseCache[bytes, T] = ParseCache(_REMEMBERED)
+        self._known_with_id: ParseCache[bytes, T] = ParseCache(_REMEMBERED)
 
     def recall(self, text: bytes) -> tuple[T, bytes] | None:
         """Return the meaning of a text, and the answer's member with its id; None for a new text.
 
         The member is as `id_member`; empty if the text has no id.
         """
-        said = self._known.get(text)
-        if said is not None:
-            return said, b""
+        meaning = self._known.get(text)
+        if meaning is not None:
+            return meaning, b""
         around, identity = _around_id(text)
         if identity:
-            said = self._known_with_id.get(around)
-            if said is not None:
-                return said, identity
+            meaning = self._known_with_id.get(around)
+            if meaning is not None:
+                return meaning, identity
         return None
 
-    def learn(self, text: bytes, said: T, identity: bytes) -> None:
+    def learn(self, text: bytes, meaning: T, identity: bytes) -> None:
         """Remember what a text says, where other texts will say the same.
 
         Args:
             text: of a sound request.
-            said: by it, whatever its id.
+            meaning: by it, whatever its id.
             identity: the answer's member with its id; empty where it has none.
         """
         around, plain = _around_id(text)
         if len(around) > MOST_BYTES or plain != identity or not self._counts(around, plain):
             return
         known = self._known_with_id if plain else self._known
-        known.put(around, said, len(around))
+        known.put(around, meaning, len(around))
 
     def _counts(self, around: bytes, identity: bytes) -> bool:
         """Return whether the members that count have the gaps: null there is null in them."""
