@@ -23,8 +23,8 @@ from typing import Any, cast
 from report import Report
 from rounds import run_rounds, table
 
-from ringbatch.engine.batch.messages import ReportKind, report_words, task_size, tasks
 from ringbatch.engine.collector.collector import Collector
+from ringbatch.engine.ipc.messages import ReportKind, read_tasks, report_words, task_size
 from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
@@ -244,7 +244,7 @@ class Crowd:
 
     def run(self) -> None:
         """Answer the worker's batch, and report it done."""
-        task = tasks(self._tasks.peek())[0]
+        task = read_tasks(self._tasks.peek())[0]
         for ref in task.references:
             self._engine_slots.answer(ref, Status.OK, 0, task.mark, 0)
         self._engine_slots.flush()

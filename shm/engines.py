@@ -77,8 +77,8 @@ def running(engine: str | int | None) -> Iterator[list[Segment]]:
                 continue
             found.append(segment) if segment.alive else segment.detach()
         if not found:
-            told = refused if engine is not None else None
-            raise _of_others(engine) or told or _not_among_those_that_run(engine)
+            refusal = refused if engine is not None else None
+            raise _of_others(engine) or refusal or _not_among_those_that_run(engine)
         yield in_order(found)
     finally:
         for segment in found:

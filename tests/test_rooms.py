@@ -23,7 +23,7 @@ ARROWS = {
     "engine.config": "shm shm.host",
     "engine.process": "shm shm.host",
     "engine.report": "shm shm.snapshot",
-    "engine.batch": "shm engine.config engine.process",
+    "engine.ipc": "shm engine.config engine.process",
     "engine.models": "shm",
     "engine.runtimes.graphs": "shm engine.models",
     "engine.runtimes.trees": "shm engine.models",
@@ -35,15 +35,15 @@ ARROWS = {
         "shm engine.models engine.runtimes.graphs engine.runtimes.trees "
         "engine.runtimes.torch engine.runtimes.texts engine.runtimes.upstreams engine.runtimes.ray"
     ),
-    "engine.collector": "shm shm.host engine.batch engine.process",
-    "engine.worker": "shm shm.host engine.batch engine.process engine.models engine.runtimes",
+    "engine.collector": "shm shm.host engine.ipc engine.process",
+    "engine.worker": "shm shm.host engine.ipc engine.process engine.models engine.runtimes",
     "engine.systemd": "shm shm.host",
     "engine.supervisor": (
-        "shm shm.host engine.config engine.process engine.batch engine.models engine.systemd"
+        "shm shm.host engine.config engine.process engine.ipc engine.models engine.systemd"
     ),
     # Its model imports what models of users do.
     "engine.demo": "shm shm.host engine engine.config engine.report",
-    "engine.doctor": ("shm shm.host engine.config engine.process engine.batch engine.supervisor"),
+    "engine.doctor": ("shm shm.host engine.config engine.process engine.ipc engine.supervisor"),
     "engine.command": (
         "shm shm.host engine.config engine.report engine.runtimes.ray engine.systemd "
         "engine.supervisor engine.demo engine.doctor bench.command bench.load"

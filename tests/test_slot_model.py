@@ -32,7 +32,7 @@ from simulation.mutants import MUTANTS
 from simulation.search import failure, quiet
 from tiers import exhaustive, only
 
-from ringbatch.engine.batch.messages import task_words
+from ringbatch.engine.ipc.messages import task_words
 from ringbatch.shm.descriptors import RingWords, SlotWords
 from ringbatch.shm.engine_slots import BatchMark
 from ringbatch.shm.slot import DROPPED, FLAG_BITS, WANTED, Reason, reference

@@ -84,7 +84,7 @@ PURE_MODULES = (
     "ringbatch.engine.config.settings",
     "ringbatch.engine.config.shape_rules",
     "ringbatch.shm.engine_name",
-    "ringbatch.engine.batch.shaping",
+    "ringbatch.engine.ipc.shaping",
     "ringbatch.engine.runtimes.upstreams.v2_messages",
     "ringbatch.engine.supervisor.shm_names_check",
     "ringbatch.engine.supervisor.hang_detection",

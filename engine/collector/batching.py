@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from ringbatch.engine.batch.shaping import worthwhile_rows
+from ringbatch.engine.ipc.shaping import worthwhile_rows
 from ringbatch.shm.slot import Reason
 
 

@@ -7,7 +7,6 @@ is published until it is dispatched; what dies here is expired, cancelled or wit
 
 from collections.abc import Callable
 
-from ringbatch.engine.batch.messages import ReportKind, reports
 from ringbatch.engine.collector import takeover
 from ringbatch.engine.collector.batch_time_average import FAR, SHARE
 from ringbatch.engine.collector.changeover import Changeover
@@ -18,6 +17,7 @@ from ringbatch.engine.collector.model_pool import ModelPool
 from ringbatch.engine.collector.models import Batch, Worker
 from ringbatch.engine.collector.quarantine import Quarantine
 from ringbatch.engine.collector.reports import Reports
+from ringbatch.engine.ipc.messages import ReportKind, read_reports
 from ringbatch.engine.process.role_messages import Loaded, ModelNews, Released
 from ringbatch.shm import cost_profile
 from ringbatch.shm.chain import step_in
@@ -317,7 +317,7 @@ class Collector:
             self._dispatcher.answer_cancelled([ref], now_ns)
 
     def _take_reports(self, number: int, words: list[int] | None, now_ns: int) -> None:
-        received = None if words is None else reports(words)
+        received = None if words is None else read_reports(words)
         if received is None:
             self._counters.add(CollectorCounter.CORRUPT_RINGS)
             return

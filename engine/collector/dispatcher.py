@@ -9,7 +9,6 @@ also publishes the time that a further request would take.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ringbatch.engine.batch.messages import TOO_LATE, task_words
 from ringbatch.engine.collector.agenda import Agenda
 from ringbatch.engine.collector.backlog import Backlog, estimate
 from ringbatch.engine.collector.batching import Pending, Wait, decide, taking
@@ -17,6 +16,7 @@ from ringbatch.engine.collector.instants import Instants
 from ringbatch.engine.collector.local_or_remote import LocalRemoteTimes, hold_until
 from ringbatch.engine.collector.models import Batch, ChainModel, InFlight, Model, Worker
 from ringbatch.engine.collector.queues import Queue
+from ringbatch.engine.ipc.messages import TOO_LATE, task_words
 from ringbatch.shm.chain import step_in
 from ringbatch.shm.counters import ModelCounter
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request, columns

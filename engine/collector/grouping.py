@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable
 from functools import partial
 
-from ringbatch.engine.batch.shaping import Budget, Dimensions, Lengths, elements
+from ringbatch.engine.ipc.shaping import Budget, Dimensions, Lengths, elements
 from ringbatch.shm.engine_slots import Request
 from ringbatch.shm.frame import Frame
 from ringbatch.shm.model_spec import ModelSpec

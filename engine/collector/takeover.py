@@ -6,20 +6,20 @@ its ring has the tasks that it holds, or held when it died, until `reclaim` empt
 
 from collections.abc import Callable
 
-from ringbatch.engine.batch.messages import Task, tasks
+from ringbatch.engine.ipc.messages import BatchTask, read_tasks
 from ringbatch.shm.descriptors import TASK_WORDS, WorkerState, WorkerWords
 from ringbatch.shm.ring import Consumer, CorruptRingError
 from ringbatch.shm.segment import Segment
 
 
-def held(segment: Segment, worker: int) -> list[Task]:
+def held(segment: Segment, worker: int) -> list[BatchTask]:
     """Return the tasks still in a worker's ring, the running one first.
 
     Raises:
         CorruptRingError: the ring makes no sense.
     """
     try:
-        return tasks(_ring(segment, worker).peek())
+        return read_tasks(_ring(segment, worker).peek())
     except IndexError:
         raise CorruptRingError(f"what worker {worker} is given is no task") from None
 

@@ -62,8 +62,8 @@ def in_flags(text: str, flags: Mapping[str, str], *, about: str = "") -> str:
 
     def named(found: re.Match[str]) -> str:
         key, value = found["key"], found["value"]
-        is_told = found["server"] or value is not None or "_" in key
-        if key not in flags or not is_told:
+        is_named = found["server"] or value is not None or "_" in key
+        if key not in flags or not is_named:
             return found[0]
         return flags[key] if value is None else _given(key, flags[key], json.loads(value))
 

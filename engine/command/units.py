@@ -66,7 +66,7 @@ def main(config: Config | None, path: Path | None, *, install: bool, root: Path,
         if path.resolve() != (read := below / configuration(engine.name, user=user)).resolve():
             _warn(f"{path}: ringbatch@{engine.name} reads {read}, not this")
         if not user:
-            _tell_of_unseen(config, path, root)
+            _warn_of_unseen(config, path, root)
     folder = resources("ringbatch.engine.systemd") / "units"
     templates = {name: (folder / name).read_text() for name in TEMPLATES}
     found = files(templates, _command(), engine, user=user)
@@ -127,7 +127,7 @@ def _on_host(path: Path, root: Path) -> str:
     return found.removeprefix(top) if found.startswith(f"{top}/") else found
 
 
-def _tell_of_unseen(config: Config, path: Path, root: Path) -> None:
+def _warn_of_unseen(config: Config, path: Path, root: Path) -> None:
     for model in config.models:
         if isinstance(model.path, Path):
             places = (_on_host(place, root) for place in (model.path, model.path.resolve()))

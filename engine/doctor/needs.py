@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from ringbatch.engine.batch.instructions import placed
 from ringbatch.engine.config.dimensions import fitted, layout_of, request_limit_bytes
 from ringbatch.engine.config.settings import Config
 from ringbatch.engine.doctor.case import PROCESS_BYTES, Needs, Worker
+from ringbatch.engine.ipc.instructions import placed
 from ringbatch.engine.process.cpu_plan import Host, Plan
 from ringbatch.engine.process.placement import THREAD_VARIABLES, thread_environment
 from ringbatch.engine.process.role_messages import Signature

@@ -66,8 +66,8 @@ def refusal(
         *(f"    # {_dated(name)}  # if it holds dates" for name in perhaps),
         f"    return model.predict({'table' if table else 'instances'}).tolist()",
     ]
-    told = f"{path}: {why}; write a model.py beside it, such as this one, and serve that:"
-    return "\n".join([told, "", *(f"    {line}".rstrip() for line in code)])
+    advice = f"{path}: {why}; write a model.py beside it, such as this one, and serve that:"
+    return "\n".join([advice, "", *(f"    {line}".rstrip() for line in code)])
 
 
 def _dated(column: str) -> str:

@@ -54,7 +54,7 @@ def _show(engine: str | int | None, first: Sample, interval_s: float) -> None:
     lines = page(None, now, *os.get_terminal_size(sys.stdout.fileno()))
     while True:
         _draw(sys.stdout, lines)
-        if _is_told_to_end(sys.stdin, interval_s):
+        if _ends_on_request(sys.stdin, interval_s):
             return
         size = os.get_terminal_size(sys.stdout.fileno())
         try:
@@ -82,7 +82,7 @@ def _draw(out: TextIO, lines: Sequence[Line]) -> None:
     out.flush()
 
 
-def _is_told_to_end(source: TextIO, limit_s: float) -> bool:
+def _ends_on_request(source: TextIO, limit_s: float) -> bool:
     """Return whether q is typed, or the terminal is gone, within that time."""
     until_s = time.monotonic() + limit_s
     while (left_s := until_s - time.monotonic()) > 0:

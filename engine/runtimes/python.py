@@ -77,10 +77,10 @@ def import_model(path: Path, content: Path | None = None, device: str = "cpu") -
     if not asks:
         return Model(inputs, outputs, ready, predict, cost=cost)
 
-    def told(*arguments: Any) -> Any:
+    def predict_with_context(*arguments: Any) -> Any:
         return predict(*arguments[:-1], request=arguments[-1])
 
-    return Model(inputs, outputs, ready, told, asks=True, cost=cost)
+    return Model(inputs, outputs, ready, predict_with_context, asks=True, cost=cost)
 
 
 _REQUEST: Final = "request"

@@ -4,10 +4,10 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
-from ringbatch.engine.batch import instructions
 from ringbatch.engine.config.document import ConfigError
 from ringbatch.engine.config.limit_messages import load_timeout, warm_up_timeout
 from ringbatch.engine.config.settings import Config, ModelConfig
+from ringbatch.engine.ipc import instructions
 from ringbatch.engine.models.model_file import ModelFile
 from ringbatch.engine.process import placement
 from ringbatch.engine.process.memory_limits import WORKER_HEAP, heap_environment

@@ -34,7 +34,7 @@ LIVE: Final = frozenset(
 _COMPARED_AT_LOAD: Final = ("onnx", "openvino", "torch")
 """The runtimes that compare max_batch_size with the file."""
 _LIMITS: Final = frozenset({"timeout_s", "batch_timeout_s"})
-_TOLD_AT_LOAD: Final = {"http": _LIMITS, "ray": _LIMITS | {"max_batch_size"}}
+_SENT_AT_LOAD: Final = {"http": _LIMITS, "ray": _LIMITS | {"max_batch_size"}}
 """Further settings that the workers of a runtime get at their start only."""
 
 
@@ -213,8 +213,8 @@ def _change(
 
 def must_load(old: ModelConfig, new: ModelConfig) -> bool:
     """Return whether the new settings need other workers than the old ones."""
-    told_at_load = _TOLD_AT_LOAD.get("ray" if any(new.in_ray) else new.platform, frozenset())
-    live = LIVE - told_at_load
+    sent_at_load = _SENT_AT_LOAD.get("ray" if any(new.in_ray) else new.platform, frozenset())
+    live = LIVE - sent_at_load
     if not worker_places.agree(old.in_ray, new.in_ray):
         return True
     if differing(old, new) - live or bool(old.max_batch_size) != bool(new.max_batch_size):

@@ -22,18 +22,18 @@ class ModelFileWatch:
 
     Args:
         files: the served files, by the reference of their entry.
-        told: the references that are known to differ.
+        differing: the references that are known to differ.
         every_s: how often to look.
     """
 
     def __init__(
         self,
         files: Callable[[], Files],
-        told: Callable[[], Collection[int]],
+        differing: Callable[[], Collection[int]],
         every_s: float = LOOK_EVERY_S,
     ) -> None:
         self._files = files
-        self._told = told
+        self._differing = differing
         self._every_s = every_s
         self._found: frozenset[int] = frozenset()
         self._news = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -60,7 +60,7 @@ class ModelFileWatch:
         if self._closing.wait(self._every_s):
             return False
         found = frozenset(ref for ref, file in dict(self._files()).items() if file.differs())
-        if found != frozenset(self._told()):
+        if found != frozenset(self._differing()):
             self._found = found
             os.eventfd_write(self._news, 1)
         return True

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ringbatch.engine.batch.instructions import CpuSetName
+from ringbatch.engine.ipc.instructions import CpuSetName
 from ringbatch.engine.process.respawn import (
     FIRST,
     LOADING_BUDGET,

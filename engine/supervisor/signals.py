@@ -58,7 +58,7 @@ class Signals:
         signal.signal(signal.SIGHUP, hang_up)
         # The writing end is kept alive by this reference.
         self._wakeup = (reading, writing)
-        loop.watch(reading, lambda: _tell_of_passed_over(reading.recv(4096)))
+        loop.watch(reading, lambda: _log_passed_over(reading.recv(4096)))
 
     def take_reload(self) -> bool:
         """Return whether a signal since the last call asks for a reload."""
@@ -71,7 +71,7 @@ class Signals:
         return True
 
 
-def _tell_of_passed_over(numbers: bytes) -> None:
+def _log_passed_over(numbers: bytes) -> None:
     """Log the received signals that have no effect.
 
     Args:

@@ -228,11 +228,11 @@ class AnsweringScatterer(Scatterer):
         if blocks is None or placement is None:
             return capacity + 1
         earlier = iter(self._earlier.gather([request], [placement]))
-        told = [
+        answers = [
             arrays[place] if step == self._last else next(earlier) for step, place in self._answers
         ]
         skipped = self._kept.end(blocks)
-        (size,) = super().scatter(told, [_behind(request, skipped)])
+        (size,) = super().scatter(answers, [_behind(request, skipped)])
         if isinstance(size, WrongResult):
             return size
         self._say_start([request.ref], skipped)

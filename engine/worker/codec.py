@@ -27,14 +27,14 @@ class Codec(Protocol):
     def read_uniform(self, uniform: UniformBatch) -> Any | None:
         """Return the arguments of `predict` for uniform requests; None if sizes do not fit."""
 
-    def alone(self, arguments: Any) -> Any:
-        """Return the arguments for their one instance, for a model without a batch dimension."""
+    def squeeze_batch(self, arguments: Any) -> Any:
+        """Return the arguments of one instance without its batch dimension."""
 
-    def made_up(self, values: Any) -> Any:
-        """Return the arguments for values that no client has sent."""
+    def synthetic_arguments(self, values: Any) -> Any:
+        """Return the arguments for synthetic values, which no client has sent."""
 
-    def extended(self, arguments: Any, count: int) -> Any:
-        """Return the arguments with their last row so many times more."""
+    def pad_rows(self, arguments: Any, count: int) -> Any:
+        """Return the arguments with their last row repeated `count` more times."""
 
     def check(self, returned: object, rows: list[int], spare: int = 0) -> Any:
         """Return the results of `predict` in the form that `write` takes.
@@ -48,11 +48,11 @@ class Codec(Protocol):
             WrongResult: it does not fit the signature or the number of rows.
         """
 
-    def fault(self, results: Any) -> WrongResult | None:
-        """Why something of the results for made-up values cannot be told; None where all can."""
+    def first_invalid(self, results: Any) -> WrongResult | None:
+        """Return the first error in the results for synthetic values; None if all are valid."""
 
-    def each(self, results: Any, rows: int) -> list[list[Any]]:
-        """Return the answer for each row of made-up values.
+    def per_row_results(self, results: Any, rows: int) -> list[list[Any]]:
+        """Return the answer for each row of synthetic values.
 
         It is an array for each output, or the one value of JSON. It is a copy, as the model may
         write into its own results.

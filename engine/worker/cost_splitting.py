@@ -54,7 +54,7 @@ class CostSplitCodec(JsonCodec):
         for request in requests:
             values = super()._values(request) or []
             try:
-                costs.append((sum(map(self._told, values[self._asks :])), request))
+                costs.append((sum(map(self._checked_cost, values[self._asks :])), request))
             except RestartWorker:
                 raise
             except BaseException as error:
@@ -67,7 +67,7 @@ class CostSplitCodec(JsonCodec):
     def _values(self, request: Request) -> list[Any] | None:
         return self._planned.pop(request.ref, None) or super()._values(request)
 
-    def _told(self, instance: Any) -> float:
+    def _checked_cost(self, instance: Any) -> float:
         cost = self._cost(instance)
         try:
             number = float(cost)

@@ -32,21 +32,21 @@ class Failing:
 
     Args:
         name: the model's, for messages.
-        tell: called with the count and, once it is taken for more than chance, with why the last
+        report: called with the count and, once it is taken for more than chance, with why the last
             batch failed and for how many nanoseconds they have; with 0 once it is over.
     """
 
     def __init__(
         self,
         name: str = "",
-        tell: Callable[[int, str, int], object] = lambda _batches, _why, _for_ns: None,
+        report: Callable[[int, str, int], object] = lambda _batches, _why, _for_ns: None,
     ) -> None:
         self.batches = 0
         self.found = False
         self.sample: Callable[[], object] | None = None
         self._name = name
-        self._tell = tell
-        self._since_ns = self._told_ns = 0
+        self._report = report
+        self._since_ns = self._reported_ns = 0
 
     def failed(self, now_ns: int) -> bool:
         """Count a batch; return whether it is time to find out whether the model is to blame."""
@@ -54,7 +54,7 @@ class Failing:
             self._since_ns = now_ns
         self.batches += 1
         if self.found:
-            return now_ns - self._told_ns >= AGAIN_NS
+            return now_ns - self._reported_ns >= AGAIN_NS
         return self.batches >= ENOUGH and now_ns - self._since_ns >= ENOUGH_NS
 
     def answered(self) -> None:
@@ -63,7 +63,7 @@ class Failing:
         if self.found:
             self.found = False
             logger.info("model %s answers again", self._name)
-            self._tell(0, "", 0)
+            self._report(0, "", 0)
 
     def sound(self) -> None:
         """End the count: the model has answered values of its warm-up."""
@@ -76,12 +76,12 @@ class Failing:
         self.answered()
 
     def blame(self, why: str, now_ns: int) -> None:
-        """Tell that the model is to blame.
+        """Report that the model is to blame.
 
         Args:
             why: the last batch failed, for people.
             now_ns: the time.
         """
         self.found = True
-        self._told_ns = now_ns
-        self._tell(self.batches, why, now_ns - self._since_ns)
+        self._reported_ns = now_ns
+        self._report(self.batches, why, now_ns - self._since_ns)

@@ -12,17 +12,17 @@ logger = logging.getLogger("ringbatch.worker")
 
 
 class ForkGuard:
-    """The process in which this was made, and no child of it."""
+    """Guard that ends a child process that the model forked, if it returns to the worker."""
 
     def __init__(self) -> None:
         self._left = False
         os.register_at_fork(after_in_child=self._leave)
 
-    def expect(self, error: BaseException | None = None) -> None:
-        """End this process, at once, where it is a child.
+    def check(self, error: BaseException | None = None) -> None:
+        """End this process at once if it is a child.
 
         Args:
-            error: what it came back with; an exit has its status.
+            error: the error that it returned with; an exit has its status.
         """
         if self._left:
             _end(error)

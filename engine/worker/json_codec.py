@@ -40,9 +40,9 @@ class JsonCodec:
             if values is None:
                 unreadable.append(request)
                 continue
-            told = [values.pop(0)] if self._asks else []
+            context = [values.pop(0)] if self._asks else []
             instances += values
-            words += told * request.rows
+            words += context * request.rows
             readable.append(request)
         return readable, unreadable, (instances, words) if self._asks else (instances,)
 
@@ -64,17 +64,17 @@ class JsonCodec:
         """Values of JSON are read one by one."""
         return None
 
-    def alone(self, arguments: Any) -> Any:
-        """See `Codec.alone`."""
+    def squeeze_batch(self, arguments: Any) -> Any:
+        """See `Codec.squeeze_batch`."""
         ((instance, *_),) = arguments
         return (instance,)
 
-    def made_up(self, values: Any) -> Any:
-        """See `Codec.made_up`. A model may change what it is given, and be given it once more."""
+    def synthetic_arguments(self, values: Any) -> Any:
+        """See `Codec.synthetic_arguments`; copies, as a model may change its arguments."""
         return ([deepcopy(value) for value in values],)
 
-    def extended(self, arguments: Any, count: int) -> Any:
-        """See `Codec.extended`."""
+    def pad_rows(self, arguments: Any, count: int) -> Any:
+        """See `Codec.pad_rows`."""
         (instances,) = arguments
         # Objects of their own: a model may change what it is given, once for each row.
         return (instances + [deepcopy(instances[-1]) for _ in range(count)],)
@@ -97,12 +97,12 @@ class JsonCodec:
             start = stop
         return texts
 
-    def fault(self, results: Any) -> WrongResult | None:
-        """See `Codec.fault`."""
+    def first_invalid(self, results: Any) -> WrongResult | None:
+        """See `Codec.first_invalid`."""
         return next((text for text in results if isinstance(text, WrongResult)), None)
 
-    def each(self, results: Any, rows: int) -> list[list[Any]]:
-        """See `Codec.each`."""
+    def per_row_results(self, results: Any, rows: int) -> list[list[Any]]:
+        """See `Codec.per_row_results`."""
         return [json.loads(text) for text in results]
 
     def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:

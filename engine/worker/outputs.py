@@ -28,7 +28,7 @@ class WrongCount(WrongResult):
 
 
 class Fault(NamedTuple):
-    """Elements of an output that cannot be told.
+    """Elements of an output that cannot be sent.
 
     Attributes:
         output: which one, from 0.
@@ -187,7 +187,7 @@ def _stacked(apart: list[tuple[Array, Array | None]]) -> Array:
 def _ragged(
     apart: list[tuple[Array, Array | None]], place: int, tensor: Tensor, count: int
 ) -> tuple[Ragged, list[Fault]]:
-    """Rows of their own shapes, in their datatype, and those of them that cannot be told."""
+    """Rows of their own shapes, in their datatype, and those of them that cannot be sent."""
     if len(apart) != count:
         raise WrongCount(f"output {tensor.name!r} has {len(apart)} rows for {count} instances")
     shapes = [_row_shape(row, tensor) for row, _ in apart]

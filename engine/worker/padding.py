@@ -1,7 +1,7 @@
 """Batches of requests whose open dimensions differ: padded on the way in, cut on the way out.
 
 What is padded to what, and what of an output belongs to whom, is decided in
-`ringbatch.engine.batch.shaping`; here it is done to arrays.
+`ringbatch.engine.ipc.shaping`; here it is done to arrays.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ringbatch.engine.batch.shaping import Dimensions, Lengths, Unfit
+from ringbatch.engine.ipc.shaping import Dimensions, Lengths, Unfit
 from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.finite_outputs import only_finite
 from ringbatch.engine.worker.outputs import Outputs, WrongResult, array_dtype
@@ -125,7 +125,7 @@ class PaddedCodec(TensorCodec):
         """The open dimensions of the batch that was read last."""
         self._own: dict[int, Dimensions] = {}
         """Those of its requests, by their references."""
-        self._made_up: Sequence[Dimensions] = ()
+        self._synthetic: Sequence[Dimensions] = ()
         """Those of the rows that were made up last."""
 
     def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
@@ -168,30 +168,30 @@ class PaddedCodec(TensorCodec):
             arrays.insert(self._padding.lengths_at, lengths.astype(self._padding.lengths_dtype))
         return own, arrays
 
-    def made_up(self, values: Any) -> Any:
-        """See `Codec.made_up`: an array for each input, for each row."""
-        self._made_up, arguments = self._arguments(values)
+    def synthetic_arguments(self, values: Any) -> Any:
+        """See `Codec.synthetic_arguments`: an array for each input, for each row."""
+        self._synthetic, arguments = self._arguments(values)
         return arguments
 
-    def fault(self, results: Any) -> WrongResult | None:
-        """See `Codec.fault`. What comes of padding is nobody's."""
+    def first_invalid(self, results: Any) -> WrongResult | None:
+        """See `Codec.first_invalid`. What comes of padding is nobody's."""
         outputs: Outputs = results
         for fault in outputs.faults:
-            for row, own in enumerate(self._made_up):
+            for row, own in enumerate(self._synthetic):
                 elements = fault.elements[row : row + 1]
                 if _cut(elements, self._lengths.sizes(fault.output, own)).any():
                     return fault.error
         return None
 
-    def each(self, results: Any, rows: int) -> list[list[Any]]:
-        """See `Codec.each`."""
+    def per_row_results(self, results: Any, rows: int) -> list[list[Any]]:
+        """See `Codec.per_row_results`."""
         outputs: Outputs = results
         return [
             [
                 copy(_cut(array[row : row + 1], self._lengths.sizes(index, own))[0])
                 for index, array in enumerate(outputs.arrays)
             ]
-            for row, own in enumerate(self._made_up)
+            for row, own in enumerate(self._synthetic)
         ]
 
     def check(self, returned: object, rows: list[int], spare: int = 0) -> Any:
@@ -225,7 +225,7 @@ class PaddedCodec(TensorCodec):
             ]
             sizes += self._scatterer.scatter(own, [request])
             start = stop
-        return self._told(sizes, outputs.faults, requests)
+        return self._result_sizes(sizes, outputs.faults, requests)
 
     def _own_part(self, rows: Any, output: int, request: Request) -> Any:
         """See `TensorCodec._own_part`. What comes of padding is nobody's."""

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ringbatch.engine.batch.shaping import Lengths
+from ringbatch.engine.ipc.shaping import Lengths
 from ringbatch.engine.models.model import refusing
 from ringbatch.engine.process.role_messages import Compared, Parity
 from ringbatch.engine.worker.outputs import array_dtype

@@ -25,7 +25,7 @@ class RequestContextCodec:
     """See `Codec`.
 
     Args:
-        inner: reads and writes the batches, what is told of requests as one input more.
+        inner: reads and writes the batches; the request context is one more input.
         is_wanted: whether somebody waits for the request of a reference.
     """
 
@@ -35,8 +35,8 @@ class RequestContextCodec:
         self._inner = inner
         self._is_wanted = is_wanted
         self.check = inner.check
-        self.fault = inner.fault
-        self.each = inner.each
+        self.first_invalid = inner.first_invalid
+        self.per_row_results = inner.per_row_results
         self.write = inner.write
         self.write_uniform = inner.write_uniform
 
@@ -46,11 +46,11 @@ class RequestContextCodec:
         if not readable:
             return readable, unreadable, arguments
         *own, words = arguments
-        told, row = [], 0
+        contexts, row = [], 0
         for request in readable:
-            told += [self._asked(words[row], request)] * request.rows
+            contexts += [self._asked(words[row], request)] * request.rows
             row += request.rows
-        return readable, unreadable, [*own, told]
+        return readable, unreadable, [*own, contexts]
 
     def _asked(self, words: Any, request: Request) -> Asked:
         try:
@@ -64,23 +64,23 @@ class RequestContextCodec:
         """Return None, as the context is read request by request."""
         return None
 
-    def alone(self, arguments: Any) -> Any:
-        """See `Codec.alone`."""
-        *own, told = arguments
-        return [*self._inner.alone(own), told]
+    def squeeze_batch(self, arguments: Any) -> Any:
+        """See `Codec.squeeze_batch`."""
+        *own, contexts = arguments
+        return [*self._inner.squeeze_batch(own), contexts]
 
-    def extended(self, arguments: Any, count: int) -> Any:
-        """See `Codec.extended`. Of rows that were added nothing is told."""
-        *own, told = arguments
-        return [*self._inner.extended(own, count), told + [_SILENT] * count]
+    def pad_rows(self, arguments: Any, count: int) -> Any:
+        """See `Codec.pad_rows`. Added rows have an empty context."""
+        *own, contexts = arguments
+        return [*self._inner.pad_rows(own, count), contexts + [_SILENT] * count]
 
-    def made_up(self, values: Any) -> Any:
-        """See `Codec.made_up`."""
+    def synthetic_arguments(self, values: Any) -> Any:
+        """See `Codec.synthetic_arguments`."""
         if isinstance(self._inner, JsonCodec):
-            return [*self._inner.made_up(values), [_SILENT] * len(values)]
+            return [*self._inner.synthetic_arguments(values), [_SILENT] * len(values)]
         if isinstance(self._inner, PaddedCodec):
             nothing = np.array([b""], dtype=object)
-            *own, words = self._inner.made_up([[*row, nothing] for row in values])
+            *own, words = self._inner.synthetic_arguments([[*row, nothing] for row in values])
             return [*own, [_SILENT] * len(words)]
-        own = self._inner.made_up(values)
+        own = self._inner.synthetic_arguments(values)
         return [*own, [_SILENT] * len(own[0])]

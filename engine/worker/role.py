@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO, TypeVar
 
-from ringbatch.engine.batch.shaping import Unfit
+from ringbatch.engine.ipc.shaping import Unfit
 from ringbatch.engine.models.model import Model, Options, RestartWorker, failure, said
 from ringbatch.engine.models.model_file import Kept
 from ringbatch.engine.models.ray_place import RayPlace
@@ -71,7 +71,7 @@ logger = logging.getLogger("ringbatch.worker")
 
 M = TypeVar("M")
 
-_TOLD_WITHIN_S: Final = 0.2
+_MESSAGES_WITHIN_S: Final = 0.2
 """Seconds in which messages are read that were sent before a signal."""
 
 
@@ -127,7 +127,7 @@ def _signature(model: Model) -> Signature:
 
 def _opened(path: Path | str, start: StartWorker, control: ControlSocket) -> Model:
     """Open the model, from the content that all workers of its version have."""
-    kept, told = Kept(start.file.fd, start.file.stamp, start.file.copied), start.model.options
+    kept, configured = Kept(start.file.fd, start.file.stamp, start.file.copied), start.model.options
     kept.keep_from_children()
     content = kept.content(path)
     if content is not None:
@@ -136,31 +136,31 @@ def _opened(path: Path | str, start: StartWorker, control: ControlSocket) -> Mod
             "ringbatch reload",
             path,
         )
-    ray = None if told.ray is None else RayPlace(**asdict(told.ray))
+    ray = None if configured.ray is None else RayPlace(**asdict(configured.ray))
     options = Options(
-        max_batch_size=told.max_batch_size,
+        max_batch_size=configured.max_batch_size,
         threads=placement.threads(os.environ) if ray is None else ray.threads,
-        device=told.device,
-        inputs=told.inputs,
-        outputs=told.outputs,
-        autocast=told.autocast,
-        channels_last=told.channels_last,
-        columns=told.columns,
-        answers=told.answers,
-        iterations=told.iterations,
-        class_names=told.class_names,
-        truncate=told.truncate,
-        trusted_types=told.trusted_types,
-        trust_pickle=told.trust_pickle,
+        device=configured.device,
+        inputs=configured.inputs,
+        outputs=configured.outputs,
+        autocast=configured.autocast,
+        channels_last=configured.channels_last,
+        columns=configured.columns,
+        answers=configured.answers,
+        iterations=configured.iterations,
+        class_names=configured.class_names,
+        truncate=configured.truncate,
+        trusted_types=configured.trusted_types,
+        trust_pickle=configured.trust_pickle,
         name=start.model.name,
-        protocol=told.protocol,
-        timeout_s=told.timeout_s,
-        isolate_errors=told.isolate_errors,
-        retry=told.retry,
-        upstream_ca=told.upstream_ca,
-        upstream_certificate=told.upstream_certificate,
-        upstream_key=told.upstream_key,
-        headers=told.headers,
+        protocol=configured.protocol,
+        timeout_s=configured.timeout_s,
+        isolate_errors=configured.isolate_errors,
+        retry=configured.retry,
+        upstream_ca=configured.upstream_ca,
+        upstream_certificate=configured.upstream_certificate,
+        upstream_key=configured.upstream_key,
+        headers=configured.headers,
         content=content,
         ray=ray,
         lost=partial(_lost, control),
@@ -207,14 +207,14 @@ def _shaped(model: Model, path: Path | str, shape: BatchShape) -> tuple[Model, P
 
 def _load(model: Model, path: Path | str, segment: Segment, number: int) -> None:
     _say(segment, number, WorkerState.LOADING)
-    own_process = ForkGuard()
+    fork_guard = ForkGuard()
     try:
         model.load()
-        own_process.expect()
+        fork_guard.check()
     except RestartWorker:
         raise
     except BaseException as error:
-        own_process.expect(error)
+        fork_guard.check(error)
         logger.error("load() raised", exc_info=error)
         raise StartupError(failure(path, error, "load()")) from error
 
@@ -316,7 +316,7 @@ def _serve(
         doorbell.wait(RETRY_S if slots.delayed else None)
     if start.model.options.ray:
         # What fails every request elsewhere is of no use to the next worker.
-        model.release(failing.found or dismissed.wait(_TOLD_WITHIN_S))
+        model.release(failing.found or dismissed.wait(_MESSAGES_WITHIN_S))
     else:
         model.release(False)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ringbatch.engine.batch.shaping import padded_rows
+from ringbatch.engine.ipc.shaping import padded_rows
 from ringbatch.engine.models.model import InvalidInput, Model, RestartWorker, ServerFailed, said
 from ringbatch.engine.worker.codec import Codec, Place
 from ringbatch.engine.worker.cost_splitting import Plan
@@ -87,7 +87,7 @@ class Runner:
         self._place_of = place
         self._place: Place | None = None
         self._asked = 0
-        self._own_process = ForkGuard()
+        self._fork_guard = ForkGuard()
         self._run_again = run_again
         self._retry = Retry(name, slots, clock_ns, self._run, self._failed, run_again)
         self._failing = failing or Failing()
@@ -187,7 +187,7 @@ class Runner:
             How long it ran in nanoseconds.
 
         Raises:
-            WrongResult: what it returned is not what its signature says, or cannot be told.
+            WrongResult: what it returned does not fit its signature, or cannot be sent.
         """
         before_ns = self.run_ns
         self.results(values, [rows])
@@ -198,14 +198,14 @@ class Runner:
 
         `rows` are instances of each request that there might be.
         """
-        results = self._call(self._codec.made_up(values), rows)
-        if (fault := self._codec.fault(results)) is not None:
+        results = self._call(self._codec.synthetic_arguments(values), rows)
+        if (fault := self._codec.first_invalid(results)) is not None:
             raise fault
         return results
 
     def answers(self, values: Any, rows: int) -> list[list[Any]]:
         """Return the results for each row: an array for each output, or the one value of JSON."""
-        return self._codec.each(self.results(values, [1] * rows), rows)
+        return self._codec.per_row_results(self.results(values, [1] * rows), rows)
 
     def _run_uniform(
         self, uniform: UniformBatch, mark: BatchMark
@@ -266,17 +266,17 @@ class Runner:
     def _call(self, arguments: Any, rows: list[int]) -> Any:
         spare = 0
         if not self._batched:
-            arguments = self._codec.alone(arguments)
+            arguments = self._codec.squeeze_batch(arguments)
         elif self._sizes:
             spare = padded_rows(sum(rows), self._sizes) - sum(rows)
-            arguments = self._codec.extended(arguments, spare) if spare else arguments
+            arguments = self._codec.pad_rows(arguments, spare) if spare else arguments
             self.runs.padded_rows += spare
         started_ns = self._clock_ns()
         try:
             returned = self._predict(*arguments)
-            self._own_process.expect()
+            self._fork_guard.check()
         except BaseException as error:
-            self._own_process.expect(error)
+            self._fork_guard.check(error)
             raise
         finally:
             ended_ns = self._clock_ns()
@@ -403,16 +403,16 @@ class TensorCodec:
         """See `Codec.read_uniform`."""
         return self._gatherer.gather_uniform(uniform)
 
-    def alone(self, arguments: Any) -> Any:
-        """See `Codec.alone`."""
+    def squeeze_batch(self, arguments: Any) -> Any:
+        """See `Codec.squeeze_batch`."""
         return [array[0, ...] for array in arguments]
 
-    def made_up(self, values: Any) -> Any:
-        """See `Codec.made_up`."""
+    def synthetic_arguments(self, values: Any) -> Any:
+        """See `Codec.synthetic_arguments`."""
         return values
 
-    def extended(self, arguments: Any, count: int) -> Any:
-        """See `Codec.extended`."""
+    def pad_rows(self, arguments: Any, count: int) -> Any:
+        """See `Codec.pad_rows`."""
         return [np.concatenate([array, *[array[-1:]] * count]) for array in arguments]
 
     def check(self, returned: object, rows: list[int], spare: int = 0) -> Any:
@@ -421,13 +421,13 @@ class TensorCodec:
         outputs = self._checker.outputs(returned, count + spare)
         return outputs.first_rows(count) if spare else outputs
 
-    def fault(self, results: Any) -> WrongResult | None:
-        """See `Codec.fault`."""
+    def first_invalid(self, results: Any) -> WrongResult | None:
+        """See `Codec.first_invalid`."""
         outputs: Outputs = results
         return outputs.faults[0].error if outputs.faults else None
 
-    def each(self, results: Any, rows: int) -> list[list[Any]]:
-        """See `Codec.each`."""
+    def per_row_results(self, results: Any, rows: int) -> list[list[Any]]:
+        """See `Codec.per_row_results`."""
         outputs: Outputs = results
         return [[copy(array[row]) for array in outputs.arrays] for row in range(rows)]
 
@@ -435,26 +435,26 @@ class TensorCodec:
         """See `Codec.write`."""
         outputs: Outputs = results
         sizes = self._scatterer.scatter(outputs.arrays, requests)
-        return self._told(sizes, outputs.faults, requests) if outputs.faults else sizes
+        return self._result_sizes(sizes, outputs.faults, requests) if outputs.faults else sizes
 
     def write_uniform(self, results: Any, uniform: UniformBatch) -> int | None:
         """See `Codec.write_uniform`."""
         outputs: Outputs = results
         return None if outputs.faults else self._scatterer.scatter_uniform(outputs.arrays, uniform)
 
-    def _told(
+    def _result_sizes(
         self, sizes: Sequence[int | WrongResult], faults: Sequence[Fault], requests: list[Request]
     ) -> list[int | WrongResult]:
-        """For each request the size of its result, or the fault that is in it."""
-        told: list[int | WrongResult] = list(sizes)
+        """Return the size of each request's result, or the fault that is in it."""
+        result: list[int | WrongResult] = list(sizes)
         for fault in faults:
             start = 0
             for number, request in enumerate(requests):
                 stop = start + request.rows
                 if self._own_part(fault.elements[start:stop], fault.output, request).any():
-                    told[number] = fault.error
+                    result[number] = fault.error
                 start = stop
-        return told
+        return result
 
     def _own_part(self, rows: Any, output: int, request: Request) -> Any:
         """Return a request's part of its rows of an output, or of their companion array."""

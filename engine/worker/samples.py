@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from ringbatch.engine.batch.shaping import Lengths
+from ringbatch.engine.ipc.shaping import Lengths
 from ringbatch.engine.worker.outputs import array_dtype
 from ringbatch.shm import default_values
 from ringbatch.shm.errors import StartupError

@@ -18,7 +18,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from ringbatch.engine.batch.shaping import elements, padded_rows
+from ringbatch.engine.ipc.shaping import elements, padded_rows
 from ringbatch.engine.models.model import InvalidInput, RestartWorker, failure
 from ringbatch.engine.process.memory_limits import memory_words
 from ringbatch.engine.worker.memory_cap import ran_out_of_memory
@@ -117,7 +117,7 @@ def warmed_up(
         return try_out(values.rows(rows, length), rows)
 
     limit_ns, began_ns = int(wanted.limit_s * 1e9), clock_ns()
-    result = warm_up(runs, mentioned(run), progress.tell, limit_ns=limit_ns, clock_ns=clock_ns)
+    result = warm_up(runs, mentioned(run), progress.show, limit_ns=limit_ns, clock_ns=clock_ns)
     progress.end()
     logger.info("%s", summary(result, clock_ns() - began_ns))
     if result.error is not None:
@@ -227,7 +227,7 @@ def planned(
 def warm_up(
     runs: Sequence[tuple[int, int]],
     run: Callable[[int, int], int],
-    tell: Callable[[int, Trial], object],
+    on_run: Callable[[int, Trial], object],
     *,
     limit_ns: int,
     clock_ns: Callable[[], int],
@@ -237,7 +237,7 @@ def warm_up(
     Args:
         runs: rows and length of each.
         run: runs the model with so many rows of such a length; its time in nanoseconds.
-        tell: is told how many runs are done, and the last of them.
+        on_run: called after each run with the number of runs so far and the last run.
         limit_ns: how long all of it may take; one run is begun in any case.
         clock_ns: the monotonic clock.
     """
@@ -260,7 +260,7 @@ def warm_up(
         except BaseException as error:
             return WarmUp(so_far(), error=error, failed_at=(rows, length))
         best[rows, length] = min(last_ns, best.get((rows, length), last_ns))
-        tell(done, Trial(rows, length, last_ns))
+        on_run(done, Trial(rows, length, last_ns))
     return WarmUp(so_far(), left_out=tuple(size for size in runs if size not in best))
 
 
@@ -280,12 +280,12 @@ def mentioned(run: Callable[[int, int], int]) -> Callable[[int, int], int]:
 
 
 class Progress:
-    """Tells a person on a terminal how far warm-up is, and nobody else.
+    """Progress bar of a warm-up on a terminal.
 
     Args:
         title: of the worker.
         total: how many runs there will be.
-        out: where to; None where nobody looks.
+        out: the terminal; None if there is none.
     """
 
     def __init__(self, title: str, total: int, out: TextIO | None) -> None:
@@ -293,8 +293,8 @@ class Progress:
         self._total = total
         self._out = out
 
-    def tell(self, done: int, trial: Trial) -> None:
-        """So many runs are done, and this was the last of them."""
+    def show(self, done: int, trial: Trial) -> None:
+        """Show how many runs are done, and the last one."""
         if self._out is not None:
             filled = "#" * (_BAR * done // self._total)
             self._out.write(
@@ -305,7 +305,7 @@ class Progress:
             self._out.flush()
 
     def end(self) -> None:
-        """There will be no more."""
+        """End the line of the progress bar."""
         if self._out is not None:
             self._out.write("\n")
             self._out.flush()

@@ -12,7 +12,7 @@ has read the report and dies leaves nothing behind that would never be reported 
 from collections.abc import Callable
 from typing import Final
 
-from ringbatch.engine.batch.messages import TOO_LATE, ReportKind, report_words, task_size, tasks
+from ringbatch.engine.ipc.messages import TOO_LATE, ReportKind, read_tasks, report_words, task_size
 from ringbatch.engine.worker.forwarder import Forwarder
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.shm.counters import Counters
@@ -68,7 +68,7 @@ class Worker:
         """Run the tasks there are; how many."""
         runner, slots = self._runner, self._slots
         slots.flush()
-        found = tasks(self._tasks.peek())
+        found = read_tasks(self._tasks.peek())
         for mark, references, asked in found:
             size = task_size(references)
             now_ns = self._clock_ns()

@@ -150,7 +150,7 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
     setproctitle(f"ringbatch: grpc frontend {number}")
     settle()
     attachment.lane.say_serving()
-    supervisor.tell(Ready())
+    supervisor.send(Ready())
     tasks = [
         essential_task("the tick of connections", connections.tick()),
         essential_task("the beat", supervisor.beat()),
@@ -244,7 +244,7 @@ def main(arguments: list[str] | None = None) -> int:
         die_with_parent(given.parent_pid)
         uvloop.run(serve(options, given.number, supervisor))
     except StartupError as error:
-        supervisor.tell(Failed(str(error)))
+        supervisor.send(Failed(str(error)))
         return 1
     return 0
 

@@ -129,7 +129,7 @@ async def serve(
         MAX_CONNECTIONS, ControlConnection, state, partial(make_room, state.connections)
     )
     settle()
-    asyncio.get_running_loop().call_soon(partial(supervisor.tell, Ready()))
+    asyncio.get_running_loop().call_soon(partial(supervisor.send, Ready()))
     tasks = [essential_task("the beat", supervisor.beat()), essential_task("the page", live.run())]
     tracing_task = None if tracing is None else essential_task("tracing", tracing.run())
     if agent_listener is not None:
@@ -182,7 +182,7 @@ def main(arguments: list[str] | None = None) -> int:
         if delivery is not None:
             payloads = payload_log(delivery, partial(_have_ended, segment))
     except StartupError as error:
-        supervisor.tell(Failed(str(error)))
+        supervisor.send(Failed(str(error)))
         return 1
     listener, agent_listener = (
         None if fd is None else socket.socket(fileno=fd) for fd in (given.listen_fd, given.agent_fd)

@@ -60,7 +60,7 @@ class LogHandler(logging.Handler):
         self._stuck = False
         """True if a line has waited in vain, and others still wait."""
         # Counted by who logs, and by the thread: what it could not write, and has told of.
-        self._lost = self._failed = self._told = 0
+        self._lost = self._failed = self._reported = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         """As `logging` asks for it."""
@@ -124,13 +124,13 @@ class LogHandler(logging.Handler):
             line.done.release()
         if waiting.empty():
             self._stuck = False
-            self._tell()
+            self._report_missing()
 
-    def _tell(self) -> None:
-        if missing := self._lost + self._failed - self._told:
+    def _report_missing(self) -> None:
+        if missing := self._lost + self._failed - self._reported:
             words = f"lines that the log did not take: {missing}"
             if self._write_one(self._line(_warning(words))):
-                self._told += missing
+                self._reported += missing
 
     def _write_one(self, text: bytes) -> bool:
         try:

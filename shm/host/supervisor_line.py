@@ -18,7 +18,7 @@ class SupervisorLine:
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=fd)
 
-    def tell(self, message: Ready | Failed) -> None:
+    def send(self, message: Ready | Failed) -> None:
         """Send one message."""
         self._socket.sendall(encode(message))
 

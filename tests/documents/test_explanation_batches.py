@@ -7,9 +7,9 @@ import pytest
 from documents.pages import blocks, table, text_of
 from documents.timelines import play, read
 
-from ringbatch.engine.batch.shaping import worthwhile_rows
 from ringbatch.engine.collector import lingering
 from ringbatch.engine.collector.models import NEXT_FROM_NS, NEXT_UP_TO_NS
+from ringbatch.engine.ipc.shaping import worthwhile_rows
 from ringbatch.engine.worker.cost_splitting import bounded
 from ringbatch.shm.engine_slots import Request
 from ringbatch.shm.slot import Reason

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from collector_harness import CollectorHarness
 from segment_fixture import FAR_NS, pack, spec
 
-from ringbatch.engine.batch.messages import Task
+from ringbatch.engine.ipc.messages import BatchTask
 from ringbatch.shm.cost_profile import Trial, write
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.slot import Reason, Status, slot_of
@@ -147,7 +147,7 @@ class _Player:
                 write(self._harness.segment, worker.number, trials)
         self._harness.begin()
         self._events: list[tuple[int, int, str]] = []
-        self._held: list[list[Task]] = [[] for _ in self._harness.workers]
+        self._held: list[list[BatchTask]] = [[] for _ in self._harness.workers]
         """By worker, the batches that it holds, of which it runs the first."""
         self._began = [0 for _ in self._harness.workers]
         self._letters: dict[int, str] = {}
@@ -213,7 +213,7 @@ class _Player:
         if self._held[number]:
             self._begin(number, now)
 
-    def _ended(self, number: int, now: int, end: str = "]") -> Task:
+    def _ended(self, number: int, now: int, end: str = "]") -> BatchTask:
         task = self._held[number].pop(0)
         letters = "".join(self._letters[slot_of(ref)] for ref in task.references)
         reason, began = Reason(task.mark.reason).name.lower(), self._began[number]

@@ -4,8 +4,8 @@ from typing import Any
 
 from segment_fixture import Client, local_segment, spec
 
-from ringbatch.engine.batch.messages import ReportKind, Task, report_words, task_size, tasks
 from ringbatch.engine.collector.collector import Collector
+from ringbatch.engine.ipc.messages import BatchTask, ReportKind, read_tasks, report_words, task_size
 from ringbatch.engine.process.role_messages import ModelNews
 from ringbatch.shm.descriptors import REPORT_WORDS, TASK_WORDS, ModelWords, WorkerState, WorkerWords
 from ringbatch.shm.engine_slots import EngineSlots
@@ -48,26 +48,26 @@ class HandWorker:
     def _store(self, word: int, value: int) -> None:
         self.segment.words[self.segment.layout.worker(self.number) + word] = value
 
-    def tasks(self) -> list[Task]:
+    def tasks(self) -> list[BatchTask]:
         """All that were given and not taken yet."""
-        given = tasks(self._tasks.peek())[self._taken :]
+        given = read_tasks(self._tasks.peek())[self._taken :]
         self._taken += len(given)
         return given
 
-    def task(self) -> Task:
+    def task(self) -> BatchTask:
         """The first of them."""
-        given = tasks(self._tasks.peek())[self._taken]
+        given = read_tasks(self._tasks.peek())[self._taken]
         self._taken += 1
         return given
 
     def let_go(self, batch: int) -> None:
         """Of the first of those in the ring, if that is it."""
-        first, *_ = [*tasks(self._tasks.peek()), None]
+        first, *_ = [*read_tasks(self._tasks.peek()), None]
         if first is not None and first.mark.batch == batch:
             self._tasks.release(task_size(first.references))
             self._taken = max(self._taken - 1, 0)
 
-    def write(self, task: Task, result: bytes = b"done") -> None:
+    def write(self, task: BatchTask, result: bytes = b"done") -> None:
         """Put the answers into the slots and post nothing."""
         for ref in task.references:
             request = self.engine_slots.read(ref)
@@ -76,7 +76,7 @@ class HandWorker:
             self._memory[start : start + len(result)] = result
             self.engine_slots.answer(ref, Status.OK, len(result), task.mark, 0)
 
-    def finish(self, task: Task, kind: ReportKind = ReportKind.DONE, run_ns: int = 1) -> None:
+    def finish(self, task: BatchTask, kind: ReportKind = ReportKind.DONE, run_ns: int = 1) -> None:
         self.write(task)
         self.engine_slots.flush()
         self.let_go(task.mark.batch)
@@ -152,7 +152,7 @@ class CollectorHarness:
     def step(self, now_ns: int) -> int | None:
         return self.collector.step(now_ns)
 
-    def payloads(self, task: Task) -> list[int]:
+    def payloads(self, task: BatchTask) -> list[int]:
         """The numbers that the requests of a task hold."""
         found = []
         for ref in task.references:

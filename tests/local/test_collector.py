@@ -7,8 +7,8 @@ import pytest
 from collector_harness import LATENCY, CollectorHarness, eager, fixed
 from segment_fixture import FAR_NS, Reply, pack, spec, unpack
 
-from ringbatch.engine.batch.messages import ReportKind
 from ringbatch.engine.collector.models import NEXT_FROM_NS, NEXT_UP_TO_NS
+from ringbatch.engine.ipc.messages import ReportKind
 from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker

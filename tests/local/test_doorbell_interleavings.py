@@ -19,10 +19,10 @@ from interleave import Actor, Doorbell, Explored, Scenario, Violation, Watch, ex
 from segment_fixture import FAR_NS, local_segment, spec
 from tiers import exhaustive, only
 
-from ringbatch.engine.batch.messages import ReportKind, report_words, tasks
 from ringbatch.engine.collector import collector as collector_module
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.loop import Loop
+from ringbatch.engine.ipc.messages import ReportKind, read_tasks, report_words
 from ringbatch.engine.worker.run_times import Runs
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
@@ -214,7 +214,7 @@ class Site:
         """Requests in tasks that the worker has not taken; those it has taken, it has run."""
         ring = Consumer(self.words, self.layout.task_ring(worker), TASK_WORDS)
         end = ring.position
-        found = sum(len(task.references) for task in tasks(ring.take()))
+        found = sum(len(task.references) for task in read_tasks(ring.take()))
         self.words[self.layout.task_ring(worker) + RingWords.HEAD] = end
         return found
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from segment_fixture import Array, Client, Reply, local_segment, pack, spec, unpack
 
-from ringbatch.engine.batch.shaping import Unfit
+from ringbatch.engine.ipc.shaping import Unfit
 from ringbatch.engine.models.model import InvalidInput, Model
 from ringbatch.engine.worker import padding as padding_module
 from ringbatch.engine.worker.padding import PaddedCodec, padding

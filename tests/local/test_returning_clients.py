@@ -4,7 +4,7 @@ whom a batch waits for, and what ends the wait."""
 import pytest
 from collector_harness import CollectorHarness, eager, fixed
 
-from ringbatch.engine.batch.messages import Task
+from ringbatch.engine.ipc.messages import BatchTask
 from ringbatch.shm.slot import Reason
 
 MS = 1_000_000
@@ -34,7 +34,7 @@ class Loop:
             self.harness.send(accepted_ns=self.now_ns)
         return self.harness.step(self.now_ns)
 
-    def run(self) -> Task:
+    def run(self) -> BatchTask:
         """The worker runs the batch that it has; the collector has read its report."""
         task = self.harness.workers[0].task()
         took_ns = FIXED_NS + MS // 10 * task.mark.rows

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from segment_fixture import local_segment, spec
 
-from ringbatch.engine.batch.messages import task_words
+from ringbatch.engine.ipc.messages import task_words
 from ringbatch.engine.report.frame import page
 from ringbatch.shm.counters import CollectorCounter, Counters, WorkerCounter
 from ringbatch.shm.descriptors import TASK_WORDS, RingWords, WorkerState, WorkerWords

@@ -528,8 +528,8 @@ def test_a_file_that_is_gone_is_refused_in_words(tmp_path: Path) -> None:
 def test_a_person_on_a_terminal_sees_how_far_it_is() -> None:
     out = io.StringIO()
     progress = Progress("m/0", 2, out)
-    progress.tell(1, Trial(1, 0, 1_500_000))
-    progress.tell(2, Trial(4, 32, 2_000_000))
+    progress.show(1, Trial(1, 0, 1_500_000))
+    progress.show(2, Trial(4, 32, 2_000_000))
     progress.end()
     first, second = out.getvalue().split("\r")[1:]
     assert "warming up m/0 [############            ] 1 of 2, 1 1.5 ms" in first

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 from segment_fixture import Client, local_segment, spec
 
-from ringbatch.engine.batch.messages import TOO_LATE, Report, ReportKind, reports, task_words
 from ringbatch.engine.collector.takeover import held
+from ringbatch.engine.ipc.messages import TOO_LATE, Report, ReportKind, read_reports, task_words
 from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import WAITED_NS, Worker
@@ -55,7 +55,7 @@ class Harness:
         assert self.tasks.offer(task_words(mark, references))
 
     def said(self) -> list[Report]:
-        told = reports(self.reports.take())
+        told = read_reports(self.reports.take())
         assert told is not None
         return told
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from ringbatch.engine.batch.messages import tasks
+from ringbatch.engine.ipc.messages import read_tasks
 from ringbatch.shm.descriptors import REPORT_WORDS, TASK_WORDS, RingWords, SlotWords
 from ringbatch.shm.layout import Layout
 from ringbatch.shm.slot import (
@@ -218,7 +218,7 @@ class Replay:
 
     def _put(self, variable: str, whose: int, items: list[int]) -> None:
         if variable == "tasks!":
-            found = [ref for _, references, _ in tasks(items) for ref in references]
+            found = [ref for _, references, _ in read_tasks(items) for ref in references]
             self._given.setdefault(whose, set()).update(found)
             wrong = [r for r in found if r & SLOT_MASK < self._slots and not self._is_open(r)]
         elif variable == "completions!":

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ringbatch.engine.batch.instructions import cpu_sets, placed
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
+from ringbatch.engine.ipc.instructions import cpu_sets, placed
 from ringbatch.engine.process.cpu_plan import Host
 
 EIGHT = Host(tuple(range(8)), {0: tuple(range(8))}, 8)

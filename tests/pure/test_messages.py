@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.engine.batch.messages import (
+from ringbatch.engine.config.batched import LARGEST_BATCH
+from ringbatch.engine.ipc.messages import (
+    BatchTask,
     Report,
     ReportKind,
-    Task,
+    read_reports,
+    read_tasks,
     report_words,
-    reports,
     task_words,
-    tasks,
 )
-from ringbatch.engine.config.batched import LARGEST_BATCH
 from ringbatch.engine.process.control_socket import ControlSocket
 from ringbatch.engine.process.role_messages import (
     ATTACH_SEGMENT,
@@ -39,7 +39,7 @@ from ringbatch.shm.slot import Reason
 
 words = st.integers(0, 2**64 - 1)
 all_tasks = st.builds(
-    Task,
+    BatchTask,
     mark=st.tuples(words, words, st.sampled_from(Reason), words).map(lambda own: BatchMark(*own)),
     references=st.lists(words, min_size=1, max_size=20),
 )
@@ -47,9 +47,9 @@ all_reports = st.builds(Report, kind=st.sampled_from(ReportKind), first=words, s
 
 
 @given(st.lists(all_tasks, max_size=5))
-def test_tasks_taken_together_come_apart_as_they_were(several: list[Task]) -> None:
+def test_tasks_taken_together_come_apart_as_they_were(several: list[BatchTask]) -> None:
     run = [word for task in several for word in task_words(*task)]
-    assert list(tasks(run)) == several
+    assert list(read_tasks(run)) == several
 
 
 def test_two_of_the_largest_tasks_fit_into_a_ring() -> None:
@@ -60,7 +60,7 @@ def test_two_of_the_largest_tasks_fit_into_a_ring() -> None:
 @given(st.lists(all_reports, max_size=5))
 def test_reports_taken_together_come_apart_as_they_were(several: list[Report]) -> None:
     run = [word for report in several for word in report_words(*report)]
-    assert reports(run) == several
+    assert read_reports(run) == several
 
 
 IMPOSSIBLE = {
@@ -76,18 +76,18 @@ IMPOSSIBLE = {
 
 @pytest.mark.parametrize("run", IMPOSSIBLE.values(), ids=IMPOSSIBLE.keys())
 def test_words_that_are_no_reports_are_none(run: list[int]) -> None:
-    assert reports(run) is None
+    assert read_reports(run) is None
 
 
 def test_a_task_for_no_reason_is_a_corrupt_ring() -> None:
     with pytest.raises(CorruptRingError, match="reason"):
-        tasks([7, 0, 1, len(Reason), 1, 0, 5])
+        read_tasks([7, 0, 1, len(Reason), 1, 0, 5])
 
 
 @pytest.mark.parametrize("length", [0, 4, 7, 2**64 - 1])
 def test_a_task_of_impossible_length_is_a_corrupt_ring(length: int) -> None:
     with pytest.raises(CorruptRingError, match="words"):
-        tasks([length, 1, 2, 0, 4, 5])
+        read_tasks([length, 1, 2, 0, 4, 5])
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ringbatch.engine.batch import instructions
 from ringbatch.engine.config.description import describe
 from ringbatch.engine.config.document import Config, ConfigError, conclude
 from ringbatch.engine.config.limit_messages import batch_timeout
 from ringbatch.engine.config.settings import ModelConfig
+from ringbatch.engine.ipc import instructions
 from ringbatch.engine.process.cpu_plan import Host
 from ringbatch.engine.process.role_messages import Signature
 from ringbatch.engine.supervisor.change_plan import ChangePlan

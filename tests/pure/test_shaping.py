@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.engine.batch.shaping import (
+from ringbatch.engine.ipc.shaping import (
     Budget,
     Dimensions,
     Lengths,

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ringbatch.engine.batch.shaping import Budget, elements
 from ringbatch.engine.collector.queues import Queues
 from ringbatch.engine.config.text_rules import BATCH_TOKENS, BUCKETS
+from ringbatch.engine.ipc.shaping import Budget, elements
 from ringbatch.shm.engine_slots import Request
 
 SHORT, LONG = 10, 256

@@ -154,42 +154,42 @@ class Holder:
             "idle_s": self._overseer.idle_s,
         }
 
-    def open(self, told: ActorModel, content: Any) -> Reply:
+    def open(self, description: ActorModel, content: Any) -> Reply:
         """Open its model, unless it is open, and return its inputs and outputs.
 
         Args:
-            told: of the model.
+            description: of the model, and how to open it.
             content: of the file, as bytes in an array.
         """
-        self._overseer.begins(told.limit_s)
+        self._overseer.begins(description.limit_s)
         try:
             if self._model is None:
-                self._model = self._opened(told, content)
+                self._model = self._opened(description, content)
         except StartupError as error:
             return REFUSED, str(error)
         finally:
             self._overseer.ends()
         return ANSWERED, _plain(self._model.inputs), _plain(self._model.outputs)
 
-    def _opened(self, told: ActorModel, content: Any) -> Model:
-        fd = os.memfd_create(os.path.basename(told.path)[:200], os.MFD_CLOEXEC)
+    def _opened(self, description: ActorModel, content: Any) -> Model:
+        fd = os.memfd_create(os.path.basename(description.path)[:200], os.MFD_CLOEXEC)
         self._fds.append(fd)
         with os.fdopen(os.dup(fd), "wb") as kept:
             kept.write(content)
-        options = Options(**told.options, content=Path(f"/proc/self/fd/{fd}"))
-        model = told.open_model(told.loader, Path(told.path), options)
+        options = Options(**description.options, content=Path(f"/proc/self/fd/{fd}"))
+        model = description.open_model(description.loader, Path(description.path), options)
         if model.asks:
             raise StartupError(
-                f"{told.path}: predict takes request, but actors on Ray are not told what requests "
-                "say; serve it with workers on this host"
+                f"{description.path}: predict takes request, but actors on Ray are not told what "
+                "requests say; serve it with workers on this host"
             )
         return model
 
-    def load(self, told: ActorModel) -> Reply:
+    def load(self, description: ActorModel) -> Reply:
         """Load the model, unless it is loaded."""
         if self._model is None:
             return (EMPTY,)
-        self._overseer.begins(told.limit_s)
+        self._overseer.begins(description.limit_s)
         try:
             if not self._loaded:
                 self._model.load()
@@ -197,7 +197,7 @@ class Holder:
             raise
         except BaseException as error:
             traceback.print_exc()
-            return REFUSED, failure(told.path, error, "load()")
+            return REFUSED, failure(description.path, error, "load()")
         finally:
             self._overseer.ends()
         self._loaded = True

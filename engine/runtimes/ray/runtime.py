@@ -57,7 +57,7 @@ _MARGIN: Final = 0.8
 """Share of the supervisor's time limit, so that the worker first reports the cause of its wait."""
 _CONNECT_S: Final = 5.0
 _CALLED_OFF_S: Final = 10.0
-_NOT_TOLD: Final = {"content", "ray", "lost", "waits", "protocol", "timeout_s", "isolate_errors"}
+_NOT_SENT: Final = {"content", "ray", "lost", "waits", "protocol", "timeout_s", "isolate_errors"}
 _BLIND_TO_SIZE: Final = ("python", "sklearn")
 
 
@@ -149,7 +149,9 @@ class _Driver:
         self._place = place
         self._limit_s = _MARGIN * place.load_timeout_s
         own = _own_options(options)
-        self._told = ActorModel(str(path), place.loader, own, place.load_timeout_s, open_model)
+        self._description = ActorModel(
+            str(path), place.loader, own, place.load_timeout_s, open_model
+        )
         self._content = np.asarray(np.memmap(options.readable(path), np.uint8, "r"))
         known = own | {"file": path.name, "needs": place.needs, "scheduling": place.scheduling}
         known |= {"group": place.placement_group, "ringbatch": installed_version()}
@@ -177,7 +179,7 @@ class _Driver:
                 self._actor = self._found_or_made()
                 about = self._waited_for(self._greeting(), until_ns)
                 self._expect_own(about)
-                reply = self._asked(self._actor.open, until_ns, self._told, self._content)
+                reply = self._asked(self._actor.open, until_ns, self._description, self._content)
                 break
             except self._errors as error:
                 self._expect_another_try(error, until_ns)
@@ -202,7 +204,9 @@ class _Driver:
             StartupError: it cannot be loaded.
         """
         try:
-            what, *found = self._asked(self._actor.load, _after_ns(self._limit_s), self._told)
+            what, *found = self._asked(
+                self._actor.load, _after_ns(self._limit_s), self._description
+            )
         except self._errors as error:
             raise StartupError(f"{self._path}: {self._failure(error)}") from None
         if what == REFUSED:
@@ -365,8 +369,8 @@ class _Driver:
 
 def _own_options(options: Options) -> dict[str, Any]:
     """Return the options of the runtime in the actor."""
-    told = (field.name for field in fields(options) if field.name not in _NOT_TOLD)
-    return {name: getattr(options, name) for name in told}
+    sent = (field.name for field in fields(options) if field.name not in _NOT_SENT)
+    return {name: getattr(options, name) for name in sent}
 
 
 def _after_ns(seconds: float) -> int:

@@ -68,16 +68,16 @@ def actor_name(text: str) -> ActorName | None:
     return ActorName(engine, model, version, int(worker), digest)
 
 
-def digest(content: Any, told: Mapping[str, object]) -> str:
+def digest(content: Any, description: Mapping[str, object]) -> str:
     """Return a digest that distinguishes one loaded model from another.
 
     Args:
         content: of the model file, as a buffer.
-        told: all else that makes a difference.
+        description: everything else that makes a difference.
     """
     found = hashlib.sha256(content)
-    for key in sorted(told):
-        found.update(f"\0{key}={told[key]!r}".encode())
+    for key in sorted(description):
+        found.update(f"\0{key}={description[key]!r}".encode())
     return found.hexdigest()[:_DIGEST_CHARACTERS]
 
 

@@ -21,7 +21,7 @@ from ringbatch.shm.tuples import unchecked_tuple
 _REPORT_WORDS: Final = 9
 
 
-class Task(NamedTuple):
+class BatchTask(NamedTuple):
     """One batch to run, of requests of which the same is `asked`."""
 
     mark: BatchMark
@@ -83,7 +83,7 @@ def task_size(references: Sequence[int]) -> int:
     return TASK_HEADER_WORDS + len(references)
 
 
-def tasks(words: list[int]) -> list[Task]:
+def read_tasks(words: list[int]) -> list[BatchTask]:
     """Return the tasks in words taken from a ring.
 
     Raises:
@@ -101,7 +101,7 @@ def tasks(words: list[int]) -> list[Task]:
         mark = unchecked_tuple(
             BatchMark, (batch, rows, _REASONS[reason], dispatched_ns, 0, 0, 0, 0)
         )
-        found.append(unchecked_tuple(Task, (mark, references, asked)))
+        found.append(unchecked_tuple(BatchTask, (mark, references, asked)))
         start = stop
     return found
 
@@ -113,7 +113,7 @@ def report_words(
     return [_REPORT_WORDS, kind, first, second, *spent]
 
 
-def reports(words: list[int]) -> list[Report] | None:
+def read_reports(words: list[int]) -> list[Report] | None:
     """Return the reports in words taken from a ring; None if they are none.
 
     A model's own code may have written into the segment.
