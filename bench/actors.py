@@ -21,15 +21,14 @@ from typing import Any, Final
 os.environ.setdefault("RAY_USE_UVLOOP", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
-import answers
-import load
 import numpy as np
 import ray
-from harness import Command, Server, free_port
-from peers import MODELS, SERVICES, Environment, Peer, Ringbatch, TomlValue
+from host.server import Command, Server, free_port
+from load import answers, generators
+from peers.servers import MODELS, SERVICES, Environment, Peer, Ringbatch, TomlValue
 from ray.cluster_utils import Cluster
-from report import Report
-from rounds import ratios, run_rounds
+from report.record import Report
+from report.rounds import ratios, run_rounds
 
 from ringbatch.engine.models.model import Options
 from ringbatch.engine.models.ray_place import RayPlace
@@ -176,7 +175,7 @@ def compare_servers(
     """Hold requests/s to a multiple of Ray Serve's."""
     compared = peers(address)
 
-    def run(turn: int, name: str) -> dict[int, load.WrkRun]:
+    def run(turn: int, name: str) -> dict[int, generators.WrkRun]:
         found = measure(compared[name], connections, seconds)
         for one in found.values():
             report.run(round=turn, peer=name, result=asdict(one))
@@ -190,7 +189,7 @@ def compare_servers(
         report.limit(name, found, at_least=LEAST_RATE_RATIO)
 
 
-def measure(peer: Peer, connections: Sequence[int], seconds: float) -> dict[int, load.WrkRun]:
+def measure(peer: Peer, connections: Sequence[int], seconds: float) -> dict[int, generators.WrkRun]:
     """Start one server, warm it, and drive it at each number of connections."""
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
@@ -199,11 +198,11 @@ def measure(peer: Peer, connections: Sequence[int], seconds: float) -> dict[int,
         post = answers.matmul16_post(0, peer.path)
         # The first answer of Ray Serve takes a second, and those to a crowd come late at first.
         answers.check_one(server.port, peer.path)
-        load.wrk(server.url, post, max(connections), _WARM_UP_S)
+        generators.wrk(server.url, post, max(connections), _WARM_UP_S)
         found = {}
         for count in connections:
             answers.check_one(server.port, peer.path)
-            found[count] = load.wrk(server.url, post, count, seconds)
+            found[count] = generators.wrk(server.url, post, count, seconds)
             server.require_alive()
         return found
 
@@ -216,7 +215,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=5.0, help="length of one run")
     parser.add_argument("--connections", type=int, nargs="+", default=[32, 128])
     options = parser.parse_args()
-    load.require_tools()
+    generators.require_tools()
     RAY_SERVE.ensure()
     report = Report("actors", vars(options))
     report.peer_versions([RAY_SERVE])

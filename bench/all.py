@@ -20,12 +20,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import readme_tables
-from peers import BENCH
-from procfs import cpu_busy_s
-from report_text import as_json, markdown
-from scenarios import SCENARIOS, Scenario
-from summary import FAILED, MEASURED, NOT_RUN, Outcome, Summary, not_run, summarize
+from host.procfs import cpu_busy_s
+from peers.servers import BENCH
+from report import readme_table
+from report.scenarios import SCENARIOS, Scenario
+from report.summary import FAILED, MEASURED, NOT_RUN, Outcome, Summary, not_run, summarize
+from report.text import as_json, markdown
 
 REPORT_JSON = BENCH / "report.json"
 REPORT_MD = BENCH / "report.md"
@@ -117,7 +117,7 @@ def write(summaries: Mapping[str, Summary], pins: Mapping[str, Any], command: st
     report = {"command": command, "peers": peers, "scenarios": scenarios}
     REPORT_JSON.write_text(as_json(report) + "\n")
     REPORT_MD.write_text(markdown(json.loads(REPORT_JSON.read_text())))
-    readme_tables.write()
+    readme_table.write()
 
 
 def minutes_of(scenario: Scenario, quick: bool) -> float:

@@ -1,7 +1,8 @@
 """The load changes, and the number of workers with it: how soon, how many too many, how often.
 
-With `--simulate` the decision alone is tried, on a queue in simulated time (`autoscale_model.py`);
-otherwise a server, with a model that sleeps, so that two cores suffice for eight workers.
+With `--simulate` the decision alone is tried, on a queue in simulated time
+(`peers/simulated_workers.py`); otherwise a server, with a model that sleeps, so that two cores
+suffice for eight workers.
 """
 
 import argparse
@@ -13,12 +14,20 @@ from datetime import datetime
 from math import ceil
 from pathlib import Path
 
-from autoscale_model import Figures, Model, Outcome, Scenario, Simulation, figures, scenarios
-from harness import Server
-from open_loop import Answer, open_loop
-from peers import MODELS, Ringbatch
-from report import Report
-from rounds import number, table
+from host.server import Server
+from load.open_loop import Answer, open_loop
+from peers.servers import MODELS, Ringbatch
+from peers.simulated_workers import (
+    Figures,
+    Model,
+    Outcome,
+    Scenario,
+    Simulation,
+    figures,
+    scenarios,
+)
+from report.record import Report
+from report.rounds import number, table
 
 from ringbatch.engine.supervisor.scaling import FILLED, TARGET_BATCHES, Decision, Rules
 from ringbatch.shm.scalings import Cause

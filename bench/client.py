@@ -13,12 +13,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from harness import Server
+from host.server import Server
 from numpy.typing import NDArray
-from peers import MODELS, Ringbatch, TomlValue
-from queues import QueueWorker
-from report import Report
-from rounds import ratios, run_rounds, spread, table
+from peers.queue_worker import QueueWorker
+from peers.servers import MODELS, Ringbatch, TomlValue
+from report.record import Report
+from report.rounds import ratios, run_rounds, spread, table
 
 from ringbatch.frontend import Client
 

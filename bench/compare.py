@@ -13,9 +13,9 @@ from pathlib import Path
 
 import client
 import speed
-from peers import PEERS
-from report import Report
-from rounds import ratios, run_rounds, spread, table
+from peers.servers import PEERS
+from report.record import Report
+from report.rounds import ratios, run_rounds, spread, table
 
 LOADS = speed.loads((1, 32, 128))
 MIN_RATIO = 0.98

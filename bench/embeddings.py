@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from harness import HOST, Command, Server, free_port
+from host.server import HOST, Command, Server, free_port
 from numpy.typing import NDArray
-from peers import SERVICES, Environment, Ringbatch
-from report import Report
-from rounds import number, ratios, run_rounds, spread, table
+from peers.servers import SERVICES, Environment, Ringbatch
+from report.record import Report
+from report.rounds import number, ratios, run_rounds, spread, table
 
 PATH: Final = "/v1/embeddings"
 EXAMPLES: Final = Path(__file__).resolve().parents[1] / "tests" / "examples"

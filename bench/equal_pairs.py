@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from peers import MODELS
-from report import Report
-from rounds import number, spread, table
+from peers.servers import MODELS
+from report.record import Report
+from report.rounds import number, spread, table
 
 from ringbatch.bench.command.main import differences
 from ringbatch.bench.report.comparison import Compared

@@ -1,8 +1,8 @@
 """What an attack costs a frontend, and what it costs those who mean well.
 
 One frontend serves HTTP/1 and HTTP/2. Requests come at a fixed rate, first with nothing else going
-on, then beside an attacker of `attacks.py`. An answer's time counts from when its request was due.
-Each attack gets a server of its own, so that its memory shows what that attack has it hold.
+on, then beside an attacker of `load/attacks.py`. An answer's time counts from when its request was
+due. Each attack gets a server of its own, so that its memory shows what that attack has it hold.
 """
 
 import argparse
@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import procfs
-from attacks import ATTACKS, PATH
-from harness import Server
-from open_loop import Answer, open_loop
-from peers import BENCH, MODELS, Ringbatch
-from report import Report
-from rounds import number, run_rounds, table
+from host import procfs
+from host.server import Server
+from load.attacks import ATTACKS, PATH
+from load.open_loop import Answer, open_loop
+from peers.servers import BENCH, MODELS, Ringbatch
+from report.record import Report
+from report.rounds import number, run_rounds, table
 
 MIB = 1 << 20
 TIMES = 3.0
@@ -103,11 +103,11 @@ def percentile_ms(answers: Sequence[Answer], share: float) -> float:
 @contextmanager
 def attacked(port: int, attack: str, connects_per_s: float) -> Iterator[dict[str, int]]:
     """An attacker is at work; what it has done stands in the mapping afterwards."""
-    argv = [sys.executable, str(BENCH / "flooder.py"), str(port), attack]
+    argv = [sys.executable, "-m", "load.flooder", str(port), attack]
     argv += ["--connects-per-s", str(connects_per_s)]
     done: dict[str, int] = {}
     with subprocess.Popen(
-        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        argv, cwd=BENCH, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as attacker:
         assert attacker.stdout is not None, "it is a pipe"
         try:

@@ -13,11 +13,11 @@ import argparse
 from dataclasses import replace
 from functools import partial
 
-import load
-from peers import install
-from report import Report
-from tensors import AFFINE, MATMUL16, MATMUL784, NULL, Subject
-from v1_peers import FRAMEWORKS, RINGBATCH, Setting
+from load import generators
+from load.tensors import AFFINE, MATMUL16, MATMUL784, NULL, Subject
+from peers.frameworks import FRAMEWORKS, RINGBATCH, Setting
+from peers.servers import install
+from report.record import Report
 from v2 import Entry, Workload, compare, limits
 
 CAP = 32
@@ -60,7 +60,7 @@ def main() -> int:
     parser.add_argument("--peers", nargs="+", choices=FRAMEWORKS, default=list(FRAMEWORKS))
     options = parser.parse_args()
 
-    load.require_tools()
+    generators.require_tools()
     absent = install({name: FRAMEWORKS[name].environment for name in options.peers})
     names = [name for name in options.peers if name not in absent]
     report = Report("frameworks", vars(options))

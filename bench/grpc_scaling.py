@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 import grpc_unary
-import h2load
-from cpu_share import cpu_shares
-from report import Report
-from rounds import ratios, run_rounds, spread, table
+from host.cpu_share import cpu_shares
+from load import h2load
+from report.record import Report
+from report.rounds import ratios, run_rounds, spread, table
 
 FRONTENDS = (1, 2, 4)
 SHAPE = (32, 4)

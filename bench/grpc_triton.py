@@ -21,17 +21,26 @@ from itertools import product
 from pathlib import Path
 
 import grpc
-import h2load
 import numpy as np
-import procfs
-from answers import WrongAnswer
-from cpu_share import cpu_shares
-from entries import OWN, run_entries
-from harness import HOST, Command, Server, free_port
-from peers import MODELS, TRITON, Environment, Ringbatch, Section, Triton, install, triton_command
-from report import Report
-from rounds import number, ratios, spread, table
-from tensors import IMAGE, MATMUL16, Subject
+from host import procfs
+from host.cpu_share import cpu_shares
+from host.server import HOST, Command, Server, free_port
+from load import h2load
+from load.answers import WrongAnswer
+from load.tensors import IMAGE, MATMUL16, Subject
+from peers.servers import (
+    MODELS,
+    TRITON,
+    Environment,
+    Ringbatch,
+    Section,
+    Triton,
+    install,
+    triton_command,
+)
+from report.peer_rounds import OWN, run_entries
+from report.record import Report
+from report.rounds import number, ratios, spread, table
 
 from ringbatch.bench.load.arrivals import Arrivals, Kind
 from ringbatch.bench.load.fleet import Fleet

@@ -13,15 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import answers
 import grpc
-import h2load
 import numpy as np
-import procfs
-from harness import HOST, Command, Server, free_port
-from peers import MODELS, SERVICES, toml
-from report import Report
-from rounds import number, ratios, run_rounds, spread, table
+from host import procfs
+from host.server import HOST, Command, Server, free_port
+from load import answers, h2load
+from peers.servers import MODELS, SERVICES, toml
+from report.record import Report
+from report.rounds import number, ratios, run_rounds, spread, table
 
 from ringbatch.frontend.grpc.messages import inference
 

@@ -4,7 +4,7 @@
 of a `Client`. The same load runs first with nothing else going on, as processes that start take the
 same cores from those that answer. All processes share the cores as equals, in a control group,
 where this user may make one and `--sessions` does not ask for the terminal's own rules (see
-cpu_share.py).
+host/cpu_share.py).
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from cpu_share import NoControlGroups, as_equals
+from host.cpu_share import NoControlGroups, as_equals
 
 MODEL = """
 import numpy as np

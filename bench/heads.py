@@ -14,10 +14,10 @@ from itertools import count
 from typing import Any, Final, cast
 
 from hpack import Encoder
-from report import Report
-from rounds import table
+from observability import BODY, Connections, Transport, recorder_of
+from report.record import Report
+from report.rounds import table
 from steps import REPETITIONS, SIZES, Engine
-from told import BODY, Connections, Transport, recorder_of
 
 from ringbatch.frontend.access.sampling import AccessSettings
 from ringbatch.frontend.grpc.call_head import CallHeadReader
@@ -32,6 +32,7 @@ from ringbatch.frontend.http2.frames import (
     HEADERS,
     PREFACE,
     SETTINGS,
+    WINDOW_UPDATE,
     frame,
 )
 from ringbatch.shm.host.process import settle
@@ -43,6 +44,8 @@ MAX_RATIOS: Final = {"HTTP/1.1": 1.8, "gRPC": 1.3}
 server and client take together, which `speed.py` holds to its limit."""
 _SETTINGS: Final = AccessSettings("failures")
 _METHOD: Final = "/inference.GRPCInferenceService/ModelInfer"
+_WINDOW: Final = frame(WINDOW_UPDATE, 0, 0, (0x7FFF0000).to_bytes(4, "big"))
+"""Room for the answers of all calls of a connection: the first window ends after some 500."""
 _TRACE: Final = b"00-%032x-00f067aa0ba902b7-01"
 _FIRST_LINES: Final = b"POST /v1/models/double:predict HTTP/1.1\r\nHost: models.example:8080\r\n"
 _LAST_LINES: Final = b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
@@ -202,7 +205,7 @@ class Grpc:
         for _ in range(size):
             connection = GrpcConnection(settings, cast(Any, self.engine.loop))
             connection.connection_made(cast(Any, StreamTransport(self._answers.append)))
-            connection.data_received(PREFACE + frame(SETTINGS, 0, 0, b""))
+            connection.data_received(PREFACE + frame(SETTINGS, 0, 0, b"") + _WINDOW)
             self._connections.append((connection, Encoder(), count(1, 2)))
         self.engine.loop.turn()
         self._waiting: list[bytes] = []

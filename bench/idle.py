@@ -10,12 +10,12 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-import answers
-import procfs
-from harness import Server
-from peers import PEERS
-from report import Report
-from rounds import number, table
+from host import procfs
+from host.server import Server
+from load import answers
+from peers.servers import PEERS
+from report.record import Report
+from report.rounds import number, table
 
 MIB = 1024 * 1024
 MAX_CPU_PERCENT = 1.0

@@ -20,11 +20,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
-import hot_path
 import numpy as np
-from hot_path import Piece
-from report import Report
-from rounds import number, ratios, run_rounds, spread, table
+from hot_path import pieces
+from hot_path.pieces import Piece
+from report.record import Report
+from report.rounds import number, ratios, run_rounds, spread, table
 from steps import SPEC
 
 from ringbatch.shm.doorbell import Doorbell
@@ -315,8 +315,8 @@ def copies(row_bytes: int, size: int, repetitions: int) -> dict[str, float]:
     to, start, count = target.ctypes.data, source.ctypes.data, size * row_bytes
     copy = Piece(lambda: ctypes.memmove(to, start, count), size)
     return {
-        "gather": best_ns(hot_path.gather(size, row_bytes), repetitions),
-        "scatter": best_ns(hot_path.scatter(size, row_bytes), repetitions),
+        "gather": best_ns(pieces.gather(size, row_bytes), repetitions),
+        "scatter": best_ns(pieces.scatter(size, row_bytes), repetitions),
         "memcpy": best_ns(copy, repetitions),
     }
 
@@ -366,11 +366,9 @@ def main() -> int:
     for words in missing.values():
         report.say(f"not measured: {words}")
 
-    pieces = {
-        name: best_ns(make(), options.repetitions) for name, make in hot_path.pieces().items()
-    }
-    report.run(pieces=pieces)
-    rows = [[name, number(ns)] for name, ns in pieces.items()]
+    costs = {name: best_ns(make(), options.repetitions) for name, make in pieces.pieces().items()}
+    report.run(pieces=costs)
+    rows = [[name, number(ns)] for name, ns in costs.items()]
     report.say(table(["within one process, best", "ns for each"], rows))
 
     lines = []
@@ -385,7 +383,7 @@ def main() -> int:
     ours = [one for one in runs["ringbatch"] if one is not None]
     against = ratios([one.burst_us for one in by_queue], [one.burst_us for one in ours])
     report.limit("multiprocessing.Queue's time of ringbatch's", against.median, at_least=2.0)
-    few, many = (pieces[f"{hot_path.REPEATS} decisions, {n} waiting"] for n in (100, 10_000))
+    few, many = (costs[f"{pieces.REPEATS} decisions, {n} waiting"] for n in (100, 10_000))
     report.limit("a decision with 10,000 waiting against 100", many / few, at_most=1.5)
     return report.finish()
 

@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from callgrind import CannotCount, Marks, counts, valgrind_version
-from rounds import table
+from hot_path.callgrind import CannotCount, Marks, counts, valgrind_version
+from report.rounds import table
 
 from ringbatch.shm.host.platform import is_compiled
 
@@ -181,11 +181,11 @@ def count_under_valgrind(library: str, names: Sequence[str]) -> None:
         mock.patch("secrets.randbits", lambda bits: 1 << bits - 1),
     ):
         # Only now, because modules may keep the functions that they import.
-        hot_path = import_module("hot_path")
-        makers = hot_path.pieces()
+        pieces = import_module("hot_path.pieces")
+        makers = pieces.pieces()
         if unknown := [name for name in names if name not in makers]:
             raise SystemExit(f"no such pieces: {unknown}; there are: {', '.join(makers)}")
-        chosen = {_NOTHING: hot_path.Piece(lambda: None, 1)}
+        chosen = {_NOTHING: pieces.Piece(lambda: None, 1)}
         chosen |= {name: makers[name]() for name in names or makers}
         for piece in chosen.values():
             for _ in range(_WARM_UP):

@@ -9,13 +9,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import answers
-import load
-from entries import run_entries
-from harness import Server
-from peers import install
-from report import Report
-from v1_peers import FRAMEWORKS, RINGBATCH, Setting
+from host.server import Server
+from load import answers, generators
+from peers.frameworks import FRAMEWORKS, RINGBATCH, Setting
+from peers.servers import install
+from report.peer_rounds import run_entries
+from report.record import Report
 
 CLIENTS = 5
 LATENCY_MS = 500
@@ -39,7 +38,7 @@ def shared_batches(port: int, rounds: int) -> list[list[str]]:
 
 def measure(
     report: Report, peer: str, max_batch_size: int, seconds: float, groups: int
-) -> load.HeyRun:
+) -> generators.HeyRun:
     """Run one half: the lock-step groups, then `hey`. ringbatch is held to what it promises."""
     setting = Setting(
         {"matmul16": "matmul16"}, cap=max_batch_size, wait_ms=LATENCY_MS, policy="fixed"
@@ -49,7 +48,7 @@ def measure(
         Server(FRAMEWORKS[peer].command(setting, Path(folder))) as server,
     ):
         batches = shared_batches(server.port, groups)
-        found = load.hey(server.url, answers.matmul16_post(), CLIENTS, seconds)
+        found = generators.hey(server.url, answers.matmul16_post(), CLIENTS, seconds)
         server.require_alive()
     report.run(peer=peer, max_batch_size=max_batch_size, hey=found)
     if peer == RINGBATCH:
@@ -58,7 +57,7 @@ def measure(
 
 
 def hold_to_limits(
-    report: Report, max_batch_size: int, batches: list[list[str]], found: load.HeyRun
+    report: Report, max_batch_size: int, batches: list[list[str]], found: generators.HeyRun
 ) -> None:
     """Compare who shared a batch, and how requests ended, with what is right."""
     label, groups = f"max_batch_size {max_batch_size}", len(batches)
@@ -78,12 +77,12 @@ def main() -> int:
     parser.add_argument("--groups", type=int, default=8, help="groups of five in lock-step")
     options = parser.parse_args()
 
-    load.require_tools()
+    generators.require_tools()
     absent = install({PEER: FRAMEWORKS[PEER].environment})
     report = Report("kserve_example", vars(options))
     report.without(absent)
 
-    def run(_turn: int, peer: str) -> tuple[load.HeyRun, load.HeyRun]:
+    def run(_turn: int, peer: str) -> tuple[generators.HeyRun, generators.HeyRun]:
         waiting, filled = (
             measure(report, peer, size, options.seconds, options.groups) for size in (32, CLIENTS)
         )

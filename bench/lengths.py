@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from harness import Server
+from host.server import Server
 from numpy.typing import NDArray
-from peers import MODELS, Ringbatch, TomlValue
-from report import Report
-from rounds import number, ratios, run_rounds, spread, table
+from peers.servers import MODELS, Ringbatch, TomlValue
+from report.record import Report
+from report.rounds import number, ratios, run_rounds, spread, table
 
 from ringbatch.engine.report.status import snapshot
 from ringbatch.frontend import Client

@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from harness import Server
-from open_loop import Answer, open_loop
-from peers import install
-from report import Report
-from rounds import number, run_rounds, spread, table
-from tensors import V1_JSON
-from v1_peers import FRAMEWORKS, RINGBATCH, Framework, Setting
+from host.server import Server
+from load.open_loop import Answer, open_loop
+from load.tensors import V1_JSON
+from peers.frameworks import FRAMEWORKS, RINGBATCH, Framework, Setting
+from peers.servers import install
+from report.record import Report
+from report.rounds import number, run_rounds, spread, table
 
 CAP = 8
 CAPACITY_PER_S = CAP / 0.02

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import procfs
-from harness import HOST, Server, free_port
-from open_loop import open_loop
-from peers import MODELS, Ringbatch
-from report import Report
-from rounds import spread, table
+from host import procfs
+from host.server import HOST, Server, free_port
+from load.open_loop import open_loop
+from peers.servers import MODELS, Ringbatch
+from report.record import Report
+from report.rounds import spread, table
 
 MAX_CPU_PERCENT = 1.0
 ROLES = ("control", "collector")

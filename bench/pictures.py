@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from peers import BENCH
+from peers.servers import BENCH
 
 from ringbatch.bench.report.page import LATENCY, STAGES, figures
 from ringbatch.bench.report.picture import picture

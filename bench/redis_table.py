@@ -20,13 +20,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from answers import WrongAnswer
-from entries import run_entries
-from harness import HOST, Server
-from peers import install
-from report import Report
-from rounds import table
-from v1_peers import FRAMEWORKS, RINGBATCH, Setting
+from host.server import HOST, Server
+from load.answers import WrongAnswer
+from peers.frameworks import FRAMEWORKS, RINGBATCH, Setting
+from peers.servers import install
+from report.peer_rounds import run_entries
+from report.record import Report
+from report.rounds import table
 
 BATCH = 5
 DECODE_S = 0.5

@@ -17,11 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from math import ceil
 from pathlib import Path
 
-from harness import HOST, Server
-from load import JSON, Post, WrkRun, wrk
-from peers import Ringbatch
-from report import Report
-from rounds import number, table
+from host.server import HOST, Server
+from load.generators import JSON, Post, WrkRun, wrk
+from peers.servers import Ringbatch
+from report.record import Report
+from report.rounds import number, table
 
 NAME = "numbered"
 PATH = f"/v1/models/{NAME}:predict"

@@ -17,15 +17,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import answers
-import load
-import procfs
-from cpu_share import cpu_shares
-from harness import Server, ServerNotReady
+from host import procfs
+from host.cpu_share import cpu_shares
+from host.server import Server, ServerNotReady
 from idle import role
-from peers import MODELS, Ringbatch
-from report import Report
-from rounds import number, run_rounds, spread, table
+from load import answers, generators
+from peers.servers import MODELS, Ringbatch
+from report.record import Report
+from report.rounds import number, run_rounds, spread, table
 
 from ringbatch.engine.config.dimensions import layout_of
 from ringbatch.engine.config.settings import ServerConfig
@@ -141,9 +140,9 @@ def measure(shape: Shape, share: float, seconds: float, connections: int) -> Run
         answers.check_one(server.port)
         for pid in await_all(server.pid, shape):
             hold([pid], share)
-        load.wrk(server.url, post, connections, seconds, timeout_s=60)
+        generators.wrk(server.url, post, connections, seconds, timeout_s=60)
         before, began_s = procfs.sample_tree(server.pid), time.monotonic()
-        found = load.wrk(server.url, post, connections, seconds, timeout_s=60)
+        found = generators.wrk(server.url, post, connections, seconds, timeout_s=60)
         after, took_s = procfs.sample_tree(server.pid), time.monotonic() - began_s
     cpu_us, busiest = used(before, after, found.requests, took_s, share)
     return Run(found.requests_per_s, cpu_us, busiest)
@@ -244,7 +243,7 @@ def main() -> int:
     parser.add_argument("--series", nargs="+", default=["frontends", "workers", "lanes"])
     options = parser.parse_args()
 
-    load.require_tools()
+    generators.require_tools()
     report = Report("scaling", vars(options))
     report.say(memory_table())
     for series, members in shapes(options.frontends, options.workers, options.lanes).items():

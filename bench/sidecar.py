@@ -13,12 +13,11 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
-import answers
-import load
-from harness import Command, Server, free_port
-from peers import PEERS, SERVICES
-from report import Report
-from rounds import ratios, run_rounds
+from host.server import Command, Server, free_port
+from load import answers, generators
+from peers.servers import PEERS, SERVICES
+from report.record import Report
+from report.rounds import ratios, run_rounds
 from speed import latency_table, rate_table, ratio_table
 
 CAP = 32
@@ -34,7 +33,7 @@ SIDECARS: Mapping[str, Sequence[str]] = {
 """Entries in front of the predictor of no cost, and what they have beyond cap and wait."""
 SLOW: Mapping[str, Sequence[str]] = {"four": (), "one": ("--workers", "1")}
 """Entries in front of the slow predictor."""
-Runs = dict[str, list[dict[int, load.WrkRun]]]
+Runs = dict[str, list[dict[int, generators.WrkRun]]]
 
 
 def predictor(*arguments: str) -> Command:
@@ -64,20 +63,20 @@ def sidecar(component_port: int, *arguments: str) -> Command:
 
 def drive(
     server: Server, connections: Sequence[int], seconds: float, path: str
-) -> dict[int, load.WrkRun]:
+) -> dict[int, generators.WrkRun]:
     """Check a server, warm it up, and drive it at each number of connections."""
     answers.check_crowd(server.port, path)
     post = answers.matmul16_post(0, path)
-    load.wrk(server.url, post, max(connections), 1)
+    generators.wrk(server.url, post, max(connections), 1)
     found = {}
     for count in connections:
         answers.check_one(server.port, path)
-        found[count] = load.wrk(server.url, post, count, seconds)
+        found[count] = generators.wrk(server.url, post, count, seconds)
         server.require_alive()
     return found
 
 
-def measure(name: str, connections: Sequence[int], seconds: float) -> dict[int, load.WrkRun]:
+def measure(name: str, connections: Sequence[int], seconds: float) -> dict[int, generators.WrkRun]:
     """One entry in front of, or in place of, the predictor of no cost."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
@@ -89,7 +88,7 @@ def measure(name: str, connections: Sequence[int], seconds: float) -> dict[int, 
         return drive(server, connections, seconds, answers.MATMUL16_PATH)
 
 
-def measure_slow(name: str, connections: int, seconds: float) -> dict[int, load.WrkRun]:
+def measure_slow(name: str, connections: int, seconds: float) -> dict[int, generators.WrkRun]:
     """One entry in front of the slow predictor."""
     with ExitStack() as stack:
         slow = predictor("--hold-ms", str(HOLD_MS), "--at-once", str(AT_ONCE))
@@ -115,7 +114,7 @@ def main() -> int:
     )
     options = parser.parse_args()
 
-    load.require_tools()
+    generators.require_tools()
     environments = {
         environment
         for name in options.entries
@@ -126,7 +125,7 @@ def main() -> int:
     report = Report("sidecar", vars(options))
     report.peer_versions(environments)
 
-    def run(turn: int, name: str) -> dict[int, load.WrkRun]:
+    def run(turn: int, name: str) -> dict[int, generators.WrkRun]:
         if name in SLOW:
             found = measure_slow(name, options.slow_connections, options.seconds)
         else:

@@ -13,13 +13,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import answers
-import load
-from entries import run_entries
-from harness import Server
-from peers import PEERS, Peer, install
-from report import Report
-from rounds import number, ratios, spread, table
+from host.server import Server
+from load import answers, generators
+from peers.servers import PEERS, Peer, install
+from report.peer_rounds import run_entries
+from report.record import Report
+from report.rounds import number, ratios, spread, table
 
 DEFAULT = [
     "ringbatch",
@@ -40,7 +39,7 @@ MIN_OF_MOSEC_WITH_OWN_HEADS = 1.6
 PLACEMENT = """\
 One connection: a server of one process is several times faster where the kernel puts it and wrk
 on one core than where each wake-up crosses to another. Compare these figures with care."""
-Runs = Mapping[str, Sequence[Mapping[Any, load.WrkRun]]]
+Runs = Mapping[str, Sequence[Mapping[Any, generators.WrkRun]]]
 """Peer name, then round, then load: its connections, or a `Load`."""
 
 
@@ -49,7 +48,7 @@ class Load(NamedTuple):
 
     Attributes:
         connections: their number.
-        own_heads: see `load.Post`.
+        own_heads: see `generators.Post`.
     """
 
     connections: int
@@ -71,7 +70,7 @@ def loads(connections: Sequence[int]) -> list[Load]:
     return [*map(Load, connections), *own]
 
 
-def measure(peer: Peer, driven: Sequence[Load], seconds: float) -> dict[Load, load.WrkRun]:
+def measure(peer: Peer, driven: Sequence[Load], seconds: float) -> dict[Load, generators.WrkRun]:
     """Start one server, check and warm it, and drive it with each load."""
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
@@ -79,12 +78,12 @@ def measure(peer: Peer, driven: Sequence[Load], seconds: float) -> dict[Load, lo
     ):
         answers.check_crowd(server.port, peer.path)
         post = answers.matmul16_post(0, peer.path)
-        load.wrk(server.url, post, max(each.connections for each in driven), 1)
+        generators.wrk(server.url, post, max(each.connections for each in driven), 1)
         found = {}
         for each in driven:
             answers.check_one(server.port, peer.path)
             asked = replace(post, own_heads=each.own_heads)
-            found[each] = load.wrk(server.url, asked, each.connections, seconds)
+            found[each] = generators.wrk(server.url, asked, each.connections, seconds)
             server.require_alive()
         return found
 
@@ -103,7 +102,7 @@ def rate_table(runs: Runs, connections: Sequence[object]) -> str:
 def latency_table(runs: Runs, connections: Sequence[object]) -> str:
     """Return the table of latencies: each percentile the median of the rounds."""
 
-    def cell(found: Sequence[Mapping[Any, load.WrkRun]], count: object) -> str:
+    def cell(found: Sequence[Mapping[Any, generators.WrkRun]], count: object) -> str:
         keys = ("p50_ms", "p99_ms", "p999_ms", "max_ms")
         return " / ".join(number(spread(_field(found, count, key)).median) for key in keys)
 
@@ -175,7 +174,7 @@ def main() -> int:
     parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=DEFAULT)
     options = parser.parse_args()
 
-    load.require_tools()
+    generators.require_tools()
     absent = install({name: PEERS[name].environment for name in options.peers})
     names = [name for name in options.peers if name not in absent]
     chosen = [PEERS[name] for name in names]
@@ -186,7 +185,7 @@ def main() -> int:
 
     driven = loads(options.connections)
 
-    def run(turn: int, name: str) -> dict[Load, load.WrkRun]:
+    def run(turn: int, name: str) -> dict[Load, generators.WrkRun]:
         found = measure(PEERS[name], driven, options.seconds)
         for each, one in found.items():
             report.run(round=turn, peer=name, heads=each.heads, result=asdict(one))
@@ -204,7 +203,9 @@ def main() -> int:
     return report.finish()
 
 
-def _field(rounds: Sequence[Mapping[Any, load.WrkRun]], count: object, key: str) -> list[float]:
+def _field(
+    rounds: Sequence[Mapping[Any, generators.WrkRun]], count: object, key: str
+) -> list[float]:
     return [getattr(found[count], key) for found in rounds]
 
 

@@ -9,15 +9,15 @@ import tempfile
 import time
 from pathlib import Path
 
-import procfs
-import tensors
-from entries import run_entries
-from harness import Server
-from peers import install
-from report import Report
-from rounds import number, spread, table
-from tensors import MATMUL16
-from v1_peers import FRAMEWORKS, Framework, Setting
+from host import procfs
+from host.server import Server
+from load import tensors
+from load.tensors import MATMUL16
+from peers.frameworks import FRAMEWORKS, Framework, Setting
+from peers.servers import install
+from report.peer_rounds import run_entries
+from report.record import Report
+from report.rounds import number, spread, table
 
 MIB = 1024 * 1024
 SETTING = Setting({MATMUL16.name: MATMUL16.name})

@@ -20,8 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from report import Report
-from rounds import run_rounds, table
+from report.record import Report
+from report.rounds import run_rounds, table
 
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.ipc.messages import ReportKind, read_tasks, report_words, task_size

@@ -13,17 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-import load
-import tensors
-from answers import Client
-from entries import run_entries
-from harness import Server
-from load import Post
-from peers import install
-from report import Report
-from rounds import number, ratios, spread, table
-from tensors import MATMUL16, Subject
-from v1_peers import FRAMEWORKS, RINGBATCH, Setting
+from host.server import Server
+from load import generators, tensors
+from load.answers import Client
+from load.generators import Post
+from load.tensors import MATMUL16, Subject
+from peers.frameworks import FRAMEWORKS, RINGBATCH, Setting
+from peers.servers import install
+from report.peer_rounds import run_entries
+from report.record import Report
+from report.rounds import number, ratios, spread, table
 
 FAST = MATMUL16.name
 SLOW = "slow"
@@ -39,17 +38,17 @@ MOST_P99 = 5.0
 """How many times its p99 alone the fast model may have beside the slow one."""
 
 
-def rates(url: str, posts: Sequence[Post], connections: int, seconds: float) -> load.WrkRun:
+def rates(url: str, posts: Sequence[Post], connections: int, seconds: float) -> generators.WrkRun:
     """Drive several paths at once, each by connections of its own; requests/s are of all together,
     latencies of the slowest.
     """
     with ThreadPoolExecutor(len(posts)) as pool:
-        each = list(pool.map(lambda post: load.wrk(url, post, connections, seconds), posts))
+        each = list(pool.map(lambda post: generators.wrk(url, post, connections, seconds), posts))
     worst = max(each, key=lambda one: one.p99_ms)
     return replace(worst, requests_per_s=sum(one.requests_per_s for one in each))
 
 
-def measure(name: str, seconds: float) -> dict[str, load.WrkRun]:
+def measure(name: str, seconds: float) -> dict[str, generators.WrkRun]:
     """Start the two servers of one framework, one after the other, and drive them."""
     framework = FRAMEWORKS[name]
     found = {}
@@ -62,11 +61,13 @@ def measure(name: str, seconds: float) -> dict[str, load.WrkRun]:
         client = Client(server.port)
         client.post(SLOW_POST)
         client.close()
-        load.wrk(server.url, fast, CONNECTIONS, 1)
-        found[ALONE] = load.wrk(server.url, fast, CONNECTIONS, seconds)
+        generators.wrk(server.url, fast, CONNECTIONS, 1)
+        found[ALONE] = generators.wrk(server.url, fast, CONNECTIONS, seconds)
         with ThreadPoolExecutor(1) as pool:
-            slow = pool.submit(load.wrk, server.url, SLOW_POST, SLOW_CONNECTIONS, seconds + 1, 60)
-            found[FULL] = load.wrk(server.url, fast, CONNECTIONS, seconds)
+            slow = pool.submit(
+                generators.wrk, server.url, SLOW_POST, SLOW_CONNECTIONS, seconds + 1, 60
+            )
+            found[FULL] = generators.wrk(server.url, fast, CONNECTIONS, seconds)
             slow.result()
         server.require_alive()
     with (
@@ -92,7 +93,7 @@ def main() -> int:
     parser.add_argument("--peers", nargs="+", choices=SERVERS, default=list(SERVERS))
     options = parser.parse_args()
 
-    load.require_tools()
+    generators.require_tools()
     absent = install({name: FRAMEWORKS[name].environment for name in options.peers})
     names = [name for name in options.peers if name not in absent]
     report = Report("together", vars(options))
@@ -100,7 +101,7 @@ def main() -> int:
     report.peer_versions(FRAMEWORKS[name].environment for name in names)
     report.put("notes", {name: FRAMEWORKS[name].note for name in names})
 
-    def run(turn: int, name: str) -> dict[str, load.WrkRun]:
+    def run(turn: int, name: str) -> dict[str, generators.WrkRun]:
         found = measure(name, options.seconds)
         for what, one in found.items():
             report.run(round=turn, peer=name, what=what, result=one)
@@ -122,7 +123,7 @@ def main() -> int:
     return report.finish()
 
 
-def _cell(found: Sequence[load.WrkRun]) -> str:
+def _cell(found: Sequence[generators.WrkRun]) -> str:
     rate = spread([one.requests_per_s for one in found]).median
     return f"{number(rate)}; {number(spread([one.p99_ms for one in found]).median)}"
 

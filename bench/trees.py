@@ -15,14 +15,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import load
-from answers import Client, WrongAnswer, lock_step
-from harness import Server
-from peers import SERVICES, install
-from report import Report
-from rounds import ratios, run_rounds
+from host.server import Server
+from load import generators
+from load.answers import Client, WrongAnswer, lock_step
+from peers.servers import SERVICES, install
+from peers.trees import KINDS, SERVERS, command, environments, label, post
+from report.record import Report
+from report.rounds import ratios, run_rounds
 from speed import latency_table, rate_table, ratio_table
-from trees_servers import KINDS, SERVERS, command, environments, label, post
 
 GAINING = ("xgboost", "catboost", "histgb")
 """For which a batch costs far less than its rows do alone."""
@@ -73,7 +73,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2, help="of FastAPI")
     options = parser.parse_args()
 
-    load.require_tools()
+    generators.require_tools()
     made_for = environments()
     # It trains the models too.
     made_for["fastapi"].ensure()
@@ -92,17 +92,17 @@ def main() -> int:
 
             def run(
                 turn: int, name: str, kind: str = kind, file: Path = file
-            ) -> dict[int, load.WrkRun]:
+            ) -> dict[int, generators.WrkRun]:
                 with (
                     tempfile.TemporaryDirectory(prefix="bench-") as folder,
                     Server(command(name, kind, file, Path(folder), options.processes)) as server,
                 ):
                     check(name, server.port, rows, known["labels"][kind])
                     asked = post(name, rows[0])
-                    load.wrk(server.url, asked, max(options.connections), 1)
+                    generators.wrk(server.url, asked, max(options.connections), 1)
                     found = {}
                     for count in options.connections:
-                        found[count] = load.wrk(server.url, asked, count, options.seconds)
+                        found[count] = generators.wrk(server.url, asked, count, options.seconds)
                         report.run(model=kind, round=turn, peer=name, result=asdict(found[count]))
                     return found
 

@@ -29,9 +29,9 @@ from statistics import median
 from typing import Any, Final
 
 import numpy as np
-from peers import BENCH, MODELS
-from report import Report, machine
-from rounds import number, ratios, run_rounds, table
+from peers.servers import BENCH, MODELS
+from report.record import Report, machine
+from report.rounds import number, ratios, run_rounds, table
 
 from ringbatch.bench.command.settings import Settings
 from ringbatch.bench.command.tune import FIRST_LEVEL, Throughput, Wish, ask_for_all, measured

@@ -9,10 +9,10 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from harness import HOST, Server
-from peers import MODELS, Ringbatch
-from report import Report
-from rounds import number, ratios, run_rounds, spread, table
+from host.server import HOST, Server
+from peers.servers import MODELS, Ringbatch
+from report.record import Report
+from report.rounds import number, ratios, run_rounds, spread, table
 
 from ringbatch.bench.load.answers import post
 from ringbatch.bench.load.arrivals import Arrivals, Kind

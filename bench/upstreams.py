@@ -17,11 +17,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
-import answers
-import load
-from harness import Command, Server, ServerDied, free_port
-from report import Report
-from rounds import ratios, run_rounds
+from host.server import Command, Server, ServerDied, free_port
+from load import answers, generators
+from report.record import Report
+from report.rounds import ratios, run_rounds
 from sidecar import predictor
 
 CAP = 8
@@ -72,12 +71,12 @@ def running(count: int) -> Iterator[tuple[Server, list[Server]]]:
         yield front, behind
 
 
-def drive(front: Server, count: int, seconds: float) -> load.WrkRun:
+def drive(front: Server, count: int, seconds: float) -> generators.WrkRun:
     """Requests from so many connections as keep so many servers busy."""
-    return load.wrk(front.url, answers.matmul16_post(0), CONNECTIONS_EACH * count, seconds)
+    return generators.wrk(front.url, answers.matmul16_post(0), CONNECTIONS_EACH * count, seconds)
 
 
-def measure(name: str, seconds: float) -> load.WrkRun:
+def measure(name: str, seconds: float) -> generators.WrkRun:
     """One run with all servers well."""
     with running(COUNTS[name]) as (front, _):
         drive(front, COUNTS[name], 1)
@@ -113,7 +112,7 @@ HITS: Mapping[str, Callable[[int, threading.Event], None]] = {
 }
 
 
-def measure_hit(name: str, seconds: float) -> load.WrkRun:
+def measure_hit(name: str, seconds: float) -> generators.WrkRun:
     """One run with two servers, of which the first is hit."""
     with running(2) as (front, behind):
         done = threading.Event()
@@ -134,10 +133,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8.0, help="length of one run")
     options = parser.parse_args()
-    load.require_tools()
+    generators.require_tools()
     report = Report("upstreams", vars(options))
 
-    def run(turn: int, name: str) -> load.WrkRun:
+    def run(turn: int, name: str) -> generators.WrkRun:
         measured = measure if name in COUNTS else measure_hit
         found = measured(name, options.seconds)
         report.run(round=turn, peer=name, result=asdict(found))

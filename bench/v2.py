@@ -10,16 +10,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import load
-import procfs
-import tensors
-from entries import run_entries
-from harness import Command, Server
-from peers import MODELS, MOSEC, TRITON, Environment, Ringbatch, Triton, install, mosec
-from report import Report
-from rounds import ratios, spread, table
+from host import procfs
+from host.server import Command, Server
+from load import generators, tensors
+from load.tensors import IMAGE, MATMUL16, RAW, V2_BINARY, V2_JSON, Format, Subject
+from peers.servers import MODELS, MOSEC, TRITON, Environment, Ringbatch, Triton, install, mosec
+from report.peer_rounds import run_entries
+from report.record import Report
+from report.rounds import ratios, spread, table
 from speed import PLACEMENT, Runs, latency_table, rate_table, ratio_table
-from tensors import IMAGE, MATMUL16, RAW, V2_BINARY, V2_JSON, Format, Subject
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Workload:
         entries: in the order in which they run within a round.
         limits: by (entry, connections), how many times its rate that of `ringbatch` has to be.
         best_per_s: the highest rate that any server can reach, where that is known.
-        own_heads: see `load.Post`.
+        own_heads: see `generators.Post`.
     """
 
     name: str
@@ -69,7 +68,7 @@ class Found:
     CPU time hardly depends on what else the machine does, where a rate does.
     """
 
-    result: load.WrkRun
+    result: generators.WrkRun
     cpu_us: float
 
 
@@ -166,12 +165,12 @@ def measure(workload: Workload, entry: Entry, seconds: float) -> dict[int, Found
     ):
         tensors.check_crowd(server.port, subject, form)
         post = replace(tensors.post(subject, form, 0), own_heads=workload.own_heads)
-        load.wrk(server.url, post, max(workload.connections), 1)
+        generators.wrk(server.url, post, max(workload.connections), 1)
         found = {}
         for count in workload.connections:
             tensors.check_one(server.port, subject, form)
             before = procfs.sample_tree(server.pid)
-            run = load.wrk(server.url, post, count, seconds)
+            run = generators.wrk(server.url, post, count, seconds)
             used = procfs.usage(before, procfs.sample_tree(server.pid), elapsed_s=1.0)
             server.require_alive()
             cpu_s = sum(process.cpu_fraction for process in used)
@@ -243,7 +242,7 @@ def main() -> int:
     parser.add_argument("--peers", nargs="+", choices=every, default=list(every))
     options = parser.parse_args()
 
-    load.require_tools()
+    generators.require_tools()
     workloads = [WORKLOADS[name] for name in options.workloads]
     chosen = [
         (workload, entry)

@@ -24,6 +24,7 @@ LINKED: Final = [
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "bench/README.md",
+    "bench/methods.md",
     "systemd/README.md",
 ]
 UNRUN: Final = {"", "text", "toml"}

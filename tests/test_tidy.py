@@ -4,8 +4,11 @@ Each rule (`tidy_rules.py`) has two tests: that nothing in the packages breaks i
 which do break it are reported.
 """
 
+import ast
+import re
+
 import pytest
-from sources import PACKAGES, assert_holds, breaks, calls, modules
+from sources import PACKAGES, ROOT, assert_holds, breaks, calls, modules
 from tidy_rules import (
     MAX_ATTRIBUTES,
     MAX_LINES,
@@ -17,6 +20,7 @@ from tidy_rules import (
     has_a_name_that_says_something,
     imports_nothing_banned,
     imports_point_downwards,
+    is_a_script,
     is_short_enough_to_read,
     keeps_attributes_quick,
     leaves_threads_and_tasks_to_background,
@@ -92,6 +96,34 @@ def test_everything_public_has_a_docstring() -> None:
 
 def test_modules_are_named_after_what_they_do() -> None:
     assert_holds(has_a_name_that_says_something)
+
+
+def test_bench_has_scripts_at_its_top_and_all_else_in_rooms() -> None:
+    scripts = {path.name: path.read_text() for path in (ROOT / "bench").glob("*.py")}
+    others = [name for name, source in scripts.items() if not is_a_script(source)]
+    assert not others, f"no scripts, so they belong into a room of bench: {others}"
+    rows = re.findall(r"(?m)^\| `.*?\|", (ROOT / "bench" / "README.md").read_text())
+    named = re.findall(r"`(\w+\.py)`", "".join(rows))
+    assert sorted(named) == sorted(scripts), "bench/README.md has one place for each script"
+    rooms = {path.parent for path in (ROOT / "bench").glob("*/*.py")}
+    silent = [
+        room.name
+        for room in rooms - {ROOT / "bench" / "models", ROOT / "bench" / "tests"}
+        if not ast.get_docstring(ast.parse((room / "__init__.py").read_text()))
+    ]
+    assert not silent, f"rooms of bench without a docstring: {silent}"
+
+
+@pytest.mark.parametrize(
+    ("source", "script"),
+    [
+        ("import sys\nif __name__ == '__main__':\n    sys.exit(0)", True),
+        ("def main():\n    if __name__ == '__main__':\n        pass", False),
+        ("x = '__main__'", False),
+    ],
+)
+def test_a_script_is_what_runs_as_main(source: str, script: bool) -> None:
+    assert is_a_script(source) is script
 
 
 @pytest.mark.parametrize(

@@ -352,6 +352,12 @@ def bench_may_import(room: str, name: str) -> bool:
     )
 
 
+def is_a_script(source: str) -> bool:
+    """True for a source that does something if it is run as ``__main__``."""
+    tests = [ast.unparse(node.test) for node in ast.parse(source).body if isinstance(node, ast.If)]
+    return "__name__ == '__main__'" in tests
+
+
 def shm_may_import(name: str) -> bool:
     top = name.split(".")[0]
     return (

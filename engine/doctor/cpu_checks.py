@@ -28,8 +28,8 @@ _SLOW_LOOK_NS: Final = 500
 _THROTTLED: Final = 0.05
 _USUAL_TRIP_NS: Final = 150_000
 """Two wake-ups and the Python of both sides. A wake-up takes 30 to 60 µs on an idle virtual
-machine, and a few µs if the cores are awake (bench/README.md, client.py)."""
-_USUAL: Final = "usual are 10 to 150 µs: bench/README.md, client.py"
+machine, and a few µs if the cores are awake (bench/methods.md, client.py)."""
+_USUAL: Final = "usual are 10 to 150 µs: bench/methods.md, client.py"
 _SLOW_TRIP_NS: Final = 1_000_000
 _STALL_NS: Final = 20_000_000
 _BUSY: Final = 0.8

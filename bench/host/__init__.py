@@ -1,0 +1,1 @@
+"""Processes and their host: one server in a session, /proc, control groups, network namespaces."""

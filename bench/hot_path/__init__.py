@@ -1,0 +1,1 @@
+"""Pieces of a request's way, and the count of their instructions."""

@@ -1,0 +1,1 @@
+"""Clients of the scenarios: load generators, clients that check each answer, attackers."""

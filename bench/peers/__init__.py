@@ -1,0 +1,1 @@
+"""Servers that scenarios start: ringbatch, other frameworks, and the models without a server."""
