@@ -21,10 +21,10 @@ ARROWS = {
     # The public names, for models and for programs on the same host.
     "engine": "shm engine.models engine.command",
     "engine.config": "shm shm.host",
-    "engine.process": "shm shm.host",
-    "engine.report": "shm shm.snapshot",
-    "engine.ipc": "shm engine.config engine.process",
     "engine.models": "shm",
+    "engine.process": "shm shm.host engine.models",
+    "engine.report": "shm shm.snapshot",
+    "engine.ipc": "shm engine.config engine.process engine.models",
     "engine.runtimes.graphs": "shm engine.models",
     "engine.runtimes.trees": "shm engine.models",
     "engine.runtimes.torch": "shm engine.config engine.models",

@@ -76,6 +76,8 @@ PURE_MODULES = (
     "ringbatch.engine.collector.health",
     "ringbatch.engine.config.kinds",
     "ringbatch.engine.config.limit_messages",
+    "ringbatch.engine.models.ray_place",
+    "ringbatch.engine.models.runtime_options",
     "ringbatch.engine.process.role_messages",
     "ringbatch.engine.process.cpu_plan",
     "ringbatch.engine.runtimes.upstreams.predictions",

@@ -7,14 +7,10 @@ from typing import Final
 
 from ringbatch.engine.config.limit_messages import batch_timeout, warm_up_limit
 from ringbatch.engine.config.settings import Config, ModelConfig
+from ringbatch.engine.models.ray_place import RayPlace
+from ringbatch.engine.models.runtime_options import RuntimeOptions
 from ringbatch.engine.process.cpu_plan import CpuSet, Host, Misplaced, Plan, Wish, described, plan
-from ringbatch.engine.process.role_messages import (
-    Actor,
-    BatchShape,
-    HeldModel,
-    RuntimeOptions,
-    WarmUp,
-)
+from ringbatch.engine.process.role_messages import BatchShape, HeldModel, WarmUp
 from ringbatch.shm.errors import StartupError
 
 CpuSetName = tuple[str, str, int]
@@ -110,7 +106,7 @@ def of(model: ModelConfig, index: int, engine: str, *, again: bool) -> HeldModel
         protocol=model.protocol,
         timeout_s=model.batch_limit_s,
         isolate_errors=model.isolate_errors,
-        ray=actor(model, index, engine) if in_ray else None,
+        ray=ray_place(model, index, engine) if in_ray else None,
         retry=model.retry,
         upstream_ca=_text(model.upstream_ca),
         upstream_certificate=_text(model.upstream_certificate),
@@ -128,9 +124,9 @@ def of(model: ModelConfig, index: int, engine: str, *, again: bool) -> HeldModel
     )
 
 
-def actor(model: ModelConfig, index: int, engine: str) -> Actor:
+def ray_place(model: ModelConfig, index: int, engine: str) -> RayPlace:
     """Return the place of the actor that one of its workers drives."""
-    return Actor(
+    return RayPlace(
         engine=engine,
         version=model.version,
         index=index,

@@ -2,5 +2,6 @@
 
 Enters: a path and the options of a model. Leaves: `Model`: its signature and a function of arrays;
 `ModelFile`: the file as it was when its version was opened. Runtimes, worker and supervisor import
-it; it imports shm alone. Read first: model.py, then model_file.py.
+it, process and ipc for `RuntimeOptions`; it imports shm alone. Read first: model.py, then
+model_file.py.
 """

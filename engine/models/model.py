@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from ringbatch.engine.models.ray_place import RayPlace
+from ringbatch.engine.models.runtime_options import RuntimeOptions
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.forward_envelope import Envelope
 from ringbatch.shm.slot import Status
@@ -122,65 +122,21 @@ def raise_lost(why: str, blames_batch: bool) -> NoReturn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(RuntimeOptions):
     """Options of a runtime beside the path.
 
     Attributes:
-        max_batch_size: the cap on instances in one batch; 0 for a model whose tensors have no batch
-            dimension.
         threads: that one run may use.
-        device: ``cpu``, or ``cuda:N``.
-        inputs: of a file that does not declare them, as `config.declared_tensors` reads them.
-        outputs: likewise.
-        autocast: ``off``, or the datatype that is used if a calculation bears it.
-        channels_last: True if images and weights are laid out so.
-        columns: how it takes the columns of a table: ``auto``, ``named`` or ``matrix``.
-        answers: names of the results of a model of trees; none for the usual ones.
-        iterations: rounds of boosting that answers are made of; 0 for the usual ones.
-        class_names: names of labels; none for those of the file.
-        truncate: True to cut texts that are too long.
-        trusted_types: full names of types that a file may hold beyond those known to be safe.
-        trust_pickle: True if a file may run code while it is read.
         name: of the model.
-        protocol: of a model server: ``v1``, ``v2`` or ``v2-json``.
-        timeout_s: how long it may take to answer a batch.
-        isolate_errors: True to ask for the halves of a batch that it answers with 500.
-        retry: which batches without an answer another server gets, ``safe`` or ``always``.
-        upstream_ca: authorities of model servers over TLS; None for those of the system.
-        upstream_certificate, upstream_key: for model servers; None for none.
-        headers: that a model gets with the rest of the request context.
         content: the file's content, if another file lies at its path by now.
-        ray: the place of the model for the runtime ray.
         lost: ends the process, because the actor that holds the model is gone; it takes the reason,
             and whether a batch may be to blame.
         waits: is called if a model has no place elsewhere yet.
     """
 
-    max_batch_size: int
     threads: int
-    device: str = "cpu"
-    inputs: Sequence[str] = ()
-    outputs: Sequence[str] = ()
-    autocast: str = "off"
-    channels_last: bool = False
-    columns: str = "auto"
-    answers: Sequence[str] = ()
-    iterations: int = 0
-    class_names: Sequence[str] = ()
-    truncate: bool = True
-    trusted_types: Sequence[str] = ()
-    trust_pickle: bool = False
     name: str = ""
-    protocol: str = "v1"
-    timeout_s: float = 60.0
-    isolate_errors: bool = False
-    retry: str = "safe"
-    upstream_ca: str | None = None
-    upstream_certificate: str | None = None
-    upstream_key: str | None = None
-    headers: Sequence[str] = ()
     content: Path | None = None
-    ray: RayPlace | None = None
     lost: Callable[[str, bool], NoReturn] = raise_lost
     waits: Callable[[], object] = lambda: None
 

@@ -28,7 +28,7 @@ import signal
 import socket
 import sys
 import termios
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -62,19 +62,20 @@ class Wanted:
         module: the module whose `main` it runs.
         arguments: `sys.argv` behind the module.
         environment: all of it.
-        folder: its working directory; None for the fork server's.
-        cpus: the CPUs on which it runs.
-        own_session: True if it leads a session, and not only a process group.
-        descriptors: the numbers that it uses for the descriptors sent with this request.
+        folder: its working directory; None for this process's.
+        descriptors: that it inherits beside standard output and error, by their numbers.
+        own_session: True if it leads a session, and not only a process group, because its
+            descendants may leave its group.
+        cpus: the CPUs on which it runs; none for those of this process.
     """
 
     module: str
-    arguments: list[str]
-    environment: dict[str, str]
-    folder: str | None
-    cpus: list[int]
-    own_session: bool
-    descriptors: list[int]
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+    folder: str | None = None
+    descriptors: Sequence[int] = ()
+    own_session: bool = True
+    cpus: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def command(module: str, arguments: Iterable[str]) -> list[str]:
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
-def ask(line: socket.socket, wanted: Wanted, descriptors: Sequence[int]) -> Made | None:
+def ask(line: socket.socket, wanted: Wanted) -> Made | None:
     """Request a process, in the supervisor; return None if the fork server is gone.
 
     Raises:
@@ -103,7 +104,7 @@ def ask(line: socket.socket, wanted: Wanted, descriptors: Sequence[int]) -> Made
     """
     text = json.dumps(asdict(wanted)).encode() + b"\n"
     with suppress(ConnectionError):
-        sent = socket.send_fds(line, [text], descriptors)
+        sent = socket.send_fds(line, [text], wanted.descriptors)
         line.sendall(text[sent:])
     return answer(line)
 

@@ -8,6 +8,7 @@ collector receive messages; frontends get everything from their arguments.
 from dataclasses import dataclass
 from typing import Final
 
+from ringbatch.engine.models.runtime_options import RuntimeOptions
 from ringbatch.shm.host.messages import Beat, Failed, Ready, Vocabulary
 from ringbatch.shm.tensor import Tensor
 from ringbatch.shm.texts import Tokens
@@ -130,54 +131,6 @@ class KeptFile:
     fd: int
     stamp: tuple[int, ...]
     copied: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Actor:
-    """Place of an actor, as in `ringbatch.engine.models.ray_place.RayPlace`."""
-
-    engine: str
-    version: str
-    index: int
-    loader: str
-    threads: int
-    address: str
-    namespace: str
-    cpus: float
-    gpus: float
-    resources: tuple[str, ...]
-    scheduling: str
-    placement_group: str
-    keep_s: float
-    load_timeout_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class RuntimeOptions:
-    """Options of a runtime, as in `engine.models.model.Options`."""
-
-    max_batch_size: int
-    device: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    autocast: str
-    channels_last: bool
-    columns: str
-    answers: tuple[str, ...]
-    iterations: int
-    class_names: tuple[str, ...]
-    truncate: bool
-    trusted_types: tuple[str, ...]
-    trust_pickle: bool
-    protocol: str
-    timeout_s: float
-    isolate_errors: bool
-    ray: Actor | None
-    retry: str
-    upstream_ca: str | None
-    upstream_certificate: str | None
-    upstream_key: str | None
-    headers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

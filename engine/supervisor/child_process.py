@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from typing import Final, NamedTuple
 
 from ringbatch.engine.process.descendants import kill_session
+from ringbatch.engine.process.fork_server import Wanted
 from ringbatch.engine.process.role_messages import FROM_FRONTEND, LOST_STATUS, FromRole, ToRole
 from ringbatch.engine.supervisor.channel import Channel, Unread
 from ringbatch.engine.supervisor.launching import Launch, execute
@@ -74,7 +75,7 @@ class Child:
         module: what to run; it finds its own end of the control socket in ``--control-fd``.
         vocabulary: the messages that it may send.
         told: the first message to it, if there is one.
-        own_session: as of `Launch`.
+        own_session: as of `Wanted`.
         launch: makes the process.
 
     Raises:
@@ -110,15 +111,15 @@ class Child:
                         self.channel = Channel(ours)
                         arguments = ["--control-fd", str(theirs.fileno()), *arguments]
                         pass_fds = (theirs.fileno(), *pass_fds)
-                    folder = _working_directory(title)
-                    self._process = launch(
+                    wanted = Wanted(
                         module,
                         arguments,
                         inherited | dict(environment),
-                        folder,
+                        _working_directory(title),
                         pass_fds,
-                        own_session=own_session,
+                        own_session,
                     )
+                    self._process = launch(wanted)
                 self.pid = self._process.pid
                 undo.callback(self._end_at_once)
                 self.pidfd = os.pidfd_open(self.pid)

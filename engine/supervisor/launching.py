@@ -11,8 +11,9 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, Protocol
 
 from ringbatch.engine.process import fork_server
@@ -38,56 +39,26 @@ class Launched(Protocol):
         """Return its return code, as `subprocess` does, and reap it if it has ended; else None."""
 
 
-class Launch(Protocol):
-    """Protocol of the ways to make a process."""
+Launch = Callable[[Wanted], Launched]
+"""Makes a process that leads a process group and runs the `main` of a module.
 
-    def __call__(
-        self,
-        module: str,
-        arguments: Sequence[str],
-        environment: Mapping[str, str],
-        folder: str | None,
-        descriptors: Sequence[int],
-        *,
-        own_session: bool = True,
-    ) -> Launched:
-        """Make a process that leads a process group and runs the `main` of a module.
-
-        Args:
-            module: which.
-            arguments: of its command line.
-            environment: all of it.
-            folder: its working directory; None for this process's.
-            descriptors: that it inherits beside standard output and error.
-            own_session: True if it leads a session too, because its descendants may leave its
-                group.
-
-        Raises:
-            OSError: the kernel refuses it; nothing is left of the attempt.
-        """
+It raises OSError if the kernel refuses it; nothing is left of the attempt.
+"""
 
 
-def execute(
-    module: str,
-    arguments: Sequence[str],
-    environment: Mapping[str, str],
-    folder: str | None,
-    descriptors: Sequence[int],
-    *,
-    own_session: bool = True,
-) -> Launched:
-    """Execute Python for a process; see `Launch`.
+def execute(wanted: Wanted) -> Launched:
+    """Execute Python for a process, as a `Launch` does.
 
     It leads a session in any case. In the supervisor's own session it would have the terminal,
     which may stop background processes that write to it (``stty tostop``).
     """
     return subprocess.Popen(
-        command(module, arguments),
-        env=environment,
-        cwd=folder,
+        command(wanted.module, wanted.arguments),
+        env=wanted.environment,
+        cwd=wanted.folder,
         stdin=subprocess.DEVNULL,
         start_new_session=True,
-        pass_fds=descriptors,
+        pass_fds=wanted.descriptors,
     )
 
 
@@ -145,33 +116,20 @@ class ForkServer:
         ours.settimeout(_PRELOADED_WITHIN_S)
         self._line = ours
 
-    def __call__(
-        self,
-        module: str,
-        arguments: Sequence[str],
-        environment: Mapping[str, str],
-        folder: str | None,
-        descriptors: Sequence[int],
-        *,
-        own_session: bool = True,
-    ) -> Launched:
-        """Make a process, as `Launch` does."""
+    def __call__(self, wanted: Wanted) -> Launched:
+        """Make a process, as a `Launch` does."""
         if self._line is not None and _version_of(self._numpy) != self._numpy_was:
             # Other packages that a model imports may be newer too, and need the new numpy.
             logger.info("numpy was replaced since the start; processes are executed from now on")
             self.close()
-        if self._line is not None and len(descriptors) <= MOST_DESCRIPTORS:
+        if self._line is not None and len(wanted.descriptors) <= MOST_DESCRIPTORS:
             cpus = sorted(os.sched_getaffinity(0))
-            numbers = list(descriptors)
-            wanted = Wanted(
-                module, [*arguments], {**environment}, folder, cpus, own_session, numbers
-            )
-            made = self._ask(self._line, wanted)
+            made = self._ask(self._line, replace(wanted, cpus=cpus))
             if made is not None:
                 if not made.pid:
                     raise OSError(made.errno, os.strerror(made.errno))
                 return Forked(made.pid)
-        return execute(module, arguments, environment, folder, descriptors)
+        return execute(wanted)
 
     def _ask(self, line: socket.socket, wanted: Wanted) -> Made | None:
         """Return the fork server's answer to a request; None if it is gone.
@@ -179,7 +137,7 @@ class ForkServer:
         An unfinished process ends with the fork server.
         """
         try:
-            made = fork_server.ask(line, wanted, wanted.descriptors)
+            made = fork_server.ask(line, wanted)
             line.settimeout(_ANSWERS_WITHIN_S)
         except TimeoutError:
             self._end()

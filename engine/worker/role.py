@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO, TypeVar
@@ -21,7 +21,6 @@ from typing import Any, Final, NoReturn, TextIO, TypeVar
 from ringbatch.engine.ipc.shaping import Unfit
 from ringbatch.engine.models.model import Model, Options, RestartWorker, failure, said
 from ringbatch.engine.models.model_file import Kept
-from ringbatch.engine.models.ray_place import RayPlace
 from ringbatch.engine.process import memory_limits, placement
 from ringbatch.engine.process import startup as process
 from ringbatch.engine.process.control_socket import ControlSocket
@@ -136,33 +135,11 @@ def _opened(path: Path | str, start: StartWorker, control: ControlSocket) -> Mod
             "ringbatch reload",
             path,
         )
-    ray = None if configured.ray is None else RayPlace(**asdict(configured.ray))
     options = Options(
-        max_batch_size=configured.max_batch_size,
-        threads=placement.threads(os.environ) if ray is None else ray.threads,
-        device=configured.device,
-        inputs=configured.inputs,
-        outputs=configured.outputs,
-        autocast=configured.autocast,
-        channels_last=configured.channels_last,
-        columns=configured.columns,
-        answers=configured.answers,
-        iterations=configured.iterations,
-        class_names=configured.class_names,
-        truncate=configured.truncate,
-        trusted_types=configured.trusted_types,
-        trust_pickle=configured.trust_pickle,
+        **{field.name: getattr(configured, field.name) for field in fields(configured)},
+        threads=placement.threads(os.environ) if configured.ray is None else configured.ray.threads,
         name=start.model.name,
-        protocol=configured.protocol,
-        timeout_s=configured.timeout_s,
-        isolate_errors=configured.isolate_errors,
-        retry=configured.retry,
-        upstream_ca=configured.upstream_ca,
-        upstream_certificate=configured.upstream_certificate,
-        upstream_key=configured.upstream_key,
-        headers=configured.headers,
         content=content,
-        ray=ray,
         lost=partial(_lost, control),
         waits=lambda: control.send(Waiting()),
     )
