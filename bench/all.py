@@ -157,10 +157,10 @@ def main() -> int:
         usual = one.quick if options.quick else ""
         words = shlex.split(usual if options.options is None else options.options)
         outcome = run(one, minutes, words, folders / one.name)
-        told = found(one, folders / one.name)
-        print(f"  {told['outcome']} after {outcome.took_s / 60:.1f} minutes", flush=True)
-        if told["outcome"] == FAILED:
-            print(f"  {told['why']}\n  see {folders / one.name / LOG}", flush=True)
+        entry = found(one, folders / one.name)
+        print(f"  {entry['outcome']} after {outcome.took_s / 60:.1f} minutes", flush=True)
+        if entry["outcome"] == FAILED:
+            print(f"  {entry['why']}\n  see {folders / one.name / LOG}", flush=True)
     report = json.loads(REPORT_JSON.read_text())
     summaries = {
         one.name: kept(found(one, folders / one.name), report["scenarios"].get(one.name))

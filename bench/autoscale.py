@@ -49,7 +49,7 @@ _HEADER = [
     "p50 ms",
     "p99 ms",
 ]
-_SAID = re.compile(
+_SCALED = re.compile(
     r"^\S+ (\S+) .* (\d+) of \d+ to \d+ workers run, (\d+) from now on: ([^;]+);", re.MULTILINE
 )
 
@@ -100,7 +100,7 @@ def simulated(report: Report) -> None:
             report.run(load=name, start_s=start_s, figures=found)
             report.limit(f"{name}, {start_s:g} s: needless turns", found.turns, at_most=0)
             report.limit(f"{name}, {start_s:g} s: too many", found.overshoot, at_most=1)
-    report.say(table(_HEADER, rows))
+    report.print_text(table(_HEADER, rows))
 
 
 def outcome_of(answers: Sequence[Answer], log: str, began: datetime) -> Outcome:
@@ -109,7 +109,7 @@ def outcome_of(answers: Sequence[Answer], log: str, began: datetime) -> Outcome:
     causes = {cause.words: cause for cause in Cause}
     running = 1
     found.workers.append((0.0, 1))
-    for clock, before, after, words in _SAID.findall(log):
+    for clock, before, after, words in _SCALED.findall(log):
         at = datetime.combine(began.date(), datetime.strptime(clock, "%H:%M:%S,%f").time())
         since_s = (at - began).total_seconds()
         if since_s < 0:
@@ -157,7 +157,7 @@ def served(report: Report, scale: float) -> None:
         report.run(load=name, statuses=dict(Counter(answer.status for answer in answers)))
         report.limit(f"{name}: requests that failed", failed, at_most=0)
         report.limit(f"{name}: needless turns", found.turns, at_most=0)
-    report.say(table(_HEADER, rows))
+    report.print_text(table(_HEADER, rows))
 
 
 def main() -> int:

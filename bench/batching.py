@@ -93,7 +93,7 @@ class Run:
 
 def bare_loop(folder: Path, workload: Workload, cpu: int, sizes: Sequence[int], s: float) -> Run:
     """Return the best of a bare loop over batches of each size."""
-    told = subprocess.run(
+    completed = subprocess.run(
         [
             *(sys.executable, "-m", "peers.bare_loop", folder / workload.path, workload.runtime),
             *(json.dumps(workload.instance), str(cpu), str(s / len(sizes)), *map(str, sizes)),
@@ -104,7 +104,7 @@ def bare_loop(folder: Path, workload: Workload, cpu: int, sizes: Sequence[int], 
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
     )
-    runs = [Run(**json.loads(line)) for line in told.stdout.splitlines()]
+    runs = [Run(**json.loads(line)) for line in completed.stdout.splitlines()]
     return max(runs, key=lambda run: run.per_cpu_s)
 
 
@@ -219,10 +219,10 @@ def main() -> int:
     for name in options.workloads:
         with tempfile.TemporaryDirectory(prefix="bench-") as folder:
             runs = compare(report, Path(folder), name, cpu, options)
-        report.say(show(name, runs))
+        report.print_text(show(name, runs))
         rates = {entry: [run.per_s for run in found] for entry, found in runs.items()}
         costs = {entry: [run.per_cpu_s for run in found] for entry, found in runs.items()}
-        report.say(
+        report.print_text(
             f"{name}: against unbatched {ratios(rates[BATCHED], rates[UNBATCHED])}; "
             f"per CPU second of the worker, against the bare loop "
             f"{ratios(costs[BATCHED], costs[BARE])}"

@@ -175,13 +175,13 @@ def main() -> int:
 
             for name in servers:
                 asked(name)
-            say(report, count, run_rounds(list(servers), options.rounds, run))
+            print_tables(report, count, run_rounds(list(servers), options.rounds, run))
     return report.finish()
 
 
-def say(report: Report, connections: int, runs: Mapping[str, list[Figures]]) -> None:
+def print_tables(report: Report, connections: int, runs: Mapping[str, list[Figures]]) -> None:
     """The table of so many connections, and its limit."""
-    report.say(f"\n{connections} connections")
+    report.print_text(f"\n{connections} connections")
     lines = []
     chain_of = {name: V2_CHAIN if name.endswith("V2") else CHAIN for name in runs}
     cpu = {name: [found.cpu_us for found in rounds] for name, rounds in runs.items()}
@@ -207,7 +207,7 @@ def say(report: Report, connections: int, runs: Mapping[str, list[Figures]]) -> 
         "chain / it",
         "CPU, chain / it",
     ]
-    report.say(table(head, lines))
+    report.print_text(table(head, lines))
     if connections > 1:
         ratio = ratios(cpu[CHAIN], cpu[MODELS[0]]).median
         what = f"CPU of a chain of three against one model, {connections} connections"

@@ -151,11 +151,11 @@ def main() -> int:
         return found
 
     runs = run_rounds(list(ENTRIES), options.rounds, run)
-    report.say(show(runs))
+    report.print_text(show(runs))
     ours, theirs = runs["ringbatch"], runs["multiprocessing.Queue"]
     for key, what in (("p50_us", "round trip"), ("requests_per_s", "requests/s")):
         found = ratios(_field(ours, key), _field(theirs, key))
-        report.say(f"{what} against multiprocessing.Queue: {found}")
+        report.print_text(f"{what} against multiprocessing.Queue: {found}")
     p50 = spread(_field(ours, "p50_us")).median
     report.limit("p50 of a round trip", p50, at_most=MAX_P50_US, unit="us")
     rate = spread(_field(ours, "requests_per_s")).median

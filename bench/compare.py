@@ -43,8 +43,8 @@ def figures(seconds: float) -> Figures:
 def figures_of(python: str, seconds: float) -> Figures:
     """Those of the installation of an interpreter."""
     command = [python, str(Path(__file__)), "--own", "--seconds", str(seconds)]
-    told = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
-    found: Figures = json.loads(told.stdout.splitlines()[-1])
+    completed = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    found: Figures = json.loads(completed.stdout.splitlines()[-1])
     return found
 
 
@@ -81,7 +81,7 @@ def main() -> int:
         return found
 
     runs = run_rounds(list(pythons), options.rounds, run)
-    report.say(show(runs))
+    report.print_text(show(runs))
     for what in runs["before"][0]:
         after, before = ([f[what] for f in runs[name]] for name in ("after", "before"))
         report.limit(what, ratios(after, before).median, at_least=MIN_RATIO)

@@ -261,9 +261,9 @@ def main() -> int:
         sys.path.insert(0, str(EXAMPLES))
         __import__("minilm_to_onnx").export(options.weights, options.directory)
         # infinity, with onnxruntime, takes the length from here, and all others from elsewhere.
-        said = options.directory / "config.json"
-        said.write_text(
-            json.dumps(json.loads(said.read_text()) | {"max_position_embeddings": LIMIT})
+        config_file = options.directory / "config.json"
+        config_file.write_text(
+            json.dumps(json.loads(config_file.read_text()) | {"max_position_embeddings": LIMIT})
         )
 
         def run(turn: int, name: str) -> Runs:
@@ -278,12 +278,12 @@ def main() -> int:
                     SHORT: measured(port, short, SHORT_CLIENTS, seconds),
                     BESIDE: measured(port, short, SHORT_CLIENTS, seconds, long),
                 }
-            told = {scenario: asdict(found) for scenario, found in runs.items()}
-            report.run(round=turn, server=name, least_cosine=cosine, result=told)
+            figures = {scenario: asdict(found) for scenario, found in runs.items()}
+            report.run(round=turn, server=name, least_cosine=cosine, result=figures)
             return runs
 
         runs = run_rounds(options.servers, options.rounds, run)
-    report.say(show(runs))
+    report.print_text(show(runs))
     hold_to_limits(report, runs)
     return report.finish()
 

@@ -137,7 +137,7 @@ def main() -> int:
             pairs.append(Pair(differences(files, options.threshold, even_if_unlike=False)))
             for figure in pairs[-1].runs(turn):
                 report.run(**figure)
-    report.say(show(pairs))
+    report.print_text(show(pairs))
     equal = sum(pair.equal for pair in pairs) / len(pairs)
     report.limit("share of the pairs that compare as equal", equal, at_least=LEAST)
     return report.finish()

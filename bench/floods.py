@@ -114,8 +114,8 @@ def attacked(port: int, attack: str, connects_per_s: float) -> Iterator[dict[str
             attacker.stdout.readline()
             yield done
         finally:
-            told, _ = attacker.communicate()
-            done |= json.loads(told or "{}")
+            output, _ = attacker.communicate()
+            done |= json.loads(output or "{}")
 
 
 def frontend(server: Server) -> int:
@@ -209,7 +209,7 @@ def main() -> int:
         return done
 
     found = run_rounds(options.attacks, options.rounds, run)
-    report.say(show(found))
+    report.print_text(show(found))
     for attack, runs in found.items():
         hold_to_limits(report, attack, runs)
     return report.finish()

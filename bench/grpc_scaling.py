@@ -71,7 +71,7 @@ def main() -> int:
         ]
         for frontends in FRONTENDS
     ]
-    report.say(
+    report.print_text(
         table(["frontends", "req/s, median (min..max)", "of one's", "CPU µs a request"], rows)
     )
     for frontends in FRONTENDS[1:]:

@@ -222,7 +222,7 @@ def compare(
     """Measure servers with one workload, and print what they reached."""
     workload = WORKLOADS[name]
     begin = starts(workload.subject)
-    report.say(f"{name}: one instance of {workload.subject.name} a call")
+    report.print_text(f"{name}: one instance of {workload.subject.name} a call")
 
     def run(turn: int, server: str) -> dict[str, Run]:
         found = measure(workload, begin[server], options.seconds, options.share)
@@ -245,7 +245,7 @@ def compare(
         for at in loads
     ]
     head = ["server", "load", "calls/s", "p50 ms", "CPU µs a call", "by process"]
-    report.say(table(head, rows))
+    report.print_text(table(head, rows))
     return found
 
 
@@ -302,7 +302,7 @@ def limit(
         what = f"{name}, calls/s against Triton at {at}"
         if workload.held and not part:
             # Half of what this tells is of h2load, whoever answers.
-            report.say(f"{what}: {number(ratios(*rates).median)}")
+            report.print_text(f"{what}: {number(ratios(*rates).median)}")
         else:
             report.limit(what, ratios(*rates).median, at_least=workload.at_least)
     p50s = [[turn[alone].result.p50_ms for turn in turns] for turns in (own, triton)]

@@ -220,8 +220,8 @@ def main() -> int:
         return found
 
     runs = run_rounds(options.servers, options.rounds, run)
-    report.say(rate_table(runs))
-    report.say(cost_table(runs))
+    report.print_text(rate_table(runs))
+    report.print_text(cost_table(runs))
     if options.pin and {"echo", "ringbatch"} <= runs.keys():
         # One call at a time is a question of how fast processes wake one another.
         for load in ("{} x {}".format(*shape) for shape in SHAPES if max(shape) > 1):

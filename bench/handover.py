@@ -116,13 +116,13 @@ def nothing(_address: str) -> Callable[[], object]:
     return lambda: time.sleep(0.001)
 
 
-def ask(begin: Callable[[str], Callable[[], object]], address: str, told: Connection) -> None:
+def ask(begin: Callable[[str], Callable[[], object]], address: str, pipe: Connection) -> None:
     """Ask without a pause, until told to end; each time one is told, say what was seen."""
     once = begin(address)
     while True:
         failures: list[str] = []
         calls, failed, longest = 0, 0, 0.0
-        while not told.poll():
+        while not pipe.poll():
             began = time.monotonic()
             try:
                 once()
@@ -131,8 +131,8 @@ def ask(begin: Callable[[str], Callable[[], object]], address: str, told: Connec
                 failures = [*failures[:2], repr(error)]
             longest = max(longest, time.monotonic() - began)
             calls += 1
-        end = told.recv()
-        told.send(Asked(calls, failures, failed, longest * 1e3))
+        end = pipe.recv()
+        pipe.send(Asked(calls, failures, failed, longest * 1e3))
         if end:
             return
 
@@ -214,9 +214,9 @@ def measure(handovers: int, connections: int) -> int:
         folder = Path(name)
         (folder / "model.py").write_text(MODEL)
         (folder / "engine.toml").write_text(CONFIGURATION.format(name=NAME))
-        serving, said = engine(folder, "serve", stack)
-        found = _SERVES.search(said)
-        assert found is not None, said
+        serving, output = engine(folder, "serve", stack)
+        found = _SERVES.search(output)
+        assert found is not None, output
         url = f"http://{found[1]}/v1/models/m:predict"
         ends = stack.enter_context(asking(found[2]))
         seen(ends)
@@ -227,7 +227,7 @@ def measure(handovers: int, connections: int) -> int:
                 time.sleep(20)
             for _ in range(turns):
                 before = serving
-                serving, _said = engine(folder, "handover", stack)
+                serving, _output = engine(folder, "handover", stack)
                 status = before.wait(_WITHIN_S)
                 failed += status != 0
             lines = {"wrk": wrk_failures(end())} | {

@@ -283,7 +283,7 @@ def show(report: Report, protocol: str, sizes: Sequence[int], repetitions: int) 
         for name in names
     ]
     head = [f"{protocol}, ns for a request", *(f"batch of {size}" for size in sizes)]
-    report.say(table([*head, *(f"/ {SAME}, {size}" for size in sizes)], lines))
+    report.print_text(table([*head, *(f"/ {SAME}, {size}" for size in sizes)], lines))
     for size in sizes:
         ratio = runs[size][OWN] / runs[size][SAME]
         most = MAX_RATIOS[protocol]

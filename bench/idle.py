@@ -78,7 +78,7 @@ def main() -> int:
         server.require_alive()
     for process in processes:
         report.run(process=asdict(process))
-    report.say(show(processes))
+    report.print_text(show(processes))
     hold_to_limits(report, processes)
     return report.finish()
 

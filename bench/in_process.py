@@ -257,8 +257,8 @@ def by_futex() -> Iterator[Exchange]:
             wake(1)
 
     def exchange(messages: Sequence[bytes]) -> list[bytes]:
-        for place, message in enumerate(messages):
-            memory[first + place * size : first + (place + 1) * size] = message
+        for index, message in enumerate(messages):
+            memory[first + index * size : first + (index + 1) * size] = message
         before = counters[1]
         wake(0)
         sleep(1, before)
@@ -362,14 +362,16 @@ def main() -> int:
 
     runs = run_rounds(list(WAYS), options.rounds, run)
     report.put("not_installed", missing)
-    report.say(between_table({way: cast(Any, r) for way, r in runs.items() if None not in r}))
+    report.print_text(
+        between_table({way: cast(Any, r) for way, r in runs.items() if None not in r})
+    )
     for words in missing.values():
-        report.say(f"not measured: {words}")
+        report.print_text(f"not measured: {words}")
 
     costs = {name: best_ns(make(), options.repetitions) for name, make in pieces.pieces().items()}
     report.run(pieces=costs)
     rows = [[name, number(ns)] for name, ns in costs.items()]
-    report.say(table(["within one process, best", "ns for each"], rows))
+    report.print_text(table(["within one process, best", "ns for each"], rows))
 
     lines = []
     for row_bytes in ROWS:
@@ -377,7 +379,7 @@ def main() -> int:
             found = copies(row_bytes, size, max(10, options.repetitions // 10))
             report.run(row_bytes=row_bytes, batch=size, result=found)
             lines.append([f"{row_bytes:,} bytes, {size} rows", *map(number, found.values())])
-    report.say(table(["best, ns a row", "gather", "scatter", "memcpy"], lines))
+    report.print_text(table(["best, ns a row", "gather", "scatter", "memcpy"], lines))
 
     by_queue = [one for one in runs["multiprocessing.Queue"] if one is not None]
     ours = [one for one in runs["ringbatch"] if one is not None]

@@ -200,7 +200,7 @@ def count_under_valgrind(library: str, names: Sequence[str]) -> None:
             marks.count(name, piece.run, piece.before, piece.after, TIMES)
 
 
-def say(found: Counts, here: Environment, baselines: Mapping[str, Baseline]) -> int:
+def print_counts(found: Counts, here: Environment, baselines: Mapping[str, Baseline]) -> int:
     """Print the counts against the baseline for here; the exit status."""
     baseline = baselines.get(kind(here))
     if baseline is None:
@@ -238,7 +238,7 @@ def recounted(
     it is never too low.
 
     Args:
-        found, here, baselines: as of `say`.
+        found, here, baselines: as of `print_counts`.
         again: counts the pieces of these names once more.
     """
     baseline = baselines.get(kind(here))
@@ -307,7 +307,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     if options.record is None:
-        return say(found, here, baselines)
+        return print_counts(found, here, baselines)
     record(options.baseline, here, options.record, found)
     print(_plain(found))
     print(f"{os.path.relpath(options.baseline)}: the baseline for {kind(here)} is moved")

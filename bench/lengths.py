@@ -145,7 +145,7 @@ def main() -> int:
         return found
 
     runs = run_rounds(options.entries, options.rounds, run)
-    report.say(show(runs))
+    report.print_text(show(runs))
     plain, buckets = runs.get("padded to the longest"), runs.get("length buckets")
     if plain and buckets:
         ratio = ratios(

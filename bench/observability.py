@@ -192,7 +192,7 @@ def main() -> int:
         for name in VARIANTS
     ]
     head = ["ns for a request", *(f"batch of {size}" for size in SIZES)]
-    report.say(table([*head, *(f"/ {NOTHING}, {size}" for size in SIZES)], lines))
+    report.print_text(table([*head, *(f"/ {NOTHING}, {size}" for size in SIZES)], lines))
     for name, most in LIMITED.items():
         for size in SIZES:
             ratio = runs[size][name] / runs[size][NOTHING]

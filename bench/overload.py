@@ -125,7 +125,7 @@ def main() -> int:
         return found
 
     runs = run_rounds(entries, options.rounds, run)
-    report.say(show(runs))
+    report.print_text(show(runs))
     most = max(options.loads)
 
     def kept(name: str) -> float:
@@ -133,7 +133,7 @@ def main() -> int:
         return median(runs[name, most], "goodput_per_s") / peak if peak else 0.0
 
     for name in names:
-        report.say(f"{name}: {kept(name):.3f} of its peak at {most:g} times the capacity")
+        report.print_text(f"{name}: {kept(name):.3f} of its peak at {most:g} times the capacity")
     if RINGBATCH in names:
         own = runs[RINGBATCH, most]
         what = f"goodput at {most:g} times the capacity against the peak"

@@ -98,7 +98,7 @@ def main() -> int:
         for count in WATCHERS
         for role in ROLES
     }
-    report.say(
+    report.print_text(
         table(
             ["pages open", *(f"{role}, CPU %" for role in ROLES)],
             [[str(c), *(f"{medians[c, role]:.3f}" for role in ROLES)] for c in WATCHERS],

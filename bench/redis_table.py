@@ -136,7 +136,7 @@ def main() -> int:
             measure(report, peer, workers, options.images, options.rounds)
 
     run_entries(report, names, 1, run)
-    report.say(show(report))
+    report.print_text(show(report))
     return report.finish()
 
 

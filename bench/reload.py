@@ -115,7 +115,7 @@ def main() -> int:
                 connection.close()
             server.require_alive()
 
-    report.say(
+    report.print_text(
         table(
             ["", "requests", "requests/s", "p50 ms", "p99 ms", "max ms"],
             [
@@ -124,7 +124,7 @@ def main() -> int:
             ],
         )
     )
-    report.say(f"a reload took {number(min(took))} to {number(max(took))} s")
+    report.print_text(f"a reload took {number(min(took))} to {number(max(took))} s")
     report.limit("reloads under load", under_load, at_least=options.reloads)
     report.limit("answers of an old copy after the reload was done", wrong, at_most=0)
     return report.finish()

@@ -245,7 +245,7 @@ def main() -> int:
 
     generators.require_tools()
     report = Report("scaling", vars(options))
-    report.say(memory_table())
+    report.print_text(memory_table())
     for series, members in shapes(options.frontends, options.workers, options.lanes).items():
         if series not in options.series:
             continue
@@ -256,8 +256,8 @@ def main() -> int:
             return found
 
         runs = run_rounds(members, options.rounds, run)
-        report.say(rate_table(runs, options.share))
-        report.say(first_full(runs))
+        report.print_text(rate_table(runs, options.share))
+        report.print_text(first_full(runs))
         if series == "frontends" and len(members) > 1:
             one, two = (spread([r.requests_per_s for r in runs[s]]).median for s in members[:2])
             report.limit("req/s of 2 frontends against one", two / one, at_least=1.7)

@@ -135,13 +135,13 @@ def main() -> int:
         return found
 
     runs: Runs = run_rounds(options.entries, options.rounds, run)
-    report.say(rate_table(runs, options.connections))
-    report.say(latency_table(runs, options.connections))
+    report.print_text(rate_table(runs, options.connections))
+    report.print_text(latency_table(runs, options.connections))
     for mosec in MOSECS:
         if mosec in runs and len(runs) > 1:
-            report.say(ratio_table(runs, options.connections, mosec))
+            report.print_text(ratio_table(runs, options.connections, mosec))
     slow: Runs = run_rounds(list(SLOW), options.rounds, run)
-    report.say(rate_table(slow, [options.slow_connections]))
+    report.print_text(rate_table(slow, [options.slow_connections]))
     for count in options.connections:
         for mosec in MOSECS:
             if "sidecar" in runs and mosec in runs:

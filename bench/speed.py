@@ -31,9 +31,9 @@ DEFAULT = [
 ]
 MOSECS = ("mosec", "mosec-json")
 SILENT = "ringbatch-silent"
-TELLING = ("ringbatch", "ringbatch-logging", "ringbatch-timing", "ringbatch-payloads")
+OBSERVED = ("ringbatch", "ringbatch-logging", "ringbatch-timing", "ringbatch-payloads")
 """Which say more of requests than that one."""
-MIN_TELLING = 0.97
+MIN_OBSERVED = 0.97
 MIN_OF_SAME_HEADS = 0.85
 MIN_OF_MOSEC_WITH_OWN_HEADS = 1.6
 PLACEMENT = """\
@@ -130,11 +130,11 @@ def ratio_table(runs: Runs, connections: Sequence[object], base: str) -> str:
 
 def hold_to_limits(report: Report, runs: Runs, driven: Sequence[Load]) -> None:
     """Compare ringbatch with what it promises against whichever of the peers have run."""
-    for name in TELLING if SILENT in runs else ():
+    for name in OBSERVED if SILENT in runs else ():
         for each in driven if name in runs else ():
-            silent, telling = (_field(runs[one], each, "requests_per_s") for one in (SILENT, name))
-            found = ratios(telling, silent).median
-            report.limit(f"req/s of {name}, {each} connections", found, at_least=MIN_TELLING)
+            silent, observed = (_field(runs[one], each, "requests_per_s") for one in (SILENT, name))
+            found = ratios(observed, silent).median
+            report.limit(f"req/s of {name}, {each} connections", found, at_least=MIN_OBSERVED)
     ours = runs.get("ringbatch")
     if ours is None:
         return
@@ -192,13 +192,13 @@ def main() -> int:
         return found
 
     runs = run_entries(report, names, options.rounds, run)
-    report.say(rate_table(runs, driven))
-    report.say(latency_table(runs, driven))
+    report.print_text(rate_table(runs, driven))
+    report.print_text(latency_table(runs, driven))
     for base in (*MOSECS, "in-place", "in-place-2", SILENT):
         if base in runs and len(runs) > 1:
-            report.say(ratio_table(runs, driven, base))
+            report.print_text(ratio_table(runs, driven, base))
     if 1 in options.connections:
-        report.say(PLACEMENT)
+        report.print_text(PLACEMENT)
     hold_to_limits(report, runs, driven)
     return report.finish()
 

@@ -69,7 +69,7 @@ def main() -> int:
         return found
 
     runs = run_entries(report, names, options.rounds, run)
-    report.say(
+    report.print_text(
         table(
             ["", *FIGURES],
             [

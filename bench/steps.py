@@ -140,7 +140,7 @@ class Engine:
         self.worker.begin()
         for other in others:
             for number in other.workers:
-                _say_ready(segment, number)
+                _report_ready(segment, number)
         self.collector.step(time.monotonic_ns())
         self.service = Service(segment, self.gateway, time.monotonic_ns)
 
@@ -223,7 +223,7 @@ class Crowd:
         self.collector = Collector(self._segment, _nobody, _nobody, end_worker=_nobody)
         self.collector.start(1)
         self._tasks = Consumer(self._segment.words, layout.task_ring(0), TASK_WORDS)
-        self._report = _say_ready(self._segment, 0)
+        self._report = _report_ready(self._segment, 0)
         for _ in range(signatures + 1):
             self.send()
             self.collect()
@@ -255,7 +255,7 @@ class Crowd:
         self._report.offer(report_words(ReportKind.DONE, task.mark.batch, 1, spent))
 
 
-def _say_ready(segment: Segment, number: int) -> Producer:
+def _report_ready(segment: Segment, number: int) -> Producer:
     """Report a worker as ready, and return the ring of its reports."""
     ring = Producer(segment.words, segment.layout.report_ring(number), REPORT_WORDS)
     ring.offer(report_words(ReportKind.READY, 0, 0, Spent(0, 0, 0, 0, 0)))
@@ -319,8 +319,8 @@ def _took_ns(call: Callable[[], object]) -> int:
 def figures_of(python: str, repetitions: int) -> Figures:
     """Those of the installation of an interpreter."""
     command = [python, str(Path(__file__)), "--own", "--repetitions", str(repetitions)]
-    told = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
-    found: Figures = json.loads(told.stdout.splitlines()[-1])
+    completed = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    found: Figures = json.loads(completed.stdout.splitlines()[-1])
     return found
 
 
@@ -357,7 +357,7 @@ def main() -> int:
         quotients = {what: best["after"][what] / best["before"][what] for what in names}
         columns.append([f"{quotients[what]:.3f}" for what in names])
     head = ["ns for a request", *best, *["after / before"] * bool(options.before)]
-    report.say(table(head, [list(line) for line in zip(names, *columns, strict=True)]))
+    report.print_text(table(head, [list(line) for line in zip(names, *columns, strict=True)]))
     after = best["after"]
     for what, unit in ((LONE, "models"), (WAITS, "signatures"), (NEXT, "signatures")):
         ratio = after[f"{what}, {MANY:,} {unit}"] / after[f"{what}, 1 {unit}"]

@@ -108,7 +108,7 @@ def main() -> int:
         return found
 
     runs = run_entries(report, names, options.rounds, run)
-    report.say(
+    report.print_text(
         table(
             ["requests/s; p99 ms", ALONE, FULL, ONE, ALL],
             [

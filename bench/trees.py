@@ -107,10 +107,10 @@ def main() -> int:
                     return found
 
             runs = run_rounds(names, options.rounds, run)
-            report.say(f"\n{kind}, {rate_table(runs, options.connections)}")
-            report.say(latency_table(runs, options.connections))
+            report.print_text(f"\n{kind}, {rate_table(runs, options.connections)}")
+            report.print_text(latency_table(runs, options.connections))
             if "fastapi" in runs and len(runs) > 1:
-                report.say(ratio_table(runs, options.connections, "fastapi"))
+                report.print_text(ratio_table(runs, options.connections, "fastapi"))
             hold_to_limits(report, kind, runs, options.connections)
     return report.finish()
 

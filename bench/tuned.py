@@ -358,7 +358,7 @@ def main() -> int:
                 continue
             all_found[name] = tune_and_compare(name, wish, options, report, earlier.get(name))
         report.run(model=name, **asdict(all_found[name]))
-    report.say(show(all_found))
+    report.print_text(show(all_found))
     for name, found in all_found.items():
         hold_to_limits(report, name, found, options)
     return report.finish()

@@ -74,7 +74,7 @@ def main() -> int:
                     rows.append([str(connections), *figures, str(gain)])
                     words = f"requests/s over a Unix socket, of TCP's, {connections} connections"
                     report.limit(words, gain.median, at_least=LEAST)
-    report.say(table(["connections", TCP, UNIX, "ratio"], rows))
+    report.print_text(table(["connections", TCP, UNIX, "ratio"], rows))
     return report.finish()
 
 

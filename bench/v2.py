@@ -183,7 +183,7 @@ def compare(
 ) -> Runs:
     """Measure the entries that are named in `chosen`, and print what they reached."""
     entries = {entry.name: entry for entry in workload.entries if entry.name in chosen}
-    report.say(f"{workload.name}: one instance of {workload.subject.name} a request")
+    report.print_text(f"{workload.name}: one instance of {workload.subject.name} a request")
 
     def run(turn: int, name: str) -> dict[int, Found]:
         found = measure(workload, entries[name], seconds)
@@ -198,12 +198,12 @@ def compare(
         name: [{count: one.result for count, one in turn.items()} for turn in turns]
         for name, turns in found.items()
     }
-    report.say(rate_table(runs, workload.connections))
-    report.say(latency_table(runs, workload.connections))
-    report.say(cpu_table(found, workload.connections))
+    report.print_text(rate_table(runs, workload.connections))
+    report.print_text(latency_table(runs, workload.connections))
+    report.print_text(cpu_table(found, workload.connections))
     for base in dict.fromkeys(name for name, _ in workload.limits):
         if base in runs and len(runs) > 1:
-            report.say(ratio_table(runs, workload.connections, base))
+            report.print_text(ratio_table(runs, workload.connections, base))
     return runs
 
 
@@ -267,7 +267,7 @@ def main() -> int:
         for workload in workloads
     }
     if any(1 in workload.connections for workload in workloads):
-        report.say(PLACEMENT)
+        report.print_text(PLACEMENT)
     for workload in workloads:
         for name, value, at_least in limits(workload, found[workload.name]):
             report.limit(name, value, at_least)

@@ -35,14 +35,14 @@ def cpu_shares(root: Path | None = None, period_us: int = PERIOD_US) -> Iterator
     Raises:
         NoControlGroups: also from `Hold`.
     """
-    place = root or mounted(Path("/proc/mounts").read_text())
+    cgroup = root or mounted(Path("/proc/mounts").read_text())
     with ExitStack() as undo:
 
         def hold(pids: Sequence[int], share: float) -> None:
-            group = _made(place / f"ringbatch-bench-{os.getpid()}-{pids[0]}")
+            group = _made(cgroup / f"ringbatch-bench-{os.getpid()}-{pids[0]}")
             undo.callback(group.rmdir)
             for name, text in limits(
-                share, unified=_is_unified(place), period_us=period_us
+                share, unified=_is_unified(cgroup), period_us=period_us
             ).items():
                 (group / name).write_text(text)
             for pid in pids:
@@ -66,15 +66,15 @@ def as_equals(root: Path | None = None) -> Iterator[None]:
     Raises:
         NoControlGroups
     """
-    place = root or mounted(Path("/proc/mounts").read_text())
-    group = _made(place / f"ringbatch-bench-{os.getpid()}")
+    cgroup = root or mounted(Path("/proc/mounts").read_text())
+    group = _made(cgroup / f"ringbatch-bench-{os.getpid()}")
     try:
         _put(os.getpid(), group)
         yield
     finally:
         # Helpers of multiprocessing's end only after this.
         for pid in (group / "cgroup.procs").read_text().split():
-            _put(int(pid), place)
+            _put(int(pid), cgroup)
         group.rmdir()
 
 
@@ -101,8 +101,8 @@ def mounted(mounts: str) -> Path:
         NoControlGroups: nowhere.
     """
     for line in mounts.splitlines():
-        _, place, kind, options, *_ = line.split()
-        path = Path(place)
+        _, mount_point, kind, options, *_ = line.split()
+        path = Path(mount_point)
         if kind == "cgroup" and "cpu" in options.split(","):
             return path
         if kind == "cgroup2" and _is_unified(path):
@@ -122,6 +122,6 @@ def limits(share: float, *, unified: bool, period_us: int = PERIOD_US) -> dict[s
     return {"cpu.cfs_period_us": str(period_us), "cpu.cfs_quota_us": str(quota_us)}
 
 
-def _is_unified(place: Path) -> bool:
-    controllers = place / "cgroup.subtree_control"
+def _is_unified(cgroup: Path) -> bool:
+    controllers = cgroup / "cgroup.subtree_control"
     return controllers.exists() and "cpu" in controllers.read_text().split()

@@ -78,8 +78,10 @@ def valgrind_version() -> str:
     """
     if shutil.which("valgrind") is None:
         raise CannotCount("valgrind is not installed: apt-get install valgrind gcc libc6-dev")
-    told = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=True)
-    return told.stdout.strip()
+    completed = subprocess.run(
+        ["valgrind", "--version"], capture_output=True, text=True, check=True
+    )
+    return completed.stdout.strip()
 
 
 def counts(command: Sequence[str]) -> dict[str, int]:

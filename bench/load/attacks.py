@@ -109,7 +109,7 @@ def _byte_by_byte(data: bytes) -> Callable[[], Iterator[bytes]]:
 
 _SETTINGS_FRAME: Final = frame(Kind.SETTINGS, 0, 0, b"")
 _PING_FRAME: Final = frame(Kind.PING, 0, 0, bytes(8))
-_UNHEARD: Final = greeting() + frame(Kind.SETTINGS, 0, 0, _NO_WINDOW)
+_NOTHING_READ: Final = greeting() + frame(Kind.SETTINGS, 0, 0, _NO_WINDOW)
 
 ATTACKS: Final[dict[str, Attack]] = {
     "rapid reset": Attack(
@@ -137,12 +137,12 @@ ATTACKS: Final[dict[str, Attack]] = {
     ),
     "zero window": Attack(
         f"{_STREAMS:,} requests, and no window for their answers",
-        _UNHEARD,
+        _NOTHING_READ,
         lambda: iter(_call(stream) for stream in range(1, 2 * _STREAMS, 2)),
     ),
     "window by the byte": Attack(
         "an answer that is taken by the byte",
-        _UNHEARD + _call(1),
+        _NOTHING_READ + _call(1),
         _again(frame(Kind.WINDOW_UPDATE, 0, 1, _ONE)),
     ),
     "long header list": Attack(

@@ -86,7 +86,7 @@ class Report:
         self.runs.append(plain)
         print("  " + "  ".join(_inline(plain)), flush=True)
 
-    def say(self, text: str) -> None:
+    def print_text(self, text: str) -> None:
         """Print a table or a remark."""
         print(f"\n{text}\n", flush=True)
 

@@ -37,8 +37,8 @@ def test_haproxy_takes_it(setup: Setup, engines: list[Engine], tmp_path: Path) -
         pytest.skip("haproxy is not installed")
     file = tmp_path / "haproxy.cfg"
     file.write_text(configuration(setup, 1000, 1001, engines))
-    told = subprocess.run([program, "-c", "-f", str(file)], capture_output=True, check=False)
-    assert told.returncode == 0, told.stderr
+    completed = subprocess.run([program, "-c", "-f", str(file)], capture_output=True, check=False)
+    assert completed.returncode == 0, completed.stderr
 
 
 def test_times_are_those_after_the_act_and_failures_all() -> None:

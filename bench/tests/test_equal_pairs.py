@@ -49,9 +49,9 @@ def test_nineteen_of_twenty_have_to_be_equal(
         assert instants.exists()
         return folder / "result.json"
 
-    told: Iterator[list[Compared]] = iter([[WORSE]] * unequal + [[LITTLE]] * (20 - unequal))
+    verdicts: Iterator[list[Compared]] = iter([[WORSE]] * unequal + [[LITTLE]] * (20 - unequal))
     monkeypatch.setattr(equal_pairs, "run", run)
-    monkeypatch.setattr(equal_pairs, "differences", lambda *_, **__: next(told))
+    monkeypatch.setattr(equal_pairs, "differences", lambda *_, **__: next(verdicts))
     monkeypatch.setattr(record, "versions", dict)
     monkeypatch.setenv("RINGBATCH_BENCH_RESULTS", str(tmp_path))
     monkeypatch.setattr(sys, "argv", ["equal_pairs.py"])

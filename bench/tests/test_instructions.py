@@ -18,9 +18,9 @@ from instructions import (
     differences,
     judge,
     kind,
+    print_counts,
     record,
     recounted,
-    say,
 )
 from tiers import exhaustive
 
@@ -122,14 +122,14 @@ def test_counts_of_another_environment_are_told_and_not_judged(
 ) -> None:
     baseline = Baseline(HERE, "the first", "2026-11-23T00:00:00+00:00", {"publish": 1.0})
     kept = {"3.11 plain": baseline}
-    assert say({"publish": 1000.0}, {**HERE, "numpy": "2.5.0"}, kept) == 0
+    assert print_counts({"publish": 1000.0}, {**HERE, "numpy": "2.5.0"}, kept) == 0
     assert "numpy is 2.5.0 here, 2.4.6 in the baseline" in capsys.readouterr().out
-    assert say({"publish": 1000.0}, {**HERE, "python": "3.12.1"}, kept) == 0
+    assert print_counts({"publish": 1000.0}, {**HERE, "python": "3.12.1"}, kept) == 0
     assert "no baseline for 3.12 plain, only for: 3.11 plain" in capsys.readouterr().out
-    assert say({"publish": 1000.0}, HERE, kept) == 1
-    told = capsys.readouterr().out
-    assert "publish: 1 instructions before, 1,000 now" in told
-    assert "--record" in told
+    assert print_counts({"publish": 1000.0}, HERE, kept) == 1
+    printed = capsys.readouterr().out
+    assert "publish: 1 instructions before, 1,000 now" in printed
+    assert "--record" in printed
 
 
 def test_what_seems_to_take_too_many_is_counted_again_and_the_least_holds() -> None:

@@ -111,10 +111,12 @@ def test_a_missed_limit_and_an_absent_peer_are_told() -> None:
 def test_figures_beside_others_are_called_provisional() -> None:
     quiet = summarize(FRAMEWORKS, OUTCOME, RECORD)
     busy = summarize(FRAMEWORKS, Outcome(0, 60.0, 0.0, 0.4, ""), RECORD)
-    for found, said in ((quiet, False), (busy, True)):
+    for found, is_provisional in ((quiet, False), (busy, True)):
         report = report_of(frameworks=found)
-        assert ("provisional" in markdown(report)) == said
-        assert ("provisional" in "".join(readme_table.comparison(report["scenarios"]))) == said
+        assert ("provisional" in markdown(report)) == is_provisional
+        assert (
+            "provisional" in "".join(readme_table.comparison(report["scenarios"]))
+        ) == is_provisional
 
 
 def test_the_json_is_read_back_as_it_was() -> None:
@@ -201,14 +203,14 @@ def test_what_was_not_run_anew_stays_in_the_report() -> None:
     assert every.kept(missing, None) == missing
 
 
-class Told(Report):
-    """Keeps what it is told of absent peers, and measures no machine."""
+class AbsenceReport(Report):
+    """Keeps the absent peers, and measures no machine."""
 
     def __init__(self) -> None:
-        self.told: dict[str, str] = {}
+        self.absent_peers: dict[str, str] = {}
 
     def without(self, absent: Any) -> None:
-        self.told |= absent
+        self.absent_peers |= absent
 
 
 def test_a_peer_that_fails_is_left_out_and_the_others_go_on() -> None:
@@ -217,9 +219,9 @@ def test_a_peer_that_fails_is_left_out_and_the_others_go_on() -> None:
             raise ServerDied("it ended")
         return turn
 
-    report = Told()
+    report = AbsenceReport()
     assert run_entries(report, ["peer", "ringbatch"], 3, run) == {"ringbatch": [0, 1, 2]}
-    assert report.told == {"peer": "ServerDied in round 1: it ended"}
+    assert report.absent_peers == {"peer": "ServerDied in round 1: it ended"}
 
 
 def test_a_failure_of_ringbatch_ends_the_scenario() -> None:
@@ -227,7 +229,7 @@ def test_a_failure_of_ringbatch_ends_the_scenario() -> None:
         raise ServerDied("it ended")
 
     with pytest.raises(ServerDied):
-        run_entries(Told(), ["ringbatch"], 1, run)
+        run_entries(AbsenceReport(), ["ringbatch"], 1, run)
 
 
 def test_a_peer_that_cannot_be_installed_is_named_with_what_pip_said(

@@ -76,13 +76,13 @@ def test_a_grid_may_be_an_earlier_ones(
     monkeypatch.setattr(tuned, "screened", None)
     words = ("--grid", str(earlier))
     assert run(monkeypatch, tmp_path, *words) == (0, [of_the_best])
-    for other, said in (
+    for other, message in (
         (("--keep", "policy"), "its keep is [], but here it is ['policy']"),
         (("--models", "trees"), "it has no grid of trees with the same combinations"),
     ):
         with pytest.raises(SystemExit):
             run(monkeypatch, tmp_path, *words, *other)
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -285,13 +285,13 @@ def _text(value: Any, tensor: Tensor) -> bytes:
         ) from None
 
 
-def _array(tensor: Tensor, memory: memoryview, place: PlacedTensor) -> Array:
+def _array(tensor: Tensor, memory: memoryview, one: PlacedTensor) -> Array:
     if not tensor.datatype.fixed:
-        found = strings(memory, place.offset, place.size, prod(place.shape))
+        found = strings(memory, one.offset, one.size, prod(one.shape))
         values: Array = np.empty(len(found), dtype=object)
         values[:] = found
-        return values.reshape(place.shape)
-    return _sound(np.ndarray(place.shape, _dtype(tensor), memory, place.offset), tensor)
+        return values.reshape(one.shape)
+    return _sound(np.ndarray(one.shape, _dtype(tensor), memory, one.offset), tensor)
 
 
 def _sound(array: Array, tensor: Tensor) -> Array:

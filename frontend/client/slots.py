@@ -108,12 +108,12 @@ class Slots:
             return
         waiting = self._waiting
         waiters = [waiting[slot] for slot in found]
-        # Before the first is told, because it may cancel what another slot holds.
+        # Before the first call, because a waiter may cancel what another slot holds.
         for slot in found:
             waiting[slot] = None
-        for place, waiter in enumerate(waiters):
+        for slot, waiter in zip(found, waiters, strict=True):
             assert waiter is not None, "what nobody waits for was cancelled, and is not found"
-            waiter.answered(found[place])
+            waiter.answered(slot)
         self.lane.submit()
 
     def take_over(self) -> None:

@@ -127,16 +127,16 @@ class TensorReader:
         found = _shown_item(values[unfit])
         return f"{where}[{unfit}] is {found}, but {self._owner} takes {self._values()}"
 
-    def fault(self, instances: list[Any], place: Callable[[int], str]) -> str:
+    def fault(self, instances: list[Any], describe: Callable[[int], str]) -> str:
         """Return the fault of instances that could not be read.
 
         Args:
             instances: all of the request.
-            place: the words for the instance with that index.
+            describe: the words for the instance with that index.
         """
         first = instances[0]
         index = _first_unfit(instances, lambda some: self._reads([first, *some]))
-        where = place(index)
+        where = describe(index)
         try:
             shape, values = _unnest(instances[index])
         except Misfit as ragged:
@@ -152,7 +152,7 @@ class TensorReader:
                 f"{where} is {_shown_item(values[unfit])}, but {self._owner} takes {self._values()}"
             )
         return (
-            f"{where} has shape {_sizes(shape)} and {place(0)} {_sizes(_unnest(first)[0])}, but "
+            f"{where} has shape {_sizes(shape)} and {describe(0)} {_sizes(_unnest(first)[0])}, but "
             f"the instances of one request must agree in their shape for {self._owner}"
         )
 

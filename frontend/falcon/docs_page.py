@@ -111,8 +111,8 @@ def _operation(
     yield f'<article>\n<h3 class="{method}">{escape(path)}</h3>\n'
     yield f"<p>{escape(operation['summary'])}</p>\n"
     for parameter in operation.get("parameters", ()):
-        place = "Query parameter" if parameter["in"] == "query" else "Header"
-        yield f"<p>{place} <code>{escape(parameter['name'])}</code>: "
+        kind = "Query parameter" if parameter["in"] == "query" else "Header"
+        yield f"<p>{kind} <code>{escape(parameter['name'])}</code>: "
         yield f"{escape(parameter['description'])}</p>\n"
     content = operation.get("requestBody", {}).get("content", {})
     for media, body in content.items():

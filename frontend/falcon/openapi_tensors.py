@@ -210,20 +210,20 @@ def _v2_input(spec: ModelSpec, tensor: Tensor, given: Json) -> Json:
 
 
 def _v2_output(spec: ModelSpec, tensor: Tensor, shared_memory: bool) -> Json:
-    places: list[Json] = [{"required": ["data"]}, {"required": ["parameters"]}]
+    sources: list[Json] = [{"required": ["data"]}, {"required": ["parameters"]}]
     properties = _named(spec, tensor) | {"data": _values(tensor), "parameters": _BINARY}
     if tensor.datatype.name in RAW_ONLY:
-        places = places[1:]
+        sources = sources[1:]
         properties.pop("data")
     if shared_memory:
-        places.append({"not": {"anyOf": [{"required": ["data"]}, {"required": ["parameters"]}]}})
-    entry = _object(properties, optional=("data", "parameters")) | {"oneOf": places}
+        sources.append({"not": {"anyOf": [{"required": ["data"]}, {"required": ["parameters"]}]}})
+    entry = _object(properties, optional=("data", "parameters")) | {"oneOf": sources}
     if tensor.datatype.name in UNCLASSIFIED:
         return entry
     classes = {"type": "array", "items": {"type": "string", "pattern": _CLASS}}
     shape = {"type": "array", "items": _WHOLE, "minItems": 1, "maxItems": 2}
     properties = properties | {"datatype": {"const": "BYTES"}, "shape": shape, "data": classes}
-    classified = _object(properties, optional=("data", "parameters")) | {"oneOf": places[:2]}
+    classified = _object(properties, optional=("data", "parameters")) | {"oneOf": sources[:2]}
     return {"anyOf": [entry, classified]}
 
 

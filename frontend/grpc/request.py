@@ -284,15 +284,15 @@ class GrpcRequests:
             expect_batches(shape[0], self._cap, self._max_in_flight)
             span = self._span(entry)
             tensor: Bytes | LazyBytes = b""
-            place = _NOT_RAW
+            raw_entry = _NOT_RAW
             if span is not None:
                 tensor = self._shared_tensor(reader, entry, shape, span)
             elif typed:
                 tensor = _typed_tensor(reader, entry, shape)
             else:
                 self._expect_no_contents(entry)
-                place = entries
-            found[wanted.name] = _GivenInput(shape, dimensions, place, tensor, reader)
+                raw_entry = entries
+            found[wanted.name] = _GivenInput(shape, dimensions, raw_entry, tensor, reader)
             entries += span is None
             shared |= span is not None
         if len(found) < len(self._signature.inputs):

@@ -12,9 +12,9 @@ def varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
         IndexError: the number does not end within the data, or is too long.
     """
     value = 0
-    for place in range(_MOST_BYTES):
-        byte = data[at + place]
-        value |= (byte & 0x7F) << 7 * place
+    for shift in range(_MOST_BYTES):
+        byte = data[at + shift]
+        value |= (byte & 0x7F) << 7 * shift
         if byte < 0x80:
-            return value, at + place + 1
+            return value, at + shift + 1
     raise IndexError

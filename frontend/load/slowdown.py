@@ -59,13 +59,13 @@ class Baseline:
         not tried.
         """
         points = self._points
-        place = bisect_left(points, (rows, 0.0))
-        if place == len(points):
+        index = bisect_left(points, (rows, 0.0))
+        if index == len(points):
             return points[-1][1] * rows / points[-1][0] if points else 0.0
-        more, more_ns = points[place]
-        if place == 0 or self._padded:
+        more, more_ns = points[index]
+        if index == 0 or self._padded:
             return more_ns
-        less, less_ns = points[place - 1]
+        less, less_ns = points[index - 1]
         return less_ns + (rows - less) / (more - less) * (more_ns - less_ns)
 
     def slowdown(self, before: Runs, now: Runs) -> float:

@@ -60,8 +60,8 @@ def merged(
             continue
         # What a metric says of itself may have changed with a reload.
         key = Metric(metric.kind, metric.name, "", metric.account, metric.labels, metric.bounds)
-        place = key, worker if metric.kind == "gauge" else "", series.labels
-        total = sums.setdefault(metric.name, {}).setdefault(place, [0.0] * metric.width)
+        series_key = key, worker if metric.kind == "gauge" else "", series.labels
+        total = sums.setdefault(metric.name, {}).setdefault(series_key, [0.0] * metric.width)
         total[:] = [a + b for a, b in zip(total, series.values, strict=True)]
     for name, metric in shown.items():
         family = Family(_KINDS[metric.kind], name, metric.says)

@@ -99,25 +99,25 @@ def payload_log(
     """
     delivery, reader = given
     sink: HttpSink | FileSink
-    if "://" in delivery.place:
+    if "://" in delivery.target:
         try:
-            sink, at_once = HttpSink(delivery.place, delivery.authority), 1
+            sink, at_once = HttpSink(delivery.target, delivery.authority), 1
         except OSError as error:
             raise StartupError(
                 f"[server] payload_log_ca: {delivery.authority}: {error.strerror or error}"
             ) from None
     else:
-        sink = FileSink(Path(delivery.place), delivery.file_bytes, delivery.files)
+        sink = FileSink(Path(delivery.target), delivery.file_bytes, delivery.files)
         at_once = _LINES_AT_ONCE
         try:
             sink.open()
         except OSError as error:
             raise StartupError(
-                f"[server] payload_log: {delivery.place}: {error.strerror}"
+                f"[server] payload_log: {delivery.target}: {error.strerror}"
             ) from None
     delivering = Delivering(
         "payloads",
-        f"payload_log, {delivery.place}",
+        f"payload_log, {delivery.target}",
         sink.deliver,
         at_once,
         MOST_WAITING_BYTES,

@@ -30,7 +30,7 @@ class Delivery:
     """Settings of the control process for the payload log.
 
     Attributes:
-        place: an address, http or https, or the path of a file.
+        target: an address, http or https, or the path of a file.
         mode: the bodies that make events: `ALL`, `REQUEST` or `RESPONSE`.
         failures: True for events of answers with a status other than 200.
         source: of the events.
@@ -40,7 +40,7 @@ class Delivery:
         authority: the certificates that a server's must be signed by; None for the system's.
     """
 
-    place: str
+    target: str
     mode: str
     failures: bool
     source: str

@@ -72,8 +72,8 @@ def write_reordered(value: Any, data: Sequence[memoryview]) -> Answer:
     Raises:
         RequestError: the job raises it.
     """
-    module, name, given, places, rows = value
-    _, whole = reordered([*zip(rows, data, strict=True)], places)
+    module, name, given, row_order, rows = value
+    _, whole = reordered([*zip(rows, data, strict=True)], row_order)
     return job_of(module, name)(given, [whole])
 
 

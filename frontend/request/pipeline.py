@@ -213,8 +213,8 @@ class Pipeline:
     def _send_tokens(self, task: InflightRequest[A], found: Tokenized) -> RequestHandle:
         parts = found.parts
         self._expect_time(task, self._clock())
-        if found.places is not None:
-            task.rendering = Reordered(task.rendering, found.places)
+        if found.row_order is not None:
+            task.rendering = Reordered(task.rendering, found.row_order)
         if len(parts) > 1:
             return self._split(task, parts)
         (result_bytes,) = self._result_sizes(task.model, parts)

@@ -98,16 +98,16 @@ class Reordered(Rendering[A]):
 
     Args:
         rendering: of the request.
-        places: for each row that comes, its place in the request.
+        row_order: for each row that comes, its place in the request.
     """
 
-    def __init__(self, rendering: Rendering[A], places: list[int]) -> None:
+    def __init__(self, rendering: Rendering[A], row_order: list[int]) -> None:
         self._rendering = rendering
-        self._places = places
+        self._row_order = row_order
 
     def render(self, results: Results, batch_id: str) -> A:
         """As in `Rendering`."""
-        return self._rendering.render((reordered(results, self._places),), batch_id)
+        return self._rendering.render((reordered(results, self._row_order),), batch_id)
 
     def apart(self, rows: Sequence[int], size: int, batch_id: str) -> OffloadJob | None:
         """Return the job that writes the answer in another process, as in `Rendering`."""
@@ -115,7 +115,7 @@ class Reordered(Rendering[A]):
         if found is None:
             return None
         job, value = found
-        return write_reordered, [job.__module__, job.__name__, value, self._places, [*rows]]
+        return write_reordered, [job.__module__, job.__name__, value, self._row_order, [*rows]]
 
     def written(self, value: Any, data: Sequence[memoryview]) -> A:
         """Return the answer that another process has written, as in `Rendering`."""

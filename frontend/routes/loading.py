@@ -24,8 +24,8 @@ def imported(target: str) -> App:
     Raises:
         StartupError: in words, with the line of the module if there is one.
     """
-    place, _, name = target.rpartition(":")
-    directory, _, module_name = place.rpartition("/")
+    module_path, _, name = target.rpartition(":")
+    directory, _, module_name = module_path.rpartition("/")
     if directory not in sys.path:
         sys.path.insert(0, directory)
     try:

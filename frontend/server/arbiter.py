@@ -168,12 +168,12 @@ def _before_fork(arbiter: Any, worker: Any) -> None:
     gc.freeze()
     # With a queue of its own, a frontend gets its share of the connections. From a common one
     # whoever wakes first takes all there are, and one of two frontends is left with none.
-    taken = {other.place for other in arbiter.WORKERS.values()}
-    worker.place = next(place for place in count() if place not in taken)
+    taken = {other.frontend_index for other in arbiter.WORKERS.values()}
+    worker.frontend_index = next(index for index in count() if index not in taken)
     listeners, frontends = arbiter.LISTENERS, arbiter.cfg.workers
     # Another engine's may be more than there are frontends here, and each has its connections.
     # With a Unix socket alone there are none.
-    worker.sockets = listeners and listeners[worker.place % len(listeners) :: frontends]
+    worker.sockets = listeners and listeners[worker.frontend_index % len(listeners) :: frontends]
 
 
 def _after_fork(arbiter: Any, worker: Any) -> None:

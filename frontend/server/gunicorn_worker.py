@@ -119,7 +119,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         "server_header": False,
     }
 
-    place: int
+    frontend_index: int
     """Number of this frontend, from 0; a replacement has that of the dead one."""
 
     def init_signals(self) -> None:

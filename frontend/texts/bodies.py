@@ -80,7 +80,7 @@ def required_texts(found: dict[str, Any], name: str) -> list[str]:
         raise InvalidRequest(f'"{name}" is an empty list; it must have one text at the least')
     if not isinstance(value, list):
         raise InvalidRequest(f'"{name}" is {shown(value)}; it must be a text or a list of texts')
-    for place, text in enumerate(value):
+    for index, text in enumerate(value):
         if not isinstance(text, str):
-            raise InvalidRequest(f'"{name}" has {shown(text)} at place {place}; it must be a text')
+            raise InvalidRequest(f'"{name}" has {shown(text)} at place {index}; it must be a text')
     return value

@@ -112,14 +112,14 @@ def _texts(inputs: Any) -> list[str]:
         raise InvalidRequest(
             f'"inputs" is a list of texts, which here is a pair and no list of several; {_FORMS}'
         )
-    return [_text(one, place) for place, one in enumerate(inputs)]
+    return [_text(one, index) for index, one in enumerate(inputs)]
 
 
-def _text(value: Any, place: int) -> str:
+def _text(value: Any, index: int) -> str:
     if isinstance(value, list) and len(value) == 1:
         (value,) = value
     if not isinstance(value, str):
-        raise InvalidRequest(f'"inputs" has no text at place {place}; {_FORMS}')
+        raise InvalidRequest(f'"inputs" has no text at place {index}; {_FORMS}')
     return value
 
 
@@ -152,4 +152,4 @@ class ClassifyingRendering:
 
     def _ranked(self, scores: NDArray[np.float32]) -> list[dict[str, Any]]:
         best = np.argsort(-scores, kind="stable")[: self._asked.top or None].tolist()
-        return [{"score": float(scores[place]), "label": self._labels[place]} for place in best]
+        return [{"score": float(scores[index]), "label": self._labels[index]} for index in best]

@@ -79,9 +79,9 @@ def encode_parts(
         return {"parts": [[rows, key] for rows, _, key in parts]}, [_here(d) for _, d, _ in parts]
     model = text_model(spec, max_in_flight)
     given = model.given(parts)
-    own, places = model.tokenized(given)
+    own, row_order = model.tokenized(given)
     encoded = {"parts": [[rows, key] for rows, _, key in own], "counts": given.counts}
-    return encoded | {"places": places}, [payload for _, payload, _ in own]
+    return encoded | {"row_order": row_order}, [payload for _, payload, _ in own]
 
 
 def decode_parts(encoded: dict[str, Any], data: Sequence[memoryview]) -> tuple[SlotPart, ...]:
@@ -92,7 +92,7 @@ def decode_parts(encoded: dict[str, Any], data: Sequence[memoryview]) -> tuple[S
     )
     if "counts" not in encoded:
         return parts
-    made = TokenizedTexts(encoded["counts"], parts, encoded["places"])
+    made = TokenizedTexts(encoded["counts"], parts, encoded["row_order"])
     return ((len(made), made, 0),)
 
 
@@ -114,7 +114,7 @@ def read_texts(value: Any, data: Sequence[memoryview]) -> tuple[Any, list[Bytes]
     name = asked.model or next(iter(specs), "")
     if name not in specs or (len(specs) > 1 and not asked.model):
         # The frontend raises the error about the name.
-        return [encoded, {"parts": [], "counts": [], "places": None}], []
+        return [encoded, {"parts": [], "counts": [], "row_order": None}], []
     parts, payloads = encode_parts(
         specs[name], max_in_flight, ((len(given), given, 0),), texts=True
     )

@@ -151,7 +151,7 @@ class RerankingRendering:
             scores = each_between_0_and_1(scores)
         expect_finite(scores)
         best = np.argsort(-scores, kind="stable")[: asked.top or None].tolist()
-        ranked = [self._entry(place, float(scores[place])) for place in best]
+        ranked = [self._entry(index, float(scores[index])) for index in best]
         answer: Any = ranked
         if asked.cohere:
             tokens = sum(asked.given.counts)
@@ -169,11 +169,11 @@ class RerankingRendering:
         """As in `Rendering`."""
         return cohere.refused(error) if self._asked.cohere else tei.refused(error)
 
-    def _entry(self, place: int, score: float) -> dict[str, Any]:
+    def _entry(self, index: int, score: float) -> dict[str, Any]:
         asked = self._asked
-        found: dict[str, Any] = {"index": place}
+        found: dict[str, Any] = {"index": index}
         found["relevance_score" if asked.cohere else "score"] = score
         if asked.returns_texts:
-            text = asked.texts[place]
+            text = asked.texts[index]
             found |= {"document": {"text": text}} if asked.cohere else {"text": text}
         return found

@@ -79,18 +79,18 @@ class TokenizedTexts(GivenTexts):
     """Texts that another process has turned into tokens.
 
     Attributes:
-        parts, places: as in `ringbatch.frontend.texts.tokenizing.Tokenized`.
+        parts, row_order: as in `ringbatch.frontend.texts.tokenizing.Tokenized`.
     """
 
-    __slots__ = ("parts", "places")
+    __slots__ = ("parts", "row_order")
 
     def __init__(
-        self, counts: list[int], parts: tuple[Part, ...], places: list[int] | None
+        self, counts: list[int], parts: tuple[Part, ...], row_order: list[int] | None
     ) -> None:
         super().__init__(())
         self.counts = counts
         self.parts = parts
-        self.places = places
+        self.row_order = row_order
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -158,21 +158,21 @@ class Shape:
 
     def by_length(self, rows: Sequence[Ids]) -> tuple[list[Part], list[int]]:
         """As few parts as can be, and for each row in them its place in the request."""
-        places = sorted(range(len(rows)), key=lambda place: len(rows[place]))
-        return self.in_order([rows[place] for place in places]), places
+        row_order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
+        return self.in_order([rows[index] for index in row_order]), row_order
 
     def _runs(self, lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
         """Start and end of what makes one part each."""
         # A part may grow by any later row, so its size depends on the longest of these.
         longest = [*accumulate(reversed(lengths), max)]
         start, edge, most = 0, 0, 0
-        for place, length in enumerate(lengths):
+        for index, length in enumerate(lengths):
             own = self._edge(length)
-            if place and own == edge and place - start < most:
+            if index and own == edge and index - start < most:
                 continue
-            if place:
-                yield start, place
-            start, edge, most = place, own, self._most(own, longest[-place - 1])
+            if index:
+                yield start, index
+            start, edge, most = index, own, self._most(own, longest[-index - 1])
         yield start, len(lengths)
 
     def _edge(self, length: int) -> int:
@@ -195,8 +195,8 @@ def _part(rows: Sequence[Ids]) -> Part:
     else:
         longest = max(map(len, rows))
         joined = np.full((len(rows), longest), FILLER, np.int32)
-        for place, row in enumerate(rows):
-            joined[place, : len(row)] = row
+        for index, row in enumerate(rows):
+            joined[index, : len(row)] = row
         data = joined.tobytes()
     return Part(len(rows), framed(_FRAME, len(rows), (longest,), [data]), _FRAME.key_bytes)
 
@@ -211,15 +211,15 @@ def expect_finite(numbers: NDArray[np.float32]) -> None:
         raise ModelFailed(NOT_FINITE)
 
 
-def reordered(results: Results, places: Sequence[int]) -> tuple[int, memoryview]:
+def reordered(results: Results, row_order: Sequence[int]) -> tuple[int, memoryview]:
     """Results of all parts as one, its rows in the request's order.
 
     Args:
         results: the rows and the result of each part; every row has as many bytes.
-        places: for each row, its place in the request.
+        row_order: for each row, its place in the request.
     """
     data = b"".join(result for _, result in results)
-    found = np.frombuffer(data, np.uint8).reshape(len(places), -1)
+    found = np.frombuffer(data, np.uint8).reshape(len(row_order), -1)
     ordered: NDArray[Any] = np.empty_like(found)
-    ordered[np.asarray(places)] = found
-    return len(places), ordered.reshape(-1).data
+    ordered[np.asarray(row_order)] = found
+    return len(row_order), ordered.reshape(-1).data

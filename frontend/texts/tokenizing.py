@@ -39,11 +39,11 @@ class Tokenized(NamedTuple):
 
     Attributes:
         parts: what goes into slots.
-        places: for each row in them, its place in the request; None where that is the order.
+        row_order: for each row in them, its place in the request; None where that is the order.
     """
 
     parts: tuple[Part, ...]
-    places: list[int] | None
+    row_order: list[int] | None
 
 
 class TextModel:
@@ -98,18 +98,18 @@ class TextModel:
             ModelNotReady: the tokenizer cannot be loaded.
         """
         if isinstance(asked, TokenizedTexts):
-            return Tokenized(asked.parts, asked.places)
+            return Tokenized(asked.parts, asked.row_order)
         rows = self._rows(asked)
         asked.counts = [len(row) for row in rows]
-        places: list[int] | None
+        row_order: list[int] | None
         if in_order or len(rows) == 1:
-            parts, places = self._shape.in_order(rows), None
+            parts, row_order = self._shape.in_order(rows), None
         else:
-            parts, places = self._shape.by_length(rows)
+            parts, row_order = self._shape.by_length(rows)
         # By their lengths they may make more batches than their number.
         if len(parts) > self._max_in_flight:
             raise too_many_parts(len(rows), len(parts), self._max_in_flight)
-        return Tokenized(tuple(parts), places)
+        return Tokenized(tuple(parts), row_order)
 
     def load(self) -> "Tokenizer":
         """Load the tokenizer, where that is not done; by any thread.

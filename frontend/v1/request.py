@@ -65,7 +65,7 @@ class Column(NamedTuple):
     """The instances of one input, and the words in errors for the one with a given index."""
 
     instances: list[Any]
-    place: Callable[[int], str]
+    describe: Callable[[int], str]
 
 
 class Requests(Protocol):
@@ -203,7 +203,7 @@ class TypedRequests:
             for reader, column in zip(self._readers, columns, strict=True):
                 column.append(whole[reader.name])
 
-        def places(name: str) -> Callable[[int], str]:
+        def description_of(name: str) -> Callable[[int], str]:
             return lambda index: (
                 f"{key}[{index}]"
                 if bare and self._is_value(entries[index])
@@ -211,7 +211,7 @@ class TypedRequests:
             )
 
         named = zip(self._readers, columns, strict=True)
-        return [Column(column, places(reader.name)) for reader, column in named]
+        return [Column(column, description_of(reader.name)) for reader, column in named]
 
     def _is_value(self, entry: Any) -> bool:
         return not isinstance(entry, dict) or (self._b64_is_value and entry.keys() == {"b64"})
@@ -318,20 +318,20 @@ def _read_completed(
     They are filled in as bytes, because values for each row of a small body could take seconds to
     read.
     """
-    instances, place = column
+    instances, describe = column
     rows = [row for row, value in enumerate(instances) if value is not _LEFT_OUT]
     if len(rows) == len(instances):
         return _read_column(reader, column, spans, booleans)
     default.expect_room(len(instances) - len(rows))
     packed = [default.row] * len(instances)
     if rows:
-        given = Column([instances[row] for row in rows], lambda index: place(rows[index]))
+        given = Column([instances[row] for row in rows], lambda index: describe(rows[index]))
         singly = [(index, index + 1) for index in range(len(rows))]
         dimensions, own = _read_column(reader, given, singly, booleans)
         if dimensions != default.dimensions:
             pair = (instances.index(_LEFT_OUT), rows[0])
             values = [default.value, instances[rows[0]]]
-            raise InvalidRequest(reader.fault(values, lambda index: place(pair[index])))
+            raise InvalidRequest(reader.fault(values, lambda index: describe(pair[index])))
         for row, tensor in zip(rows, own, strict=True):
             packed[row] = tensor
     return default.dimensions, [b"".join(packed[start:end]) for start, end in spans]
@@ -385,8 +385,8 @@ class UntypedRequests:
         runs = in_runs(own, cap)
         last = len(runs) - 1
         return tuple(
-            Part(cap if place < last else rows - last * cap, run, 0)
-            for place, run in enumerate(runs)
+            Part(cap if number < last else rows - last * cap, run, 0)
+            for number, run in enumerate(runs)
         )
 
 

@@ -19,8 +19,8 @@ from ringbatch.bench.command.tune import (
     Wish,
     ask_for_all,
     measured,
+    result_text,
     throughput,
-    told,
 )
 from ringbatch.bench.load.arrivals import Arrivals
 from ringbatch.bench.load.outcome import UNANSWERED, Outcome
@@ -189,7 +189,7 @@ def test_what_is_not_proven_is_said_to_be_so_and_nothing_is_there_to_paste() -> 
         trial = search.next()
         assert trial is not None
         search.tell(trial, score)
-    text = told(search, "m", None)
+    text = result_text(search, "m", None)
     assert "nothing is proven to be worth a change: " in text
     assert "there was no time to prove that" in text
     assert "[models" not in text
@@ -198,8 +198,9 @@ def test_what_is_not_proven_is_said_to_be_so_and_nothing_is_there_to_paste() -> 
     scores = itertools.cycle((1300.0, 950.0, 1250.0, 1000.0))
     while (trial := search.next()) is not None:
         search.tell(trial, next(scores) if trial.candidate else 1000.0)
-    assert " 6 runs of it beside as many of the settings as they are do not prove that" in told(
-        search, "m", None
+    assert (
+        " 6 runs of it beside as many of the settings as they are do not prove that"
+        in result_text(search, "m", None)
     )
     assert search.best() == ({}, 1.0)
 
@@ -443,7 +444,7 @@ def test_what_was_found_is_told_with_what_each_value_comes_to() -> None:
         chosen = settings_of(trial.candidate)
         score = 0.0 if chosen.get("frontends") == 1 else 100.0 * int(chosen.get("workers", 1))
         search.tell(trial, score)
-    text = told(search, "mnist", 20)
+    text = result_text(search, "mnist", 20)
     assert "| frontends 1 | cannot be measured |" in text
     assert "| workers 2, threads 1 | 1.00 | " in text
     assert "2.00 times the requests/s with a p99 within 20 ms, as measured in 3 runs of it" in text
@@ -455,7 +456,7 @@ def test_what_was_found_is_told_with_what_each_value_comes_to() -> None:
     assert len(tried) < math.prod(len(values) for values in choices_for(2).values())
     assert search.best()[1] == pytest.approx(2, rel=0.05)
     assert text.endswith("[models.mnist]\nworkers = 2\nthreads = 1")
-    assert "worth a change" in told(Search(choices_for(2)), "mnist", None)
+    assert "worth a change" in result_text(Search(choices_for(2)), "mnist", None)
 
 
 def test_settings_as_they_are_may_miss_the_limit_in_a_later_run(

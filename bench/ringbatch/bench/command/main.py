@@ -57,7 +57,7 @@ def run(settings: Settings) -> int:
 
 def _measured(settings: Settings, warnings: Sequence[str]) -> Result:
     try:
-        return measure(lambda: _subject(settings), settings, described(), warnings, say)
+        return measure(lambda: _subject(settings), settings, described(), warnings, print_progress)
     except GeneratorDied as error:
         raise CannotMeasure(str(error)) from None
 
@@ -99,7 +99,7 @@ def differences(paths: Sequence[Path], threshold: float, *, even_if_unlike: bool
     earlier, later = (_read(path) for path in paths)
     if found := unlike(earlier, later):
         for line in found:
-            say(line)
+            print_progress(line)
         if not even_if_unlike:
             raise CannotMeasure("they are not of the same thing; --even-if-unlike compares them")
     try:
@@ -108,7 +108,7 @@ def differences(paths: Sequence[Path], threshold: float, *, even_if_unlike: bool
         raise CannotMeasure(str(error)) from None
 
 
-def say(line: str) -> None:
+def print_progress(line: str) -> None:
     """Tell how far it is."""
     print(f"ringbatch: {line}", file=sys.stderr, flush=True)
 
@@ -147,11 +147,13 @@ def quiet(settings: Settings) -> list[str]:
     share, names = others()
     if share <= BUSY_SHARE:
         return []
-    told = f"{share:.0%} of this host's CPU time is taken by others: {', '.join(names) or 'many'}"
+    notice = f"{share:.0%} of this host's CPU time is taken by others: {', '.join(names) or 'many'}"
     if not settings.even_if_busy:
-        raise CannotMeasure(f"{told}; figures would be theirs too: --even-if-busy measures anyway")
-    say(f"{told}; figures are theirs too")
-    return [f"Before the measurement, {told}. Figures are theirs too."]
+        raise CannotMeasure(
+            f"{notice}; figures would be theirs too: --even-if-busy measures anyway"
+        )
+    print_progress(f"{notice}; figures are theirs too")
+    return [f"Before the measurement, {notice}. Figures are theirs too."]
 
 
 def _expect_writable(folder: Path) -> None:

@@ -25,7 +25,7 @@ from ringbatch.bench.served.machine import others_share
 from ringbatch.bench.served.metrics import Observed, between
 from ringbatch.bench.statistics.knee import Knee, Trial, search
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 Subjects = Callable[[], AbstractContextManager[Subject]]
 _KNEE_FIRST: Final = 0.8
 """Share of what the server answers at most, at which the search for the knee begins."""
@@ -42,7 +42,7 @@ def measure(
     settings: Settings,
     machine: dict[str, Any],
     warnings: Sequence[str],
-    say: Say,
+    progress: Progress,
 ) -> Result:
     """Measure a model.
 
@@ -51,37 +51,39 @@ def measure(
         settings: what is asked for.
         machine: that it runs on.
         warnings: what makes it doubtful.
-        say: takes a line of progress.
+        progress: takes a line of progress.
 
     Raises:
         CannotMeasure: the server stops answering, or no figure can be had.
         GeneratorDied: a process that generates load has ended.
     """
     started_utc = datetime.now(UTC).isoformat(timespec="seconds")
-    measured = _Measurement(subjects, settings, say)
+    measured = _Measurement(subjects, settings, progress)
     began = time.monotonic()
     stopped = ""
     try:
-        subject, knee = _asked(measured, settings, say, began)
+        subject, knee = _asked(measured, settings, progress, began)
     except KeyboardInterrupt:
         if not measured.has_figures:
             raise
         subject, knee = measured.subject, measured.knee
         stopped = f"It was stopped in round {measured.rounds_begun} of {settings.rounds}."
-        say(f"stopped in round {measured.rounds_begun} of {settings.rounds}; what there is counts")
+        progress(
+            f"stopped in round {measured.rounds_begun} of {settings.rounds}; what there is counts"
+        )
     lone, closed, *others = points = measured.points()
     if all(point.void for point in points):
         raise CannotMeasure("there is no figure: " + "; ".join([*lone.void, *closed.void]))
-    told = {"rate_per_s": knee.rate_per_s, "missed_per_s": knee.missed_per_s} if knee else {}
+    knee_rates = {"rate_per_s": knee.rate_per_s, "missed_per_s": knee.missed_per_s} if knee else {}
     return Result(
         model=subject.model,
         started_utc=started_utc,
-        settings=_told(subject, settings) | {"rounds": measured.rounds_begun},
+        settings=_settings_used(subject, settings) | {"rounds": measured.rounds_begun},
         machine=machine,
         lone=lone,
         closed=closed,
         points=tuple(others),
-        knee={**told, "why": knee.why} if knee else {},
+        knee={**knee_rates, "why": knee.why} if knee else {},
         warnings=(*warnings, *filter(None, [stopped])),
         stopped=bool(stopped),
         others_share=measured.others_share,
@@ -89,20 +91,22 @@ def measure(
 
 
 def _asked(
-    measured: "_Measurement", settings: Settings, say: Say, began: float
+    measured: "_Measurement", settings: Settings, progress: Progress, began: float
 ) -> tuple[Subject, Knee | None]:
     """Measure everything; return the model, and the knee if the settings ask for it."""
     with measured.engine() as subject:
         usual_s, most_s = settings.duration_s(time.monotonic() - began)
-        say(f"this takes about {usual_s:.0f} s, and {most_s:.0f} s at most")
-        say(f"measuring {subject.model} over {subject.where}")
+        progress(f"this takes about {usual_s:.0f} s, and {most_s:.0f} s at most")
+        progress(f"measuring {subject.model} over {subject.where}")
         if subject.served.control is None:
-            say("no batches and no CPU times: say --control-url, where its metrics are")
+            progress("no batches and no CPU times: say --control-url, where its metrics are")
         most_per_s = measured.warm_up(settings.warm_up_s)
-        say(f"closed loop, {settings.connections} connections: about {most_per_s:,.0f} requests/s")
+        progress(
+            f"closed loop, {settings.connections} connections: about {most_per_s:,.0f} requests/s"
+        )
         if settings.arrivals is not Kind.REPLAY:
             measured.knee = measured.find_knee(most_per_s)
-            say(f"knee: {knee_words(measured.knee, settings.slo_ms)}")
+            progress(f"knee: {knee_words(measured.knee, settings.slo_ms)}")
         runs = _runs(settings, measured.knee, most_per_s)
         if not settings.engine_each_round:
             measured.rounds(runs)
@@ -153,7 +157,7 @@ def _runs(settings: Settings, knee: Knee | None, most_per_s: float) -> list[_Run
     return runs
 
 
-def _told(subject: Subject, settings: Settings) -> dict[str, Any]:
+def _settings_used(subject: Subject, settings: Settings) -> dict[str, Any]:
     """Return the settings that a reader has to know."""
     return {
         "path": subject.path,
@@ -187,10 +191,10 @@ class _Measurement:
     subject: Subject
     _fleet: Fleet
 
-    def __init__(self, subjects: Subjects, settings: Settings, say: Say) -> None:
+    def __init__(self, subjects: Subjects, settings: Settings, progress: Progress) -> None:
         self.knee: Knee | None = None
         self.rounds_begun = 0
-        self._subjects, self._settings, self._say = subjects, settings, say
+        self._subjects, self._settings, self._progress = subjects, settings, progress
         self._seed = settings.seed
         self._runs: Sequence[_Run] = ()
         self.others_share = 0.0
@@ -241,7 +245,7 @@ class _Measurement:
             point = self._judged(asked, [outcome], [None], [others])
             found, words = trial_of(point, settings.slo_ms)
             beside = f", others took {others:.0%} of the CPUs" if others > NOTICED_SHARE else ""
-            self._say(f"  {rate:,.0f} requests/s: {words}{beside}")
+            self._progress(f"  {rate:,.0f} requests/s: {words}{beside}")
             try:
                 rate = rates.send(found)
             except StopIteration as end:
@@ -256,7 +260,7 @@ class _Measurement:
         self._others = [[] for _ in runs]
         for turn in range(self._settings.rounds):
             self.rounds_begun = turn + 1
-            self._say(f"round {turn + 1} of {self._settings.rounds}, {len(runs)} runs each")
+            self._progress(f"round {turn + 1} of {self._settings.rounds}, {len(runs)} runs each")
             with self._engine_of_round():
                 for number, run in enumerate(runs):
                     arrivals = replace(run.arrivals, seed=self._next_seed())
@@ -276,7 +280,7 @@ class _Measurement:
         ]
         for point in points:
             for why in point.void:
-                self._say(f"  {point.asked.title}: void: {why}")
+                self._progress(f"  {point.asked.title}: void: {why}")
         return points
 
     @contextmanager

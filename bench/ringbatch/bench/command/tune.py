@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from ringbatch.bench.command.main import expect_readable, flags_for, quiet, say
+from ringbatch.bench.command.main import expect_readable, flags_for, print_progress, quiet
 from ringbatch.bench.command.settings import Settings
 from ringbatch.bench.command.subject import find
 from ringbatch.bench.load.arrivals import Arrivals, Kind
@@ -93,15 +93,15 @@ def tune(wish: Wish) -> int:
         expect_readable(wish.bench.config)
         quiet(wish.bench)
         search = Search(choices_for(len(os.sched_getaffinity(0)), wish.keep), wish.present)
-        say(f"this takes {wish.budget_s:.0f} s at most, and one trial more")
+        print_progress(f"this takes {wish.budget_s:.0f} s at most, and one trial more")
         model = ask_for_all(wish, search)
     finally:
         signal.signal(signal.SIGTERM, earlier_handler)
-    print(told(search, model, wish.p99_ms))
+    print(result_text(search, model, wish.p99_ms))
     return 0
 
 
-def told(search: Search, model: str, p99_ms: float | None) -> str:
+def result_text(search: Search, model: str, p99_ms: float | None) -> str:
     """Return the result for people, with the configuration to paste."""
     best, ratio = search.best()
     target = "" if p99_ms is None else f" with a p99 within {p99_ms:g} ms"
@@ -115,14 +115,14 @@ def told(search: Search, model: str, p99_ms: float | None) -> str:
     perhaps, ratio = search.promising()
     if not perhaps:
         return "\n".join([*lines, "", "nothing that was tried is worth a change"])
-    said = _in_words(settings_of(perhaps))
+    changes = _in_words(settings_of(perhaps))
     proof = f"{runs} do not prove that" if search.pairs else "there was no time to prove that"
     return "\n".join(
         [
             *lines,
             "",
-            f"nothing is proven to be worth a change: {said} may make about {ratio:.2f} times the "
-            f"requests/s{target}, and {proof}",
+            f"nothing is proven to be worth a change: {changes} may make about {ratio:.2f} times "
+            f"the requests/s{target}, and {proof}",
         ]
     )
 
@@ -186,10 +186,10 @@ def ask_for_all(wish: Wish, search: Search) -> str:
         now = time.monotonic()
         left_s = wish.budget_s - (now - began)
         if model is not None and left_s < longest_s:
-            say("the time is over; what was found so far counts")
+            print_progress("the time is over; what was found so far counts")
             break
         if model is not None and left_s < longest_s * (1 + 2 * PAIRS_LEAST) and search.conclude():
-            say("what is left of the time is for the proof of what was found")
+            print_progress("what is left of the time is for the proof of what was found")
             continue
         number_of += 1
         name = _in_words(settings_of(trial.candidate)) or "as it is"
@@ -206,7 +206,7 @@ def ask_for_all(wish: Wish, search: Search) -> str:
             level = found.connections
         search.tell(trial, found.rate_per_s)
         left_s = max(wish.budget_s - (time.monotonic() - began), 0)
-        say(f"trial {number_of}, {left_s:.0f} s left: {name}: {found.words}")
+        print_progress(f"trial {number_of}, {left_s:.0f} s left: {name}: {found.words}")
         longest_s = max(longest_s, time.monotonic() - now)
     assert model is not None
     return model

@@ -34,7 +34,7 @@ class Child:
         """Of it."""
         return self._process.pid
 
-    def tell(self, frames: Sequence[bytes]) -> None:
+    def send(self, frames: Sequence[bytes]) -> None:
         """Give an order.
 
         Raises:
@@ -46,7 +46,7 @@ class Child:
         except BrokenPipeError:
             raise GeneratorDied("a process that generates load has ended") from None
 
-    def heard(self) -> list[bytes]:
+    def receive(self) -> list[bytes]:
         """Return the child's next message.
 
         Raises:

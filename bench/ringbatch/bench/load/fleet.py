@@ -75,13 +75,13 @@ class Fleet:
                 "messages": len(self._messages),
             }
             plain = [orjson.dumps(order), self._call_head]
-            child.tell([*plain, *self._messages, *self._references])
-        return together([Outcome.unpacked(child.heard()) for child in self._children])
+            child.send([*plain, *self._messages, *self._references])
+        return together([Outcome.unpacked(child.receive()) for child in self._children])
 
     def __enter__(self) -> Self:
         try:
             for child in self._children:
-                child.heard()
+                child.receive()
         except BaseException:
             self._end()
             raise

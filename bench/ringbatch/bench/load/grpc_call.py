@@ -228,8 +228,8 @@ class GrpcCall:
         if compressed or size != len(message):
             return False
         try:
-            outputs, told = outputs_of(message)
-            key = which.to_bytes(4) + told
+            outputs, tensor_bytes = outputs_of(message)
+            key = which.to_bytes(4) + tensor_bytes
             if key in self._right:
                 return True
             right = self._requests.references[which].outputs_are(outputs())

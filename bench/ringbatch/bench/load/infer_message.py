@@ -82,15 +82,15 @@ def outputs_of(message: bytes) -> tuple[Callable[[], list[dict[str, Any]]], byte
     Raises:
         ValueError: it is no such message.
     """
-    tensors, raw, told = [], [], []
+    tensors, raw, tensor_bytes = [], [], []
     for number, _, value in _fields(message):
         if number == _OUTPUTS and isinstance(value, bytes):
             tensors.append(value)
-            told.append(value)
+            tensor_bytes.append(value)
         elif number == _RAW and isinstance(value, bytes):
             raw.append(value)
-            told.append(value)
-    return lambda: _decoded(tensors, raw), b"\0".join(told)
+            tensor_bytes.append(value)
+    return lambda: _decoded(tensors, raw), b"\0".join(tensor_bytes)
 
 
 def _decoded(tensors: Sequence[bytes], raw: Sequence[bytes]) -> list[dict[str, Any]]:

@@ -96,8 +96,8 @@ class Outcome:
     def windows(self, count: int) -> list[float]:
         """Return the median time in ms of each non-empty of `count` equal parts of the run."""
         parts = (self.due_ns * count // max(int(self.seconds * 1e9), 1)).clip(0, count - 1)
-        told = self.answered | (self.statuses == UNANSWERED)
-        found = [self.took_ns[told & (parts == part)] for part in range(count)]
+        ended = self.answered | (self.statuses == UNANSWERED)
+        found = [self.took_ns[ended & (parts == part)] for part in range(count)]
         return [float(np.median(times)) / 1e6 for times in found if len(times)]
 
     def packed(self) -> list[bytes]:

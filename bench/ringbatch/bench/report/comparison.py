@@ -164,10 +164,10 @@ def _pairs(earlier: Result, later: Result) -> list[tuple[str, bool, list[float],
 
 def _highest_of_both(earlier: Result, later: Result) -> tuple[Point, Point] | None:
     """Return the points at the highest rate that both answered within their limit."""
-    others = {point.asked.rate_per_s: point for point in later.told}
+    others = {point.asked.rate_per_s: point for point in later.valid_points}
     both = [
         (point, others[point.asked.rate_per_s])
-        for point in earlier.told
+        for point in earlier.valid_points
         if point.asked.rate_per_s in others
         and all(
             p.figures["rate /s"] > 0.95 * (p.asked.rate_per_s or 0.0)

@@ -41,7 +41,7 @@ _LEGENDS: Final = "".join(
 )
 LATENCY: Final = "Throughput against latency"
 STAGES: Final = "Where the time of a request goes"
-_TOLD: Final = ("p50 ms", "p90 ms", "p99 ms")
+_PERCENTILES: Final = ("p50 ms", "p90 ms", "p99 ms")
 
 
 @dataclass(frozen=True)
@@ -95,27 +95,27 @@ def _table(result: Result) -> str:
 
 def figures(result: Result) -> list[Figure]:
     """Return the figures of the page, without those that have no data."""
-    told = result.told
+    valid_points = result.valid_points
     found = []
-    if told:
-        found += [_latency(result, told), _goodput(result, told)]
-    if any(point.curve for point in told):
-        found.append(_distribution(told))
-    seen = [point for point in told if point.observed is not None]
+    if valid_points:
+        found += [_latency(result, valid_points), _goodput(result, valid_points)]
+    if any(point.curve for point in valid_points):
+        found.append(_distribution(valid_points))
+    seen = [point for point in valid_points if point.observed is not None]
     if seen:
         found += [_batches(seen), _cpu(seen), _stages(seen), _reasons(seen)]
     return found
 
 
-def _latency(result: Result, told: list[Point]) -> Figure:
+def _latency(result: Result, valid_points: list[Point]) -> Figure:
     # The knee is shown even where all runs at it are void.
-    answered = [point.figures["rate /s"] for point in told]
+    answered = [point.figures["rate /s"] for point in valid_points]
     x = svg.linear("answered requests/s", [*answered, result.knee_per_s or 0.0])
     drawn = []
-    for name in _TOLD:
+    for name in _PERCENTILES:
         points = [
             (point.figures["rate /s"], point.figures[name], point.asked.title)
-            for point in told
+            for point in valid_points
             if name in point.figures
         ]
         marks = [f"{title}: {name[:-3]} {y:.3g} ms" for _, y, title in points]
@@ -129,13 +129,13 @@ def _latency(result: Result, told: list[Point]) -> Figure:
     return Figure(LATENCY, chart, about + "more was asked than is answered.")
 
 
-def _goodput(result: Result, told: list[Point]) -> Figure:
-    asked = [point.asked.rate_per_s or 0.0 for point in told]
-    good = [point.figures["goodput /s"] for point in told]
-    answered = [point.figures["rate /s"] for point in told]
+def _goodput(result: Result, valid_points: list[Point]) -> Figure:
+    asked = [point.asked.rate_per_s or 0.0 for point in valid_points]
+    good = [point.figures["goodput /s"] for point in valid_points]
+    answered = [point.figures["rate /s"] for point in valid_points]
     x = svg.linear("asked requests/s", asked)
     y = svg.linear("requests/s", [*good, *answered])
-    titles = [point.asked.title for point in told]
+    titles = [point.asked.title for point in valid_points]
     drawn = [
         svg.Line(
             name,
@@ -150,8 +150,8 @@ def _goodput(result: Result, told: list[Point]) -> Figure:
     return Figure("Goodput", svg.lines(x, y, drawn), "Right answers in each second of the run.")
 
 
-def _distribution(told: list[Point]) -> Figure:
-    drawn = [svg.Line(point.asked.title, point.curve) for point in told if point.curve]
+def _distribution(valid_points: list[Point]) -> Figure:
+    drawn = [svg.Line(point.asked.title, point.curve) for point in valid_points if point.curve]
     x = svg.by_rarity("percentile", [share for line in drawn for share, _ in line.points])
     y = svg.logarithmic("ms", [ms for line in drawn for _, ms in line.points])
     about = "Each line ends where there are too few samples to go on."

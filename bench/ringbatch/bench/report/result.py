@@ -50,7 +50,7 @@ class Result:
         return float(self.settings["slo_ms"])
 
     @property
-    def told(self) -> list[Point]:
+    def valid_points(self) -> list[Point]:
         """The points that have figures."""
         return [point for point in self.points if not point.void]
 

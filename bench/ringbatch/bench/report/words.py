@@ -86,17 +86,17 @@ def host(result: Result) -> str:
 
 def method(result: Result) -> str:
     """Return the method of the measurement, in sentences."""
-    told = result.settings
-    compared = "compared with the first one" if told["answers_compared"] else "held to status 200"
-    way = _WAYS.get(told["protocol"]) or f"to {told['path']}"
+    used = result.settings
+    compared = "compared with the first one" if used["answers_compared"] else "held to status 200"
+    way = _WAYS.get(used["protocol"]) or f"to {used['path']}"
     # Older results do not mention heads: all their requests have the same.
-    heads = ", a traceparent of its own in each" if told.get("heads") == "own" else ""
+    heads = ", a traceparent of its own in each" if used.get("heads") == "own" else ""
     return (
-        f"{result.started_utc}. Requests {way}, {told['requests']}, of up to "
-        f"{told['request_bytes']:,} bytes{heads}; {told['arrivals']} arrivals, times from the "
-        f"instant at which each was due; {told['rounds']} interleaved rounds of "
-        f"{told['seconds']:g} s or longer, engines: {told['engines']}; answers {compared}. Runs in "
-        f"which the p99 of the generator's own lag was above {told['lag_max_ms']:g} ms are void. "
+        f"{result.started_utc}. Requests {way}, {used['requests']}, of up to "
+        f"{used['request_bytes']:,} bytes{heads}; {used['arrivals']} arrivals, times from the "
+        f"instant at which each was due; {used['rounds']} interleaved rounds of "
+        f"{used['seconds']:g} s or longer, engines: {used['engines']}; answers {compared}. Runs in "
+        f"which the p99 of the generator's own lag was above {used['lag_max_ms']:g} ms are void. "
         "Percentiles are told where there are samples enough."
     )
 

@@ -160,13 +160,13 @@ class Search:
         means, choice = self._fit().means, self._point(self.best()[0])
         chosen, measured = means[self._surface.number(choice)], self._measured(choice)
         found = []
-        for place, (factor, values) in enumerate(self._factors.items()):
+        for index, (factor, values) in enumerate(self._factors.items()):
             for number, value in enumerate(values):
-                point = (*choice[:place], number, *choice[place + 1 :])
+                point = (*choice[:index], number, *choice[index + 1 :])
                 gain = float(means[self._surface.number(point)] - chosen)
                 if (own := self._measured(point)) is not None and measured is not None:
                     gain = own - measured
-                scores = [one.score for one in self._trials if one.point[place] == number]
+                scores = [one.score for one in self._trials if one.point[index] == number]
                 failed = bool(scores) and not any(scores)
                 trials = sum(one.point == point for one in self._trials)
                 if value:
@@ -215,8 +215,8 @@ class Search:
         enough = means[self._surface.number(point)] - _SAME
         while any(point):
             fewer = [
-                (*point[:place], 0, *point[place + 1 :])
-                for place, number in enumerate(point)
+                (*point[:index], 0, *point[index + 1 :])
+                for index, number in enumerate(point)
                 if number
             ]
             best = max(fewer, key=lambda one: float(means[self._surface.number(one)]))
