@@ -174,7 +174,7 @@ class Lane(SlotMemory):
             "it is closed, so share one within a process, or raise [server] client_lanes"
         )
 
-    def say_serving(self) -> None:
+    def publish_serving(self) -> None:
         """Tell the supervisor that this process accepts connections from now on."""
         self.words[self._own_words + LaneWords.SERVING] = 1
 

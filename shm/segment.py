@@ -222,7 +222,7 @@ class Segment:
         """When the engine was ready, in CLOCK_MONOTONIC; 0 while it starts, and once it stops."""
         return 0 if self.draining else self.words[HeaderWords.READY_NS]
 
-    def say_ready(self, now_ns: int) -> None:
+    def publish_ready(self, now_ns: int) -> None:
         """Say that the engine serves; by the supervisor alone."""
         self.words[HeaderWords.READY_NS] = now_ns
 
@@ -231,7 +231,7 @@ class Segment:
         """True once a stop has begun: the engine serves, and asks clients to go elsewhere next."""
         return bool(self.words[HeaderWords.STOPPING])
 
-    def say_stopping(self) -> None:
+    def publish_stopping(self) -> None:
         """Say that a stop has begun; by the supervisor alone."""
         self.words[HeaderWords.STOPPING] = 1
 
@@ -253,7 +253,7 @@ class Segment:
         """
         self.words[HeaderWords.DRAINING] = _SUPERSEDED if superseded else _STOPPING
 
-    def say_worker_start(self, worker: int, errno: int, again_ns: int = 0) -> None:
+    def publish_worker_start(self, worker: int, errno: int, again_ns: int = 0) -> None:
         """Publish the errno of a worker's failed start, and when the next is due. Supervisor only.
 
         Both are 0 if a process runs.
@@ -268,7 +268,7 @@ class Segment:
         """Say that a number is another worker's from now on; by the supervisor alone."""
         self.words[self.layout.worker(worker) + WorkerWords.ENDS] = 0
 
-    def say_collector_start(self, errno: int) -> None:
+    def publish_collector_start(self, errno: int) -> None:
         """Say why no collector can be started, or 0; by the supervisor alone."""
         self.words[HeaderWords.COLLECTOR_ERRNO] = errno
 

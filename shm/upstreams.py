@@ -268,7 +268,7 @@ class OwnUpstreams(Upstreams):
         """`states`, with what this worker knows."""
         return self.states(tags, now_ns, self._number)
 
-    def say_down(self, servers: int) -> None:
+    def publish_down(self, servers: int) -> None:
         """Say that all of so many servers are down; 0 where one is not."""
         self._words[self._worker + WorkerWords.SERVERS_DOWN] = servers
 

@@ -6,7 +6,7 @@ from ringbatch.engine.collector.dead_batches import DeadBatches
 from ringbatch.engine.collector.dispatcher import NO_BATCH, UNLOADED, Dispatcher
 from ringbatch.engine.collector.model_pool import ModelPool
 from ringbatch.engine.collector.models import Model
-from ringbatch.engine.process.role_messages import Drained, ModelNews, Released
+from ringbatch.engine.process.role_events import EntryDrained, ModelEvent, WorkerReleased
 from ringbatch.shm.slot import Status
 
 
@@ -25,7 +25,7 @@ class Changeover:
         pool: ModelPool,
         dispatcher: Dispatcher,
         dead: DeadBatches,
-        notify_supervisor: Callable[[ModelNews], object],
+        notify_supervisor: Callable[[ModelEvent], object],
     ) -> None:
         self._pool = pool
         self._dispatcher = dispatcher
@@ -76,7 +76,7 @@ class Changeover:
         for model in self._pool.retiring:
             if acknowledged and not model.drained and not self._pool.busy(model):
                 model.drained = True
-                self._notify_supervisor(Drained(model.reference))
+                self._notify_supervisor(EntryDrained(model.reference))
         for worker in [worker for worker in self._pool.leaving if not worker.batches]:
             self._pool.remove(worker)
-            self._notify_supervisor(Released(worker.number))
+            self._notify_supervisor(WorkerReleased(worker.number))

@@ -18,7 +18,7 @@ from ringbatch.engine.collector.models import Batch, Worker
 from ringbatch.engine.collector.quarantine import Quarantine
 from ringbatch.engine.collector.reports import Reports
 from ringbatch.engine.ipc.messages import ReportKind, read_reports
-from ringbatch.engine.process.role_messages import Loaded, ModelNews, Released
+from ringbatch.engine.process.role_events import EntryLoaded, ModelEvent, WorkerReleased
 from ringbatch.shm import cost_profile
 from ringbatch.shm.chain import step_in
 from ringbatch.shm.counters import CollectorCounter, Counters, ModelCounter
@@ -63,7 +63,7 @@ class Collector:
         wake_lane: Callable[[int], None],
         wake_worker: Callable[[int], None],
         end_worker: Callable[[int], object],
-        notify_supervisor: Callable[[ModelNews], object] = lambda _: None,
+        notify_supervisor: Callable[[ModelEvent], object] = lambda _: None,
     ) -> None:
         layout, words = segment.layout, segment.words
         self._segment = segment
@@ -249,7 +249,7 @@ class Collector:
         takeover.wake_all(self._segment, self._wake_lane)
 
     def _adopt_worker(self, number: int, now_ns: int) -> None:
-        ready = takeover.says_ready(self._segment, number)
+        ready = takeover.is_ready(self._segment, number)
         worker = self._workers.get(number)
         try:
             held = takeover.held(self._segment, number)
@@ -263,7 +263,7 @@ class Collector:
                 self._end_unreadable(number)
         if worker is None:
             if ready and not held:
-                self._notify_supervisor(Released(number))
+                self._notify_supervisor(WorkerReleased(number))
             return
         for mark, references, asked in held:
             if not ready and step_in(asked):
@@ -329,7 +329,7 @@ class Collector:
         if worker is None:
             if any(report.kind is ReportKind.READY for report in received):
                 # The table had it once, and no longer by the time this collector began.
-                self._notify_supervisor(Released(number))
+                self._notify_supervisor(WorkerReleased(number))
             return
         self._agenda.add(worker.model.reference)
         for kind, first, second, spent in received:
@@ -357,7 +357,7 @@ class Collector:
         model.health.worker_ready(worker.number, now_ns)
         model.learn(cost_profile.read(self._segment, worker.number))
         if model.spec.state == LOADING and model.ready == model.running:
-            self._notify_supervisor(Loaded(model.spec.reference))
+            self._notify_supervisor(EntryLoaded(model.spec.reference))
 
     def _batch_done(
         self, worker: Worker, kind: ReportKind, rows: int, spent: Spent, now_ns: int

@@ -19,17 +19,15 @@ from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.loop import Loop
 from ringbatch.engine.process import startup as process
 from ringbatch.engine.process.control_socket import ControlSocket
-from ringbatch.engine.process.role_messages import (
+from ringbatch.engine.process.role_commands import (
     START_COLLECTOR,
     TO_COLLECTOR,
-    Draining,
-    Hung,
-    Reclaimed,
-    StandingBy,
-    TableChanged,
+    Drain,
+    ReadTable,
+    ReclaimWorker,
     ToCollector,
-    WorkerDied,
 )
+from ringbatch.engine.process.role_events import StandingBy, WorkerHung, WorkerReclaimed
 from ringbatch.shm.counters import Counters
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.messages import Failed, Ready
@@ -61,13 +59,13 @@ def main() -> int:
     except StartupError as error:
         control.send(Failed(str(error)))
         return 1
-    deaths: SimpleQueue[WorkerDied] = SimpleQueue()
+    deaths: SimpleQueue[ReclaimWorker] = SimpleQueue()
 
     def on_message(message: ToCollector) -> None:
         match message:
-            case WorkerDied():
+            case ReclaimWorker():
                 deaths.put(message)
-            case TableChanged() | Draining():
+            case ReadTable() | Drain():
                 pass  # Its next step looks at the segment, where that stands.
             case _:
                 assert_never(message)
@@ -88,7 +86,7 @@ def main() -> int:
         segment,
         lambda lane: lanes[lane].wake(),
         lambda worker: workers[worker].wake(),
-        end_worker=lambda number: control.send(Hung(number)),
+        end_worker=lambda number: control.send(WorkerHung(number)),
         notify_supervisor=control.send,
     )
     collector.start(time.monotonic_ns())
@@ -99,7 +97,7 @@ def main() -> int:
         while not deaths.empty():
             died = deaths.get()
             explained = collector.worker_died(died.worker, time.monotonic_ns(), killed=died.killed)
-            control.send(Reclaimed(died.worker, explained))
+            control.send(WorkerReclaimed(died.worker, explained))
         loop.turn()
     return 0
 

@@ -29,7 +29,7 @@ def reclaim(segment: Segment, worker: int) -> None:
     _ring(segment, worker).skip()
 
 
-def says_ready(segment: Segment, worker: int) -> bool:
+def is_ready(segment: Segment, worker: int) -> bool:
     """Return whether a worker takes tasks, by its own words."""
     word = segment.layout.worker(worker) + WorkerWords.STATE
     return bool(segment.words[word] == WorkerState.READY)

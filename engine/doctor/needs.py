@@ -9,7 +9,7 @@ from ringbatch.engine.doctor.case import PROCESS_BYTES, Needs, Worker
 from ringbatch.engine.ipc.instructions import placed
 from ringbatch.engine.process.cpu_plan import Host, Plan
 from ringbatch.engine.process.placement import THREAD_VARIABLES, thread_environment
-from ringbatch.engine.process.role_messages import Signature
+from ringbatch.engine.process.role_events import Signature
 from ringbatch.engine.supervisor.listener import BACKLOG
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
 from ringbatch.shm.errors import StartupError

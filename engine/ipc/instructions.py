@@ -10,7 +10,7 @@ from ringbatch.engine.config.settings import Config, ModelConfig
 from ringbatch.engine.models.ray_place import RayPlace
 from ringbatch.engine.models.runtime_options import RuntimeOptions
 from ringbatch.engine.process.cpu_plan import CpuSet, Host, Misplaced, Plan, Wish, described, plan
-from ringbatch.engine.process.role_messages import BatchShape, HeldModel, WarmUp
+from ringbatch.engine.process.role_commands import BatchShape, HeldModel, WarmUp
 from ringbatch.shm.errors import StartupError
 
 CpuSetName = tuple[str, str, int]

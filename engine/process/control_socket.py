@@ -6,7 +6,7 @@ The end of the stream also shows each side that the other is gone.
 import socket
 from typing import TypeVar
 
-from ringbatch.engine.process.role_messages import FromRole
+from ringbatch.engine.process.role_events import FromRole
 from ringbatch.shm.host.messages import Vocabulary, encode
 
 M = TypeVar("M")

@@ -67,8 +67,8 @@ def expect_importable(target: str, environment: Mapping[str, str]) -> None:
     except OSError as error:
         reason = shortage(error.errno or 0, str(error))
         raise StartupError(f"app {target}: {reason}") from None
-    said = done.stderr.decode(errors="replace").strip().splitlines()
-    if done.returncode == _REFUSED and said:
-        raise StartupError(said[-1])
+    found = done.stderr.decode(errors="replace").strip().splitlines()
+    if done.returncode == _REFUSED and found:
+        raise StartupError(found[-1])
     if done.returncode:
         raise StartupError(f"app {target}: the process that imported it {ending(done.returncode)}")

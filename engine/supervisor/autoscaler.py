@@ -238,12 +238,14 @@ class Autoscaler:
             watched.start_ns = now_ns - wish.since_ns
 
     def _are_ready(self, numbers: Collection[int]) -> bool:
-        slots = [self._pool.workers[number] for number in numbers]
-        return all(slot.child is not None and slot.ready_ns for slot in slots)
+        processes = [self._pool.workers[number] for number in numbers]
+        return all(managed.child is not None and managed.ready_ns for managed in processes)
 
     def _pids(self, numbers: Collection[int]) -> list[int]:
-        slots = [self._pool.workers[number] for number in numbers if number in self._pool.workers]
-        return [slot.child.pid for slot in slots if slot.child is not None]
+        processes = [
+            self._pool.workers[number] for number in numbers if number in self._pool.workers
+        ]
+        return [managed.child.pid for managed in processes if managed.child is not None]
 
 
 def rules_of(model: ModelConfig) -> Rules:

@@ -150,12 +150,13 @@ class _Fitting:
         self, number: int, step: StepConfig, spec: ModelSpec, before: list[_Given]
     ) -> list[Source]:
         """Return the source of each input of a step."""
-        said = dict(step.inputs)
+        names = dict(step.inputs)
         if not number:
             return [
-                self._asked(0, tensor, said.get(tensor.name, tensor.name)) for tensor in spec.inputs
+                self._asked(0, tensor, names.get(tensor.name, tensor.name))
+                for tensor in spec.inputs
             ]
-        found = {name: self._named_so(number, spec, name, told) for name, told in said.items()}
+        found = {name: self._named_so(number, spec, name, source) for name, source in names.items()}
         left = [tensor for tensor in spec.inputs if tensor.name not in found]
         last = {name: given for given, name in zip(before, self._names(number - 1), strict=True)}
         by_name = {tensor.name: last[tensor.name] for tensor in left if tensor.name in last}
@@ -175,24 +176,28 @@ class _Fitting:
             self._expect_fit(number, tensor, found[tensor.name])
         return [found[tensor.name].source for tensor in spec.inputs]
 
-    def _named_so(self, number: int, spec: ModelSpec, name: str, told: str) -> _Given:
+    def _named_so(self, number: int, spec: ModelSpec, name: str, source_name: str) -> _Given:
         """Return the tensor that the configuration names for an input."""
         (tensor,) = (tensor for tensor in spec.inputs if tensor.name == name)
-        given = self._of_step.get(told) or self._named.get(told) or self._requested.get(told)
-        if given is None and told.startswith(OF_REQUEST):
-            bare = told.removeprefix(OF_REQUEST)
+        given = (
+            self._of_step.get(source_name)
+            or self._named.get(source_name)
+            or self._requested.get(source_name)
+        )
+        if given is None and source_name.startswith(OF_REQUEST):
+            bare = source_name.removeprefix(OF_REQUEST)
             if bare not in self._requested:
                 self._ask(tensor, bare)
             given = self._requested[bare]
         if given is None:
             raise Unfit(
-                f"{self._title(number)}: its input {name!r} is to be {told!r}, but there is "
+                f"{self._title(number)}: its input {name!r} is to be {source_name!r}, but there is "
                 f"{self._there_is()}, or a tensor of the request as {OF_REQUEST}NAME"
             )
         return given
 
-    def _asked(self, number: int, tensor: Tensor, told: str) -> Source:
-        bare = told.removeprefix(OF_REQUEST)
+    def _asked(self, number: int, tensor: Tensor, source_name: str) -> Source:
+        bare = source_name.removeprefix(OF_REQUEST)
         if bare in self._requested:
             raise Unfit(f"{self._title(number)}: two of its inputs are to be {bare!r}")
         return self._ask(tensor, bare)

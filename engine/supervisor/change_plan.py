@@ -16,7 +16,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from ringbatch.engine.config.settings import ModelConfig
-from ringbatch.engine.process.role_messages import Signature
+from ringbatch.engine.process.role_events import Signature
 from ringbatch.engine.supervisor.model_diff import Change
 from ringbatch.engine.supervisor.model_versions import (
     Entries,
@@ -189,17 +189,17 @@ class ChangePlan:
                 found.append((number, model, index))
         return found
 
-    def expect_agreement(self, said: Mapping[str, list[Signature]]) -> None:
+    def expect_agreement(self, signatures_by_version: Mapping[str, list[Signature]]) -> None:
         """Check that all workers of a version report the same signature.
 
         Args:
-            said: by version, the signatures that its new workers report.
+            signatures_by_version: by version, the signatures that its new workers report.
 
         Raises:
             ChangeFailed: they differ.
         """
         for model in (*self.change.load, *self.change.adjust):
-            signatures = [*said.get(model.version, ())]
+            signatures = [*signatures_by_version.get(model.version, ())]
             if model in self.change.adjust:
                 spec = self.serving[model.version]
                 signatures.append(
@@ -214,7 +214,7 @@ class ChangePlan:
     def loading(
         self,
         entries: Entries,
-        said: Mapping[str, list[Signature]],
+        signatures_by_version: Mapping[str, list[Signature]],
         forwarding: Forwarding,
         *,
         models: int,
@@ -224,7 +224,7 @@ class ChangePlan:
 
         Args:
             entries: of the table, before.
-            said: by version, the signatures that the new workers report.
+            signatures_by_version: by version, the signatures that the new workers report.
             forwarding: to model servers.
             models: the most entries of the table.
             generation: of the first of them; each has its own.
@@ -234,7 +234,7 @@ class ChangePlan:
         for number, (model, index) in enumerate(loads, generation):
             found[model.version] = entry(
                 model,
-                said[model.version][0],
+                signatures_by_version[model.version][0],
                 self.started[model.version],
                 forwarding,
                 index=index,

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from ringbatch.engine.config.settings import ModelConfig
 from ringbatch.engine.models.model_file import ModelFile
-from ringbatch.engine.process.role_messages import Signature
+from ringbatch.engine.process.role_events import Signature
 from ringbatch.engine.supervisor.change_plan import (
     ChangeFailed,
     ChangePlan,
@@ -20,9 +20,9 @@ from ringbatch.engine.supervisor.change_plan import (
     Switched,
     expect_over,
 )
+from ringbatch.engine.supervisor.managed_process import ManagedProcess
 from ringbatch.engine.supervisor.model_diff import ChainChange, Change
 from ringbatch.engine.supervisor.model_versions import Forwarding, is_forwarded
-from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.engine.supervisor.served_models import ServedModels
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.shm.model_spec import ModelSpec
@@ -51,18 +51,18 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Introduce:
+class Attach:
     """Effect: attach a worker to the segment, so that it loads its model."""
 
-    slot: ProcessSlot
+    managed: ManagedProcess
 
 
 @dataclass(frozen=True, slots=True)
-class ShowTable:
+class NotifyTableChanged:
     """Effect: have the collector read the table of models."""
 
 
-Effect = Start | Introduce | ShowTable
+Effect = Start | Attach | NotifyTableChanged
 """Action for the supervisor."""
 
 Condition = Callable[[], bool]
@@ -143,7 +143,7 @@ class ChangeRunner:
             self._generation += 1
             for number in self._served.put_chain(change.put, self._generation):
                 self._pool.workers[number].let_go()
-        self.effects.append(ShowTable())
+        self.effects.append(NotifyTableChanged())
 
     def break_off(self) -> None:
         """Undo all that is under way; its steps are taken no further.
@@ -152,7 +152,7 @@ class ChangeRunner:
             ChangeFailed: something could not be undone.
         """
         # Some of the effects may have been carried out.
-        self.effects = [ShowTable()]
+        self.effects = [NotifyTableChanged()]
         for plan in list(self._underway.values()):
             self._undo(plan)
 
@@ -214,11 +214,14 @@ class ChangeRunner:
         for number, model, index in plan.starts():
             self.effects.append(Start(number, model, index, files[model.version]))
         yield AT_ONCE
-        slots = self._slots(plan)
+        processes = self._started(plan)
         yield from self._until(
-            Phase.OPEN, slots, lambda: all(slot.signature for slot in slots), _limit_s(slots)
+            Phase.OPEN,
+            processes,
+            lambda: all(managed.signature for managed in processes),
+            _limit_s(processes),
         )
-        plan.expect_agreement(self._said(plan))
+        plan.expect_agreement(self._signatures(plan))
 
     def _enter(self, plan: ChangePlan) -> dict[str, ModelSpec]:
         """Have the new workers load their models.
@@ -228,30 +231,30 @@ class ChangeRunner:
         """
         entered = plan.loading(
             self._served.entries,
-            self._said(plan),
+            self._signatures(plan),
             self._forwarding,
             models=self._served.most.models,
             generation=self._generation + 1,
         )
         self._generation += len(entered)
         self._served.expect_whole(plan, entered.values())
-        slots = self._slots(plan)
-        if slots:
+        processes = self._started(plan)
+        if processes:
             self._served.enter(plan, entered.values())
-            self.effects.append(ShowTable())
-        for slot in slots:
-            self.effects.append(Introduce(slot))
+            self.effects.append(NotifyTableChanged())
+        for managed in processes:
+            self.effects.append(Attach(managed))
         return entered
 
     def _await_loaded(self, plan: ChangePlan, entered: Mapping[str, ModelSpec]) -> Steps:
         """Wait until all new workers are ready, and the collector knows it."""
-        slots = self._slots(plan)
+        processes = self._started(plan)
         new = {spec.reference for spec in entered.values()}
         yield from self._until(
             Phase.LOAD,
-            slots,
-            lambda: all(slot.ready_ns for slot in slots) and new <= self.loaded,
-            _limit_s(slots),
+            processes,
+            lambda: all(managed.ready_ns for managed in processes) and new <= self.loaded,
+            _limit_s(processes),
         )
 
     def _switch(
@@ -259,14 +262,14 @@ class ChangeRunner:
     ) -> Switched:
         """Have the new entries serve and the old ones retire. A change is not undone after this."""
         switched = self._served.switch(plan, entered, files)
-        self.effects.append(ShowTable())
+        self.effects.append(NotifyTableChanged())
         self.loaded -= {spec.reference for spec in entered.values()}
         return switched
 
     def _settle(self, plan: ChangePlan, switched: Switched) -> None:
         """Keep the new workers, and let those go that get no more requests."""
-        for slot in self._slots(plan):
-            slot.lasting = True
+        for managed in self._started(plan):
+            managed.lasting = True
         for number in switched.leaving:
             self._pool.workers[number].let_go()
 
@@ -278,39 +281,46 @@ class ChangeRunner:
         before = plan.undone(self._served.entries)
         if before != self._served.entries:
             self._served.publish(before)
-            self.effects.append(ShowTable())
-        for slot in self._slots(plan):
-            if not slot.known:
-                self._pool.end(slot)
+            self.effects.append(NotifyTableChanged())
+        for managed in self._started(plan):
+            if not managed.known:
+                self._pool.end(managed)
         del self._underway[plan.change.name]
 
     def _until(
-        self, phase: Phase, slots: Collection[ProcessSlot], complete: Condition, limit_s: float
+        self,
+        phase: Phase,
+        processes: Collection[ManagedProcess],
+        complete: Condition,
+        limit_s: float,
     ) -> Steps:
         """Wait until a phase is complete.
 
         Raises:
-            ChangeFailed: a worker in the slots, or the collector, has failed or taken too long.
+            ChangeFailed: one of the workers, or the collector, has failed or taken too long.
         """
         limit_ns = self._clock_ns() + int(limit_s * 1e9)
-        yield Wait(lambda: complete() or any(slot.failure for slot in slots), limit_ns)
-        expect_over(phase, complete=complete(), failures=[slot.failure for slot in slots])
+        yield Wait(lambda: complete() or any(managed.failure for managed in processes), limit_ns)
+        expect_over(phase, complete=complete(), failures=[managed.failure for managed in processes])
 
-    def _slots(self, plan: ChangePlan) -> list[ProcessSlot]:
-        """Return the slots of the started workers; if a change fails early, not all have one."""
+    def _started(self, plan: ChangePlan) -> list[ManagedProcess]:
+        """Return the started workers; if a change fails early, some were not started."""
         numbers = [number for team in plan.started.values() for number in team]
         return [self._pool.workers[n] for n in numbers if n in self._pool.workers]
 
-    def _said(self, plan: ChangePlan) -> dict[str, list[Signature]]:
+    def _signatures(self, plan: ChangePlan) -> dict[str, list[Signature]]:
         """Return the signatures that the new workers of each version report."""
         return {
             version: [
-                said for n in numbers if (said := self._pool.workers[n].signature) is not None
+                found for n in numbers if (found := self._pool.workers[n].signature) is not None
             ]
             for version, numbers in plan.started.items()
         }
 
 
-def _limit_s(slots: Iterable[ProcessSlot]) -> float:
+def _limit_s(processes: Iterable[ManagedProcess]) -> float:
     """Return the time limit of workers and collector together for one phase."""
-    return max((slot.limits.load.s + slot.limits.warm_up.s for slot in slots), default=0) + _GRACE_S
+    return (
+        max((managed.limits.load.s + managed.limits.warm_up.s for managed in processes), default=0)
+        + _GRACE_S
+    )

@@ -9,7 +9,7 @@ sent.
 import socket
 from typing import Final
 
-from ringbatch.engine.process.role_messages import ToRole
+from ringbatch.engine.process.role_commands import ToRole
 from ringbatch.shm.host.messages import MalformedMessage, encode
 
 MAX_LINE_BYTES: Final = 1 << 20
@@ -72,7 +72,7 @@ class Channel:
             raise MalformedMessage(f"says more than {MAX_LINE_BYTES} bytes in one line")
         return lines
 
-    def last_words(self) -> list[bytes]:
+    def unread_lines(self) -> list[bytes]:
         """Return the last lines of a dead process.
 
         A child of it may still have the other end, but can send nothing from now on. So the lines

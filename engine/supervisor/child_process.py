@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 
 from ringbatch.engine.process.descendants import kill_session
 from ringbatch.engine.process.fork_server import Wanted
-from ringbatch.engine.process.role_messages import FROM_FRONTEND, LOST_STATUS, FromRole, ToRole
+from ringbatch.engine.process.role_commands import ToRole
+from ringbatch.engine.process.role_events import FROM_FRONTEND, LOST_STATUS, FromRole
 from ringbatch.engine.supervisor.channel import Channel, Unread
 from ringbatch.engine.supervisor.launching import Launch, execute
 from ringbatch.shm.errors import shortage
@@ -74,7 +75,7 @@ class Child:
     Args:
         module: what to run; it finds its own end of the control socket in ``--control-fd``.
         vocabulary: the messages that it may send.
-        told: the first message to it, if there is one.
+        first_message: the first message to it, if there is one.
         own_session: as of `Wanted`.
         launch: makes the process.
 
@@ -92,7 +93,7 @@ class Child:
         *,
         controlled: bool = True,
         vocabulary: Vocabulary[FromRole] = FROM_FRONTEND,
-        told: ToRole | None = None,
+        first_message: ToRole | None = None,
         own_session: bool = True,
         launch: Launch = execute,
     ) -> None:
@@ -126,20 +127,20 @@ class Child:
                 undo.callback(os.close, self.pidfd)
             except OSError as error:
                 raise CannotStart(error) from error
-            if told is not None:
-                self.tell(told)
+            if first_message is not None:
+                self.send(first_message)
             undo.pop_all()
 
-    def tell(self, message: ToRole) -> None:
+    def send(self, message: ToRole) -> None:
         """Send it a message; do nothing if it is gone, and end it if it does not read."""
         if self.channel is not None:
             try:
                 self.channel.send(message)
             except Unread:
-                logger.error("%s [%d] does not read what it is told, and is ended", *self._who)
+                logger.error("%s [%d] does not read its messages, and is ended", *self._who)
                 self.kill(signal.SIGKILL)
 
-    def hear(self) -> list[FromRole] | None:
+    def receive(self) -> list[FromRole] | None:
         """Return its new messages; None once it sends no more.
 
         Raises:
@@ -158,13 +159,13 @@ class Child:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, number)
 
-    def last_words(self) -> list[FromRole]:
+    def unread_messages(self) -> list[FromRole]:
         """Return its messages that are still unread, once it has ended.
 
         Raises:
             MalformedMessage: a message is not one that it may send.
         """
-        lines = [] if self.channel is None else self.channel.last_words()
+        lines = [] if self.channel is None else self.channel.unread_lines()
         return [self._vocabulary.decode(line) for line in lines]
 
     def reap(self) -> Death:

@@ -1,4 +1,4 @@
-"""CPUs of workers and collectors, and the process slots that start them there."""
+"""CPUs of workers and collectors, and the managed processes that start them there."""
 
 import os
 from collections.abc import Callable
@@ -11,25 +11,19 @@ from ringbatch.engine.ipc import instructions
 from ringbatch.engine.models.model_file import ModelFile
 from ringbatch.engine.process import placement
 from ringbatch.engine.process.memory_limits import WORKER_HEAP, heap_environment
-from ringbatch.engine.process.role_messages import (
-    FROM_COLLECTOR,
-    FROM_WORKER,
-    KeptFile,
-    Parity,
-    StartCollector,
-    StartWorker,
-)
+from ringbatch.engine.process.role_commands import KeptFile, Parity, StartCollector, StartWorker
+from ringbatch.engine.process.role_events import FROM_COLLECTOR, FROM_WORKER
 from ringbatch.engine.supervisor.child_process import Child
 from ringbatch.engine.supervisor.frontends import LEAN
 from ringbatch.engine.supervisor.launching import Launch, execute
-from ringbatch.engine.supervisor.process_slot import Limit, Limits, ProcessSlot
+from ringbatch.engine.supervisor.managed_process import Limit, Limits, ManagedProcess
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.model_spec import FIRST_VERSION
 from ringbatch.shm.restarts import Role
 
 
 class CpuSets:
-    """CPU set of each process; makes the process slots of workers and collectors.
+    """CPU set of each process; makes the managed processes of workers and collectors.
 
     Attributes:
         described: the placement of all processes, as text.
@@ -52,9 +46,9 @@ class CpuSets:
         self._plan, self.described = instructions.placed(config, self._host)
         self._sets = instructions.cpu_sets(config, self._plan)
 
-    def cpus_of(self, slot: ProcessSlot) -> tuple[int, ...] | None:
-        """Return the CPUs of a slot's processes; None for all."""
-        return self._plan.frontends if slot.cpu_set is None else self._sets[slot.cpu_set].cpus
+    def cpus_of(self, managed: ManagedProcess) -> tuple[int, ...] | None:
+        """Return the CPUs of a managed process; None for all."""
+        return self._plan.frontends if managed.cpu_set is None else self._sets[managed.cpu_set].cpus
 
     def reread(self, read: Callable[[], Config]) -> Config:
         """Read the configuration again, and give every worker in it a CPU set.
@@ -70,15 +64,15 @@ class CpuSets:
         self._sets |= instructions.cpu_sets(config, found)
         return config
 
-    def worker_slot(
+    def worker_process(
         self,
         number: int,
         model: ModelConfig,
         index: int,
         file: ModelFile,
         parity: Parity | None = None,
-    ) -> ProcessSlot:
-        """Return the process slot of one of a model's workers.
+    ) -> ManagedProcess:
+        """Return the managed process of one of a model's workers.
 
         Args:
             number: of the worker.
@@ -98,7 +92,7 @@ class CpuSets:
                 model.threads, self._sets[cpu_set].threads, os.environ
             ) | heap_environment(os.environ, WORKER_HEAP)
             held = instructions.of(model, index, self._engine, again=again)
-            told = StartWorker(
+            first_message = StartWorker(
                 number=number,
                 title=own,
                 log_level=self._log_level,
@@ -114,7 +108,7 @@ class CpuSets:
                 environment,
                 file.fds,
                 vocabulary=FROM_WORKER,
-                told=told,
+                first_message=first_message,
                 launch=launch,
             )
 
@@ -122,13 +116,13 @@ class CpuSets:
             Limit(model.load_timeout_s, load_timeout(model)),
             Limit(model.load_timeout_s + model.warm_up_s, warm_up_timeout(model)),
         )
-        return ProcessSlot(title, start, worker=number, cpu_set=cpu_set, limits=limits)
+        return ManagedProcess(title, start, worker=number, cpu_set=cpu_set, limits=limits)
 
-    def collector_slot(self) -> ProcessSlot:
-        """Return a process slot for a collector."""
+    def collector_process(self) -> ManagedProcess:
+        """Return a managed process for a collector."""
 
         def start(_again: bool) -> Child:
-            told = StartCollector(self.segment_name, self._log_level)
+            first_message = StartCollector(self.segment_name, self._log_level)
             module = "ringbatch.engine.collector.role"
             return Child(
                 "collector",
@@ -136,9 +130,9 @@ class CpuSets:
                 [],
                 LEAN,
                 vocabulary=FROM_COLLECTOR,
-                told=told,
+                first_message=first_message,
                 own_session=False,
                 launch=self._launch,
             )
 
-        return ProcessSlot("collector", start, role=Role.COLLECTOR)
+        return ManagedProcess("collector", start, role=Role.COLLECTOR)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from ringbatch.engine.process.respawn import awaited_ns
-from ringbatch.engine.supervisor.process_slot import ProcessSlot
+from ringbatch.engine.supervisor.managed_process import ManagedProcess
 from ringbatch.engine.supervisor.served_models import ServedModels
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.shm.descriptors import ModelWords
@@ -46,21 +46,21 @@ class EarlyRestarts:
 
     def step(self) -> None:
         """End the delays that requests wait for, if it is time to look."""
-        if not any(slot.restart_ns is not None for slot in self._pool.workers.values()):
+        if not any(managed.restart_ns is not None for managed in self._pool.workers.values()):
             self.next_ns = None
             return
         now_ns = self._clock_ns()
         if self.next_ns is not None and now_ns < self.next_ns:
             return
         self.next_ns = now_ns + LOOK_NS
-        for slots in self._awaited():
-            delayed = [slot for slot in slots if slot.restart_ns is not None]
-            if delayed and all(slot.child is None for slot in slots):
-                first = min(delayed, key=lambda slot: slot.ended_ns)
+        for processes in self._awaited():
+            delayed = [managed for managed in processes if managed.restart_ns is not None]
+            if delayed and all(managed.child is None for managed in processes):
+                first = min(delayed, key=lambda managed: managed.ended_ns)
                 assert first.restart_ns is not None, "it is delayed"
                 first.restart_ns = awaited_ns(first.restart_ns, first.ended_ns)
 
-    def _awaited(self) -> Iterator[list[ProcessSlot]]:
+    def _awaited(self) -> Iterator[list[ManagedProcess]]:
         """Yield the workers of each model with waiting requests and no process."""
         words, layout, workers = self._segment.words, self._segment.layout, self._pool.workers
         for spec in self._served.entries:

@@ -11,8 +11,8 @@ import signal
 from collections.abc import Callable
 from typing import Final
 
-from ringbatch.engine.process.role_messages import FailsAll
-from ringbatch.engine.supervisor.process_slot import ProcessSlot
+from ringbatch.engine.process.role_events import FailsAll
+from ringbatch.engine.supervisor.managed_process import ManagedProcess
 from ringbatch.engine.supervisor.served_models import ServedModels
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.shm.descriptors import WorkerWords
@@ -54,26 +54,33 @@ class FailingWorkers:
         self._pool = pool
         self._clock_ns = clock_ns
 
-    def heard(self, slot: ProcessSlot, said: FailsAll) -> None:
+    def on_fails_all(self, managed: ManagedProcess, message: FailsAll) -> None:
         """Note that a worker's model fails every request."""
-        if slot.child is None or not slot.lasting or slot.renewing or slot.renew_ns is not None:
+        if (
+            managed.child is None
+            or not managed.lasting
+            or managed.renewing
+            or managed.renew_ns is not None
+        ):
             return
         now_ns = self._clock_ns()
         good_ns = 0
-        if slot.run_batches(self._segment) >= said.batches:
+        if managed.run_batches(self._segment) >= message.batches:
             # The last batch of the row is not counted yet.
-            good_ns = now_ns - slot.ready_ns - said.for_ns
-        slot.renewals = slot.renewals.after(good_ns)
-        slot.renew_ns = slot.renewals.due_ns(now_ns)
+            good_ns = now_ns - managed.ready_ns - message.for_ns
+        managed.renewals = managed.renewals.after(good_ns)
+        managed.renew_ns = managed.renewals.due_ns(now_ns)
         logger.error(
             "%s [%d] fails every request, %d batches in a row in %.0f s; of the last one, %s; "
             "it is started anew %s",
-            slot.title,
-            slot.child.pid,
-            said.batches,
-            said.for_ns / 1e9,
-            said.why,
-            "now" if slot.renew_ns == now_ns else f"in {(slot.renew_ns - now_ns) / 1e9:.0f} s",
+            managed.title,
+            managed.child.pid,
+            message.batches,
+            message.for_ns / 1e9,
+            message.why,
+            "now"
+            if managed.renew_ns == now_ns
+            else f"in {(managed.renew_ns - now_ns) / 1e9:.0f} s",
         )
         self.next_ns = now_ns
 
@@ -83,26 +90,28 @@ class FailingWorkers:
         if self.next_ns is None or now_ns < self.next_ns:
             return
         self.next_ns = None
-        for slot in list(self._pool.workers.values()):
-            if slot.renew_ns is None:
+        for managed in list(self._pool.workers.values()):
+            if managed.renew_ns is None:
                 continue
-            if not self._fails(slot):
-                slot.renew_ns = None
+            if not self._fails(managed):
+                managed.renew_ns = None
                 continue
-            if slot.renew_ns <= now_ns and not self._must_wait(slot, slot.renew_ns, now_ns):
-                self._end(slot, now_ns)
+            if managed.renew_ns <= now_ns and not self._must_wait(
+                managed, managed.renew_ns, now_ns
+            ):
+                self._end(managed, now_ns)
                 continue
-            next_ns = max(slot.renew_ns, now_ns + LOOK_NS)
+            next_ns = max(managed.renew_ns, now_ns + LOOK_NS)
             self.next_ns = next_ns if self.next_ns is None else min(self.next_ns, next_ns)
 
-    def _fails(self, slot: ProcessSlot) -> bool:
+    def _fails(self, managed: ManagedProcess) -> bool:
         """Return whether a worker still fails every request, and stays part of the engine."""
-        if slot.worker is None or slot.child is None or not slot.lasting:
+        if managed.worker is None or managed.child is None or not managed.lasting:
             return False
-        first = self._segment.layout.worker(slot.worker)
+        first = self._segment.layout.worker(managed.worker)
         return bool(self._segment.words[first + WorkerWords.FAILING])
 
-    def _must_wait(self, slot: ProcessSlot, due_ns: int, now_ns: int) -> bool:
+    def _must_wait(self, managed: ManagedProcess, due_ns: int, now_ns: int) -> bool:
         """Return whether another worker of the model is not ready yet."""
         if now_ns >= due_ns + PATIENCE_NS:
             return False
@@ -110,19 +119,19 @@ class FailingWorkers:
         others = (
             workers[number]
             for spec in self._served.entries
-            if slot.worker in spec.workers
+            if managed.worker in spec.workers
             for number in spec.workers
-            if number in workers and number != slot.worker
+            if number in workers and number != managed.worker
         )
         return any(
             other.lasting and (other.renewing or other.child is None or not other.ready_ns)
             for other in others
         )
 
-    def _end(self, slot: ProcessSlot, now_ns: int) -> None:
-        assert slot.child is not None, "it fails"
-        slot.renewals = slot.renewals.begun(now_ns)
-        slot.renew_ns, slot.renewing = None, True
-        slot.error = "it failed every request"
-        slot.child.kill(signal.SIGTERM)
-        slot.kill_ns = now_ns + _END_NS
+    def _end(self, managed: ManagedProcess, now_ns: int) -> None:
+        assert managed.child is not None, "it fails"
+        managed.renewals = managed.renewals.begun(now_ns)
+        managed.renew_ns, managed.renewing = None, True
+        managed.error = "it failed every request"
+        managed.child.kill(signal.SIGTERM)
+        managed.kill_ns = now_ns + _END_NS

@@ -8,24 +8,24 @@ from ringbatch.engine.models.model_file import ModelFile
 from ringbatch.engine.supervisor.chains import Unfit, first_chains
 from ringbatch.engine.supervisor.cpu_sets import CpuSets
 from ringbatch.engine.supervisor.handover import OldEngine
+from ringbatch.engine.supervisor.managed_process import ManagedProcess
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
-from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.shm.engines import alone_of_name
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.segment import Segment
 
 
 class FirstWorkers:
-    """Process slots of the first workers.
+    """Managed processes of the first workers.
 
     Attributes:
-        slots: by worker number.
+        processes: by worker number.
 
     Args:
         config: the engine's.
         files: of its models, in their order.
-        cpu_sets: makes the slots.
-        predecessor: the engine that is replaced, if there is one; it may have the same name.
+        cpu_sets: makes the processes.
+        old_engine: the engine that is replaced, if there is one; it may have the same name.
     """
 
     def __init__(
@@ -33,9 +33,9 @@ class FirstWorkers:
         config: Config,
         files: Sequence[ModelFile],
         cpu_sets: CpuSets,
-        predecessor: OldEngine | None = None,
+        old_engine: OldEngine | None = None,
     ) -> None:
-        self._replaced = None if predecessor is None else predecessor.pid
+        self._replaced = None if old_engine is None else old_engine.pid
         self._models = config.models
         self._server = config.server
         self._chains = config.chains
@@ -46,14 +46,14 @@ class FirstWorkers:
         ]
         self._files = files
         self._held = [model.name for model, _, _ in assigned]
-        self.slots: dict[int, ProcessSlot] = {
-            number: cpu_sets.worker_slot(number, *own) for number, own in enumerate(assigned)
+        self.processes: dict[int, ManagedProcess] = {
+            number: cpu_sets.worker_process(number, *own) for number, own in enumerate(assigned)
         }
 
     def loading(self) -> Iterator[str]:
         """Yield the name of the model of each worker that is not ready."""
-        slots = zip(self._held, self.slots.values(), strict=True)
-        return (model for model, slot in slots if not slot.ready_ns)
+        processes = zip(self._held, self.processes.values(), strict=True)
+        return (model for model, managed in processes if not managed.ready_ns)
 
     def hand_over(self) -> Sequence[ModelFile]:
         """Return the files of the models, in their order, and keep none; called once all serve.
@@ -61,7 +61,7 @@ class FirstWorkers:
         The copy of a file lives as long as the file object is referenced.
         """
         files, self._files = self._files, ()
-        self._held, self.slots = [], {}
+        self._held, self.processes = [], {}
         return files
 
     def make_segment(self, forwarding: Forwarding, port: int) -> Segment:
@@ -75,9 +75,11 @@ class FirstWorkers:
             StartupError: the steps of a chain do not fit together, /dev/shm has no room, or an
                 engine of that name runs.
         """
-        said = {n: slot.signature for n, slot in self.slots.items() if slot.signature}
+        signatures = {n: one.signature for n, one in self.processes.items() if one.signature}
         try:
-            entries = first_chains(self._chains, first_entries(self._models, said, forwarding))
+            entries = first_chains(
+                self._chains, first_entries(self._models, signatures, forwarding)
+            )
         except Unfit as unfit:
             raise StartupError(str(unfit)) from None
         server = self._server

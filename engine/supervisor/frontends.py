@@ -18,9 +18,9 @@ from ringbatch.engine.supervisor.health_probe import Probe, answers_ready, ask
 from ringbatch.engine.supervisor.launching import Launch, execute
 from ringbatch.engine.supervisor.listener import BACKLOG, address
 from ringbatch.engine.supervisor.listening_sockets import ListeningSockets, url
+from ringbatch.engine.supervisor.managed_process import ManagedProcess
 from ringbatch.engine.supervisor.package_check import expect_installed
 from ringbatch.engine.supervisor.payload_passage import PayloadPassage
-from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.shm.host.credentials import Credentials, key_digests, objection, server_tls
 from ringbatch.shm.restarts import Role
 from ringbatch.shm.segment import Segment
@@ -44,17 +44,16 @@ class Frontends:
     """The frontends of one engine.
 
     Attributes:
-        http: the process slot of Gunicorn's arbiter, which is the parent of the frontends for HTTP.
-        grpc: the process slots of the frontends for gRPC.
-        control: the process slot of the server at the control address and of HAProxy's
-            agent-check, if there is one.
+        http: Gunicorn's arbiter, which is the parent of the frontends for HTTP.
+        grpc: the frontends for gRPC.
+        control: the server at the control address and of HAProxy's agent-check, if there is one.
         segment_name: of the segment, once it is made; none of them is started before.
         shared: True if another engine listens on the same sockets.
 
     Args:
         server: the settings.
         pass_through: the server that gets requests with other paths than ringbatch's.
-        predecessor: the engine whose sockets they take, if these are at the configured addresses.
+        old_engine: the engine whose sockets they take, if these are at the configured addresses.
         launch: makes the processes.
 
     Raises:
@@ -66,7 +65,7 @@ class Frontends:
         self,
         server: ServerConfig,
         pass_through: str | None = None,
-        predecessor: OldEngine | None = None,
+        old_engine: OldEngine | None = None,
         launch: Launch = execute,
     ) -> None:
         self.segment_name = ""
@@ -81,33 +80,33 @@ class Frontends:
         if server.app is not None:
             expect_importable(server.app, LEAN)
         self._payloads = PayloadPassage(server)
-        self._sockets = ListeningSockets(server, predecessor)
+        self._sockets = ListeningSockets(server, old_engine)
         self._probe = Probe(lambda: answers_ready(self._sockets.front, tls=self._tls))
-        self.http = ProcessSlot("frontends", self._start_http, role=Role.ARBITER)
+        self.http = ManagedProcess("frontends", self._start_http, role=Role.ARBITER)
         count = server.grpc_frontends if server.serves_grpc else 0
-        self.grpc = [self._grpc_slot(number) for number in range(count)]
-        control_slot = ProcessSlot("control", self._start_control, role=Role.CONTROL)
-        self.control = [control_slot] if server.has_control_process else []
+        self.grpc = [self._grpc_process(number) for number in range(count)]
+        control = ManagedProcess("control", self._start_control, role=Role.CONTROL)
+        self.control = [control] if server.has_control_process else []
 
     @property
-    def slots(self) -> list[ProcessSlot]:
-        """All slots of frontends."""
+    def processes(self) -> list[ManagedProcess]:
+        """All processes of frontends."""
         return [self.http, *self.grpc, *self.control]
 
     @property
-    def watched(self) -> list[ProcessSlot]:
-        """Slots of processes that report progress to us; Gunicorn watches its own."""
+    def watched(self) -> list[ManagedProcess]:
+        """Processes that report progress to the supervisor; Gunicorn watches its own."""
         return [*self.grpc, *self.control]
 
-    def begun(self, slot: ProcessSlot, segment: Segment) -> bool:
-        """Return whether the processes of a slot have imported their modules.
+    def begun(self, managed: ManagedProcess, segment: Segment) -> bool:
+        """Return whether a process, and its children, have imported their modules.
 
-        Beside another engine, one slot waits for the next until then, as imports take CPU time from
-        the engine that serves.
+        Beside another engine, the next process starts only then, as imports take CPU time from the
+        engine that serves.
         """
-        if slot is self.http:
+        if managed is self.http:
             return segment.serving_lanes() >= self._server.frontends
-        return bool(slot.ready_ns)
+        return bool(managed.ready_ns)
 
     def all_serve(self, serving: int) -> bool:
         """Return whether all frontends accept connections, and the one that answers is ready.
@@ -118,7 +117,7 @@ class Frontends:
         """
         if serving < self._server.frontends + len(self.grpc):
             return False
-        if not all(slot.ready_ns for slot in (*self.grpc, *self.control)):
+        if not all(managed.ready_ns for managed in (*self.grpc, *self.control)):
             return False
         # Where clients need a certificate the supervisor has none to show.
         return self._credentials.tls_client_ca is not None or self._probe.says_yes()
@@ -277,7 +276,7 @@ class Frontends:
             launch=self._launch,
         )
 
-    def _grpc_slot(self, number: int) -> ProcessSlot:
+    def _grpc_process(self, number: int) -> ManagedProcess:
         title = f"grpc frontend {number}"
 
         def start(_again: bool) -> Child:
@@ -295,7 +294,7 @@ class Frontends:
                 title, module, words, environment, fds, own_session=False, launch=self._launch
             )
 
-        return ProcessSlot(title, start, role=Role.GRPC_FRONTEND)
+        return ManagedProcess(title, start, role=Role.GRPC_FRONTEND)
 
     def _start_control(self, _again: bool) -> Child:
         listeners = {"listen-fd": self._sockets.control, "agent-fd": self._sockets.agent}

@@ -83,12 +83,12 @@ class Handover:
         self._loop = loop
         self._sockets = sockets
         self._refusal = refusal
-        self._successor: socket.socket | None = None
+        self._new_engine: socket.socket | None = None
 
     @property
     def under_way(self) -> bool:
         """True if another engine has the sockets too."""
-        return self._successor is not None
+        return self._new_engine is not None
 
     def refuses(self, reply: Callable[[Report], None]) -> bool:
         """Return whether changes are refused, and reply so.
@@ -103,7 +103,7 @@ class Handover:
     def begin(self, connection: socket.socket) -> None:
         """Pass the sockets to another engine, over a connection that belongs to this object now."""
         sockets, refusal = self._sockets(), self._refusal
-        if self._successor is not None:
+        if self._new_engine is not None:
             refusal = "another engine is about to take its place"
         if len(sockets) > MAX_SOCKETS:
             refusal = f"its {len(sockets)} sockets are more than can be passed on"
@@ -119,29 +119,29 @@ class Handover:
             connection.close()
             return
         logger.info("another engine starts, to serve in this one's stead")
-        self._successor = connection
-        self._loop.watch(connection, self._hear, self.end)
+        self._new_engine = connection
+        self._loop.watch(connection, self._on_reply, self.end)
 
-    def _hear(self) -> None:
-        successor = self._successor
-        assert successor is not None, "nobody else is watched"
+    def _on_reply(self) -> None:
+        new_engine = self._new_engine
+        assert new_engine is not None, "nobody else is watched"
         try:
-            said = successor.recv(len(_SERVES))
+            reply = new_engine.recv(len(_SERVES))
         except OSError:
-            said = b""
-        self.complete = said == _SERVES
+            reply = b""
+        self.complete = reply == _SERVES
         if self.complete:
-            self._loop.forget(successor)
+            self._loop.forget(new_engine)
         else:
             logger.warning("the engine that was to serve in this one's stead is gone")
             self.end()
 
     def end(self) -> None:
         """End the handover; the closed connection shows the new engine that it serves alone."""
-        if self._successor is not None:
-            self._loop.forget(self._successor)
-            self._successor.close()
-            self._successor = None
+        if self._new_engine is not None:
+            self._loop.forget(self._new_engine)
+            self._new_engine.close()
+            self._new_engine = None
 
 
 class OldEngine:

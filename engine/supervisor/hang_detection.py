@@ -73,7 +73,7 @@ class HangDetection:
         self._limit_ns = limit_ns
         self._pulses: dict[int, Pulse] = {}
 
-    def heard(self, pid: int, beat_ns: int) -> None:
+    def record_progress(self, pid: int, beat_ns: int) -> None:
         """Note that a process reported progress at an instant."""
         pulse = self._pulses.get(pid)
         if pulse is not None:

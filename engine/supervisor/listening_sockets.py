@@ -38,14 +38,14 @@ class ListeningSockets:
 
     Args:
         server: the settings.
-        predecessor: the engine whose sockets are taken over if their addresses are the same.
+        old_engine: the engine whose sockets are taken over if their addresses are the same.
 
     Raises:
         StartupError: an address cannot be had.
     """
 
-    def __init__(self, server: ServerConfig, predecessor: OldEngine | None) -> None:
-        self._predecessor = predecessor
+    def __init__(self, server: ServerConfig, old_engine: OldEngine | None) -> None:
+        self._old_engine = old_engine
         with ExitStack() as undo:
             self._undo = undo
             self._fresh: list[socket.socket] = []
@@ -148,17 +148,17 @@ class ListeningSockets:
         path = server.grpc_unix_socket if key == "grpc_unix_socket" else server.http_socket
         if path is None:
             return None
-        if self._predecessor is not None:
-            for found in self._predecessor.take(use, lambda bound: is_at_path(bound, path)):
+        if self._old_engine is not None:
+            for found in self._old_engine.take(use, lambda bound: is_at_path(bound, path)):
                 return self._undo.enter_context(found)
         mode, group = int(server.unix_socket_mode, 8), server.unix_socket_group
         self._fresh.append(self._undo.enter_context(listen_at(key, path, mode, group)))
         return self._fresh[-1]
 
     def _taken(self, use: str, host: str, port: int) -> list[socket.socket]:
-        if self._predecessor is None:
+        if self._old_engine is None:
             return []
-        found = self._predecessor.take(use, lambda bound: is_at(bound, host, port))
+        found = self._old_engine.take(use, lambda bound: is_at(bound, host, port))
         return [self._undo.enter_context(bound) for bound in found]
 
 

@@ -14,21 +14,15 @@ from typing import Final
 from ringbatch.engine.config.dimensions import layout_of
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
 from ringbatch.engine.models.model_file import ModelFile
-from ringbatch.engine.process.role_messages import (
-    AttachSegment,
-    Compared,
-    FromRole,
-    Parity,
-    Signature,
-    Warming,
-)
+from ringbatch.engine.process.role_commands import AttachSegment, Parity
+from ringbatch.engine.process.role_events import FromRole, ParityCompared, Signature, WarmUpStarted
 from ringbatch.engine.supervisor.chains import Unfit, first_chains
 from ringbatch.engine.supervisor.child_process import CannotStart, Death
 from ringbatch.engine.supervisor.cpu_sets import CpuSets
 from ringbatch.engine.supervisor.loop import Loop
+from ringbatch.engine.supervisor.managed_process import Limit, ManagedProcess
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
 from ringbatch.engine.supervisor.process_manager import ProcessManager
-from ringbatch.engine.supervisor.process_slot import Limit, ProcessSlot
 from ringbatch.shm import cost_profile
 from ringbatch.shm.cost_profile import Trial
 from ringbatch.shm.errors import StartupError
@@ -65,7 +59,7 @@ class LoadResult:
     loaded_s: float = 0.0
     warmed_s: float = 0.0
     trials: tuple[Trial, ...] = ()
-    compared: Compared | None = None
+    compared: ParityCompared | None = None
     signature: Signature | None = None
 
 
@@ -116,7 +110,7 @@ def check_loading(
 
 
 class _LoadCheck:
-    """Load check of one version; owner of the process slot of its worker."""
+    """Load check of one version; owner of the managed process of its worker."""
 
     def __init__(
         self,
@@ -131,75 +125,75 @@ class _LoadCheck:
         self._cpu_sets = cpu_sets
         self._clock_ns = clock_ns
         self._loop = Loop()
-        self._processes = ProcessManager(self, self._loop, 1, clock_ns, random.random)
+        self._manager = ProcessManager(self, self._loop, 1, clock_ns, random.random)
         self._segment: Segment | None = None
-        self._slot = cpu_sets.worker_slot(0, model, index, ModelFile(model.path), parity)
-        self._slot.let_go()
+        self._managed = cpu_sets.worker_process(0, model, index, ModelFile(model.path), parity)
+        self._managed.let_go()
         self._found = LoadResult(model, in_ray=model.is_in_ray(index))
         self._since_ns = 0
 
     def run(self) -> LoadResult:
         """Start a worker, wait until it is ready or has ended, and end it."""
         self._since_ns = self._clock_ns()
-        self._processes.spawn(self._slot)
+        self._manager.spawn(self._managed)
         try:
-            while self._slot.child is not None and not self._slot.ready_ns:
-                self._processes.turn(None)
+            while self._managed.child is not None and not self._managed.ready_ns:
+                self._manager.turn(None)
                 if self._loop.broken:
                     raise StartupError("ringbatch has failed; the log says how")
         finally:
-            self._processes.stop()
-            self._processes.end([self._slot], _END_S, lambda: False)
+            self._manager.stop()
+            self._manager.end([self._managed], _END_S, lambda: False)
             if self._segment is not None:
                 self._segment.unlink()
                 self._segment.detach()
         return self._found
 
     @property
-    def slots(self) -> list[ProcessSlot]:
-        """All slots, as in `ProcessOwner`."""
-        return [self._slot]
+    def processes(self) -> list[ManagedProcess]:
+        """All processes, as in `ProcessOwner`."""
+        return [self._managed]
 
     @property
-    def watched(self) -> list[ProcessSlot]:
-        """Watched slots, as in `ProcessOwner`."""
+    def watched(self) -> list[ManagedProcess]:
+        """Watched processes, as in `ProcessOwner`."""
         return []
 
-    def cpus_of(self, slot: ProcessSlot) -> tuple[int, ...] | None:
-        """Return the CPUs of a slot, as in `ProcessOwner`."""
-        return self._cpu_sets.cpus_of(slot)
+    def cpus_of(self, managed: ManagedProcess) -> tuple[int, ...] | None:
+        """Return the CPUs of a managed process, as in `ProcessOwner`."""
+        return self._cpu_sets.cpus_of(managed)
 
-    def started(self, slot: ProcessSlot) -> None:
+    def on_started(self, managed: ManagedProcess) -> None:
         """Handle the start of a process, as in `ProcessOwner`."""
 
-    def not_started(self, slot: ProcessSlot, failure: CannotStart) -> None:
+    def on_start_refused(self, managed: ManagedProcess, failure: CannotStart) -> None:
         """Handle a failed start, as in `ProcessOwner`."""
         self._found.failure = str(failure)
 
-    def heard(self, slot: ProcessSlot, said: FromRole) -> None:
+    def on_message(self, managed: ManagedProcess, message: FromRole) -> None:
         """Handle a message, as in `ProcessOwner`."""
-        match said:
+        match message:
             case Failed(reason):
-                self._processes.failed(slot, reason)
+                self._manager.failed(managed, reason)
             case Signature():
                 self._found.opened_s = self._passed_s()
-                slot.signature = self._found.signature = said
-                self._introduce(slot, said)
-            case Warming():
+                managed.signature = self._found.signature = message
+                self._attach_segment(managed, message)
+            case WarmUpStarted():
                 self._found.loaded_s = self._passed_s()
-                limit = Limit(_COMPARISON_S) if self._compares else slot.limits.warm_up
-                slot.begins("warm-up", limit, self._clock_ns())
-            case Compared():
-                self._found.compared = said
+                limit = Limit(_COMPARISON_S) if self._compares else managed.limits.warm_up
+                managed.begins("warm-up", limit, self._clock_ns())
+            case ParityCompared():
+                self._found.compared = message
             case Ready():
-                self._ready(slot)
+                self._ready(managed)
 
-    def ended(self, slot: ProcessSlot, death: Death) -> None:
+    def on_ended(self, managed: ManagedProcess, death: Death) -> None:
         """Handle the end of a process, as in `ProcessOwner`."""
-        if not slot.ready_ns:
-            self._found.failure = slot.error or f"its worker {death.words}"
+        if not managed.ready_ns:
+            self._found.failure = managed.error or f"its worker {death.words}"
 
-    def _introduce(self, slot: ProcessSlot, signature: Signature) -> None:
+    def _attach_segment(self, managed: ManagedProcess, signature: Signature) -> None:
         entries = first_entries((self._model,), {0: signature}, Forwarding())
         server = ServerConfig(
             frontends=1,
@@ -209,19 +203,19 @@ class _LoadCheck:
             max_request_bytes=PAGE,
             lane_bytes=2 * PAGE,
         )
-        assert slot.child is not None, "it has just said something"
+        assert managed.child is not None, "it has just message something"
         try:
             self._segment = Segment.create(layout_of(server, entries), entries, _NAME)
         except StartupError as error:
-            slot.error = str(error)
-            slot.child.kill(signal.SIGKILL)
+            managed.error = str(error)
+            managed.child.kill(signal.SIGKILL)
             return
-        slot.begins("loading the model", slot.limits.load, self._clock_ns())
-        slot.child.tell(AttachSegment(self._segment.name))
+        managed.begins("loading the model", managed.limits.load, self._clock_ns())
+        managed.child.send(AttachSegment(self._segment.name))
 
-    def _ready(self, slot: ProcessSlot) -> None:
-        assert self._segment is not None, "it was told of it"
-        self._processes.mark_ready(slot)
+    def _ready(self, managed: ManagedProcess) -> None:
+        assert self._segment is not None, "it has its name"
+        self._manager.mark_ready(managed)
         trials = cost_profile.read(self._segment, 0)
         if self._found.loaded_s:
             self._found.warmed_s = self._passed_s()

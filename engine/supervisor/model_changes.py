@@ -18,13 +18,13 @@ from typing import Final
 
 from ringbatch.engine.config.document import ConfigError
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
-from ringbatch.engine.process.role_messages import Drained, Loaded
+from ringbatch.engine.process.role_events import EntryDrained, EntryLoaded
 from ringbatch.engine.supervisor.change_plan import ChangeFailed
 from ringbatch.engine.supervisor.change_runner import (
     AT_ONCE,
     ChangeRunner,
     Effect,
-    ShowTable,
+    NotifyTableChanged,
     Steps,
     Wait,
 )
@@ -173,9 +173,9 @@ class ModelChanges:
         for reply in replies:
             reply(Report("failed", ("the engine is stopping",)))
 
-    def heard(self, said: Loaded | Drained) -> None:
+    def on_entry_event(self, message: EntryLoaded | EntryDrained) -> None:
         """Handle the collector's message about an entry."""
-        (self.loaded if isinstance(said, Loaded) else self.drained)(said.reference)
+        (self.loaded if isinstance(message, EntryLoaded) else self.drained)(message.reference)
 
     def loaded(self, reference: int) -> None:
         """Note the collector's message that all workers of an entry are ready."""
@@ -184,7 +184,7 @@ class ModelChanges:
     def drained(self, reference: int) -> None:
         """Note the collector's message that nothing of a retiring entry is left."""
         if self.served.drained(reference):
-            self._runner.effects.append(ShowTable())
+            self._runner.effects.append(NotifyTableChanged())
 
     def differ(self, references: Collection[int]) -> None:
         """Publish that other files lie at the paths of these entries, and of no others.
@@ -192,7 +192,7 @@ class ModelChanges:
         It is left out while an order is under way.
         """
         if self._order is None and self.served.differ(references):
-            self._runner.effects.append(ShowTable())
+            self._runner.effects.append(NotifyTableChanged())
 
     @property
     def _tasks(self) -> list[_Task]:

@@ -7,7 +7,7 @@ from ringbatch.engine.config.addresses import v1_path
 from ringbatch.engine.config.chained import ChainConfig
 from ringbatch.engine.config.kinds import OF_TABLES
 from ringbatch.engine.config.settings import ModelConfig
-from ringbatch.engine.process.role_messages import Signature
+from ringbatch.engine.process.role_events import Signature
 from ringbatch.shm.model_spec import (
     FIRST_VERSION,
     INDEX_MASK,

@@ -11,12 +11,12 @@ from functools import partial
 from typing import Final, Protocol
 
 from ringbatch.engine.process import placement, respawn
-from ringbatch.engine.process.role_messages import FromRole
+from ringbatch.engine.process.role_events import FromRole
 from ringbatch.engine.supervisor.child_process import CannotStart, Child, Death
 from ringbatch.engine.supervisor.hang_detection import HangDetection
 from ringbatch.engine.supervisor.launching import wait_for_strangers
 from ringbatch.engine.supervisor.loop import Loop
-from ringbatch.engine.supervisor.process_slot import ProcessSlot
+from ringbatch.engine.supervisor.managed_process import ManagedProcess
 from ringbatch.shm.counters import RestartCase
 from ringbatch.shm.host.messages import MalformedMessage
 
@@ -32,40 +32,40 @@ _DUMP_NS: Final = 500_000_000
 
 
 class ProcessOwner(Protocol):
-    """Protocol of the process manager's owner: its process slots, and callbacks for events."""
+    """Protocol of the process manager's owner: its managed processes, and callbacks for events."""
 
     @property
-    def slots(self) -> list[ProcessSlot]:
-        """All slots."""
+    def processes(self) -> list[ManagedProcess]:
+        """All processes."""
 
     @property
-    def watched(self) -> list[ProcessSlot]:
-        """Slots of processes that report progress once they are ready."""
+    def watched(self) -> list[ManagedProcess]:
+        """Processes that report progress once they are ready."""
 
-    def cpus_of(self, slot: ProcessSlot) -> tuple[int, ...] | None:
-        """Return the CPUs of a slot's processes; None for all."""
+    def cpus_of(self, managed: ManagedProcess) -> tuple[int, ...] | None:
+        """Return the CPUs of a managed process; None for all."""
 
-    def heard(self, slot: ProcessSlot, said: FromRole) -> None:
+    def on_message(self, managed: ManagedProcess, message: FromRole) -> None:
         """Handle a message of a process."""
 
-    def started(self, slot: ProcessSlot) -> None:
+    def on_started(self, managed: ManagedProcess) -> None:
         """Handle the start of a process."""
 
-    def not_started(self, slot: ProcessSlot, failure: CannotStart) -> None:
+    def on_start_refused(self, managed: ManagedProcess, failure: CannotStart) -> None:
         """Handle a start for which there is no room now."""
 
-    def ended(self, slot: ProcessSlot, death: Death) -> None:
-        """Handle the end of a process, whose slot is empty."""
+    def on_ended(self, managed: ManagedProcess, death: Death) -> None:
+        """Handle the end of a process, which is reaped."""
 
 
 class ProcessManager:
-    """Manager of one engine's process slots.
+    """Manager of one engine's managed processes.
 
     Attributes:
         stopping: True if no process is to be started any more.
 
     Args:
-        owner: of the slots.
+        owner: of the processes.
         loop: the supervisor's.
         hang_timeout_s: as of `HangDetection`, in seconds.
         clock_ns: the monotonic clock.
@@ -96,118 +96,118 @@ class ProcessManager:
             timeout_s: how long to wait at most; None is without limit.
             limit_ns: the same as an instant.
         """
-        planned = [slot.next_ns() for slot in self._owner.slots]
+        planned = [managed.next_ns() for managed in self._owner.processes]
         planned += [self._look_ns, limit_ns]
         instants = [instant for instant in planned if instant is not None]
         if instants:
             left_s = max(0.0, (min(instants) - self._clock_ns()) / 1e9)
             timeout_s = left_s if timeout_s is None else min(timeout_s, left_s)
         self._loop.turn(timeout_s)
-        for slot in self._owner.slots:
-            self._loop.guard(partial(self._keep_time, slot, self._clock_ns()))
+        for managed in self._owner.processes:
+            self._loop.guard(partial(self._keep_time, managed, self._clock_ns()))
         self._loop.guard(self._look)
-        own = [slot.child.pid for slot in self._owner.slots if slot.child is not None]
+        own = [managed.child.pid for managed in self._owner.processes if managed.child is not None]
         self._loop.guard(partial(wait_for_strangers, own))
 
-    def spawn(self, slot: ProcessSlot) -> None:
-        """Start a process in a slot, or plan to do so later if there is no room for it."""
-        slot.error, slot.hung = "", False
+    def spawn(self, managed: ManagedProcess) -> None:
+        """Start a process, or plan to do so later if there is no room for it."""
+        managed.error, managed.hung = "", False
         try:
-            with placement.on_cpus(self._owner.cpus_of(slot)):
-                slot.child = child = slot.start(slot.ever_ready)
+            with placement.on_cpus(self._owner.cpus_of(managed)):
+                managed.child = child = managed.start(managed.ever_ready)
         except CannotStart as failure:
-            slot.failure = str(failure)
-            slot.ended_ns = self._clock_ns()
-            self.plan_restart(slot, RestartCase.REFUSED)
-            self._owner.not_started(slot, failure)
+            managed.failure = str(failure)
+            managed.ended_ns = self._clock_ns()
+            self.plan_restart(managed, RestartCase.REFUSED)
+            self._owner.on_start_refused(managed, failure)
             return
-        logger.debug("started %s as process %d", slot.title, child.pid)
+        logger.debug("started %s as process %d", managed.title, child.pid)
         if child.channel is not None:
             give_up = partial(child.kill, signal.SIGKILL)
-            self._loop.watch(child.channel, partial(self._listen, slot, child), give_up)
-            slot.begins("its start", slot.start_limit, self._clock_ns())
-        elif slot.ever_ready:
+            self._loop.watch(child.channel, partial(self._listen, managed, child), give_up)
+            managed.begins("its start", managed.start_limit, self._clock_ns())
+        elif managed.ever_ready:
             # A process without a control socket reports nothing; it counts as ready once it runs.
-            slot.ready_ns = self._clock_ns()
-        self._loop.watch(child.pidfd, partial(self._died, slot, child))
-        self._owner.started(slot)
+            managed.ready_ns = self._clock_ns()
+        self._loop.watch(child.pidfd, partial(self._died, managed, child))
+        self._owner.on_started(managed)
 
-    def moved(self, slot: ProcessSlot, beat_ns: int) -> None:
-        """Note that the process in a slot reported progress at an instant."""
-        if slot.child is not None:
-            self._watch.heard(slot.child.pid, beat_ns)
+    def record_progress(self, managed: ManagedProcess, beat_ns: int) -> None:
+        """Note that the process reported progress at an instant."""
+        if managed.child is not None:
+            self._watch.record_progress(managed.child.pid, beat_ns)
 
-    def end_hung(self, slot: ProcessSlot, why: str) -> None:
+    def end_hung(self, managed: ManagedProcess, why: str) -> None:
         """Have a process log its stacks, and end it."""
-        if slot.child is None:
+        if managed.child is None:
             return
-        logger.error("%s [%d] hangs and is ended: %s", slot.title, slot.child.pid, why)
-        slot.error = slot.failure = f"{slot.title}: {why}"
-        slot.hung = True
-        slot.limit_ns = None
-        slot.child.kill(signal.SIGABRT)
+        logger.error("%s [%d] hangs and is ended: %s", managed.title, managed.child.pid, why)
+        managed.error = managed.failure = f"{managed.title}: {why}"
+        managed.hung = True
+        managed.limit_ns = None
+        managed.child.kill(signal.SIGABRT)
         # A stopped process takes no other signal until it goes on.
-        slot.child.kill(signal.SIGCONT)
-        slot.kill_ns = self._clock_ns() + _DUMP_NS
+        managed.child.kill(signal.SIGCONT)
+        managed.kill_ns = self._clock_ns() + _DUMP_NS
 
-    def failed(self, slot: ProcessSlot, reason: str) -> None:
-        """Note the reason that the process in a slot gives for its end."""
-        slot.error = reason
-        slot.limit_ns = None
-        if slot.kill_ns is None:
-            slot.kill_ns = self._clock_ns() + _END_NS
+    def failed(self, managed: ManagedProcess, reason: str) -> None:
+        """Note the reason that the process gives for its end."""
+        managed.error = reason
+        managed.limit_ns = None
+        if managed.kill_ns is None:
+            managed.kill_ns = self._clock_ns() + _END_NS
 
-    def mark_ready(self, slot: ProcessSlot) -> None:
-        """Note that the process in a slot is ready."""
-        slot.ever_ready = True
-        slot.ready_ns = self._clock_ns()
-        slot.limit_ns = None
-        logger.info("%s: ready", slot.title)
+    def mark_ready(self, managed: ManagedProcess) -> None:
+        """Note that the process is ready."""
+        managed.ever_ready = True
+        managed.ready_ns = self._clock_ns()
+        managed.limit_ns = None
+        logger.info("%s: ready", managed.title)
 
-    def plan_restart(self, slot: ProcessSlot, case: RestartCase) -> None:
-        """Plan to fill a slot again, at once or after a delay.
+    def plan_restart(self, managed: ManagedProcess, case: RestartCase) -> None:
+        """Plan the next start of a process, at once or after a delay.
 
         Args:
-            slot: empty.
+            managed: the process, which has ended.
             case: why.
         """
-        if self.stopping or not slot.lasting:
+        if self.stopping or not managed.lasting:
             return
         now_ns = self._clock_ns()
         restart = respawn.again(
-            slot.record,
+            managed.record,
             case,
             now_ns=now_ns,
-            lived_ns=slot.ended_ns - slot.ready_ns if slot.ready_ns else 0,
+            lived_ns=managed.ended_ns - managed.ready_ns if managed.ready_ns else 0,
             jitter=self._jitter(),
-            own=slot.worker is None,
+            own=managed.worker is None,
         )
-        slot.record = restart.record
-        slot.ready_ns = 0
-        slot.restart_ns = now_ns + int(restart.delay_s * 1e9)
+        managed.record = restart.record
+        managed.ready_ns = 0
+        managed.restart_ns = now_ns + int(restart.delay_s * 1e9)
         when = f"in {restart.delay_s:.1f} s" if restart.delay_s else "at once"
-        logger.info("%s starts again %s: %s", slot.title, when, case.words)
+        logger.info("%s starts again %s: %s", managed.title, when, case.words)
 
     def stop(self) -> None:
         """Start no process from now on."""
         self.stopping = True
-        for slot in self._owner.slots:
-            slot.restart_ns = slot.limit_ns = None
+        for managed in self._owner.processes:
+            managed.restart_ns = managed.limit_ns = None
 
     def end(
-        self, slots: Iterable[ProcessSlot], limit_s: float, at_once: Callable[[], bool]
+        self, processes: Iterable[ManagedProcess], limit_s: float, at_once: Callable[[], bool]
     ) -> None:
         """Terminate processes, and kill those that have not ended within that time.
 
         Args:
-            slots: of the processes.
+            processes: these.
             limit_s: how long they may take.
             at_once: returns True if they may take no longer.
         """
-        ending = list(slots)
+        ending = list(processes)
 
         def running() -> list[Child]:
-            return [slot.child for slot in ending if slot.child is not None]
+            return [managed.child for managed in ending if managed.child is not None]
 
         for child in running():
             self._loop.guard(partial(child.kill, signal.SIGTERM))
@@ -238,63 +238,65 @@ class ProcessManager:
         while not done() and self._clock_ns() < until_ns:
             self.turn(every_s, until_ns)
 
-    def _keep_time(self, slot: ProcessSlot, now_ns: int) -> None:
-        """Do what is planned in a slot for now."""
-        if slot.restart_ns is not None and slot.restart_ns <= now_ns:
-            slot.restart_ns = None
-            self.spawn(slot)
-        if slot.limit_ns is not None and slot.limit_ns <= now_ns:
-            self.end_hung(slot, slot.at)
-        if slot.kill_ns is not None and slot.kill_ns <= now_ns:
-            slot.kill_ns = None
-            if slot.child is not None:
-                slot.child.kill(signal.SIGKILL)
+    def _keep_time(self, managed: ManagedProcess, now_ns: int) -> None:
+        """Do what is planned for a process now."""
+        if managed.restart_ns is not None and managed.restart_ns <= now_ns:
+            managed.restart_ns = None
+            self.spawn(managed)
+        if managed.limit_ns is not None and managed.limit_ns <= now_ns:
+            self.end_hung(managed, managed.at)
+        if managed.kill_ns is not None and managed.kill_ns <= now_ns:
+            managed.kill_ns = None
+            if managed.child is not None:
+                managed.child.kill(signal.SIGKILL)
 
     def _look(self) -> None:
         """End watched processes that hang."""
         watched = [] if self.stopping else self._owner.watched
-        slots = {slot.child.pid: slot for slot in watched if slot.child and slot.ready_ns}
-        hanging, self._look_ns = self._watch.step(self._clock_ns(), slots)
+        processes = {
+            managed.child.pid: managed for managed in watched if managed.child and managed.ready_ns
+        }
+        hanging, self._look_ns = self._watch.step(self._clock_ns(), processes)
         for pid in hanging:
-            self.end_hung(slots[pid], self._silent)
+            self.end_hung(processes[pid], self._silent)
 
-    def _listen(self, slot: ProcessSlot, child: Child) -> None:
+    def _listen(self, managed: ManagedProcess, child: Child) -> None:
         """Handle the messages of a process."""
         try:
-            messages = child.hear()
+            messages = child.receive()
         except MalformedMessage as malformed:
-            logger.error("%s [%d] %s, and is ended", slot.title, child.pid, malformed)
+            logger.error("%s [%d] %s, and is ended", managed.title, child.pid, malformed)
             child.kill(signal.SIGKILL)
             messages = None
         if messages is None:
-            self._hear_no_more(child)
+            self._stop_listening(child)
             return
-        for said in messages:
-            self._owner.heard(slot, said)
+        for message in messages:
+            self._owner.on_message(managed, message)
 
-    def drain_messages(self, slot: ProcessSlot) -> None:
+    def drain_messages(self, managed: ManagedProcess) -> None:
         """Handle the last messages of a process that has ended."""
-        child = slot.child
+        child = managed.child
         if child is None:
             return
-        self._hear_no_more(child)
+        self._stop_listening(child)
         try:
-            for said in child.last_words():
-                self._owner.heard(slot, said)
+            for message in child.unread_messages():
+                self._owner.on_message(managed, message)
         except MalformedMessage as malformed:
-            logger.error("%s [%d] %s", slot.title, child.pid, malformed)
+            logger.error("%s [%d] %s", managed.title, child.pid, malformed)
 
-    def _hear_no_more(self, child: Child) -> None:
+    def _stop_listening(self, child: Child) -> None:
         if child.channel is not None:
             self._loop.forget(child.channel)
 
-    def _died(self, slot: ProcessSlot, child: Child) -> None:
+    def _died(self, managed: ManagedProcess, child: Child) -> None:
         """Handle the end of a process, as the kernel reports it."""
         self._loop.forget(child.pidfd)
-        self.drain_messages(slot)
+        self.drain_messages(managed)
         death = child.reap()
-        slot.child = None
-        slot.ended_ns = self._clock_ns()
-        slot.kill_ns = slot.limit_ns = None
+        managed.child = None
+        managed.ended_ns = self._clock_ns()
+        managed.kill_ns = managed.limit_ns = None
         if not self.stopping:
-            self._owner.ended(slot, death)
+            self._owner.on_ended(managed, death)

@@ -65,10 +65,10 @@ def run(
         logger.info(words, fit.server.max_request_bytes, fit.server.lane_bytes, room)
     with ExitStack() as undo:
         undo.enter_context(closing(launch))
-        predecessor = None
+        old_engine = None
         if replaces is not None:
-            predecessor = undo.enter_context(closing(replaces()))
-        supervisor = Supervisor(fit, lambda: fitted(again(), room), predecessor, launch)
+            old_engine = undo.enter_context(closing(replaces()))
+        supervisor = Supervisor(fit, lambda: fitted(again(), room), old_engine, launch)
         undo.enter_context(closing(supervisor.frontends))
         return supervisor.run()
 

@@ -17,26 +17,24 @@ from typing import assert_never
 
 from ringbatch.engine.config.settings import Config
 from ringbatch.engine.models.model_file import ModelFile
-from ringbatch.engine.process.role_messages import (
-    AttachSegment,
-    Compared,
-    Drained,
-    Draining,
+from ringbatch.engine.process.role_commands import AttachSegment, Drain, ReadTable
+from ringbatch.engine.process.role_events import (
+    EntryDrained,
+    EntryLoaded,
     FailsAll,
     FromRole,
-    Hung,
-    Loaded,
-    Reclaimed,
-    Released,
+    ParityCompared,
     Signature,
     StandingBy,
-    TableChanged,
-    Waiting,
-    Warming,
+    WaitsForPlace,
+    WarmUpStarted,
+    WorkerHung,
+    WorkerReclaimed,
+    WorkerReleased,
 )
 from ringbatch.engine.supervisor.autoscaler import Autoscaler
 from ringbatch.engine.supervisor.change_orders import ChangeOrders
-from ringbatch.engine.supervisor.change_runner import Introduce, ShowTable, Start
+from ringbatch.engine.supervisor.change_runner import Attach, NotifyTableChanged, Start
 from ringbatch.engine.supervisor.child_process import CannotStart, Death
 from ringbatch.engine.supervisor.collectors import Collectors
 from ringbatch.engine.supervisor.control import ControlServer, log_report
@@ -49,11 +47,11 @@ from ringbatch.engine.supervisor.handover import UNDER_SYSTEMD, Handover, OldEng
 from ringbatch.engine.supervisor.host_gauge import HostGauge
 from ringbatch.engine.supervisor.launching import Launch, execute
 from ringbatch.engine.supervisor.loop import Loop
+from ringbatch.engine.supervisor.managed_process import Limit, ManagedProcess
 from ringbatch.engine.supervisor.model_changes import ModelChanges
 from ringbatch.engine.supervisor.model_file_watch import ModelFileWatch
 from ringbatch.engine.supervisor.model_versions import Forwarding
 from ringbatch.engine.supervisor.process_manager import ProcessManager
-from ringbatch.engine.supervisor.process_slot import Limit, ProcessSlot
 from ringbatch.engine.supervisor.served_models import ServedModels, overrun
 from ringbatch.engine.supervisor.shm_names_check import NamesLost, ShmNamesCheck
 from ringbatch.engine.supervisor.signals import Signals
@@ -89,7 +87,7 @@ class Supervisor:
     Args:
         config: of the engine.
         reread: reads the configuration again.
-        predecessor: the engine that this one replaces, if there is one.
+        old_engine: the engine that this one replaces, if there is one.
         launch: makes its processes.
 
     Attributes:
@@ -103,24 +101,24 @@ class Supervisor:
         self,
         config: Config,
         reread: Callable[[], Config],
-        predecessor: OldEngine | None = None,
+        old_engine: OldEngine | None = None,
         launch: Launch = execute,
     ) -> None:
         self._config = config
-        self._predecessor = predecessor
+        self._old_engine = old_engine
         self._reread = reread
         self._changes: ModelChanges | None = None
         self._served: ServedModels | None = None
         self._failing: FailingWorkers | None = None
         self._control: ControlServer | None = None
-        self.frontends = Frontends(config.server, config.passes_to, predecessor, launch)
+        self.frontends = Frontends(config.server, config.passes_to, old_engine, launch)
         self._service = Service(os.environ, self.frontends.answer)
         self._segment: Segment | None = None
         self._loop = Loop()
         self._handover = Handover(
             self._loop, self.frontends.sockets, UNDER_SYSTEMD if self._service.managed else ""
         )
-        self._processes = ProcessManager(
+        self._manager = ProcessManager(
             self, self._loop, config.server.hang_timeout_s, time.monotonic_ns, random.random
         )
         self._signals = Signals()
@@ -128,24 +126,24 @@ class Supervisor:
         self._cpu_sets = CpuSets(config, launch)
         logger.info("placement: %s", self._cpu_sets.described)
         files = [ModelFile(model.path) for model in config.models]
-        self._first = FirstWorkers(config, files, self._cpu_sets, predecessor)
+        self._first = FirstWorkers(config, files, self._cpu_sets, old_engine)
         self._pool = WorkerPool()
         self._workers = self._pool.workers
-        self._workers |= self._first.slots
+        self._workers |= self._first.processes
         self._collectors = Collectors(
-            self._cpu_sets.collector_slot(), self._cpu_sets.collector_slot()
+            self._cpu_sets.collector_process(), self._cpu_sets.collector_process()
         )
 
     @property
-    def slots(self) -> list[ProcessSlot]:
-        """All slots, with those that are being emptied."""
-        return [*self._workers.values(), *self._collectors.slots, *self.frontends.slots]
+    def processes(self) -> list[ManagedProcess]:
+        """All processes, with those that are being emptied."""
+        return [*self._workers.values(), *self._collectors.processes, *self.frontends.processes]
 
     @property
-    def watched(self) -> list[ProcessSlot]:
-        """Watched slots, as in `ProcessOwner`."""
+    def watched(self) -> list[ManagedProcess]:
+        """Watched processes, as in `ProcessOwner`."""
         if self._segment is not None:
-            self._processes.moved(self._collectors.collector, self._segment.collector_ns)
+            self._manager.record_progress(self._collectors.collector, self._segment.collector_ns)
         return [self._collectors.collector, *self.frontends.watched]
 
     def run(self) -> int:
@@ -154,8 +152,8 @@ class Supervisor:
         self._signals.catch(self._loop)
         try:
             self._start()
-            if self._predecessor is not None:
-                self._predecessor.replace(self._processes.wait)
+            if self._old_engine is not None:
+                self._old_engine.replace(self._manager.wait)
             self.frontends.greet(", ".join(self._config.names))
             self._service.is_ready()
             self._serve()
@@ -172,30 +170,30 @@ class Supervisor:
 
     def _start(self) -> None:
         workers = list(self._workers.values())
-        for slot in workers:
-            self._processes.spawn(slot)
-        self._until(lambda: all(slot.signature is not None for slot in workers))
+        for managed in workers:
+            self._manager.spawn(managed)
+        self._until(lambda: all(managed.signature is not None for managed in workers))
         self._segment = segment = self._first.make_segment(self._forwarding, self.frontends.port)
         self.frontends.segment_name = self._cpu_sets.segment_name = segment.name
-        for slot in workers:
-            self._introduce(slot)
-        self._processes.spawn(self._collectors.collector)
+        for managed in workers:
+            self._attach_segment(managed)
+        self._manager.spawn(self._collectors.collector)
         self._until(lambda: bool(self._collectors.collector.ready_ns))
-        if self._predecessor is not None or self._config.server.share_port:
+        if self._old_engine is not None or self._config.server.share_port:
             # From then on they accept connections that the other engine could serve.
-            self._until(lambda: all(slot.ready_ns for slot in workers))
+            self._until(lambda: all(managed.ready_ns for managed in workers))
         # This comes before any frontend, as clients of frontends may load models.
         self._control = ControlServer(segment.name, self._loop)
-        for slot in self.frontends.slots:
-            self._processes.spawn(slot)
-            if self._predecessor is not None:
-                self._until(partial(self.frontends.begun, slot, segment), _PROBE_EVERY_S)
-        self._until(lambda: all(slot.ready_ns for slot in workers))
+        for managed in self.frontends.processes:
+            self._manager.spawn(managed)
+            if self._old_engine is not None:
+                self._until(partial(self.frontends.begun, managed, segment), _PROBE_EVERY_S)
+        self._until(lambda: all(managed.ready_ns for managed in workers))
         self.frontends.http.begins("its start", Limit(), time.monotonic_ns())
         self._until(lambda: self.frontends.all_serve(segment.serving_lanes()), _PROBE_EVERY_S)
-        self._processes.mark_ready(self.frontends.http)
-        self._processes.spawn(self._collectors.standby)
-        segment.say_ready(time.monotonic_ns())
+        self._manager.mark_ready(self.frontends.http)
+        self._manager.spawn(self._collectors.standby)
+        segment.publish_ready(time.monotonic_ns())
 
     def _serve(self) -> None:
         """Serve until a signal comes, and carry out changes.
@@ -230,7 +228,7 @@ class Supervisor:
         names = ShmNamesCheck(segment.lost_names, time.monotonic_ns)
         while True:
             reload = self._signals.take_reload()
-            self._look_for_the_end()
+            self._check_for_stop()
             names.step()
             if reload:
                 logger.info("reading the configuration again, on SIGHUP")
@@ -243,7 +241,7 @@ class Supervisor:
             self._service.serves(status, segment.collector_ns)
             own = scaler.next_ns, names.next_ns, early.next_ns, failing.next_ns
             instants = (changes.limit_ns, self._service.next_ns, *own)
-            self._processes.turn(None, min(filter(None, instants)))
+            self._manager.turn(None, min(filter(None, instants)))
 
     def _advance(self, changes: ModelChanges) -> None:
         """Advance the changes under way, and take the actions they ask for."""
@@ -251,13 +249,13 @@ class Supervisor:
             for effect in effects:
                 match effect:
                     case Start(number, model, index, file):
-                        slot = self._cpu_sets.worker_slot(number, model, index, file)
-                        self._pool.add(number, slot)
-                        self._processes.spawn(slot)
-                    case Introduce(slot):
-                        self._introduce(slot)
-                    case ShowTable():
-                        self._show_table()
+                        managed = self._cpu_sets.worker_process(number, model, index, file)
+                        self._pool.add(number, managed)
+                        self._manager.spawn(managed)
+                    case Attach(managed):
+                        self._attach_segment(managed)
+                    case NotifyTableChanged():
+                        self._notify_table_changed()
                     case _:
                         assert_never(effect)
 
@@ -270,16 +268,16 @@ class Supervisor:
         """
         while not self._failure and not done():
             self._service.loads(loading_status(self._first.loading()))
-            limit_ns = None if self._predecessor is None else self._predecessor.limit_ns
+            limit_ns = None if self._old_engine is None else self._old_engine.limit_ns
             instants = filter(None, (limit_ns, self._service.next_ns))
-            self._processes.turn(every_s, min(instants, default=None))
-            self._look_for_the_end()
-            if self._predecessor is not None:
-                self._predecessor.expect_in_time()
+            self._manager.turn(every_s, min(instants, default=None))
+            self._check_for_stop()
+            if self._old_engine is not None:
+                self._old_engine.expect_in_time()
         if self._failure:
             raise StartupError(self._failure)
 
-    def _look_for_the_end(self) -> None:
+    def _check_for_stop(self) -> None:
         if self._signals.received or self._loop.broken or self._handover.complete:
             raise _StopRequested
 
@@ -293,138 +291,138 @@ class Supervisor:
         """Numbers of the workers in the table."""
         return self._workers if self._changes is None else self._changes.served.entered
 
-    def cpus_of(self, slot: ProcessSlot) -> tuple[int, ...] | None:
-        """Return the CPUs of a slot, as in `ProcessOwner`."""
-        return self._cpu_sets.cpus_of(slot)
+    def cpus_of(self, managed: ManagedProcess) -> tuple[int, ...] | None:
+        """Return the CPUs of a managed process, as in `ProcessOwner`."""
+        return self._cpu_sets.cpus_of(managed)
 
-    def started(self, slot: ProcessSlot) -> None:
+    def on_started(self, managed: ManagedProcess) -> None:
         """Handle the start of a process, as in `ProcessOwner`."""
-        self._say_start(slot, 0)
-        slot.note_start(self._segment)
+        self._publish_start_error(managed, 0)
+        managed.note_start(self._segment)
 
-    def not_started(self, slot: ProcessSlot, failure: CannotStart) -> None:
+    def on_start_refused(self, managed: ManagedProcess, failure: CannotStart) -> None:
         """Handle a failed start, as in `ProcessOwner`; fatal if no process was ever ready here."""
-        self._say_start(slot, failure.errno)
-        if slot.lasting and not slot.ever_ready:
-            self._failure = f"{slot.title}: {failure}"
+        self._publish_start_error(managed, failure.errno)
+        if managed.lasting and not managed.ever_ready:
+            self._failure = f"{managed.title}: {failure}"
         else:
-            logger.error("%s: %s", slot.title, failure)
-        self._count_restart(slot, RestartCase.REFUSED)
+            logger.error("%s: %s", managed.title, failure)
+        self._count_restart(managed, RestartCase.REFUSED)
 
-    def _count_restart(self, slot: ProcessSlot, case: RestartCase) -> None:
-        if self._served is not None and slot.lasting and slot.worker is not None:
-            self._served.count_restart(slot.worker, case)
+    def _count_restart(self, managed: ManagedProcess, case: RestartCase) -> None:
+        if self._served is not None and managed.lasting and managed.worker is not None:
+            self._served.count_restart(managed.worker, case)
 
-    def _say_start(self, slot: ProcessSlot, errno: int) -> None:
+    def _publish_start_error(self, managed: ManagedProcess, errno: int) -> None:
         """Publish the errno of the last failed start for readiness; 0 once a process starts."""
         segment = self._segment
-        if segment is not None and slot.worker is not None:
-            segment.say_worker_start(slot.worker, errno, slot.restart_ns or 0)
-        elif segment is not None and slot is self._collectors.collector:
-            segment.say_collector_start(errno)
+        if segment is not None and managed.worker is not None:
+            segment.publish_worker_start(managed.worker, errno, managed.restart_ns or 0)
+        elif segment is not None and managed is self._collectors.collector:
+            segment.publish_collector_start(errno)
 
-    def heard(self, slot: ProcessSlot, said: FromRole) -> None:
+    def on_message(self, managed: ManagedProcess, message: FromRole) -> None:
         """Handle a message, as in `ProcessOwner`."""
-        match said:
+        match message:
             case Beat():
-                self._processes.moved(slot, time.monotonic_ns())
+                self._manager.record_progress(managed, time.monotonic_ns())
             case Failed(reason):
-                self._processes.failed(slot, reason)
+                self._manager.failed(managed, reason)
             case Signature():
-                self._opened(slot, said)
-            case Waiting():
-                self._say_start(slot, NO_PLACE_YET)
-            case Warming():
-                slot.begins("warm-up", slot.limits.warm_up, time.monotonic_ns())
+                self._on_signature(managed, message)
+            case WaitsForPlace():
+                self._publish_start_error(managed, NO_PLACE_YET)
+            case WarmUpStarted():
+                managed.begins("warm-up", managed.limits.warm_up, time.monotonic_ns())
             case StandingBy():
-                self._collectors.stands_by(slot, time.monotonic_ns())
+                self._collectors.stands_by(managed, time.monotonic_ns())
             case Ready():
-                if self._collectors.has(slot):
-                    self._promote(slot)
-                self._processes.mark_ready(slot)
+                if self._collectors.has(managed):
+                    self._promote(managed)
+                self._manager.mark_ready(managed)
                 self._collectors.limit_wait(time.monotonic_ns())
             case FailsAll():
                 if self._failing is not None:
-                    self._failing.heard(slot, said)
-            case Hung(number):
+                    self._failing.on_fails_all(managed, message)
+            case WorkerHung(number):
                 if (hung := self._workers.get(number)) is not None:
-                    self._processes.end_hung(hung, overrun(self._served, number))
-            case Reclaimed(number, explained):
+                    self._manager.end_hung(hung, overrun(self._served, number))
+            case WorkerReclaimed(number, explained):
                 # It may be gone already, or its number may belong to another worker.
                 reclaimed = self._workers.get(number)
                 if reclaimed is not None and reclaimed.child is None:
                     reclaimed.unreclaimed = None
                     case = RestartCase.EXPLAINED if explained else reclaimed.case
-                    self._processes.plan_restart(reclaimed, case)
+                    self._manager.plan_restart(reclaimed, case)
                     self._count_restart(reclaimed, case)
-                    self._say_start(reclaimed, 0)
+                    self._publish_start_error(reclaimed, 0)
                     if not reclaimed.lasting:
                         self._pool.release(number, self._entered)
-            case Released(number):
+            case WorkerReleased(number):
                 self._pool.release(number, self._entered)
-            case Loaded() | Drained():
+            case EntryLoaded() | EntryDrained():
                 if self._changes is not None:
-                    self._changes.heard(said)
-            case Compared():
+                    self._changes.on_entry_event(message)
+            case ParityCompared():
                 pass  # Nobody asks workers that serve for it.
             case _:
-                assert_never(said)
+                assert_never(message)
 
-    def _promote(self, slot: ProcessSlot) -> None:
-        """Make the process in a slot the collector, as it has got the lock."""
-        if (before := self._collectors.predecessor(slot)) is not None:
-            self._processes.drain_messages(before)
-        self._collectors.promote(slot, self._workers.values())
-        self._say_start(slot, 0)
+    def _promote(self, managed: ManagedProcess) -> None:
+        """Make the process the collector, as it has got the lock."""
+        if (before := self._collectors.collector_before(managed)) is not None:
+            self._manager.drain_messages(before)
+        self._collectors.promote(managed, self._workers.values())
+        self._publish_start_error(managed, 0)
         self._pool.release_unheard_of(self._entered)
 
-    def _opened(self, slot: ProcessSlot, signature: Signature) -> None:
+    def _on_signature(self, managed: ManagedProcess, signature: Signature) -> None:
         """Note a worker's signature; the worker waits to be attached to the segment."""
-        slot.limit_ns = None
-        self._say_start(slot, 0)
-        if slot.signature is None:
-            slot.signature = signature
-        if slot.signature != signature:
-            slot.refuse()
-        elif self._segment is not None and slot.known:
-            self._introduce(slot)
+        managed.limit_ns = None
+        self._publish_start_error(managed, 0)
+        if managed.signature is None:
+            managed.signature = signature
+        if managed.signature != signature:
+            managed.refuse()
+        elif self._segment is not None and managed.known:
+            self._attach_segment(managed)
 
-    def _introduce(self, slot: ProcessSlot) -> None:
-        if slot.child is not None and self._segment is not None:
-            slot.known = True
-            slot.begins("loading the model", slot.limits.load, time.monotonic_ns())
-            slot.child.tell(AttachSegment(self._segment.name))
+    def _attach_segment(self, managed: ManagedProcess) -> None:
+        if managed.child is not None and self._segment is not None:
+            managed.known = True
+            managed.begins("loading the model", managed.limits.load, time.monotonic_ns())
+            managed.child.send(AttachSegment(self._segment.name))
 
-    def _show_table(self) -> None:
+    def _notify_table_changed(self) -> None:
         """Have the present or the next collector read the table."""
-        self._loop.guard(partial(self._collectors.tell, TableChanged()), self._collectors.replace)
+        self._loop.guard(partial(self._collectors.send, ReadTable()), self._collectors.replace)
 
-    def ended(self, slot: ProcessSlot, death: Death) -> None:
+    def on_ended(self, managed: ManagedProcess, death: Death) -> None:
         """Handle the end of a process, as in `ProcessOwner`."""
-        blameless = slot.note_end(self._segment, killed=death.killed)
-        if slot.worker is not None and self._segment is not None:
-            self._segment.worker_ended(slot.worker, by_chance=slot.by_chance)
-        if slot.released:
-            self._pool.remove(slot)
+        blameless = managed.note_end(self._segment, killed=death.killed)
+        if managed.worker is not None and self._segment is not None:
+            self._segment.worker_ended(managed.worker, by_chance=managed.by_chance)
+        if managed.released:
+            self._pool.remove(managed)
             return
-        slot.failure = slot.error or f"the {slot.title} process {death.words}"
-        if slot.lasting and not (slot.ever_ready and self._segment is not None):
-            self._failure = slot.error or f"{slot.failure} at start"
+        managed.failure = managed.error or f"the {managed.title} process {death.words}"
+        if managed.lasting and not (managed.ever_ready and self._segment is not None):
+            self._failure = managed.error or f"{managed.failure} at start"
             return
-        reason = f": {slot.error}" if slot.error else ""
-        logger.error("%s [%d] %s%s", slot.title, death.pid, death.words, reason)
-        if slot.worker is not None and not slot.known:
+        reason = f": {managed.error}" if managed.error else ""
+        logger.error("%s [%d] %s%s", managed.title, death.pid, death.words, reason)
+        if managed.worker is not None and not managed.known:
             return
-        if (heir := self._collectors.heir(slot)) is not None:
-            self._promote(heir)
+        if (after := self._collectors.collector_after(managed)) is not None:
+            self._promote(after)
         if self._segment is not None and self._collectors.vacant:
             self._segment.collector_gone()
-        if slot.worker is None:
-            slot.count_end(self._segment, killed=death.killed)
-            self._processes.plan_restart(slot, slot.case)
+        if managed.worker is None:
+            managed.count_end(self._segment, killed=death.killed)
+            self._manager.plan_restart(managed, managed.case)
             self._collectors.limit_wait(time.monotonic_ns())
         else:
-            self._collectors.worker_died(slot, killed=blameless)
+            self._collectors.worker_died(managed, killed=blameless)
 
     def _stop(self) -> None:
         """End all processes in the order that loses no request; a second signal ends them at once.
@@ -436,20 +434,20 @@ class Supervisor:
         def at_once() -> bool:
             return len(self._signals.received) > seen or self._loop.broken
 
-        end = self._processes.end
+        end = self._manager.end
         self.frontends.shared = self._superseded or self._handover.under_way
         delay_s = 0.0 if self._superseded else self._config.server.stop_delay_s
         drain_s = self.frontends.drain_s(superseded=self._superseded) + _KILL_AFTER_S
         self._service.stops(self._failure or "stopping", delay_s + drain_s + _STOP_BEYOND_DRAIN_S)
         for step in (
-            self._take_no_more_orders,
-            partial(self._turn_away, delay_s, at_once),
-            self._processes.stop,
+            self._close_control,
+            partial(self._fail_readiness, delay_s, at_once),
+            self._manager.stop,
             self.frontends.close_to_newcomers,
-            partial(self._let_in, at_once),
+            partial(self._wait_for_handshakes, at_once),
             self.frontends.close,
             self._drain,
-            partial(end, self.frontends.slots, drain_s, at_once),
+            partial(end, self.frontends.processes, drain_s, at_once),
             partial(self._answer_clients, at_once),
             partial(end, list(self._workers.values()), _KILL_AFTER_S, at_once),
             partial(end, [self._collectors.standby], _KILL_AFTER_S, at_once),
@@ -458,34 +456,34 @@ class Supervisor:
         ):
             self._loop.guard(step)
 
-    def _take_no_more_orders(self) -> None:
+    def _close_control(self) -> None:
         if self._changes is not None:
             self._changes.abandon()
         if self._control is not None:
             self._control.close()
 
-    def _turn_away(self, delay_s: float, at_once: Callable[[], bool]) -> None:
+    def _fail_readiness(self, delay_s: float, at_once: Callable[[], bool]) -> None:
         """Ask clients to go elsewhere, and serve those that still come."""
         if self._segment is not None and not self._superseded:
-            self._segment.say_stopping()
+            self._segment.publish_stopping()
             if self._segment.ready_ns:
-                self._processes.wait(at_once, delay_s)
+                self._manager.wait(at_once, delay_s)
 
-    def _let_in(self, at_once: Callable[[], bool]) -> None:
+    def _wait_for_handshakes(self, at_once: Callable[[], bool]) -> None:
         """Have the frontends go on until no client is in the midst of connecting."""
         some = self.frontends.awaits_newcomers
-        self._processes.wait(lambda: at_once() or not some(), _HANDSHAKE_S, every_s=_PROBE_EVERY_S)
+        self._manager.wait(lambda: at_once() or not some(), _HANDSHAKE_S, every_s=_PROBE_EVERY_S)
 
     def _answer_clients(self, at_once: Callable[[], bool]) -> None:
         """Have the workers go on until no program on this host waits for them."""
         if self._segment is not None and self._superseded:
             quiet, drain_s = Settled(self._segment.clients_wait).holds, self._config.server.drain_s
-            self._processes.wait(lambda: at_once() or quiet(), drain_s, every_s=_PROBE_EVERY_S)
+            self._manager.wait(lambda: at_once() or quiet(), drain_s, every_s=_PROBE_EVERY_S)
 
     @property
     def _superseded(self) -> bool:
         """True if another engine serves in this one's place."""
-        before = self._predecessor
+        before = self._old_engine
         return self._handover.complete or (before is not None and before.serves)
 
     def _drain(self) -> None:
@@ -493,7 +491,7 @@ class Supervisor:
             self._segment.drain(superseded=self._superseded)
             self._handover.end()
             # Any message makes it read the header, which says that no further request comes.
-            self._collectors.tell(Draining())
+            self._collectors.send(Drain())
 
     def _unlink(self) -> None:
         if self._segment is not None:

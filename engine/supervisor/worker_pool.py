@@ -9,53 +9,53 @@ import time
 from collections.abc import Collection
 from typing import Final
 
-from ringbatch.engine.process.role_messages import Dismissed
-from ringbatch.engine.supervisor.process_slot import ProcessSlot
+from ringbatch.engine.process.role_commands import Dismiss
+from ringbatch.engine.supervisor.managed_process import ManagedProcess
 
 _KILL_AFTER_NS: Final = 5_000_000_000
 """Time for a worker to end by itself."""
 
 
 class WorkerPool:
-    """Process slots of one engine's workers.
+    """Managed processes of one engine's workers.
 
     Attributes:
         workers: by number.
     """
 
     def __init__(self) -> None:
-        self.workers: dict[int, ProcessSlot] = {}
+        self.workers: dict[int, ManagedProcess] = {}
 
     @property
     def ready(self) -> tuple[int, int]:
         """Number of lasting workers that are ready, and number of lasting workers."""
-        lasting = [slot for slot in self.workers.values() if slot.lasting]
-        return sum(bool(slot.ready_ns and slot.child) for slot in lasting), len(lasting)
+        lasting = [managed for managed in self.workers.values() if managed.lasting]
+        return sum(bool(managed.ready_ns and managed.child) for managed in lasting), len(lasting)
 
-    def add(self, number: int, slot: ProcessSlot) -> None:
+    def add(self, number: int, managed: ManagedProcess) -> None:
         """Add a worker that is started while the engine serves.
 
         Until its change is made, it is not restarted if it dies.
         """
-        slot.lasting = slot.known = False
-        self.workers[number] = slot
+        managed.lasting = managed.known = False
+        self.workers[number] = managed
 
-    def end(self, slot: ProcessSlot) -> None:
+    def end(self, managed: ManagedProcess) -> None:
         """End a worker that nothing is expected of; its process's end frees its number."""
-        slot.let_go()
-        slot.released = True
-        if slot.child is None:
-            self.remove(slot)
+        managed.let_go()
+        managed.released = True
+        if managed.child is None:
+            self.remove(managed)
         else:
-            if slot.ready_ns:
-                slot.child.tell(Dismissed())
-            slot.child.kill(signal.SIGTERM)
-            slot.kill_ns = time.monotonic_ns() + _KILL_AFTER_NS
+            if managed.ready_ns:
+                managed.child.send(Dismiss())
+            managed.child.kill(signal.SIGTERM)
+            managed.kill_ns = time.monotonic_ns() + _KILL_AFTER_NS
 
-    def remove(self, slot: ProcessSlot) -> None:
+    def remove(self, managed: ManagedProcess) -> None:
         """Remove a worker whose process has ended, and free its number."""
-        assert slot.worker is not None, "a pool has workers alone"
-        del self.workers[slot.worker]
+        assert managed.worker is not None, "a pool has workers alone"
+        del self.workers[managed.worker]
 
     def release(self, number: int, entered: Collection[int]) -> None:
         """Let a worker go, as the collector expects nothing of it any more.
@@ -65,9 +65,9 @@ class WorkerPool:
                 number.
             entered: the numbers of the workers in the table.
         """
-        slot = self.workers.get(number)
-        if slot is not None and slot.known and number not in entered:
-            self.end(slot)
+        managed = self.workers.get(number)
+        if managed is not None and managed.known and number not in entered:
+            self.end(managed)
 
     def release_unheard_of(self, entered: Collection[int]) -> None:
         """Release the leaving workers of an earlier collector, after a failover.
@@ -77,7 +77,7 @@ class WorkerPool:
         Args:
             entered: as for `release`.
         """
-        for number, slot in list(self.workers.items()):
-            gone = slot.child is None and slot.unreclaimed is None
-            if gone and not slot.lasting and number not in entered:
-                self.end(slot)
+        for number, managed in list(self.workers.items()):
+            gone = managed.child is None and managed.unreclaimed is None
+            if gone and not managed.lasting and number not in entered:
+                self.end(managed)

@@ -28,7 +28,7 @@ from ringbatch.shm.uniform_batch import Sizes, UniformBatch
 
 _PLACES_KEPT: Final = 256
 """More than a model has at once; those of chains that were changed are let go with the others."""
-SayStart = Callable[[Sequence[int], int], object]
+StoreStart = Callable[[Sequence[int], int], object]
 """Notes of requests how many bytes stand before their answers."""
 
 
@@ -193,13 +193,15 @@ class AnsweringScatterer(Scatterer):
     Args:
         kept: of the chain.
         outputs: of the chain.
-        say_start: see `SayStart`.
+        store_start: see `StoreStart`.
     """
 
-    def __init__(self, kept: ChainTensors, outputs: Sequence[Tensor], say_start: SayStart) -> None:
+    def __init__(
+        self, kept: ChainTensors, outputs: Sequence[Tensor], store_start: StoreStart
+    ) -> None:
         super().__init__(kept.memory, kept.views, answered(outputs))
         self._kept = kept
-        self._say_start = say_start
+        self._store_start = store_start
         last = len(kept.chain.steps) - 1
         self._last = last
         self._answers = kept.chain.answers
@@ -235,7 +237,7 @@ class AnsweringScatterer(Scatterer):
         (size,) = super().scatter(answers, [_behind(request, skipped)])
         if isinstance(size, WrongResult):
             return size
-        self._say_start([request.ref], skipped)
+        self._store_start([request.ref], skipped)
         return size if skipped + size <= capacity else skipped + size
 
     def scatter_uniform(self, arrays: list[Array], uniform: UniformBatch) -> int | None:
@@ -250,7 +252,7 @@ class AnsweringScatterer(Scatterer):
         size = super().scatter_uniform(own, _all_behind(uniform, skipped))
         if size is None:
             return None
-        self._say_start(uniform.references, skipped)
+        self._store_start(uniform.references, skipped)
         fits = skipped + size <= sizes.result_capacity
         return size if fits else skipped + size
 
@@ -261,16 +263,16 @@ class Steps:
     Args:
         segment: whose model table says what chains there are.
         fresh: makes the codec of the model.
-        say_start: see `SayStart`.
+        store_start: see `StoreStart`.
     """
 
     def __init__(
-        self, segment: Segment, fresh: Callable[[], TensorCodec], say_start: SayStart
+        self, segment: Segment, fresh: Callable[[], TensorCodec], store_start: StoreStart
     ) -> None:
         self._segment = segment
         self._views = StridedView(segment.memory)
         self._fresh = fresh
-        self._say_start = say_start
+        self._store_start = store_start
         self._kept: dict[int, ChainTensors] = {}
         self._places: dict[int, Place] = {}
 
@@ -297,7 +299,7 @@ class Steps:
         codec = self._fresh()
         codec.read_and_write(
             self._gatherer(kept, number),
-            AnsweringScatterer(kept, spec.outputs, self._say_start)
+            AnsweringScatterer(kept, spec.outputs, self._store_start)
             if last
             else KeepingScatterer(kept, number, self._gatherer(kept, number + 1)),
         )

@@ -8,7 +8,8 @@ import numpy as np
 
 from ringbatch.engine.ipc.shaping import Lengths
 from ringbatch.engine.models.model import refusing
-from ringbatch.engine.process.role_messages import Compared, Parity
+from ringbatch.engine.process.role_commands import Parity
+from ringbatch.engine.process.role_events import ParityCompared
 from ringbatch.engine.worker.outputs import array_dtype
 from ringbatch.engine.worker.parity import Answer, Batch, batches, compared
 from ringbatch.engine.worker.samples import (
@@ -34,7 +35,7 @@ def compare(
     answers: Callable[[Any, int], Sequence[Answer]],
     wanted: Parity,
     path: Path | str,
-) -> Compared:
+) -> ParityCompared:
     """Run the model on samples, alone and in company.
 
     Args:
@@ -69,7 +70,7 @@ def compare(
         where += f" and in batches of {', '.join(str(size) for size in sizes if size > 1)}"
     if None not in neighbours and max(sizes) > 1:
         where += ", and beside long neighbours"
-    return Compared(
+    return ParityCompared(
         lines=(f"{len(samples)} samples {where}", *(one.words for one in found)),
         apart=tuple(one.words for one in found if one.excess > 1),
     )

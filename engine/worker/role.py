@@ -24,20 +24,22 @@ from ringbatch.engine.models.model_file import Kept
 from ringbatch.engine.process import memory_limits, placement
 from ringbatch.engine.process import startup as process
 from ringbatch.engine.process.control_socket import ControlSocket
-from ringbatch.engine.process.role_messages import (
+from ringbatch.engine.process.role_commands import (
     ATTACH_SEGMENT,
-    DISMISSED,
-    LOST_STATUS,
+    DISMISS,
     START_WORKER,
     BatchShape,
-    Compared,
-    FailsAll,
     Parity,
-    Signature,
     StartWorker,
-    Waiting,
-    Warming,
     WarmUp,
+)
+from ringbatch.engine.process.role_events import (
+    LOST_STATUS,
+    FailsAll,
+    ParityCompared,
+    Signature,
+    WaitsForPlace,
+    WarmUpStarted,
 )
 from ringbatch.engine.runtimes.opening import open_model
 from ringbatch.engine.worker.chain_steps import Steps
@@ -141,7 +143,7 @@ def _opened(path: Path | str, start: StartWorker, control: ControlSocket) -> Mod
         name=start.model.name,
         content=content,
         lost=partial(_lost, control),
-        waits=lambda: control.send(Waiting()),
+        waits=lambda: control.send(WaitsForPlace()),
     )
     model = open_model(start.model.runtime, path, options)
     if content is None and kept.content(path) is not None:
@@ -213,7 +215,7 @@ def _warm_up(
         return took_ns
 
     _say(segment, number, WorkerState.WARMING)
-    control.send(Warming())
+    control.send(WarmUpStarted())
     tried = warmed_up(
         spec,
         try_out,
@@ -270,7 +272,7 @@ def _serve(
         with warm_up_unseen():
             _warm_up(segment, spec, runner, start, start.model.warm_up, control, failing)
     elif start.model.parity is not None:
-        control.send(Warming())
+        control.send(WarmUpStarted())
     if start.model.parity is not None:
         control.send(_compared(start, spec, runner, start.model.parity))
     servers = OwnUpstreams(segment.words, segment.layout, number)
@@ -282,7 +284,7 @@ def _serve(
     worker = Worker(segment, number, runner, slots, collector.wake, time.monotonic_ns)
     stopping = process.stop_on_sigterm(doorbell.wake)
     dismissed = threading.Event()
-    process.watch(control, DISMISSED, lambda _: dismissed.set(), lambda: os._exit(1))
+    process.watch(control, DISMISS, lambda _: dismissed.set(), lambda: os._exit(1))
     settle()
     segment.words[segment.layout.worker(number) + WorkerWords.MODEL] = spec.reference
     _say(segment, number, WorkerState.READY)
@@ -300,7 +302,7 @@ def _serve(
 
 def _compared(
     start: StartWorker, spec: ModelSpec, runner: Runner | Forwarder, wanted: Parity
-) -> Compared:
+) -> ParityCompared:
     path = start.model.path
     if isinstance(runner, Forwarder):
         raise StartupError(

@@ -149,7 +149,7 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
     await connections.listen()
     setproctitle(f"ringbatch: grpc frontend {number}")
     settle()
-    attachment.lane.say_serving()
+    attachment.lane.publish_serving()
     supervisor.send(Ready())
     tasks = [
         essential_task("the tick of connections", connections.tick()),

@@ -195,7 +195,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
             security,
             keys_changed=heads.forget,
             leaving=lambda: service.stopping,
-            serving=frontend.lane.say_serving,
+            serving=frontend.lane.publish_serving,
         )
         settings = frontend.settings(server, options, heads, budget, recorder)
         if options.http2:

@@ -2,11 +2,11 @@
 
 A message is a frozen dataclass. It crosses as a line of JSON: the name of its class and its fields.
 
-    {"type": "WorkerDied", "worker": 3, "killed": true}
+    {"type": "ReclaimWorker", "worker": 3, "killed": true}
 
-Messages of other roles are in `ringbatch.engine.process.role_messages`. A process is no authority,
-as it may run anybody's code. So every field is compared with its annotation, and each end names the
-messages that it takes.
+Other messages are in `role_events` and `role_commands` of `ringbatch.engine.process`. A process is
+no authority, as it may run anybody's code. So every field is compared with its annotation, and each
+end names the messages that it takes.
 """
 
 import json

@@ -11,12 +11,12 @@ from ringbatch.engine.config.chained import ChainConfig, StepConfig
 from ringbatch.engine.config.document import ConfigError
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
 from ringbatch.engine.models.model_file import ModelFile
-from ringbatch.engine.process.role_messages import Signature
+from ringbatch.engine.process.role_events import Signature
 from ringbatch.engine.supervisor.chains import first_chains
-from ringbatch.engine.supervisor.change_runner import Effect, Introduce, ShowTable, Start
+from ringbatch.engine.supervisor.change_runner import Attach, Effect, NotifyTableChanged, Start
+from ringbatch.engine.supervisor.managed_process import ManagedProcess
 from ringbatch.engine.supervisor.model_changes import ModelChanges
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
-from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.engine.supervisor.served_models import ServedModels
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.shm.errors import shortage
@@ -39,13 +39,13 @@ class Pool(WorkerPool):
 
     def __init__(self, workers: int) -> None:
         super().__init__()
-        self.workers = {n: ProcessSlot(f"worker {n}", _nobody, worker=n) for n in range(workers)}
+        self.workers = {n: ManagedProcess(f"worker {n}", _nobody, worker=n) for n in range(workers)}
         self.ended: list[int] = []
 
-    def end(self, slot: ProcessSlot) -> None:
-        assert slot.worker is not None
-        self.ended.append(slot.worker)
-        super().end(slot)
+    def end(self, managed: ManagedProcess) -> None:
+        assert managed.worker is not None
+        self.ended.append(managed.worker)
+        super().end(managed)
 
 
 def _nobody(_again: bool) -> Any:
@@ -67,7 +67,7 @@ class Engine:
     Attributes:
         wanted: what the configuration says now; an error, where it is wrong.
         reports: what came of each order.
-        introduced: numbers of the workers that were told of the segment.
+        attached: numbers of the workers that were told of the segment.
         looks: how often the collector was told to look.
         files: what each worker that was started is to load.
         exhausted_from: the number from which on no process can be started.
@@ -88,7 +88,7 @@ class Engine:
         config = Config(models=models, chains=chains)
         self.wanted: Config | ConfigError = config
         self.reports: list[Report] = []
-        self.introduced: list[int] = []
+        self.attached: list[int] = []
         self.looks = 0
         self.files: dict[int, ModelFile] = {}
         self.exhausted_from = 1 << 10
@@ -119,11 +119,11 @@ class Engine:
         match effect:
             case Start():
                 self.start(effect)
-            case Introduce(slot):
-                assert slot.worker is not None
-                slot.known = True
-                self.introduced.append(slot.worker)
-            case ShowTable():
+            case Attach(managed):
+                assert managed.worker is not None
+                managed.known = True
+                self.attached.append(managed.worker)
+            case NotifyTableChanged():
                 self.looks += 1
             case _:
                 assert_never(effect)
@@ -131,10 +131,10 @@ class Engine:
     def start(self, start: Start) -> None:
         assert start.number not in self.pool.workers
         self.files[start.number] = start.file
-        slot = ProcessSlot(f"{start.model.name}/{start.index}", _nobody, worker=start.number)
-        self.pool.add(start.number, slot)
+        managed = ManagedProcess(f"{start.model.name}/{start.index}", _nobody, worker=start.number)
+        self.pool.add(start.number, managed)
         if start.number >= self.exhausted_from:
-            slot.failure = shortage(errno.EAGAIN)
+            managed.failure = shortage(errno.EAGAIN)
 
     def want(
         self, *models: ModelConfig, chains: tuple[ChainConfig, ...] = (), **server: Any

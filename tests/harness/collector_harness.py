@@ -6,7 +6,7 @@ from segment_fixture import Client, local_segment, spec
 
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.ipc.messages import BatchTask, ReportKind, read_tasks, report_words, task_size
-from ringbatch.engine.process.role_messages import ModelNews
+from ringbatch.engine.process.role_events import ModelEvent
 from ringbatch.shm.descriptors import REPORT_WORDS, TASK_WORDS, ModelWords, WorkerState, WorkerWords
 from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.model_counters import NOTHING, Spent
@@ -122,7 +122,7 @@ class CollectorHarness:
         self.collector.start(1000 * self.collectors)
         return self.collector
 
-    def say(self, _message: ModelNews) -> None:
+    def say(self, _message: ModelEvent) -> None:
         """What the collector tells the supervisor."""
 
     def dies(self, number: int, now_ns: int, *, killed: bool = False) -> bool:

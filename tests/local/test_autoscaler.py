@@ -10,14 +10,14 @@ from segment_fixture import local_segment
 
 from ringbatch.engine.config.settings import ModelConfig
 from ringbatch.engine.models.model_file import ModelFile
-from ringbatch.engine.process.role_messages import Signature
+from ringbatch.engine.process.role_events import Signature
 from ringbatch.engine.process.usage import Usage
 from ringbatch.engine.supervisor.autoscaler import LEAST_PLACES, LOOK_NS, PAUSE_NS, Autoscaler
 from ringbatch.engine.supervisor.child_process import Child
 from ringbatch.engine.supervisor.host_gauge import HostGauge
+from ringbatch.engine.supervisor.managed_process import ManagedProcess
 from ringbatch.engine.supervisor.model_changes import ModelChanges, Reply
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
-from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.engine.supervisor.scaling import AGAIN_NS
 from ringbatch.engine.supervisor.served_models import ServedModels
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
@@ -169,9 +169,9 @@ class Engine:
         first = 8 * spec.index
         numbers = tuple(range(first, first + workers + spec.spares))
         for number in numbers:
-            slot = ProcessSlot(f"worker {number}", _nobody, worker=number)
-            slot.child, slot.ready_ns = cast(Child, Process(number)), 1
-            self.pool.workers[number] = slot
+            managed = ManagedProcess(f"worker {number}", _nobody, worker=number)
+            managed.child, managed.ready_ns = cast(Child, Process(number)), 1
+            self.pool.workers[number] = managed
         now = replace(spec, workers=numbers)
         self.served.publish(
             tuple(now if s.reference == spec.reference else s for s in self.served.entries)

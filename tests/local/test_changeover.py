@@ -9,7 +9,12 @@ from segment_fixture import spec
 
 from ringbatch.engine.collector.collector import RETRY_NS
 from ringbatch.engine.collector.model_pool import PATIENCE_NS
-from ringbatch.engine.process.role_messages import Drained, Loaded, ModelNews, Released
+from ringbatch.engine.process.role_events import (
+    EntryDrained,
+    EntryLoaded,
+    ModelEvent,
+    WorkerReleased,
+)
 from ringbatch.shm.descriptors import LaneWords
 from ringbatch.shm.layout import ring_size
 from ringbatch.shm.model_spec import LOADING, RETIRING, SERVING, ModelSpec
@@ -33,14 +38,14 @@ class Change(CollectorHarness):
     """
 
     def __init__(self, *models: ModelSpec) -> None:
-        self.said: list[ModelNews] = []
+        self.said: list[ModelEvent] = []
         super().__init__(*models, spare=3)
         for model in models:
             for number in model.workers:
                 self.workers[number].ready()
         self.step(0)
 
-    def say(self, message: ModelNews) -> None:
+    def say(self, message: ModelEvent) -> None:
         self.said.append(message)
 
     def publish(self, *models: ModelSpec) -> None:
@@ -75,7 +80,7 @@ def test_a_model_that_is_loading_is_reported_once_all_its_workers_are_ready() ->
     assert harness.said == []
     harness.workers[2].ready()
     harness.step(1)
-    assert harness.said == [Loaded(loading.reference)]
+    assert harness.said == [EntryLoaded(loading.reference)]
     assert (harness.ready_word(1), harness.takes_word(1)) == (2, 1)
 
 
@@ -108,12 +113,12 @@ def test_the_old_model_is_done_when_nothing_of_it_is_left_and_no_frontend_sends_
     assert harness.said == [], "a request runs"
     harness.workers[0].finish(held)
     harness.step(6)
-    assert harness.said == [Drained(OLD.reference)]
+    assert harness.said == [EntryDrained(OLD.reference)]
     harness.step(7)
-    assert harness.said == [Drained(OLD.reference)], "it is said once"
+    assert harness.said == [EntryDrained(OLD.reference)], "it is said once"
     harness.publish(NEW)
     harness.step(8)
-    assert harness.said[1:] == [Released(0)]
+    assert harness.said[1:] == [WorkerReleased(0)]
 
 
 def test_a_frontend_that_has_not_seen_the_table_keeps_the_old_model() -> None:
@@ -130,7 +135,7 @@ def test_a_frontend_that_has_not_seen_the_table_keeps_the_old_model() -> None:
     assert harness.payloads(task) == [9]
     harness.workers[0].finish(task)
     harness.step(7)
-    assert harness.said == [Drained(OLD.reference)]
+    assert harness.said == [EntryDrained(OLD.reference)]
 
 
 def test_patience_with_a_frontend_that_is_stopped_ends() -> None:
@@ -140,7 +145,7 @@ def test_patience_with_a_frontend_that_is_stopped_ends() -> None:
     harness.step(PATIENCE_NS)
     assert harness.said == []
     harness.step(PATIENCE_NS + 1)
-    assert harness.said == [Drained(OLD.reference)]
+    assert harness.said == [EntryDrained(OLD.reference)]
 
 
 def test_a_lane_without_an_owner_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +157,7 @@ def test_a_lane_without_an_owner_is_not_waited_for(monkeypatch: pytest.MonkeyPat
     assert harness.said == []
     harness.acknowledge(1)
     harness.step(3)
-    assert harness.said == [Drained(OLD.reference)]
+    assert harness.said == [EntryDrained(OLD.reference)]
 
 
 def test_what_comes_for_a_model_that_is_gone_goes_to_the_one_in_its_place() -> None:
@@ -205,7 +210,7 @@ def test_what_a_retiring_model_cannot_run_any_more_goes_to_its_successor() -> No
     assert sorted(answers) == [0, 1, 2]
     harness.acknowledge()
     harness.step(4)
-    assert harness.said[-1] == Drained(OLD.reference)
+    assert harness.said[-1] == EntryDrained(OLD.reference)
 
 
 def test_more_workers_join_and_fewer_leave_when_their_batch_is_done() -> None:
@@ -225,7 +230,7 @@ def test_more_workers_join_and_fewer_leave_when_their_batch_is_done() -> None:
     assert (harness.said, harness.ready_word()) == ([], 1)
     harness.workers[0].finish(leaving)
     harness.step(3)
-    assert harness.said == [Released(0)]
+    assert harness.said == [WorkerReleased(0)]
     harness.send(3)
     harness.step(4)
     assert harness.workers[0].tasks() == []
@@ -240,7 +245,7 @@ def test_a_worker_that_dies_while_it_leaves_gives_back_its_batch() -> None:
     harness.step(2)
     harness.dies(1, 3)
     harness.step(3)
-    assert harness.said == [Released(1)]
+    assert harness.said == [WorkerReleased(1)]
     assert harness.running(0) == [1]
     assert harness.ready_word() == 1
     harness.dies(1, 4)

@@ -75,7 +75,7 @@ def test_what_the_supervisor_says_of_starts_is_seen_without_a_wake_up() -> None:
     harness.send(1)
     harness.step(1)
     for _ in range(2):
-        harness.segment.say_worker_start(0, errno.EAGAIN)
+        harness.segment.publish_worker_start(0, errno.EAGAIN)
     harness.step(LOOK_NS - 1)
     assert answered(harness) == []
     harness.step(LOOK_NS)

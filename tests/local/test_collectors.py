@@ -5,10 +5,10 @@ from typing import Final, cast
 
 import pytest
 
-from ringbatch.engine.process.role_messages import TableChanged, ToCollector, WorkerDied
+from ringbatch.engine.process.role_commands import ReadTable, ReclaimWorker, ToCollector
 from ringbatch.engine.supervisor.child_process import Child
 from ringbatch.engine.supervisor.collectors import Collectors
-from ringbatch.engine.supervisor.process_slot import RESTART_LIMIT_S, ProcessSlot
+from ringbatch.engine.supervisor.managed_process import RESTART_LIMIT_S, ManagedProcess
 
 NOW_NS: Final = 1_000_000_000
 LIMIT_NS: Final = NOW_NS + int(RESTART_LIMIT_S * 1e9)
@@ -20,7 +20,7 @@ class Told:
     def __init__(self) -> None:
         self.lines: list[object] = []
 
-    def tell(self, message: ToCollector) -> None:
+    def send(self, message: ToCollector) -> None:
         self.lines.append(message)
 
     def kill(self, number: signal.Signals) -> None:
@@ -28,33 +28,35 @@ class Told:
 
 
 class Pair:
-    """Two processes, of which the first is the collector, and slots of workers."""
+    """Two processes, of which the first is the collector, and processes of workers."""
 
     def __init__(self) -> None:
-        slots = [ProcessSlot("collector", _nobody) for _ in range(2)]
-        self.collectors = Collectors(*slots)
-        self.workers = [ProcessSlot(f"m/{number}", _nobody, worker=number) for number in range(2)]
+        processes = [ManagedProcess("collector", _nobody) for _ in range(2)]
+        self.collectors = Collectors(*processes)
+        self.workers = [
+            ManagedProcess(f"m/{number}", _nobody, worker=number) for number in range(2)
+        ]
         self.starts(self.collectors.collector)
         self.ready(self.collectors.collector)
         self.starts(self.collectors.standby)
         self.collectors.stands_by(self.collectors.standby, NOW_NS)
 
-    def starts(self, slot: ProcessSlot) -> Told:
+    def starts(self, managed: ManagedProcess) -> Told:
         told = Told()
-        slot.child = cast(Child, told)
-        slot.limit_ns = None
+        managed.child = cast(Child, told)
+        managed.limit_ns = None
         return told
 
-    def ready(self, slot: ProcessSlot) -> None:
-        assert self.collectors.has(slot)
-        self.collectors.promote(slot, self.workers)
-        slot.ready_ns = 1
+    def ready(self, managed: ManagedProcess) -> None:
+        assert self.collectors.has(managed)
+        self.collectors.promote(managed, self.workers)
+        managed.ready_ns = 1
 
-    def ends(self, slot: ProcessSlot) -> None:
-        slot.child, slot.ready_ns = None, 0
+    def ends(self, managed: ManagedProcess) -> None:
+        managed.child, managed.ready_ns = None, 0
 
-    def told(self, slot: ProcessSlot) -> list[object]:
-        return cast(Told, slot.child).lines
+    def told(self, managed: ManagedProcess) -> list[object]:
+        return cast(Told, managed.child).lines
 
 
 @pytest.fixture
@@ -69,7 +71,7 @@ def _nobody(_again: bool) -> Child:
 def test_the_standby_is_the_collector_once_it_says_so(pair: Pair) -> None:
     first, second = pair.collectors.collector, pair.collectors.standby
     pair.ends(first)
-    assert pair.collectors.predecessor(second) is None, "it was heard out when it ended"
+    assert pair.collectors.collector_before(second) is None, "it was heard out when it ended"
     pair.ready(second)
     assert (pair.collectors.collector, pair.collectors.standby) == (second, first)
     assert (second.title, first.title) == ("collector", "standby")
@@ -78,14 +80,14 @@ def test_the_standby_is_the_collector_once_it_says_so(pair: Pair) -> None:
 def test_who_said_it_first_and_was_heard_last_is_followed_by_the_other(pair: Pair) -> None:
     """Both were the collector, one after the other, while nobody listened."""
     first, second = pair.collectors.collector, pair.collectors.standby
-    assert pair.collectors.heir(first) is None, "it only stands by"
+    assert pair.collectors.collector_after(first) is None, "it only stands by"
     pair.ready(second)
-    assert pair.collectors.heir(first) is None, "it goes on"
+    assert pair.collectors.collector_after(first) is None, "it goes on"
     pair.ends(second)
-    assert pair.collectors.heir(second) is first
+    assert pair.collectors.collector_after(second) is first
     pair.collectors.promote(first, pair.workers)
     assert (pair.collectors.collector, pair.collectors.standby) == (first, second)
-    assert pair.collectors.heir(second) is None
+    assert pair.collectors.collector_after(second) is None
 
 
 def test_a_worker_is_none_of_the_two(pair: Pair) -> None:
@@ -96,35 +98,35 @@ def test_a_death_is_told_to_the_collector_and_to_the_next_until_it_is_reclaimed(
     first, second = pair.collectors.collector, pair.collectors.standby
     for worker, killed in zip(pair.workers, (True, False), strict=True):
         pair.collectors.worker_died(worker, killed=killed)
-    deaths = [WorkerDied(0, killed=True), WorkerDied(1, killed=False)]
-    assert pair.told(first) == [TableChanged(), *deaths]
+    deaths = [ReclaimWorker(0, killed=True), ReclaimWorker(1, killed=False)]
+    assert pair.told(first) == [ReadTable(), *deaths]
     pair.workers[0].unreclaimed = None
     pair.ends(first)
     assert pair.told(second) == []
     pair.ready(second)
-    assert pair.told(second) == [*deaths[1:], TableChanged()]
+    assert pair.told(second) == [*deaths[1:], ReadTable()]
 
 
 def test_a_death_without_a_collector_is_told_to_the_next(pair: Pair) -> None:
     pair.ends(pair.collectors.collector)
     pair.collectors.worker_died(pair.workers[1], killed=False)
     pair.ready(pair.collectors.standby)
-    deaths = [WorkerDied(1, killed=False)]
-    assert pair.told(pair.collectors.collector) == [*deaths, TableChanged()]
+    deaths = [ReclaimWorker(1, killed=False)]
+    assert pair.told(pair.collectors.collector) == [*deaths, ReadTable()]
 
 
 def test_the_one_before_is_heard_out_where_its_end_was_not_heard_of_yet(pair: Pair) -> None:
     """Else a worker that it has dealt with could be started, and be taken for dead."""
     first, second = pair.collectors.collector, pair.collectors.standby
-    assert pair.collectors.predecessor(second) is first
-    assert pair.collectors.predecessor(first) is None
+    assert pair.collectors.collector_before(second) is first
+    assert pair.collectors.collector_before(first) is None
 
 
 def test_a_standby_that_was_started_meanwhile_is_not_waited_for(pair: Pair) -> None:
     first, second = pair.collectors.collector, pair.collectors.standby
     pair.ends(first)
     pair.starts(first)
-    assert pair.collectors.predecessor(second) is None
+    assert pair.collectors.collector_before(second) is None
 
 
 def test_the_place_is_vacant_where_nobody_is_the_collector_or_about_to_be(pair: Pair) -> None:

@@ -1,4 +1,4 @@
-"""The process slots of workers, and what they hold."""
+"""The managed processes of workers, and what they hold."""
 
 import gc
 import weakref
@@ -30,9 +30,9 @@ def test_a_slot_that_is_gone_keeps_no_copy_of_its_model_file(tmp_path: Path) -> 
     model = ModelConfig(name="m", runtime="python", path=path)
     cpu_sets = CpuSets(Config(models=(model,)))
     file = ModelFile(path)
-    slot = cpu_sets.worker_slot(0, model, 0, file)
+    managed = cpu_sets.worker_process(0, model, 0, file)
     kept = weakref.ref(file)
     del file
-    assert kept() is not None, "the slot starts workers with it"
-    del slot
+    assert kept() is not None, "the managed process starts workers with it"
+    del managed
     assert kept() is None

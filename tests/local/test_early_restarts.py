@@ -8,11 +8,11 @@ from segment_fixture import local_segment
 from ringbatch.engine.config.settings import ModelConfig
 from ringbatch.engine.models.model_file import ModelFile
 from ringbatch.engine.process.respawn import FIRST, LOADING_BUDGET, MOST_AWAITED_NS, Record
-from ringbatch.engine.process.role_messages import Signature
+from ringbatch.engine.process.role_events import Signature
 from ringbatch.engine.supervisor.child_process import Child
 from ringbatch.engine.supervisor.early_restarts import LOOK_NS, EarlyRestarts
+from ringbatch.engine.supervisor.managed_process import ManagedProcess
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
-from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.engine.supervisor.served_models import ServedModels
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.shm.counters import Counters, RestartCase, WorkerCounter
@@ -41,7 +41,7 @@ class Site:
         files = [ModelFile(model.path) for model in models]
         self.served = ServedModels(self.segment, entries, models, files)
         self.pool = WorkerPool()
-        self.pool.workers = {n: ProcessSlot(f"worker {n}", _nobody, worker=n) for n in range(4)}
+        self.pool.workers = {n: ManagedProcess(f"worker {n}", _nobody, worker=n) for n in range(4)}
         self.now_ns = 12 * S
         for number in (0, 1):
             self.pool.workers[number].ended_ns = (10 + number) * S
@@ -91,8 +91,8 @@ def test_a_shorter_delay_stays_as_it_is() -> None:
 def test_it_looks_only_while_a_worker_has_a_delay() -> None:
     site = Site()
     site.step()
-    for slot in site.pool.workers.values():
-        slot.restart_ns = None
+    for managed in site.pool.workers.values():
+        managed.restart_ns = None
     site.step()
     assert site.awaited.next_ns is None
 
@@ -122,50 +122,50 @@ def test_restarts_are_counted_for_the_model_by_their_case() -> None:
 
 def test_the_case_of_an_end_is_found_by_what_the_process_had_done() -> None:
     site = Site()
-    slot = site.pool.workers[3]
+    managed = site.pool.workers[3]
     counters = Counters(site.segment.words, site.segment.layout.worker_counters(3))
     counters.add(WorkerCounter.BATCHES, 7)
 
     def ends(*, batches: int = 0, ready: bool = True, killed: bool = False) -> RestartCase:
-        slot.note_start(site.segment)
-        slot.ready_ns = int(ready)
+        managed.note_start(site.segment)
+        managed.ready_ns = int(ready)
         counters.add(WorkerCounter.BATCHES, batches)
-        slot.note_end(site.segment, killed=killed)
-        return slot.case
+        managed.note_end(site.segment, killed=killed)
+        return managed.case
 
     assert ends(batches=1) is RestartCase.ANSWERED
     assert ends() is RestartCase.CRASHED
     assert ends(ready=False) is RestartCase.LOADING
     assert ends(killed=True) is RestartCase.KILLED
     assert ends(killed=True, ready=False) is RestartCase.KILLED_LOADING
-    slot.error = "the actor is gone"
+    managed.error = "the actor is gone"
     assert ends(killed=True) is RestartCase.CRASHED
     assert ends(killed=True, ready=False) is RestartCase.LOADING
 
 
 def test_a_process_of_our_own_loads_nothing() -> None:
-    slot = ProcessSlot("standby", _nobody)
-    slot.note_start(None)
+    managed = ManagedProcess("standby", _nobody)
+    managed.note_start(None)
     cases = []
     for killed in (False, True):
-        slot.note_end(None, killed=killed)
-        cases.append(slot.case)
+        managed.note_end(None, killed=killed)
+        cases.append(managed.case)
     assert cases == [RestartCase.CRASHED, RestartCase.KILLED]
 
 
 def test_who_is_killed_before_it_is_ready_has_not_failed_to_load_but_for_too_often() -> None:
     site = Site()
-    slot = site.pool.workers[0]
+    managed = site.pool.workers[0]
     found = []
     for count in range(LOADING_BUDGET + 2):
-        slot.record = Record(0, (site.now_ns,) * count)
-        slot.ready_ns = 0
-        slot.note_end(site.segment, killed=True)
-        found.append(slot.by_chance)
+        managed.record = Record(0, (site.now_ns,) * count)
+        managed.ready_ns = 0
+        managed.note_end(site.segment, killed=True)
+        found.append(managed.by_chance)
     assert found == [True] * LOADING_BUDGET + [False] * 2
-    slot.record = FIRST
-    slot.note_end(site.segment, killed=False)
-    assert not slot.by_chance
+    managed.record = FIRST
+    managed.note_end(site.segment, killed=False)
+    assert not managed.by_chance
 
 
 def test_an_end_by_chance_is_no_start_that_failed() -> None:

@@ -15,11 +15,11 @@ from segment_fixture import local_segment
 from ringbatch.engine.config.settings import ModelConfig
 from ringbatch.engine.models.model_file import ModelFile
 from ringbatch.engine.process.respawn import CURED_NS, MOST_RENEWAL_NS, Renewals
-from ringbatch.engine.process.role_messages import FailsAll, Signature
+from ringbatch.engine.process.role_events import FailsAll, Signature
 from ringbatch.engine.supervisor.child_process import Child
 from ringbatch.engine.supervisor.failing_workers import LOOK_NS, PATIENCE_NS, FailingWorkers
+from ringbatch.engine.supervisor.managed_process import ManagedProcess
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
-from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.engine.supervisor.served_models import ServedModels
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.shm.counters import Counters, RestartCase, WorkerCounter
@@ -70,8 +70,8 @@ class Site:
         files = [ModelFile(model.path) for model in models]
         served = ServedModels(self.segment, entries, models, files)
         pool = WorkerPool()
-        pool.workers = {n: ProcessSlot(f"worker {n}", _nobody, worker=n) for n in range(count)}
-        self.slots = pool.workers
+        pool.workers = {n: ManagedProcess(f"worker {n}", _nobody, worker=n) for n in range(count)}
+        self.processes = pool.workers
         self.counters = [
             Counters(self.segment.words, self.segment.layout.worker_counters(n))
             for n in range(count)
@@ -83,28 +83,30 @@ class Site:
 
     def starts(self, number: int) -> None:
         """Another process is ready."""
-        slot = self.slots[number]
-        slot.child = cast(Child, Process(number))
-        slot.note_start(self.segment)
-        slot.ready_ns = self.now_ns
+        managed = self.processes[number]
+        managed.child = cast(Child, Process(number))
+        managed.note_start(self.segment)
+        managed.ready_ns = self.now_ns
 
     def dies(self, number: int) -> RestartCase:
         """Its process has ended."""
-        slot = self.slots[number]
-        slot.child = None
-        slot.ended_ns = self.now_ns
+        managed = self.processes[number]
+        managed.child = None
+        managed.ended_ns = self.now_ns
         self.segment.worker_ended(number)
-        slot.note_end(self.segment, killed=False)
-        slot.ready_ns = 0
-        slot.error = ""
-        return slot.case
+        managed.note_end(self.segment, killed=False)
+        managed.ready_ns = 0
+        managed.error = ""
+        return managed.case
 
     def fails(self, number: int, *, answered: int = 0, batches: int = 8) -> None:
         """Its model fails from now on, after so many batches that it has answered."""
         self.counters[number].add(WorkerCounter.BATCHES, answered + batches - 1)
         word = self.segment.layout.worker(number) + WorkerWords.FAILING
         self.segment.words[word] = batches
-        self.care.heard(self.slots[number], FailsAll(batches, "it raised OSError", FOUND_NS))
+        self.care.on_fails_all(
+            self.processes[number], FailsAll(batches, "it raised OSError", FOUND_NS)
+        )
 
     def recovers(self, number: int) -> None:
         self.segment.words[self.segment.layout.worker(number) + WorkerWords.FAILING] = 0
@@ -114,11 +116,11 @@ class Site:
         self.now_ns += passed_ns
         self.care.step()
         found = []
-        for number, slot in self.slots.items():
-            process = cast(Process, slot.child)
+        for number, managed in self.processes.items():
+            process = cast(Process, managed.child)
             if process is not None and process.signals:
                 assert process.signals.pop() is signal.SIGTERM
-                assert slot.kill_ns is not None
+                assert managed.kill_ns is not None
                 self.ended[number].append(self.now_ns)
                 found.append(number)
         return found
@@ -145,7 +147,7 @@ def test_the_first_time_it_is_ended_at_once() -> None:
     site.fails(0)
     assert site.step() == [0]
     assert site.dies(0) is RestartCase.FAILING
-    assert site.slots[0].renewals == Renewals(1, START)
+    assert site.processes[0].renewals == Renewals(1, START)
 
 
 def test_another_process_that_fails_as_well_is_ended_later_and_later() -> None:
@@ -172,15 +174,15 @@ def test_one_that_had_answered_for_a_minute_is_ended_at_once_each_time() -> None
 
 def test_what_is_said_again_changes_nothing() -> None:
     site = Site()
-    site.slots[0].renewals = Renewals(1, site.now_ns)
+    site.processes[0].renewals = Renewals(1, site.now_ns)
     site.fails(0)
-    planned_ns = site.slots[0].renew_ns
+    planned_ns = site.processes[0].renew_ns
     site.step(S)
     site.fails(0, answered=100)
-    assert site.slots[0].renew_ns == planned_ns
+    assert site.processes[0].renew_ns == planned_ns
     assert site.until(START + MOST_RENEWAL_NS) == [planned_ns]
     site.fails(0)
-    assert site.slots[0].renew_ns is None, "it is being ended"
+    assert site.processes[0].renew_ns is None, "it is being ended"
 
 
 def test_one_that_had_answered_nothing_for_a_minute_is_not() -> None:
@@ -195,13 +197,13 @@ def test_one_that_had_answered_nothing_for_a_minute_is_not() -> None:
 
 def test_whoever_answers_again_is_not_ended() -> None:
     site = Site()
-    site.slots[0].renewals = Renewals(1, site.now_ns)
+    site.processes[0].renewals = Renewals(1, site.now_ns)
     site.fails(0)
     assert site.step() == []
     site.recovers(0)
     assert site.until(site.now_ns + MOST_RENEWAL_NS) == []
     assert site.care.next_ns is None
-    assert site.slots[0].renewals.times == 1
+    assert site.processes[0].renewals.times == 1
 
 
 def test_workers_of_a_model_are_ended_one_after_the_other() -> None:
@@ -226,15 +228,15 @@ def test_nobody_waits_for_ever_for_another_that_is_not_there() -> None:
 
 def test_a_worker_that_another_takes_the_place_of_is_left_alone() -> None:
     site = Site()
-    site.slots[0].let_go()
+    site.processes[0].let_go()
     site.fails(0)
-    assert site.slots[0].renew_ns is None
+    assert site.processes[0].renew_ns is None
     assert site.step() == []
 
 
 def test_a_worker_that_has_ended_meanwhile_is_forgotten() -> None:
     site = Site()
-    site.slots[0].renewals = Renewals(1, site.now_ns)
+    site.processes[0].renewals = Renewals(1, site.now_ns)
     site.fails(0)
     assert site.dies(0) is RestartCase.ANSWERED
     assert site.until(site.now_ns + MOST_RENEWAL_NS) == []
@@ -252,8 +254,8 @@ class Life:
             if site.now_ns >= end_ns:
                 break
             self._pass(passed_ns)
-            slot = site.slots[number]
-            if slot.child is None or slot.renewing:
+            managed = site.processes[number]
+            if managed.child is None or managed.renewing:
                 continue
             if good:
                 site.recovers(number)
@@ -317,7 +319,7 @@ BROKEN: dict[str, tuple[type, str, Any]] = {
     "whether they still fail or not": (
         FailingWorkers,
         "_fails",
-        lambda _self, slot: slot.child is not None,
+        lambda _self, managed: managed.child is not None,
     ),
     "all at once": (FailingWorkers, "_must_wait", lambda *_: False),
     "never again": (

@@ -1,4 +1,4 @@
-"""What the supervisor knows of its frontends before it starts any: ports, lanes, process slots."""
+"""What the supervisor knows of its frontends before any starts: ports, lanes, processes."""
 
 import re
 import socket
@@ -28,13 +28,13 @@ def made(**settings: Any) -> Frontends:
 
 def test_without_a_port_there_is_no_grpc() -> None:
     with closing(made(grpc_frontends=3)) as found:
-        assert [slot.title for slot in found.slots] == ["frontends"]
+        assert [managed.title for managed in found.processes] == ["frontends"]
         assert "gRPC" not in found.welcome("m")
 
 
 def test_every_frontend_for_grpc_has_a_place_and_a_lane() -> None:
     with closing(made(grpc_port=0, grpc_frontends=3)) as found:
-        titles = [slot.title for slot in found.slots]
+        titles = [managed.title for managed in found.processes]
         assert titles == ["frontends", *(f"grpc frontend {number}" for number in range(3))]
 
 
@@ -50,8 +50,8 @@ def test_frontends_keep_the_memory_that_a_large_request_has_freed(
 
     monkeypatch.setattr(frontends, "Child", child)
     with closing(made(grpc_port=0)) as found:
-        for slot in found.slots:
-            slot.start(False)
+        for managed in found.processes:
+            managed.start(False)
     assert started.keys() == {"frontends", "grpc frontend 0"}
     for environment in started.values():
         assert environment.items() >= FRONTEND_HEAP.items()
@@ -70,8 +70,8 @@ def test_they_serve_once_all_hold_lanes_and_listen(
     monkeypatch.setattr(frontends, "answers_ready", answers_ready)
     with closing(made(grpc_port=0, grpc_frontends=2)) as found:
         assert not found.all_serve(4)
-        for slot in found.grpc:
-            slot.ready_ns = 1
+        for managed in found.grpc:
+            managed.ready_ns = 1
         assert not found.all_serve(3)
         assert asked == []
         wait_until(lambda: found.all_serve(4), "they serve")
@@ -125,7 +125,7 @@ def test_a_port_that_cannot_be_had_leaves_the_other_free(
 def test_the_control_address_has_a_place_and_no_lane(free_port_factory: Callable[[], int]) -> None:
     port = free_port_factory()
     with closing(made(control_port=port)) as found:
-        assert [slot.title for slot in found.slots] == ["frontends", "control"]
+        assert [managed.title for managed in found.processes] == ["frontends", "control"]
         url = f"http://127.0.0.1:{port}"
         assert found.welcome("m").endswith(f"serving metrics on {url}/metrics, a page on {url}/")
         with pytest.raises(StartupError, match="choose another with --control-port"):

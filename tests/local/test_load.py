@@ -103,7 +103,7 @@ def test_who_has_no_worker_is_down_and_who_stops_is_not() -> None:
     assert (
         word(LoadReader(segment).look(time.monotonic_ns())) == b"down #m: no worker holds it now\n"
     )
-    segment.say_stopping()
+    segment.publish_stopping()
     assert word(LoadReader(segment).look(time.monotonic_ns())) == b"up 0%\n"
 
 

@@ -20,7 +20,7 @@ def test_a_changed_model_is_loaded_then_serves_while_the_old_one_retires() -> No
     assert engine.table() == [("m", "1", SERVING, (0,))], "nothing is known of it yet"
     engine.open(1)
     assert engine.table() == [("m", "1", SERVING, (0,)), ("m", "1", LOADING, (1,))]
-    assert (engine.introduced, engine.pool.workers[1].lasting) == ([1], False)
+    assert (engine.attached, engine.pool.workers[1].lasting) == ([1], False)
     number = engine.segment.model_table.number
     engine.load(1)
     assert engine.segment.model_table.number == number + 1, "the switch is one store"

@@ -43,7 +43,12 @@ def test_several_models_are_scaled_at_once_and_each_is_done_when_its_workers_are
     engine.open_and_load(3)
     assert engine.reports == [DONE] * 3
     assert workers(engine) == {"a": (0, 3), "b": (1,), "c": (2,)}
-    assert [n for n, slot in sorted(engine.pool.workers.items()) if slot.lasting] == [0, 1, 2, 3]
+    assert [n for n, managed in sorted(engine.pool.workers.items()) if managed.lasting] == [
+        0,
+        1,
+        2,
+        3,
+    ]
 
 
 def test_one_that_fails_leaves_the_others_alone() -> None:

@@ -7,9 +7,9 @@ from typing import cast
 import pytest
 from changing_engine import TENSORS, Engine, model
 
-from ringbatch.engine.process.role_messages import Signature
+from ringbatch.engine.process.role_events import Signature
 from ringbatch.engine.supervisor.change_plan import ChangeFailed
-from ringbatch.engine.supervisor.change_runner import ChangeRunner, ShowTable
+from ringbatch.engine.supervisor.change_runner import ChangeRunner, NotifyTableChanged
 from ringbatch.engine.supervisor.child_process import Child
 from ringbatch.shm.errors import shortage
 from ringbatch.shm.host.control_socket import Order, Report
@@ -106,7 +106,9 @@ def test_what_fails_as_nobody_expects_is_given_up_and_the_next_has_its_turn(
         with pytest.raises(ZeroDivisionError):
             engine.advance()
     engine.live.break_off()
-    assert engine.live.advance() == [ShowTable()], "nobody knows what the collector has seen"
+    assert engine.live.advance() == [NotifyTableChanged()], (
+        "nobody knows what the collector has seen"
+    )
     assert len(engine.reports) == 1, "and only then the next has its turn"
     engine.advance()
     failed, unloaded = engine.reports

@@ -12,7 +12,8 @@ import pytest
 from segment_fixture import local_segment, spec
 
 from ringbatch.engine.models.model import Model
-from ringbatch.engine.process.role_messages import Compared, Parity
+from ringbatch.engine.process.role_commands import Parity
+from ringbatch.engine.process.role_events import ParityCompared
 from ringbatch.engine.worker.padding import PaddedCodec, padding
 from ringbatch.engine.worker.parity_run import compare
 from ringbatch.engine.worker.runner import Runner
@@ -53,7 +54,7 @@ def found(
     file: Path | None,
     *,
     edges: tuple[int, ...] | None = None,
-) -> Compared:
+) -> ParityCompared:
     model = Model((COUNT,), tuple(outputs), lambda: None, predict)
     entry = spec(0, [COUNT], outputs, max_batch_size=4)
     if edges is not None:

@@ -9,11 +9,16 @@ from typing import Any, cast
 import pytest
 
 from ringbatch.engine.process import respawn
-from ringbatch.engine.process.role_messages import FromRole
+from ringbatch.engine.process.role_events import FromRole
 from ringbatch.engine.supervisor.child_process import CannotStart, Child, Death
 from ringbatch.engine.supervisor.loop import Loop
+from ringbatch.engine.supervisor.managed_process import (
+    RESTART_LIMIT_S,
+    Limit,
+    Limits,
+    ManagedProcess,
+)
 from ringbatch.engine.supervisor.process_manager import ProcessManager
-from ringbatch.engine.supervisor.process_slot import RESTART_LIMIT_S, Limit, Limits, ProcessSlot
 from ringbatch.shm.counters import RestartCase
 from ringbatch.shm.host.messages import Failed, MalformedMessage, Ready
 
@@ -31,22 +36,22 @@ class Played:
         self.signals: list[signal.Signals] = []
         self.says: list[FromRole] | MalformedMessage = []
 
-    def say(self, said: list[FromRole] | MalformedMessage) -> None:
-        self.says = said
+    def say(self, message: list[FromRole] | MalformedMessage) -> None:
+        self.says = message
         os.eventfd_write(self.channel, 1)
 
     def end(self) -> None:
         os.eventfd_write(self.pidfd, 1)
 
-    def hear(self) -> list[FromRole]:
+    def receive(self) -> list[FromRole]:
         os.eventfd_read(self.channel)
-        return self.last_words()
+        return self.unread_messages()
 
-    def last_words(self) -> list[FromRole]:
-        said, self.says = self.says, []
-        if isinstance(said, MalformedMessage):
-            raise said
-        return said
+    def unread_messages(self) -> list[FromRole]:
+        message, self.says = self.says, []
+        if isinstance(message, MalformedMessage):
+            raise message
+        return message
 
     def kill(self, number: signal.Signals) -> None:
         self.signals.append(number)
@@ -71,7 +76,7 @@ class Sleepless(Loop):
 
 
 class Site:
-    """An owner of one process slot.
+    """An owner of one managed process.
 
     Attributes:
         now_ns: the time.
@@ -90,21 +95,21 @@ class Site:
         self.case = RestartCase.LOADING
         self.loop = Sleepless(self)
         self.keeper = ProcessManager(self, self.loop, 2, lambda: self.now_ns, lambda: 0.5)
-        self.slot = ProcessSlot(
+        self.managed = ManagedProcess(
             "it", self._start, worker=0, limits=Limits(Limit(5.0, "load_timeout_s = 5"), Limit(7.0))
         )
 
     @property
-    def slots(self) -> list[ProcessSlot]:
-        return [self.slot]
+    def processes(self) -> list[ManagedProcess]:
+        return [self.managed]
 
     @property
-    def watched(self) -> list[ProcessSlot]:
-        return [self.slot] if self.is_watched else []
+    def watched(self) -> list[ManagedProcess]:
+        return [self.managed] if self.is_watched else []
 
     @property
     def played(self) -> Played:
-        return cast(Played, self.slot.child)
+        return cast(Played, self.managed.child)
 
     def _start(self, _again: bool) -> Child:
         if self.refuse:
@@ -112,29 +117,29 @@ class Site:
         self.started_count += 1
         return cast(Child, Played(self.started_count))
 
-    def cpus_of(self, slot: ProcessSlot) -> None:
-        assert slot is self.slot
+    def cpus_of(self, managed: ManagedProcess) -> None:
+        assert managed is self.managed
 
-    def heard(self, slot: ProcessSlot, said: FromRole) -> None:
-        self.happened.append(type(said).__name__)
-        match said:
+    def on_message(self, managed: ManagedProcess, message: FromRole) -> None:
+        self.happened.append(type(message).__name__)
+        match message:
             case Ready():
-                self.keeper.mark_ready(slot)
+                self.keeper.mark_ready(managed)
             case Failed(reason):
-                self.keeper.failed(slot, reason)
+                self.keeper.failed(managed, reason)
 
-    def started(self, slot: ProcessSlot) -> None:
-        assert slot.child is not None
+    def on_started(self, managed: ManagedProcess) -> None:
+        assert managed.child is not None
         self.happened.append("started")
 
-    def not_started(self, slot: ProcessSlot, failure: CannotStart) -> None:
-        assert slot.child is None
+    def on_start_refused(self, managed: ManagedProcess, failure: CannotStart) -> None:
+        assert managed.child is None
         self.happened.append(f"refused {failure.errno}")
 
-    def ended(self, slot: ProcessSlot, death: Death) -> None:
-        assert slot.child is None
+    def on_ended(self, managed: ManagedProcess, death: Death) -> None:
+        assert managed.child is None
         self.happened.append(death.words)
-        self.keeper.plan_restart(slot, self.case)
+        self.keeper.plan_restart(managed, self.case)
 
     def after(self, seconds: float) -> None:
         """Take a turn so much later."""
@@ -147,7 +152,7 @@ class Site:
 def site() -> Iterator[Site]:
     site = Site()
     yield site
-    if site.slot.child is not None:
+    if site.managed.child is not None:
         site.played.reap()
 
 
@@ -155,41 +160,41 @@ def site() -> Iterator[Site]:
 def test_what_cannot_be_started_is_tried_later_and_later_until_it_can(
     site: Site, number: int
 ) -> None:
-    site.slot.ever_ready = True
+    site.managed.ever_ready = True
     site.refuse = number
-    site.keeper.spawn(site.slot)
+    site.keeper.spawn(site.managed)
     waits = []
     for _ in range(8):
-        assert site.slot.child is None
-        assert site.slot.restart_ns is not None
-        assert "no process can be started" in site.slot.failure
-        waits.append(round((site.slot.restart_ns - site.now_ns) / S, 6))
+        assert site.managed.child is None
+        assert site.managed.restart_ns is not None
+        assert "no process can be started" in site.managed.failure
+        waits.append(round((site.managed.restart_ns - site.now_ns) / S, 6))
         site.after(waits[-1])
     assert waits == [0.0, 0.75, 1.5, 3.0, 6.0, 12.0, 22.5, 22.5]
     assert site.happened == [f"refused {number}"] * 9
     site.refuse = 0
     site.after(30)
     assert site.happened[-1] == "started"
-    assert site.slot.restart_ns is None
+    assert site.managed.restart_ns is None
 
 
 def test_a_process_of_our_own_is_tried_sooner(site: Site) -> None:
-    site.slot.worker = None
+    site.managed.worker = None
     site.refuse = errno.EMFILE
-    site.keeper.spawn(site.slot)
+    site.keeper.spawn(site.managed)
     for _ in range(9):
         site.after(respawn.MOST_OWN_DELAY_S)
     assert site.happened == [f"refused {errno.EMFILE}"] * 10
 
 
 def test_one_that_says_nothing_for_too_long_is_ended_in_two_steps(site: Site) -> None:
-    site.keeper.spawn(site.slot)
+    site.keeper.spawn(site.managed)
     site.after(4.9)
     assert site.played.signals == []
     site.after(0.1)
     assert site.played.signals == [signal.SIGABRT, signal.SIGCONT]
     assert (
-        site.slot.failure
+        site.managed.failure
         == "it: its start took longer than load_timeout_s = 5; raise that if it needs longer"
     )
     site.after(0.5)
@@ -203,21 +208,21 @@ def test_one_that_has_said_why_it_ends_gets_seconds_for_it_not_what_its_start_ma
     site: Site,
 ) -> None:
     """A thread of the model's may keep it from ending by itself, and its reason is what counts."""
-    site.keeper.spawn(site.slot)
+    site.keeper.spawn(site.managed)
     site.played.say([Failed("there is no module nosuch")])
     site.after(0)
     site.after(4.9)
     assert site.played.signals == []
     site.after(0.1)
     assert site.played.signals == [signal.SIGKILL]
-    assert site.slot.error == "there is no module nosuch"
+    assert site.managed.error == "there is no module nosuch"
     site.played.end()
     site.after(0)
     assert site.happened == ["started", "Failed", "ended", "started"]
 
 
 def test_one_that_is_being_ended_gets_no_longer_by_saying_why(site: Site) -> None:
-    site.keeper.spawn(site.slot)
+    site.keeper.spawn(site.managed)
     site.after(5)
     site.played.say([Failed("it was stopped")])
     site.after(0.5)
@@ -225,7 +230,7 @@ def test_one_that_is_being_ended_gets_no_longer_by_saying_why(site: Site) -> Non
 
 
 def test_one_that_is_ready_has_no_limit(site: Site) -> None:
-    site.keeper.spawn(site.slot)
+    site.keeper.spawn(site.managed)
     site.played.say([Ready()])
     site.after(1000)
     assert site.happened == ["started", "Ready"]
@@ -234,9 +239,9 @@ def test_one_that_is_ready_has_no_limit(site: Site) -> None:
 
 
 def test_one_of_our_own_that_starts_again_may_take_less_time(site: Site) -> None:
-    site.slot.worker, site.slot.ever_ready = None, True
-    site.slot.limits = Limits()
-    site.keeper.spawn(site.slot)
+    site.managed.worker, site.managed.ever_ready = None, True
+    site.managed.limits = Limits()
+    site.keeper.spawn(site.managed)
     site.after(RESTART_LIMIT_S - 0.1)
     assert site.played.signals == []
     site.after(0.1)
@@ -245,11 +250,11 @@ def test_one_of_our_own_that_starts_again_may_take_less_time(site: Site) -> None
 
 def test_one_that_is_watched_and_does_not_move_is_ended_and_replaced(site: Site) -> None:
     site.is_watched = True
-    site.keeper.spawn(site.slot)
+    site.keeper.spawn(site.managed)
     site.played.say([Ready()])
     for _ in range(20):
         site.after(0.5)
-        site.keeper.moved(site.slot, site.now_ns)
+        site.keeper.record_progress(site.managed, site.now_ns)
     assert site.played.signals == []
     for _ in range(16):
         site.after(0.1)
@@ -257,11 +262,11 @@ def test_one_that_is_watched_and_does_not_move_is_ended_and_replaced(site: Site)
     site.played.end()
     site.after(0)
     assert site.happened == ["started", "Ready", "ended", "started"]
-    assert site.slot.failure == "it: nothing in it moves; hang_timeout_s = 2"
+    assert site.managed.failure == "it: nothing in it moves; hang_timeout_s = 2"
 
 
 def test_one_that_makes_no_sense_is_ended_and_heard_no_more(site: Site) -> None:
-    site.keeper.spawn(site.slot)
+    site.keeper.spawn(site.managed)
     site.played.say(MalformedMessage("says nonsense"))
     site.after(0)
     assert site.played.signals == [signal.SIGKILL]
@@ -278,25 +283,25 @@ def test_a_fault_in_what_it_said_ends_it_alone(site: Site, monkeypatch: pytest.M
     def fault(*_: Any) -> None:
         raise ZeroDivisionError
 
-    site.keeper.spawn(site.slot)
+    site.keeper.spawn(site.managed)
     with monkeypatch.context() as faulty:
-        faulty.setattr(site, "heard", fault)
+        faulty.setattr(site, "on_message", fault)
         site.played.say([Ready()])
         site.after(0)
     assert site.played.signals == [signal.SIGKILL]
 
 
 def test_when_stopping_nobody_is_started_and_nothing_is_awaited_for_ever(site: Site) -> None:
-    site.keeper.spawn(site.slot)
+    site.keeper.spawn(site.managed)
     site.keeper.stop()
     began_ns = site.now_ns
-    site.keeper.end([site.slot], 3.0, lambda: False)
+    site.keeper.end([site.managed], 3.0, lambda: False)
     assert site.played.signals == [signal.SIGTERM, signal.SIGCONT, signal.SIGKILL]
     assert site.now_ns - began_ns < 9 * S
     site.played.end()
     site.after(0)
-    assert site.slot.child is None
-    assert site.slot.restart_ns is None
+    assert site.managed.child is None
+    assert site.managed.restart_ns is None
 
 
 def test_who_cannot_be_told_to_end_keeps_nobody_from_being_ended(site: Site) -> None:
@@ -305,10 +310,10 @@ def test_who_cannot_be_told_to_end_keeps_nobody_from_being_ended(site: Site) -> 
             raise ZeroDivisionError
         site.played.signals.append(number)
 
-    site.keeper.spawn(site.slot)
+    site.keeper.spawn(site.managed)
     site.keeper.stop()
     site.played.kill = fault  # type: ignore[method-assign]
-    site.keeper.end([site.slot], 3.0, lambda: site.loop.broken)
+    site.keeper.end([site.managed], 3.0, lambda: site.loop.broken)
     assert site.loop.broken
     assert site.played.signals == [signal.SIGCONT, signal.SIGKILL]
 
@@ -320,9 +325,9 @@ def test_a_fault_of_the_owner_leaves_no_process_unheard_or_unreaped(
         raise ZeroDivisionError
 
     with monkeypatch.context() as faulty:
-        faulty.setattr(site, "started", fault)
+        faulty.setattr(site, "on_started", fault)
         with pytest.raises(ZeroDivisionError):
-            site.keeper.spawn(site.slot)
+            site.keeper.spawn(site.managed)
     site.played.say([Ready()])
     site.after(0)
     site.played.end()

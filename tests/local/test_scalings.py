@@ -70,13 +70,13 @@ def test_where_no_process_can_be_started_it_cannot_load_and_says_when_one_is() -
         segment.worker_ended(worker)
     for again_ns in (1, 3 * S + 1):
         assert without_worker(segment) is ModelState.RESTARTING
-        segment.say_worker_start(0, errno.ENOMEM, again_ns)
-        segment.say_worker_start(1, errno.ENOMEM, 3 * again_ns)
+        segment.publish_worker_start(0, errno.ENOMEM, again_ns)
+        segment.publish_worker_start(1, errno.ENOMEM, 3 * again_ns)
     assert without_worker(segment) is ModelState.CANNOT_LOAD
     assert again_s(segment, ModelState.CANNOT_LOAD) == 2
     # They run, and nobody knows when they are ready.
-    segment.say_worker_start(0, errno=0)
-    segment.say_worker_start(1, errno=0)
+    segment.publish_worker_start(0, errno=0)
+    segment.publish_worker_start(1, errno=0)
     assert without_worker(segment) is ModelState.CANNOT_LOAD
     assert again_s(segment, ModelState.CANNOT_LOAD) == 1
 
@@ -84,7 +84,7 @@ def test_where_no_process_can_be_started_it_cannot_load_and_says_when_one_is() -
 def test_who_waits_for_a_place_in_a_cluster_may_be_waited_for() -> None:
     segment = engine(ready=0, workers=(0,))
     for _ in range(9):
-        segment.say_worker_start(0, NO_PLACE_YET)
+        segment.publish_worker_start(0, NO_PLACE_YET)
     assert without_worker(segment) is ModelState.WAKING
 
 

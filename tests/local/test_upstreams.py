@@ -179,11 +179,11 @@ def test_a_model_is_not_ready_where_every_worker_takes_all_servers_for_down(
         return standing(words, layout.model(0), NOW, places).why
 
     for worker in workers[:2]:
-        worker.say_down(2)
+        worker.publish_down(2)
     assert why() == ""
     segment.worker_ended(2)
     assert why() == "none of its 2 model servers answers"
-    workers[0].say_down(0)
+    workers[0].publish_down(0)
     assert why() == ""
 
 

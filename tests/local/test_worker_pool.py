@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from ringbatch.engine.supervisor.child_process import Child
-from ringbatch.engine.supervisor.process_slot import ProcessSlot
+from ringbatch.engine.supervisor.managed_process import ManagedProcess
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 
 
@@ -31,18 +31,18 @@ class Site:
         self.entered: set[int] = set()
         self.pool = WorkerPool()
 
-    def start(self, number: int = 0, *, known: bool) -> ProcessSlot:
-        slot = ProcessSlot(f"m/{number}", _nobody, worker=number)
-        self.pool.add(number, slot)
-        slot.child = cast(Child, Running())
-        slot.known = known
-        return slot
+    def start(self, number: int = 0, *, known: bool) -> ManagedProcess:
+        managed = ManagedProcess(f"m/{number}", _nobody, worker=number)
+        self.pool.add(number, managed)
+        managed.child = cast(Child, Running())
+        managed.known = known
+        return managed
 
-    def ends(self, slot: ProcessSlot) -> None:
+    def ends(self, managed: ManagedProcess) -> None:
         """Its process ends, as the supervisor hears it."""
-        slot.child = None
-        if slot.released:
-            self.pool.remove(slot)
+        managed.child = None
+        if managed.released:
+            self.pool.remove(managed)
 
     def free(self, number: int = 0) -> bool:
         return number not in self.pool.workers
@@ -58,28 +58,28 @@ def site() -> Site:
 
 
 def test_who_is_let_go_is_asked_to_end_and_has_gone_when_it_has(site: Site) -> None:
-    slot = site.start(known=False)
-    running = cast(Running, slot.child)
-    site.pool.end(slot)
-    assert (running.signals, slot.kill_ns is not None) == ([signal.SIGTERM], True)
+    managed = site.start(known=False)
+    running = cast(Running, managed.child)
+    site.pool.end(managed)
+    assert (running.signals, managed.kill_ns is not None) == ([signal.SIGTERM], True)
     assert not site.free()
-    site.ends(slot)
+    site.ends(managed)
     assert site.free()
 
 
 def test_who_died_before_it_was_known_is_gone_when_it_is_let_go(site: Site) -> None:
-    slot = site.start(known=False)
-    site.ends(slot)
+    managed = site.start(known=False)
+    site.ends(managed)
     assert not site.free(), "whoever started it looks for it there"
-    site.pool.end(slot)
+    site.pool.end(managed)
     assert site.free()
 
 
 def test_who_died_while_the_collector_knew_it_keeps_the_number_until_it_is_released(
     site: Site,
 ) -> None:
-    slot = site.start(known=True)
-    site.ends(slot)
+    managed = site.start(known=True)
+    site.ends(managed)
     assert not site.free()
     site.pool.release(0, site.entered)
     assert site.free()
@@ -89,21 +89,21 @@ def test_what_a_collector_says_of_an_earlier_worker_is_not_meant_for_this_one(si
     for known, entered in ((False, set[int]()), (True, {0})):
         site.entered.clear()
         site.entered |= entered
-        slot = site.start(known=known)
+        managed = site.start(known=known)
         site.pool.release(0, site.entered)
-        assert not slot.released
+        assert not managed.released
         del site.pool.workers[0]
     site.pool.release(0, site.entered)
 
 
 def test_a_new_collector_frees_what_it_has_never_heard_of(site: Site) -> None:
-    slots = gone, living, unreclaimed, _, lasting = [
+    processes = gone, living, unreclaimed, _, lasting = [
         site.start(number, known=True) for number in range(5)
     ]
     lasting.lasting = True
     site.entered.add(3)
-    for slot in slots:
-        slot.child = None if slot is not living else slot.child
+    for managed in processes:
+        managed.child = None if managed is not living else managed.child
     unreclaimed.unreclaimed = True
     site.pool.release_unheard_of(site.entered)
     assert sorted(site.pool.workers) == [1, 2, 3, 4]

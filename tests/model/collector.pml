@@ -350,7 +350,7 @@ end:
             chosen = 0
         }
 
-    /* engine/collector/collector.py: Collector.worker_died; engine/supervisor/supervisor.py: Supervisor.heard */
+    /* engine/collector/collector.py: Collector.worker_died; engine/supervisor/supervisor.py: Supervisor.on_message */
     :: d_step { collector_at == STEPPING && told_dead[0] -> reclaim(0) }
     :: d_step { collector_at == STEPPING && told_dead[1] -> reclaim(1) }
 
@@ -403,10 +403,10 @@ end:
             collector_at = BEGINNING_WITH
         }
 
-    /* engine/collector/collector.py: Collector._adopt_worker; engine/collector/takeover.py: says_ready() */
+    /* engine/collector/collector.py: Collector._adopt_worker; engine/collector/takeover.py: is_ready() */
     :: d_step {
             collector_at == ASKING ->
-            ready[scanned] = says_ready[scanned];
+            ready[scanned] = is_ready[scanned];
             collector_at = LEARNING
         }
 

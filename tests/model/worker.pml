@@ -247,7 +247,7 @@ end:
             worker_at[number] = ABSENT
         }
 
-    /* engine/supervisor/supervisor.py: Supervisor.ended; shm/segment.py: Segment.worker_ended */
+    /* engine/supervisor/supervisor.py: Supervisor.on_ended; shm/segment.py: Segment.worker_ended */
     :: d_step {
             is_dead[number] ->
             is_dead[number] = 0;

@@ -16,7 +16,8 @@ import pytest
 from start_times import start_time_of
 from tiers import only
 
-from ringbatch.engine.process.role_messages import LOST_STATUS, FromRole, TableChanged, ToRole
+from ringbatch.engine.process.role_commands import ReadTable, ToRole
+from ringbatch.engine.process.role_events import LOST_STATUS, FromRole
 from ringbatch.engine.supervisor.child_process import CannotStart, Child, ending
 from ringbatch.shm.host.messages import Failed, MalformedMessage, Ready
 
@@ -68,7 +69,7 @@ def heard(child: Child, wait_until: WaitUntil, count: int = 1) -> list[FromRole]
     found: list[FromRole] = []
 
     def enough() -> bool:
-        found.extend(child.hear() or [])
+        found.extend(child.receive() or [])
         return len(found) >= count
 
     wait_until(enough, "it says something")
@@ -164,7 +165,7 @@ def test_all_of_its_session_ends_with_it(
     elif way == "it is ended":
         child.kill(signal.SIGKILL)
     await_end(child)
-    assert child.last_words() == []
+    assert child.unread_messages() == []
     child.reap()
     wait_until(
         lambda: all(start_time_of(pid) != when for pid, when in born.items()), "they have ended"
@@ -176,8 +177,8 @@ def test_who_reads_nothing_is_ended(
 ) -> None:
     child = start("rest()")
     while not select.select([child.pidfd], [], [], 0)[0]:
-        child.tell(TableChanged())
-    assert "does not read what it is told" in caplog.text
+        child.send(ReadTable())
+    assert "does not read its messages" in caplog.text
     death = child.reap()
     assert (death.words[:21], death.killed) == ("was killed by SIGKILL", False)
 
@@ -195,7 +196,7 @@ def test_what_it_says_is_heard_until_the_end(
     says = r"""say('{"type": "Failed", "reason": "no"}\n{"type": "Ready"}\n{"ty')"""
     child = start(f"{says}; os._exit(3)")
     await_end(child)
-    assert child.last_words() == [Failed("no"), Ready()]
+    assert child.unread_messages() == [Failed("no"), Ready()]
     assert child.reap().words == "ended with status 3"
 
 
@@ -204,7 +205,7 @@ def test_nonsense_is_told_from_sense(start: Callable[..., Child], wait_until: Wa
     assert child.channel is not None
     select.select([child.channel], [], [], 30)
     with pytest.raises(MalformedMessage, match="nonsense"):
-        child.hear()
+        child.receive()
     child.kill(signal.SIGKILL)
     await_end(child)
     child.reap()
@@ -312,7 +313,9 @@ def test_who_cannot_be_told_the_first_thing_is_ended(
     monkeypatch.setattr(os, "pidfd_open", noted)
     before = open_descriptors()
     with pytest.raises(TypeError):
-        Child("it", "program", [], {"PYTHONPATH": str(tmp_path)}, told=cast(ToRole, object()))
+        Child(
+            "it", "program", [], {"PYTHONPATH": str(tmp_path)}, first_message=cast(ToRole, object())
+        )
     wait_until(lambda: start_time_of(started[0]) is None, "it has ended")
     assert open_descriptors() == before
     gc.collect()

@@ -194,15 +194,15 @@ def test_an_engine_is_found_by_its_name_among_several() -> None:
 
 def test_of_one_name_the_newest_that_is_ready_is_found() -> None:
     with called("prod", "prod", "prod") as (old, new, newest):
-        old.say_ready(1000)
+        old.publish_ready(1000)
         assert [only("prod"), only(None)] == [old.name, old.name], "the others only start"
-        new.say_ready(2000)
+        new.publish_ready(2000)
         assert only("prod") == new.name
         with pytest.raises(StartupError, match="2 engines run"):
             only(None)
         old.drain()
         assert only(None) == new.name
-        newest.say_ready(3000)
+        newest.publish_ready(3000)
         assert only("prod") == newest.name
         newest.drain()
         assert only("prod") == new.name

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ringbatch.engine.process.role_messages import FROM_FRONTEND, StartCollector
+from ringbatch.engine.process.role_commands import StartCollector
+from ringbatch.engine.process.role_events import FROM_FRONTEND
 from ringbatch.shm.host.messages import Failed, encode
 
 LOOP = """

@@ -136,7 +136,7 @@ def test_a_frontend_serves_from_when_it_says_so_until_it_is_gone(segment: Segmen
         lane = Lane.attach(owner, lambda: None)
         assert lane.index == 0
         assert segment.serving_lanes() == 0, "it has just begun, whatever its predecessor said"
-        lane.say_serving()
+        lane.publish_serving()
         assert segment.serving_lanes() == 1
         del lane
         owner.detach()

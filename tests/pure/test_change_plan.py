@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringbatch.engine.config.settings import ModelConfig
-from ringbatch.engine.process.role_messages import Signature
+from ringbatch.engine.process.role_events import Signature
 from ringbatch.engine.supervisor.change_plan import (
     ChangeFailed,
     ChangePlan,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ringbatch.engine.process.role_messages import AttachSegment, TableChanged
+from ringbatch.engine.process.role_commands import AttachSegment, ReadTable
 from ringbatch.engine.supervisor.channel import MAX_LINE_BYTES, Channel, Unread
 from ringbatch.shm.host.messages import MalformedMessage
 
@@ -53,10 +53,10 @@ def test_the_end_is_said_once_all_is_read(ends: Ends) -> None:
 
 def test_a_connection_that_breaks_is_an_end(ends: Ends) -> None:
     channel, other = ends
-    channel.send(TableChanged())
+    channel.send(ReadTable())
     other.close()
     assert channel.receive() is None
-    channel.send(TableChanged())
+    channel.send(ReadTable())
 
 
 def test_who_does_not_read_is_found_out_and_nobody_waits(ends: Ends) -> None:
@@ -64,7 +64,7 @@ def test_who_does_not_read_is_found_out_and_nobody_waits(ends: Ends) -> None:
 
     def tell_and_tell() -> None:
         for _ in range(1 << 20):
-            channel.send(TableChanged())
+            channel.send(ReadTable())
 
     with pytest.raises(Unread):
         tell_and_tell()
@@ -108,7 +108,7 @@ def test_the_last_words_end_though_a_child_of_the_dead_holds_the_other_end(ends:
     try:
         other.close()
         held.sendall(b"two\nhal")
-        assert channel.last_words() == [b"one", b"two"]
+        assert channel.unread_lines() == [b"one", b"two"]
         with pytest.raises(BrokenPipeError):
             held.sendall(b"f\n")
     finally:
@@ -117,6 +117,6 @@ def test_the_last_words_end_though_a_child_of_the_dead_holds_the_other_end(ends:
 
 def test_a_connection_that_broke_has_no_last_words(ends: Ends) -> None:
     channel, other = ends
-    channel.send(TableChanged())
+    channel.send(ReadTable())
     other.close()
-    assert channel.last_words() == []
+    assert channel.unread_lines() == []

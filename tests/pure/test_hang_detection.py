@@ -29,7 +29,7 @@ class Story:
             beats = beats_ns and beat_ns <= stops_ns
             self.now_ns = min(end_ns, self.next_ns, beat_ns if beats else end_ns)
             if beats and self.now_ns == beat_ns:
-                self.watch.heard(PID, beat_ns)
+                self.watch.record_progress(PID, beat_ns)
                 beat_ns += beats_ns
             self.step()
             if self.now_ns >= end_ns:
@@ -50,7 +50,7 @@ def test_with_nobody_to_watch_there_is_nothing_to_look_at() -> None:
 def test_who_moves_never_hangs_and_is_looked_at_no_more_than_twice_a_second(limit_s: int) -> None:
     story, looks = Story(limit_s * S), 0
     while story.now_ns < 1100 * S:
-        story.watch.heard(PID, story.now_ns // BEAT_NS * BEAT_NS)
+        story.watch.record_progress(PID, story.now_ns // BEAT_NS * BEAT_NS)
         story.step()
         looks += 1
         story.now_ns = story.next_ns
@@ -105,7 +105,7 @@ def test_where_the_watching_process_itself_was_stopped_nobody_hangs_for_it(stopp
 def test_what_is_said_of_others_counts_for_nothing() -> None:
     story = Story()
     story.step()
-    story.watch.heard(OTHER, 1 << 60)
+    story.watch.record_progress(OTHER, 1 << 60)
     story.until(story.now_ns + LIMIT_NS)
     assert story.hung == [PID]
 

@@ -7,7 +7,7 @@ import pytest
 
 from ringbatch.engine.config import limit_messages as of_model
 from ringbatch.engine.config.settings import ModelConfig
-from ringbatch.engine.supervisor.process_slot import Limit
+from ringbatch.engine.supervisor.managed_process import Limit
 from ringbatch.frontend.codec import limit_messages as of_request
 from ringbatch.shm.errors import RequestError
 

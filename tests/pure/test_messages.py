@@ -20,16 +20,16 @@ from ringbatch.engine.ipc.messages import (
     task_words,
 )
 from ringbatch.engine.process.control_socket import ControlSocket
-from ringbatch.engine.process.role_messages import (
+from ringbatch.engine.process.role_commands import (
     ATTACH_SEGMENT,
-    FROM_FRONTEND,
     START_COLLECTOR,
     TO_COLLECTOR,
     AttachSegment,
+    ReadTable,
+    ReclaimWorker,
     StartCollector,
-    TableChanged,
-    WorkerDied,
 )
+from ringbatch.engine.process.role_events import FROM_FRONTEND
 from ringbatch.engine.process.startup import watch
 from ringbatch.shm.descriptors import TASK_WORDS
 from ringbatch.shm.engine_slots import BatchMark
@@ -112,12 +112,12 @@ def test_several_messages_that_came_together_are_received_one_by_one(
     ends: tuple[ControlSocket, socket.socket],
 ) -> None:
     control, theirs = ends
-    third = encode(WorkerDied(3, killed=True))
-    theirs.sendall(encode(StartCollector("/s", "info")) + encode(TableChanged()) + third[:9])
+    third = encode(ReclaimWorker(3, killed=True))
+    theirs.sendall(encode(StartCollector("/s", "info")) + encode(ReadTable()) + third[:9])
     assert control.receive(START_COLLECTOR) == StartCollector("/s", "info")
-    assert control.receive(TO_COLLECTOR) == TableChanged()
+    assert control.receive(TO_COLLECTOR) == ReadTable()
     theirs.sendall(third[9:])
-    assert control.receive(TO_COLLECTOR) == WorkerDied(3, killed=True)
+    assert control.receive(TO_COLLECTOR) == ReclaimWorker(3, killed=True)
 
 
 def test_a_message_that_comes_in_pieces_is_received_whole(
@@ -133,8 +133,8 @@ def test_a_message_that_comes_in_pieces_is_received_whole(
 
 def test_what_is_not_expected_is_named(ends: tuple[ControlSocket, socket.socket]) -> None:
     control, theirs = ends
-    theirs.sendall(encode(TableChanged()))
-    with pytest.raises(MalformedMessage, match="TableChanged"):
+    theirs.sendall(encode(ReadTable()))
+    with pytest.raises(MalformedMessage, match="ReadTable"):
         control.receive(ATTACH_SEGMENT)
 
 
@@ -142,9 +142,9 @@ def test_the_end_of_the_other_process_is_none_and_a_half_message_is_no_message(
     ends: tuple[ControlSocket, socket.socket],
 ) -> None:
     control, theirs = ends
-    theirs.sendall(encode(TableChanged()) + b'{"type"')
+    theirs.sendall(encode(ReadTable()) + b'{"type"')
     theirs.close()
-    assert control.receive(TO_COLLECTOR) == TableChanged()
+    assert control.receive(TO_COLLECTOR) == ReadTable()
     assert control.receive(TO_COLLECTOR) is None
     assert control.send(Ready()) is False
 
@@ -165,8 +165,8 @@ def test_messages_are_handed_on_until_the_supervisor_is_gone_or_makes_no_sense(
 ) -> None:
     control, theirs = ends
     seen: SimpleQueue[object] = SimpleQueue()
-    theirs.sendall(encode(TableChanged()) + last)
+    theirs.sendall(encode(ReadTable()) + last)
     if not last:
         theirs.close()
     watch(control, TO_COLLECTOR, seen.put, lambda: seen.put("end"))
-    assert [seen.get(timeout=60) for _ in range(2)] == [TableChanged(), "end"]
+    assert [seen.get(timeout=60) for _ in range(2)] == [ReadTable(), "end"]

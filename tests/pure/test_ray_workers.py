@@ -13,7 +13,7 @@ from ringbatch.engine.config.limit_messages import batch_timeout
 from ringbatch.engine.config.settings import ModelConfig
 from ringbatch.engine.ipc import instructions
 from ringbatch.engine.process.cpu_plan import Host
-from ringbatch.engine.process.role_messages import Signature
+from ringbatch.engine.process.role_events import Signature
 from ringbatch.engine.supervisor.change_plan import ChangePlan
 from ringbatch.engine.supervisor.model_diff import Change, must_load
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries

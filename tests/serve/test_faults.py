@@ -28,16 +28,16 @@ FAULTS: Final = (
     # that is a process without which the engine cannot start.
     # At the start.
     ("supervisor.first_workers", "FirstWorkers.make_segment", "1", 1),
-    ("supervisor.supervisor", "Supervisor._opened", "1", 2),
-    ("supervisor.supervisor", "Supervisor.heard", "2+", 2),
+    ("supervisor.supervisor", "Supervisor._on_signature", "1", 2),
+    ("supervisor.supervisor", "Supervisor.on_message", "2+", 2),
     ("supervisor.cpu_sets", "CpuSets.cpus_of", "1+", 1),
     ("supervisor.frontends", "Frontends.all_serve", "1", 1),
     ("supervisor.process_manager", "ProcessManager.mark_ready", "1", 2),
     ("supervisor.process_manager", "ProcessManager.turn", "3", 1),
     # At a death.
-    ("supervisor.supervisor", "Supervisor.ended", "1", 1),
+    ("supervisor.supervisor", "Supervisor.on_ended", "1", 1),
     ("supervisor.child_process", "ending", "1+", 1),
-    ("supervisor.child_process", "Child.last_words", "1+", 1),
+    ("supervisor.child_process", "Child.unread_messages", "1+", 1),
     ("supervisor.child_process", "Child.reap", "1", 1),
     ("supervisor.process_manager", "ProcessManager.plan_restart", "1", 0),
     ("supervisor.process_manager", "ProcessManager.spawn", "4", 1),

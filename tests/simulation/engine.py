@@ -321,9 +321,9 @@ class Engine:
         self.workers.pop(number, None)
         self.segment.worker_ended(number)
         self._dead_workers[number] = killed
-        self._tell_death(number)
+        self._send_death(number)
 
-    def _tell_death(self, number: int) -> None:
+    def _send_death(self, number: int) -> None:
         self.machine.note(f"the collector is told of the death of worker {number}")
         self._inbox.append((number, self._dead_workers[number]))
         self.collector_bell.poke()
@@ -336,7 +336,7 @@ class Engine:
     def _collector_ready(self, inbox: list[tuple[int, bool]]) -> None:
         self._inbox = inbox
         for number in self._dead_workers:
-            self._tell_death(number)
+            self._send_death(number)
 
     def _reclaimed(self, number: int) -> None:
         if self._dead_workers.pop(number, None) is not None:

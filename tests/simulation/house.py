@@ -17,7 +17,8 @@ from simulation.played import Cast, Fault
 from ringbatch.engine.models.model_file import Kept
 from ringbatch.engine.process import placement
 from ringbatch.engine.process.cpu_plan import Host
-from ringbatch.engine.process.role_messages import FromRole, ToRole
+from ringbatch.engine.process.role_commands import ToRole
+from ringbatch.engine.process.role_events import FromRole
 from ringbatch.engine.supervisor import (
     change_runner,
     child_process,
@@ -212,25 +213,25 @@ class PlayedSegment(Segment):
         self.cast.fails("worker_ended")
         super().worker_ended(worker, by_chance=by_chance)
 
-    def say_worker_start(self, worker: int, errno: int, again_ns: int = 0) -> None:
+    def publish_worker_start(self, worker: int, errno: int, again_ns: int = 0) -> None:
         """As of `Segment`."""
-        self.cast.fails("say_worker_start")
-        super().say_worker_start(worker, errno, again_ns)
+        self.cast.fails("publish_worker_start")
+        super().publish_worker_start(worker, errno, again_ns)
 
-    def say_collector_start(self, errno: int) -> None:
+    def publish_collector_start(self, errno: int) -> None:
         """As of `Segment`."""
-        self.cast.fails("say_collector_start")
-        super().say_collector_start(errno)
+        self.cast.fails("publish_collector_start")
+        super().publish_collector_start(errno)
 
     def collector_gone(self) -> None:
         """As of `Segment`."""
         self.cast.fails("collector_gone")
         super().collector_gone()
 
-    def say_stopping(self) -> None:
+    def publish_stopping(self) -> None:
         """As of `Segment`."""
-        self.cast.fails("say_stopping")
-        super().say_stopping()
+        self.cast.fails("publish_stopping")
+        super().publish_stopping()
 
     def drain(self, *, superseded: bool = False) -> None:
         """As of `Segment`."""
@@ -297,25 +298,25 @@ class FaultyChild(Child):
         self._cast = cast
         super().__init__(*arguments, **more)
 
-    def tell(self, message: ToRole) -> None:
+    def send(self, message: ToRole) -> None:
         """As of `Child`."""
-        self._cast.fails(f"tell {type(message).__name__}")
-        super().tell(message)
+        self._cast.fails(f"send {type(message).__name__}")
+        super().send(message)
 
-    def hear(self) -> list[FromRole] | None:
+    def receive(self) -> list[FromRole] | None:
         """As of `Child`."""
         self._cast.fails("hear")
-        return super().hear()
+        return super().receive()
 
     def kill(self, number: signal.Signals) -> None:
         """As of `Child`."""
         self._cast.fails("kill")
         super().kill(number)
 
-    def last_words(self) -> list[FromRole]:
+    def unread_messages(self) -> list[FromRole]:
         """As of `Child`."""
-        self._cast.fails("last_words")
-        return super().last_words()
+        self._cast.fails("unread_messages")
+        return super().unread_messages()
 
     def reap(self) -> Death:
         """As of `Child`."""

@@ -15,24 +15,26 @@ from simulation.kernel import Kernel, Popen, S, Violation
 from simulation.process import Process
 
 from ringbatch.engine.collector.collector import Collector
-from ringbatch.engine.process.role_messages import (
+from ringbatch.engine.process.role_commands import (
     START_WORKER,
     AttachSegment,
-    Dismissed,
-    Draining,
-    FromRole,
-    Hung,
-    ModelNews,
-    Reclaimed,
-    Released,
-    Signature,
-    StandingBy,
+    Dismiss,
+    Drain,
+    ReadTable,
+    ReclaimWorker,
     StartCollector,
     StartWorker,
-    TableChanged,
     ToRole,
-    Warming,
-    WorkerDied,
+)
+from ringbatch.engine.process.role_events import (
+    FromRole,
+    ModelEvent,
+    Signature,
+    StandingBy,
+    WarmUpStarted,
+    WorkerHung,
+    WorkerReclaimed,
+    WorkerReleased,
 )
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
@@ -45,7 +47,7 @@ from ringbatch.shm.segment import Segment
 SIGNATURE: Final = Signature((), ())
 BEAT_S: Final = 3.0
 _TOLD: Final = Vocabulary[ToRole](
-    StartWorker, AttachSegment, Dismissed, StartCollector, WorkerDied, TableChanged, Draining
+    StartWorker, AttachSegment, Dismiss, StartCollector, ReclaimWorker, ReadTable, Drain
 )
 
 M = TypeVar("M", bound="Member")
@@ -293,7 +295,7 @@ class WorkerProcess(Member):
         """Its model is loaded."""
         self._says(WorkerState.WARMING)
         self.known = True
-        self.tell(Warming())
+        self.tell(WarmUpStarted())
         self.takes(0.05, 1.0, self.fail_in_warm_up if self.is_unsound else self.get_ready)
 
     def fail_in_warm_up(self) -> None:
@@ -351,14 +353,14 @@ class CollectorProcess(Member):
 
     def begin(self) -> None:
         """As of `Member`."""
-        self._deaths: list[WorkerDied] = []
+        self._deaths: list[ReclaimWorker] = []
         self._wakes = False
         self._hung: set[int] = set()
         self.takes(0.05, 1.0, self.stand_by)
 
     def told(self, message: ToRole) -> None:
         """As of `Member`."""
-        if isinstance(message, WorkerDied):
+        if isinstance(message, ReclaimWorker):
             self._deaths.append(message)
         self.wake()
 
@@ -377,7 +379,7 @@ class CollectorProcess(Member):
             segment,
             lambda _lane: None,
             lambda _worker: None,
-            end_worker=lambda number: self.tell(Hung(number)),
+            end_worker=lambda number: self.tell(WorkerHung(number)),
             notify_supervisor=self._say,
         )
         self.collector.start(self.kernel.now_ns)
@@ -386,8 +388,8 @@ class CollectorProcess(Member):
         self._turn()
         self._beat()
 
-    def _say(self, message: ModelNews) -> None:
-        if isinstance(message, Released):
+    def _say(self, message: ModelEvent) -> None:
+        if isinstance(message, WorkerReleased):
             # It holds nothing, so there will be nothing to take back.
             self.cast.unreclaimed.discard(message.worker)
             if (worker := self.cast.workers.get(message.worker)) is not None:
@@ -413,14 +415,16 @@ class CollectorProcess(Member):
             died = self._deaths.pop(0)
             self.collector.worker_died(died.worker, self.kernel.now_ns, killed=died.killed)
             self.cast.unreclaimed.discard(died.worker)
-            self.tell(Reclaimed(died.worker, self.kernel.chance.random() < self.cast.explained))
+            self.tell(
+                WorkerReclaimed(died.worker, self.kernel.chance.random() < self.cast.explained)
+            )
         until_ns = self.collector.step(self.kernel.now_ns)
         if until_ns is not None:
             self.after(max(0.01, (until_ns - self.kernel.now_ns) / S), self.wake)
         for number, worker in self.cast.workers.items():
             if worker.serves and (worker.hangs or worker.stopped) and worker.pid not in self._hung:
                 self._hung.add(worker.pid)
-                self.tell(Hung(number))
+                self.tell(WorkerHung(number))
 
     def gone(self) -> None:
         """As of `Process`."""

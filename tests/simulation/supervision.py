@@ -27,15 +27,15 @@ from simulation.played import (
 )
 
 from ringbatch.engine.config.settings import Config
-from ringbatch.engine.process.role_messages import (
-    Drained,
+from ringbatch.engine.process.role_events import (
+    EntryDrained,
+    EntryLoaded,
     FailsAll,
-    Loaded,
-    Reclaimed,
-    Released,
     Signature,
     StandingBy,
-    Warming,
+    WarmUpStarted,
+    WorkerReclaimed,
+    WorkerReleased,
 )
 from ringbatch.engine.supervisor.supervisor import Supervisor
 from ringbatch.shm.counters import ModelCounter
@@ -62,16 +62,16 @@ _FAULTY: Final = (
     "hear",
     "kill",
     "look",
-    "last_words",
+    "unread_messages",
     "publish",
-    "say_collector_start",
-    "say_stopping",
-    "say_worker_start",
-    "tell WorkerDied",
-    "tell Draining",
-    "tell StartWorker",
-    "tell AttachSegment",
-    "tell TableChanged",
+    "publish_collector_start",
+    "publish_stopping",
+    "publish_worker_start",
+    "send ReclaimWorker",
+    "send Drain",
+    "send StartWorker",
+    "send AttachSegment",
+    "send ReadTable",
     "worker_ended",
     "advance",
 )
@@ -93,11 +93,11 @@ _NONSENSE: Final = (
     *[_FAILS_ALL] * 5,
     b"\n",
     b"}\n",
-    b'{"type": "Hung", "worker": 1',
-    b'{"type": "Hung", "worker": true}\n',
+    b'{"type": "WorkerHung", "worker": 1',
+    b'{"type": "WorkerHung", "worker": true}\n',
     encode(Beat()),
-    encode(Warming()),
-    encode(Loaded(99)) + encode(Drained(98)),
+    encode(WarmUpStarted()),
+    encode(EntryLoaded(99)) + encode(EntryDrained(98)),
     encode(Failed("as I say")),
     encode(Signature((), (Tensor("y", "FP32", [1]),))),
     b"[" * 4000 + b"\n",
@@ -105,8 +105,8 @@ _NONSENSE: Final = (
 _NONSENSE_OF_OTHERS: Final = (
     encode(Ready()),
     encode(StandingBy()),
-    encode(Reclaimed(0, explained=True)),
-    encode(Released(0)),
+    encode(WorkerReclaimed(0, explained=True)),
+    encode(WorkerReleased(0)),
 )
 
 
@@ -438,9 +438,9 @@ class Life:
             return "there is said to be no collector"
         if others := [w for w in cast.living(WorkerProcess) if w.number not in numbers]:
             return f"{others[0]} is too many"
-        for slot in supervisor.slots:
-            if slot.child is None or slot.next_ns() is not None:
-                return f"{slot.title} is not at rest"
+        for managed in supervisor.processes:
+            if managed.child is None or managed.next_ns() is not None:
+                return f"{managed.title} is not at rest"
         return ""
 
     def _unsettled(self, entries: Iterable[ModelSpec]) -> str:
@@ -474,7 +474,7 @@ class Life:
         reports = [] if self._house.orders is None else self._house.orders.reports.values()
         if None in reports:
             raise Violation("it has ended, and an order has no answer")
-        if self._faulty == "tell TableChanged" and any(map(_has_broken_off, reports)):
+        if self._faulty == "send ReadTable" and any(map(_has_broken_off, reports)):
             raise Violation("an order has failed, and only the collector could not be told of it")
 
 

@@ -5,7 +5,7 @@ from typing import Final
 from simulation.mutants import Late, Mutant
 
 from ringbatch.engine.process import respawn
-from ringbatch.engine.supervisor import early_restarts, process_slot
+from ringbatch.engine.supervisor import early_restarts, managed_process
 from ringbatch.engine.supervisor.autoscaler import Autoscaler
 from ringbatch.engine.supervisor.change_plan import ChangePlan
 from ringbatch.engine.supervisor.change_runner import ChangeRunner
@@ -15,25 +15,25 @@ from ringbatch.engine.supervisor.collectors import Collectors
 from ringbatch.engine.supervisor.early_restarts import EarlyRestarts
 from ringbatch.engine.supervisor.hang_detection import HangDetection
 from ringbatch.engine.supervisor.loop import Loop
+from ringbatch.engine.supervisor.managed_process import ManagedProcess
 from ringbatch.engine.supervisor.model_changes import ModelChanges
 from ringbatch.engine.supervisor.process_manager import ProcessManager
-from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.engine.supervisor.served_models import ServedModels
 from ringbatch.engine.supervisor.shm_names_check import ShmNamesCheck
 from ringbatch.engine.supervisor.supervisor import Supervisor
 
 MUTANTS: Final[dict[str, Mutant | Late]] = {
     "what could not be started is not planned again": Mutant(
-        ProcessManager, "spawn", "self.plan_restart(slot, RestartCase.REFUSED)", "pass"
+        ProcessManager, "spawn", "self.plan_restart(managed, RestartCase.REFUSED)", "pass"
     ),
     "what is ready keeps its limit": Mutant(
-        ProcessManager, "mark_ready", "slot.limit_ns = None", "pass"
+        ProcessManager, "mark_ready", "managed.limit_ns = None", "pass"
     ),
     "what hangs is never killed": Mutant(
-        ProcessManager, "end_hung", "slot.kill_ns = self._clock_ns() + _DUMP_NS", "pass"
+        ProcessManager, "end_hung", "managed.kill_ns = self._clock_ns() + _DUMP_NS", "pass"
     ),
     "what has ended keeps its limits": Mutant(
-        ProcessManager, "_died", "slot.kill_ns = slot.limit_ns = None", "pass"
+        ProcessManager, "_died", "managed.kill_ns = managed.limit_ns = None", "pass"
     ),
     "who makes no sense lives on": Mutant(
         ProcessManager, "_listen", "child.kill(signal.SIGKILL)", "pass"
@@ -51,38 +51,37 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         "child.kill(signal.SIGTERM)",
     ),
     "the next collector is not told whose batches to reclaim": Mutant(
-        Collectors, "promote", "self._tell_death(worker)", "pass"
+        Collectors, "promote", "self._send_death(worker)", "pass"
     ),
     "who takes over may take for ever": Mutant(
-        Collectors, "limit_wait", "elif slot.limit_ns is None and", "elif False and"
+        Collectors, "limit_wait", "elif managed.limit_ns is None and", "elif False and"
     ),
     "nobody stands by again": Mutant(
         Supervisor,
-        "ended",
-        "if slot.worker is None:",
-        "if slot is self._collectors.standby:\n        pass\n    elif slot.worker is None:",
+        "on_ended",
+        "if managed.worker is None:",
+        "if managed is self._collectors.standby:\n        pass\n    elif managed.worker is None:",
     ),
     "a worker is started again before what it held is reclaimed": Mutant(
         Supervisor,
-        "ended",
-        "self._collectors.worker_died(slot, killed=blameless)",
-        "self._collectors.worker_died(slot, killed=blameless)\n"
-        "        self._processes.plan_restart(slot, slot.case)",
+        "on_ended",
+        "self._collectors.worker_died(managed, killed=blameless)",
+        "self._collectors.worker_died(managed, killed=blameless)\n"
+        "        self._manager.plan_restart(managed, managed.case)",
     ),
     "a fault in the midst of a change is nobody's": Mutant(
         ChangeRunner, "break_off", "self._undo(plan)", "pass"
     ),
     "a collector that cannot be told of the table fails a change": Mutant(
         Supervisor,
-        "_show_table",
-        "self._loop.guard(partial(self._collectors.tell, TableChanged()), "
-        "self._collectors.replace)",
-        "self._collectors.tell(TableChanged())",
+        "_notify_table_changed",
+        "self._loop.guard(partial(self._collectors.send, ReadTable()), self._collectors.replace)",
+        "self._collectors.send(ReadTable())",
     ),
     "a model serves before it is warmed up": Mutant(
         ChangeRunner,
         "_await_loaded",
-        "all(slot.ready_ns for slot in slots) and new <= self.loaded",
+        "all(managed.ready_ns for managed in processes) and new <= self.loaded",
         "True",
     ),
     "what serves goes when another is loaded in its stead": Mutant(
@@ -99,9 +98,9 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     ),
     "a model that fails in warm-up at the start is tried again": Mutant(
         Supervisor,
-        "ended",
-        "if slot.lasting and not (slot.ever_ready and self._segment is not None):",
-        "if slot.lasting and self._segment is None:",
+        "on_ended",
+        "if managed.lasting and not (managed.ever_ready and self._segment is not None):",
+        "if managed.lasting and self._segment is None:",
     ),
     "what is caught is not": Mutant(Loop, "turn", "self.guard(*key.data)", "key.data.act()"),
     "an order that fails as nobody expects is not answered": Mutant(
@@ -111,13 +110,13 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         ModelChanges, "abandon", 'reply(Report("failed", ("the engine is stopping",)))', "pass"
     ),
     "workers of a change that failed stay": Mutant(
-        ChangeRunner, "_undo", "self._pool.end(slot)", "pass"
+        ChangeRunner, "_undo", "self._pool.end(managed)", "pass"
     ),
     "a suspended host is taken for processes that hang": Mutant(
         HangDetection, "step", "if pulse.seen.hangs:", "if pulse.seen.silent:"
     ),
     "the last words of who has children are awaited": Mutant(
-        Channel, "last_words", "self._socket.shutdown(socket.SHUT_RD)", "pass"
+        Channel, "unread_lines", "self._socket.shutdown(socket.SHUT_RD)", "pass"
     ),
     "a process is waited for before its session is killed": Late(
         Child, "reap", "kill_session(", "status ="
@@ -153,16 +152,22 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
 
 RESTART_MUTANTS: Final[dict[str, Mutant | Late]] = {
     "whoever was killed has crashed": Mutant(
-        process_slot, "case_of", "RestartCase.KILLED if ready", "RestartCase.CRASHED if ready"
+        managed_process, "case_of", "RestartCase.KILLED if ready", "RestartCase.CRASHED if ready"
     ),
     "whoever has answered has crashed": Mutant(
-        process_slot, "case_of", "RestartCase.ANSWERED if answered", "RestartCase.CRASHED if True"
+        managed_process,
+        "case_of",
+        "RestartCase.ANSWERED if answered",
+        "RestartCase.CRASHED if True",
     ),
     "whoever has said nothing has answered": Mutant(
-        process_slot, "case_of", "return RestartCase.LOADING", "return RestartCase.ANSWERED"
+        managed_process, "case_of", "return RestartCase.LOADING", "return RestartCase.ANSWERED"
     ),
     "it is not seen who has answered": Mutant(
-        ProcessSlot, "note_start", "self.batches = self._batches(segment)", "self.batches = 1 << 60"
+        ManagedProcess,
+        "note_start",
+        "self.batches = self._batches(segment)",
+        "self.batches = 1 << 60",
     ),
     "delays are as long while requests wait": Mutant(
         early_restarts, "awaited_ns", "min(planned_ns, ended_ns + MOST_AWAITED_NS)", "planned_ns"

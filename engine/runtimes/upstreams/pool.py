@@ -237,7 +237,7 @@ class Pool:
         tags = [endpoint.tag for endpoint in self._known]
         states = self._records.own_states(tags, self._clock_ns()).values()
         several = len(tags) > 1 and all(state.down for state in states)
-        self._records.say_down(len(tags) if several else 0)
+        self._records.publish_down(len(tags) if several else 0)
 
     def _keep(self) -> bool:
         self.turn()

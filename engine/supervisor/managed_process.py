@@ -1,4 +1,4 @@
-"""Process slot: a role in which the supervisor keeps a process running."""
+"""Managed process: a role in which the supervisor keeps a process running."""
 
 import signal
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from ringbatch.engine.process.respawn import (
     Renewals,
     case_of,
 )
-from ringbatch.engine.process.role_messages import Signature
+from ringbatch.engine.process.role_events import Signature
 from ringbatch.engine.supervisor.child_process import Child
 from ringbatch.shm.counters import Counters, RestartCase, WorkerCounter
 from ringbatch.shm.restarts import Restarts, Role, end_reason
@@ -61,14 +61,14 @@ class Limits:
 
 
 @dataclass(slots=True)
-class ProcessSlot:
-    """Role that a process must fill, and the process that fills it now, if one does.
+class ManagedProcess:
+    """Role that the supervisor keeps filled, and the process that fills it now, if there is one.
 
     Attributes:
         title: the process's title.
         start: starts a process; its argument says whether one was ever ready here. Raises
-            `CannotStart`. It must not reference the slot: the objects that it references, such as
-            the copy of a model file, must go with the slot, without the garbage collector.
+            `CannotStart`. It must not reference this object: those that it references, such as
+            the copy of a model file, must go with it, without the garbage collector.
         worker: the worker's number, if it is one.
         cpu_set: the name of the worker's CPU set.
         limits: of the time that a process takes to get ready.

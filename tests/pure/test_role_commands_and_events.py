@@ -8,27 +8,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.engine.process import role_messages
-from ringbatch.engine.process.role_messages import (
+from ringbatch.engine.process import role_commands
+from ringbatch.engine.process.role_commands import (
     ATTACH_SEGMENT,
-    DISMISSED,
-    FROM_COLLECTOR,
-    FROM_FRONTEND,
-    FROM_WORKER,
+    DISMISS,
     START_COLLECTOR,
     START_WORKER,
     TO_COLLECTOR,
-    Drained,
+    ToRole,
+)
+from ringbatch.engine.process.role_events import (
+    FROM_COLLECTOR,
+    FROM_FRONTEND,
+    FROM_WORKER,
+    EntryDrained,
+    EntryLoaded,
     FromRole,
-    Hung,
-    Loaded,
-    Reclaimed,
-    Released,
     Signature,
     StandingBy,
-    ToRole,
-    Waiting,
-    Warming,
+    WaitsForPlace,
+    WarmUpStarted,
+    WorkerHung,
+    WorkerReclaimed,
+    WorkerReleased,
 )
 from ringbatch.shm.host.messages import (
     Beat,
@@ -47,7 +49,7 @@ TO: Final[tuple[Vocabulary[ToRole], ...]] = (
     START_COLLECTOR,
     TO_COLLECTOR,
 )
-ALL: Final[tuple[Vocabulary[object], ...]] = (*FROM, *TO, DISMISSED)
+ALL: Final[tuple[Vocabulary[object], ...]] = (*FROM, *TO, DISMISS)
 TENSOR = Tensor("x", "FP32", [-1, 2])
 SAID: Final[list[FromRole]] = [
     Ready(),
@@ -55,13 +57,13 @@ SAID: Final[list[FromRole]] = [
     Beat(),
     StandingBy(),
     Signature((TENSOR,), ()),
-    Warming(),
-    Waiting(),
-    Hung(3),
-    Reclaimed(3, explained=False),
-    Released(3),
-    Loaded(1 << 40),
-    Drained(7),
+    WarmUpStarted(),
+    WaitsForPlace(),
+    WorkerHung(3),
+    WorkerReclaimed(3, explained=False),
+    WorkerReleased(3),
+    EntryLoaded(1 << 40),
+    EntryDrained(7),
 ]
 
 st.register_type_strategy(
@@ -102,18 +104,29 @@ def test_each_role_may_say_its_own_things_alone(
 ) -> None:
     own = {
         FROM_FRONTEND: (Ready, Failed, Beat),
-        FROM_WORKER: (Ready, Failed, Signature, Warming, Waiting),
-        FROM_COLLECTOR: (*(Ready, Failed, StandingBy, Hung, Reclaimed, Released, Loaded, Drained),),
+        FROM_WORKER: (Ready, Failed, Signature, WarmUpStarted, WaitsForPlace),
+        FROM_COLLECTOR: (
+            *(
+                Ready,
+                Failed,
+                StandingBy,
+                WorkerHung,
+                WorkerReclaimed,
+                WorkerReleased,
+                EntryLoaded,
+                EntryDrained,
+            ),
+        ),
     }
     assert understood(vocabulary, encode(message)) == isinstance(message, own[vocabulary])
 
 
 MALFORMED: Final = {
-    "a field is missing": {"type": "Reclaimed", "worker": 3},
+    "a field is missing": {"type": "WorkerReclaimed", "worker": 3},
     "a field is one too many": {"type": "Ready", "now": True},
-    "a boolean is no number": {"type": "Hung", "worker": True},
-    "a number is no boolean": {"type": "Reclaimed", "worker": 3, "explained": 1},
-    "a fraction is no whole number": {"type": "Hung", "worker": 3.0},
+    "a boolean is no number": {"type": "WorkerHung", "worker": True},
+    "a number is no boolean": {"type": "WorkerReclaimed", "worker": 3, "explained": 1},
+    "a fraction is no whole number": {"type": "WorkerHung", "worker": 3.0},
     "a number is no text": {"type": "Failed", "reason": 3},
     "null is no text": {"type": "Failed", "reason": None},
     "no such type": {"type": "Tensor"},
@@ -152,8 +165,8 @@ def test_a_whole_number_of_seconds_is_one() -> None:
         b'{"type": "WarmUp", "required": true, "limit_s": 2, "limit": "a", "batch_timeout": "b", '
         b'"length": 16, "file": null}'
     )
-    found = Vocabulary[role_messages.WarmUp](role_messages.WarmUp).decode(line)
-    expected = role_messages.WarmUp(True, 2.0, "a", "b", 16, None)
+    found = Vocabulary[role_commands.WarmUp](role_commands.WarmUp).decode(line)
+    expected = role_commands.WarmUp(True, 2.0, "a", "b", 16, None)
     assert (found, type(found.limit_s)) == (expected, float)
 
 
