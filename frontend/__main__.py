@@ -40,6 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--own-paths", default="keys", metavar="WHO", help="who may use ours")
     parser.add_argument("--unix-fd", type=int, metavar="N", help="a Unix socket that listens")
     parser.add_argument("--cors-origin", action="append", default=[], metavar="ORIGIN")
+    parser.add_argument("--trusted-proxy", action="append", default=[], metavar="NETWORK")
     parser.add_argument("--http2", action="store_true", help="speak HTTP/2 too")
     add_flags(parser)
     access_flags.add_flags(parser)
@@ -65,6 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
         tuple(given.cors_origin),
         given.unix_fd,
         given_keeping(given),
+        tuple(given.trusted_proxy),
     )
     try:
         run(

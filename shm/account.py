@@ -18,7 +18,8 @@ MAX_WEIGHT: Final = 256
 _IDENTITY_BITS: Final = 48
 _CLASS_BITS: Final = 8
 _WEIGHT_SHIFT: Final = _IDENTITY_BITS + _CLASS_BITS
-_IDENTITY_MASK: Final = (1 << _IDENTITY_BITS) - 1
+IDENTITY_MASK: Final = (1 << _IDENTITY_BITS) - 1
+"""The bits of the identity."""
 _CLASS_MASK: Final = (1 << _CLASS_BITS) - 1
 _CLASSED: Final = ~(_CLASS_MASK << _IDENTITY_BITS)
 
@@ -34,19 +35,32 @@ class PriorityClass(IntEnum):
 _CLASSES: Final = {int(each): each for each in PriorityClass}
 
 
-def identity(kind: str, name: bytes, secret: int = 0) -> int:
+def identity(kind: str, name: bytes, seed: int = 0) -> int:
     """Return the identity of the account with a name, never 0.
 
     Args:
         kind: of the name: two kinds may have the same names.
         name: of the account.
-        secret: a number that clients do not know, so that none finds a name with the identity of
-            another account.
+        seed: a number of the engine. Should two names have one identity, that ends with the engine.
     """
-    key = secret.to_bytes(8, "little")
+    key = seed.to_bytes(8, "little")
     text = kind.encode() + b"\0" + name
     digest = blake2b(text, digest_size=_IDENTITY_BITS // 8, key=key).digest()
     return int.from_bytes(digest, "little") or 1
+
+
+def lane_identities(frontend_lanes: int, client_lanes: int, *, fair: bool) -> list[int]:
+    """Return by lane the identity of all its requests, or -1 if its owner names their accounts.
+
+    A frontend names them. A program with a `Client` is one account, whatever its memory says.
+
+    Args:
+        frontend_lanes, client_lanes: of the segment; the clients' are the last.
+        fair: False if there are no accounts.
+    """
+    first = frontend_lanes + 1
+    own = range(first, first + client_lanes) if fair else [0] * client_lanes
+    return [-1] * frontend_lanes + [*own]
 
 
 def account_word(
@@ -63,12 +77,12 @@ def with_class(word: int, priority: PriorityClass) -> int:
 
 def with_identity(word: int, account: int) -> int:
     """Return a word with another identity."""
-    return word & ~_IDENTITY_MASK | account
+    return word & ~IDENTITY_MASK | account
 
 
 def identity_of(word: int) -> int:
     """Return the identity in a word."""
-    return word & _IDENTITY_MASK
+    return word & IDENTITY_MASK
 
 
 def class_of(word: int) -> PriorityClass:

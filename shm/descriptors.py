@@ -50,14 +50,14 @@ class HeaderWords:
 
     MAGIC is stored last, and says that the rest is complete. The sizes are those of
     `ringbatch.shm.layout.Layout`, TRACED among them. IDENTITY is a random number. MODEL_CONTROL is
-    1 if frontends may ask the supervisor to load and unload models. PORT is the HTTP port, 0
-    without one. READY_NS is when the whole engine was ready for the first time, 0 before.
-    MODEL_TABLE is the number of the valid model table, whose copy is that number modulo 2.
-    COLLECTOR_ERRNO is the kernel's reason if no collector can be started, else 0. RING_COLLECTOR is
-    0 while no worker is idle, so that requests need not wake the collector. COLLECTOR_NS is when it
-    last looked for work; the supervisor makes it 0 if the collector has ended. DRAINING is 0 while
-    the engine serves, 1 while it stops, 2 if a successor serves. In every version MAGIC, READY_NS
-    and DRAINING stand here, for handovers.
+    1 if frontends may ask the supervisor to load and unload models. FAIR_SHARES is 1 if the
+    accounts of clients share each model. PORT is the HTTP port, 0 without one. READY_NS is when the
+    whole engine was ready for the first time, 0 before. MODEL_TABLE is the number of the valid
+    model table, whose copy is that number modulo 2. COLLECTOR_ERRNO is the kernel's reason if no
+    collector can be started, else 0. RING_COLLECTOR is 0 while no worker is idle, so that requests
+    need not wake the collector. COLLECTOR_NS is when it last looked for work; the supervisor makes
+    it 0 if the collector has ended. DRAINING is 0 while the engine serves, 1 while it stops, 2 if a
+    successor serves. In every version MAGIC, READY_NS and DRAINING stand here, for handovers.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -76,6 +76,7 @@ class HeaderWords:
           12  READY_NS           supervisor  once       clients     rarely
           13  TRACED             supervisor  once       everyone    rarely
           14  PORT               supervisor  once       people      rarely
+          15  FAIR_SHARES        supervisor  once       everyone    rarely
           16  DRAINING           supervisor  rarely     everyone    request
           17  MODEL_TABLE        supervisor  rarely     everyone    request
           18  COLLECTOR_ERRNO    supervisor  rarely     frontends   rarely
@@ -99,6 +100,7 @@ class HeaderWords:
     READY_NS: Final = 12
     TRACED: Final = 13
     PORT: Final = 14
+    FAIR_SHARES: Final = 15
     DRAINING: Final = PAIR
     MODEL_TABLE: Final = 17
     COLLECTOR_ERRNO: Final = 18

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from ringbatch.shm.account import lane_identities, with_identity
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.descriptors import ANSWER_DETAILS, PACKED_DETAILS, SlotWords
 from ringbatch.shm.layout import ALIGNMENT, SLOT_BYTES, WORD
@@ -125,6 +126,9 @@ class EngineSlots:
         self._slot_count = layout.lanes * layout.slots
         self._lane_shift = layout.slots.bit_length() - 1
         self._models = layout.models
+        self._identities = lane_identities(
+            layout.frontend_lanes, layout.client_lanes, fair=segment.shares_fairly
+        )
         self._completions = [
             Producer(segment.words, layout.completion_ring(lane, producer), layout.completion_words)
             for lane in range(layout.lanes)
@@ -145,14 +149,15 @@ class EngineSlots:
             return None
         first = self._first_word + slot * _SLOT_WORDS
         header = self._words[first + _MODEL : first + _HEADER_END].tolist()
-        low = self._payload + (slot >> self._lane_shift) * self._lane_bytes
-        return self._request(ref, header, low, low + self._lane_bytes)
+        lane = slot >> self._lane_shift
+        low = self._payload + lane * self._lane_bytes
+        return self._request(ref, header, low, low + self._lane_bytes, self._identities[lane])
 
     def read_open(self, lane: int, references: list[int]) -> Opened:
         """Return the requests among a lane's references that have no answer yet."""
         words, load_acquire, shift = self._words, self._load_acquire, self._lane_shift
         low = self._payload + lane * self._lane_bytes
-        high = low + self._lane_bytes
+        high, own = low + self._lane_bytes, self._identities[lane]
         requests, spoilt, flags, strays = [], [], 0, 0
         for ref, slot in zip(references, slots_of(references), strict=True):
             if slot >> shift != lane:
@@ -163,7 +168,7 @@ class EngineSlots:
             # As `is_open` says; each call would take 50 ns.
             if control >> FLAG_BITS == ref >> SLOT_BITS != load_acquire[first + _DONE] >> FLAG_BITS:
                 header = words[first + _MODEL : first + _HEADER_END].tolist()
-                request = self._request(ref, header, low, high)
+                request = self._request(ref, header, low, high, own)
                 if request is None:
                     spoilt.append(ref)
                 else:
@@ -174,9 +179,11 @@ class EngineSlots:
             cancelled = [request.ref for request in requests if not self.wanted(request.ref)]
         return requests, spoilt, cancelled, strays
 
-    def _request(self, ref: int, header: list[int], low: int, high: int) -> Request | None:
-        """Return a header as a request whose memory must lie between two bounds."""
-        model, rows, size, key, capacity, start, result, accepted_ns, deadline_ns, account = header
+    def _request(
+        self, ref: int, header: list[int], low: int, high: int, own: int
+    ) -> Request | None:
+        """Return a header as a request between two bounds, of the lane's own account if not -1."""
+        model, rows, size, key, capacity, start, result, accepted, deadline, account = header
         if (
             model & INDEX_MASK >= self._models
             or rows == 0
@@ -187,22 +194,12 @@ class EngineSlots:
             or not low <= result <= result + capacity <= high
         ):
             return None
+        if own >= 0:
+            account = with_identity(account, own)
         # Calling the class takes twice as long.
         return unchecked_tuple(
             Request,
-            (
-                ref,
-                model,
-                rows,
-                size,
-                key,
-                capacity,
-                start,
-                result,
-                accepted_ns,
-                deadline_ns,
-                account,
-            ),
+            (ref, model, rows, size, key, capacity, start, result, accepted, deadline, account),
         )
 
     def read_all(

@@ -218,6 +218,15 @@ class Segment:
         self.words[HeaderWords.MODEL_CONTROL] = 1
 
     @property
+    def shares_fairly(self) -> bool:
+        """True if accounts of clients share each model; see `ringbatch.shm.account`."""
+        return bool(self.words[HeaderWords.FAIR_SHARES])
+
+    def share_fairly(self) -> None:
+        """Let accounts share each model; by the supervisor alone, before other processes start."""
+        self.words[HeaderWords.FAIR_SHARES] = 1
+
+    @property
     def ready_ns(self) -> int:
         """When the engine was ready, in CLOCK_MONOTONIC; 0 while it starts, and once it stops."""
         return 0 if self.draining else self.words[HeaderWords.READY_NS]

@@ -52,6 +52,7 @@ class InPlace:
         reply: Reply,
         timeout_ns: int = 0,
         origin: RawHeaders | None = None,
+        account: int = 0,
     ) -> None:
         """As in `PredictionService`; there is one model, and nothing waits or is passed on."""
         parts, by_column = self._v1.requests.parse(body)
@@ -69,11 +70,14 @@ class InPlace:
         reply: Reply,
         timeout_ns: int = 0,
         origin: RawHeaders = b"",
+        account: int = 0,
     ) -> None:
         """As in `PredictionService`."""
         reply(outcome(NotSupported("V2 is not served here")))
 
-    def prepare(self, name: str, text: bytes, binary_bytes: int, timeout_ns: int = 0) -> None:
+    def prepare(
+        self, name: str, text: bytes, binary_bytes: int, timeout_ns: int = 0, account: int = 0
+    ) -> None:
         """As in `PredictionService`."""
 
     def record_outside(

@@ -65,6 +65,12 @@ GROUPS: Final = (
             ),
             Entry("max_connections", "4096", ("idle_timeout_s", "max_in_flight")),
             Entry("idle_timeout_s", "120", ("max_connections",)),
+            Entry("fair_shares", "false", ("trusted_proxies", "api_keys_file")),
+            Entry(
+                "trusted_proxies",
+                '["10.0.0.7", "192.168.0.0/16"]',
+                ("fair_shares", "api_keys_file"),
+            ),
             Entry("compress_answers", "true", ("max_request_bytes",)),
             Entry("cors_origins", '["https://app.example.com"]', ("model_control", "app")),
         ),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,8 @@ _ORIGIN: Final = re.compile(
 )
 _UNIX: Final = "unix:"
 """The beginning of the address of a Unix socket, as Gunicorn and nginx write it."""
+UNIX_CLIENTS: Final = "unix"
+"""All clients of Unix sockets, which have no address."""
 _MOST_PATH_BYTES: Final = 107
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
 _ATTRIBUTE: Final = re.compile(r"([a-z0-9]{1,20})=([!-~]|[!-~][ -~]*[!-~])")
@@ -104,6 +107,20 @@ def are_origins(value: object) -> bool:
         list(value) == ["*"]
         or all(isinstance(item, str) and _ORIGIN.fullmatch(item) is not None for item in value)
     )
+
+
+def are_proxies(value: object) -> bool:
+    """Return whether it is a list of addresses and networks, or of `UNIX_CLIENTS`."""
+    return isinstance(value, list | tuple) and all(map(_is_network, value))
+
+
+def _is_network(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        return value == UNIX_CLIENTS or bool(ip_network(value))
+    except ValueError:
+        return False
 
 
 def is_ray_address(value: object) -> bool:

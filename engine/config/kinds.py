@@ -12,6 +12,7 @@ from ringbatch.engine.config.addresses import (
     are_attributes,
     are_forwarded,
     are_origins,
+    are_proxies,
     are_ray_resources,
     is_address,
     is_any_address,
@@ -172,6 +173,13 @@ CORS_ORIGINS: Final = Kind(
     are_origins,
     tuple,
     "ORIGIN",
+    several=True,
+)
+PROXIES: Final = Kind(
+    'a list such as ["10.0.0.7", "192.168.0.0/16", "fd00::/8"], of addresses, networks or "unix"',
+    are_proxies,
+    tuple,
+    "ADDRESS",
     several=True,
 )
 _DEVICE_NAME: Final = re.compile(r"cpu|cuda:[0-9]{1,3}")

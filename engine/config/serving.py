@@ -14,6 +14,7 @@ from ringbatch.engine.config.kinds import (
     LISTENING_ADDRESS,
     NAME,
     OBJECT_PREFIXES,
+    PROXIES,
     SERVER_ADDRESS,
     SOCKET_MODE,
     SOCKET_PATH,
@@ -148,6 +149,19 @@ class ServingConfig:
         CORS_ORIGINS,
         "origins whose pages may read answers at ringbatch's own paths (CORS). Origins listed by "
         "name may also load models. By default there is none",
+    ] = ()
+    fair_shares: Annotated[
+        bool,
+        SWITCH,
+        "share each model fairly among clients while requests wait. A client is an API key, or "
+        "without keys an address. If false, requests go in the order in which they came",
+    ] = True
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        PROXIES,
+        "proxies whose header X-Forwarded-For names the client, by address or network. "
+        '"unix" stands for all that connect to a Unix socket. By default there is none, and a '
+        "proxy counts as one client",
     ] = ()
     compress_answers: Annotated[
         bool,

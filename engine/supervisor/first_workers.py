@@ -87,4 +87,6 @@ class FirstWorkers:
             segment = Segment.create(layout_of(server, entries), entries, server.name, port)
         if server.model_control:
             segment.allow_model_control()
+        if server.fair_shares:
+            segment.share_fairly()
         return segment

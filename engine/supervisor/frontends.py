@@ -333,6 +333,7 @@ class Frontends:
         words += ["--server-timing"] * server.server_timing
         words += ["--load-report"] * server.load_report
         words += _files(self._credentials)
+        words += [f"--trusted-proxy={proxy}" for proxy in server.trusted_proxies]
         return words + [f"--shared-memory-prefix={p}" for p in server.shared_memory_prefixes]
 
 

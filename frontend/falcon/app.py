@@ -3,7 +3,6 @@
 import logging
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Final, NoReturn
 
 import falcon
@@ -31,7 +30,9 @@ from ringbatch.frontend.falcon.outcome_counts import Counting
 from ringbatch.frontend.falcon.path_hints import elsewhere, posted_elsewhere
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.router import Router
+from ringbatch.frontend.request.calls import Body, Reply, RequestHandle
 from ringbatch.frontend.request.service import Service
+from ringbatch.frontend.security.accounts import Accounts
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.security.cors import SharedWith
 from ringbatch.frontend.texts.paths import errors_at
@@ -58,6 +59,7 @@ def create_app(
     router: Router | None = None,
     settings: Callable[[], ServerSettings] = ServerSettings,
     cors_origins: Sequence[str] = (),
+    accounts: Accounts | None = None,
 ) -> falcon.asgi.App[Request, Response]:
     """Return the ASGI application.
 
@@ -70,10 +72,14 @@ def create_app(
         router: new; for callers that ask it afterwards.
         settings: of tracing and logging.
         cors_origins: origins whose pages may read answers.
+        accounts: of clients; by default all requests are nobody's.
     """
-    budget = budget or BodyBudget.of(max_request_bytes)
     bodies = BodySettings(
-        max_request_bytes, compress_answers, budget=budget, last=service.last_ending
+        max_request_bytes,
+        compress_answers,
+        budget=budget or BodyBudget.of(max_request_bytes),
+        last=service.last_ending,
+        accounts=accounts or Accounts(on=False),
     )
     app = falcon.asgi.App(media_type=falcon.MEDIA_JSON, router=router or Router())
     app.add_middleware(Counting(service))
@@ -226,7 +232,10 @@ class PredictionResource:
         # The refusal comes before the body, so that the client need not send it.
         self._service.expect_known(name, version)
         origin = self._origin(req, wanted)
-        start = partial(self._service.predict, wanted, timeout_ns=timeout_ns, origin=origin)
+
+        def start(body: Body, reply: Reply, account: int) -> RequestHandle | None:
+            return self._service.predict(wanted, body, reply, timeout_ns, origin, account)
+
         await exchange(req, resp, self._bodies, start)
 
     async def of_any_path(self, req: Request, resp: Response | None, **_parameters: Any) -> None:

@@ -26,11 +26,12 @@ from ringbatch.frontend.http.expanding import expand
 from ringbatch.frontend.http.fallback import ENDING, EXCHANGES, WHOLE
 from ringbatch.frontend.request.calls import Body, Reply, RequestHandle
 from ringbatch.frontend.request.outcomes import RequestOutcome
+from ringbatch.frontend.security.accounts import Accounts
 from ringbatch.shm.errors import InvalidRequest, RequestTooLarge
 from ringbatch.shm.host.background import in_thread
 
-Start = Callable[[Body, Reply], RequestHandle | None]
-"""Takes a body and sends the request on its way, as `Service.predict` does."""
+Start = Callable[[Body, Reply, int], RequestHandle | None]
+"""Takes a body and an account word, and sends the request on its way, as `Service.predict` does."""
 _TAKEN = {"Accept-Encoding": ", ".join(CODINGS)}
 
 
@@ -43,12 +44,14 @@ class BodySettings:
         compress_answers: True to compress large answers for clients that accept it.
         budget: for all bodies that are being read.
         last: returns the end of the request that ended last.
+        accounts: of clients.
     """
 
     max_request_bytes: int
     compress_answers: bool = False
     budget: BodyBudget = field(kw_only=True)
     last: Callable[[], RequestOutcome] = field(kw_only=True)
+    accounts: Accounts = field(kw_only=True)
 
 
 async def exchange(req: Request, resp: Response, bodies: BodySettings, start: Start) -> None:
@@ -58,13 +61,14 @@ async def exchange(req: Request, resp: Response, bodies: BodySettings, start: St
         RequestError, falcon.HTTPError: the body cannot be taken.
     """
     _expect_served(req)
+    account = bodies.accounts.of_scope(req.scope)
     with bodies.budget.holding() as holding:
         body = await _read_body(req, bodies.max_request_bytes, holding)
     waiting = AwaitedPrediction(bodies.last)
     exchanges = req.scope.get(EXCHANGES, set())
     exchanges.add(waiting)
     try:
-        waiting.call = start(body, waiting.reply)
+        waiting.call = start(body, waiting.reply, account)
         # From here on the pipeline sees its end.
         req.context.counted = True
         status, data, headers = await waiting.answer

@@ -233,9 +233,11 @@ class Inferences(ModelResource):
         # The refusal comes before the body, so that the client need not send it.
         self._service.expect_known(name, version)
 
-        def start(body: Body, reply: Reply) -> RequestHandle | None:
+        def start(body: Body, reply: Reply, account: int) -> RequestHandle | None:
             headers = req.scope["headers"]
-            return self._service.infer(wanted, body, json_bytes, reply, timeout_ns, headers)
+            return self._service.infer(
+                wanted, body, json_bytes, reply, timeout_ns, headers, account
+            )
 
         await exchange(req, resp, self._bodies, start)
 

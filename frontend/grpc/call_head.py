@@ -29,7 +29,9 @@ from ringbatch.frontend.http2.header_reader import Varying
 from ringbatch.frontend.http2.header_rules import Http2RequestHead, expect_sound_value
 from ringbatch.frontend.load.orca_report import ASK_HEADER as LOAD_HEADER
 from ringbatch.frontend.load.orca_report import Form, form_of
+from ringbatch.frontend.security.accounts import Accounts, Peer
 from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.shm.account import IDENTITY_MASK
 from ringbatch.shm.errors import Unauthenticated
 from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
 from ringbatch.shm.tuples import unchecked_tuple
@@ -81,6 +83,7 @@ class CallHead(NamedTuple):
         http_status: of that end; other than 200 it is for whoever does not speak gRPC.
         denied: whether it ends so for want of a key.
         fields: all of its metadata.
+        account: the word of its key, without an identity if it has none.
     """
 
     method: Any
@@ -96,6 +99,7 @@ class CallHead(NamedTuple):
     http_status: int
     denied: bool
     fields: Sequence[tuple[bytes, bytes]] = ()
+    account: int = 0
 
 
 class CallHeadReader:
@@ -104,11 +108,18 @@ class CallHeadReader:
     Args:
         methods: what serves each path.
         keys: one of which a client must have; None where everybody is served.
+        accounts: of clients; by default all requests are nobody's.
     """
 
-    def __init__(self, methods: Mapping[str, Any], keys: ApiKeys | None) -> None:
+    def __init__(
+        self,
+        methods: Mapping[str, Any],
+        keys: ApiKeys | None,
+        accounts: Accounts | None = None,
+    ) -> None:
         self._methods = methods
         self._keys = keys
+        self._accounts = accounts or Accounts(on=False)
 
     @property
     def varying(self) -> Varying[CallHead]:
@@ -147,8 +158,22 @@ class CallHeadReader:
             refusal,
             http_status,
             denied,
+            account=self._accounts.of_key(authorization, key),
         )
         return with_values(head, sent, request.fields)
+
+    def peer(self, address: Any) -> Peer:
+        """Return the other end of a connection, as `Accounts.peer` does."""
+        return self._accounts.peer(address)
+
+    def account(self, head: CallHead, peer: Peer) -> int:
+        """Return the account word of a call."""
+        said = head.account
+        if said & IDENTITY_MASK:
+            return said
+        if not peer.is_proxy:
+            return said | peer.account
+        return self._accounts.word(said, peer, head.fields)
 
     def allow(self, authorization: str | None, key: str | None) -> bool:
         """Return whether a client with these credentials may be served now."""
@@ -212,6 +237,7 @@ def with_values(
             head.http_status,
             head.denied,
             fields,
+            head.account,
         ),
     )
 

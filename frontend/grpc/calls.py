@@ -56,12 +56,14 @@ class CallContext(Protocol):
         connection: identifies the connection of the call.
         head: of the call.
         client: the address of whoever made it.
+        account: its account word, see `ringbatch.shm.account`.
         trailing: metadata that stand behind its answer.
     """
 
     connection: object
     head: CallHead
     client: str
+    account: int
     trailing: Metadata
 
     def remaining_ns(self) -> int:
@@ -120,6 +122,9 @@ class CallConnection(Protocol):
     max_request_bytes: int
     keyless: "dict[Stream[CallHead], ServedCall]"
 
+    def account_of(self, head: CallHead) -> int:
+        """Return the account word of a call."""
+
     def infer(self, stream: Stream[CallHead], data: bytes, timeout_ns: int) -> None:
         """Take the whole message of a ModelInfer, and the call with it."""
 
@@ -164,6 +169,7 @@ class ServedCall:
         self.connection: object = owner
         self.head = stream.head
         self.client = owner.client
+        self.account = owner.account_of(stream.head)
         self.trailing: Metadata = ()
         self._owner = owner
         self._stream = stream

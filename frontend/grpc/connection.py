@@ -35,6 +35,7 @@ from ringbatch.frontend.http.request_tracking import client_of
 from ringbatch.frontend.http2.connection import Connection
 from ringbatch.frontend.http2.stream import Stream
 from ringbatch.frontend.request.calls import RequestHandle
+from ringbatch.frontend.security.accounts import UNKNOWN_PEER
 from ringbatch.frontend.streams.connection_clocks import ConnectionClocks
 from ringbatch.frontend.streams.served_connection import ServedConnection
 from ringbatch.shm.errors import RequestError, Unauthenticated
@@ -88,7 +89,7 @@ class InferCall(Framing):
     __slots__ = ("_owner", "bytes_in", "call", "stream")
 
     def __init__(self, owner: "GrpcConnection", stream: Stream[CallHead], bytes_in: int) -> None:
-        super().__init__(stream.head.fields)
+        super().__init__(stream.head.fields, owner.account_of(stream.head))
         self._owner = owner
         self.stream = stream
         self.bytes_in = bytes_in
@@ -118,6 +119,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         "_inferring",
         "_make_id",
         "_outcomes",
+        "_peer",
         "_recorder",
         "_samples",
         "_sends_metadata",
@@ -145,6 +147,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         self.max_request_bytes = settings.max_request_bytes
         self.keyless = settings.keyless
         self.client = ""
+        self._peer = UNKNOWN_PEER
         self._in_place = False
         self._inferring: dict[int, InferCall] = {}
 
@@ -152,6 +155,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         """Begin a connection; called by the transport."""
         self._transport = transport  # type: ignore[assignment]
         self.client = client_of(transport)
+        self._peer = self._heads.peer(transport.get_extra_info("peername"))
         self._settings.connections.add(self)
         if self._settings.stopping():
             self.leave()
@@ -179,6 +183,10 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
     def forget(self) -> None:
         """Forget the results of heads, which may have changed; called by the server."""
         self.core.headers.forget()
+
+    def account_of(self, head: CallHead) -> int:
+        """Return the account word of a call on this connection."""
+        return self._heads.account(head, self._peer)
 
     def infer(self, stream: Stream[CallHead], data: bytes, timeout_ns: int) -> None:
         """Take the message of a ModelInfer; called by a `ServedCall`."""

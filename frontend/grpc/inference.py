@@ -107,12 +107,14 @@ class Framing:
         model: that it is for, once that is known.
         asked_for: the name of a missing model, if it names one.
         headers: the metadata of its call.
+        account: its account word, see `ringbatch.shm.account`.
     """
 
-    __slots__ = ("asked_for", "headers", "id", "model")
+    __slots__ = ("account", "asked_for", "headers", "id", "model")
 
-    def __init__(self, headers: RawHeaders = ()) -> None:
+    def __init__(self, headers: RawHeaders = (), account: int = 0) -> None:
         self.headers = headers
+        self.account = account
         self.id = b""
         self.model: ServedModel | None = None
         self.asked_for = ""
@@ -142,8 +144,9 @@ class Pending(Framing):
         keep: Callable[[int], None],
         bytes_in: int,
         headers: RawHeaders = (),
+        account: int = 0,
     ) -> None:
-        super().__init__(headers)
+        super().__init__(headers, account)
         self._last = last
         self._keep = keep
         self.bytes_in = bytes_in
@@ -224,7 +227,8 @@ class Inference:
         Returns:
             The call that is on its way; None where `reply` was called already.
         """
-        return self._pipeline.start(self._codec, "", data, framing, reply, timeout_ns)
+        account = framing.account
+        return self._pipeline.start(self._codec, "", data, framing, reply, timeout_ns, account)
 
     def prepare(
         self, begun: bytes, head_bytes: int, tensor_bytes: int, framing: Framing
@@ -252,7 +256,14 @@ class Inference:
             return None
         own, rows, requested = outlined
         rendering = GrpcRendering(own.answers, requested, framing.id)
-        return self._arrivals.claim(own.model, rows, tensor_bytes, rendering, requested.timeout_ns)
+        return self._arrivals.claim(
+            own.model,
+            rows,
+            tensor_bytes,
+            rendering,
+            requested.timeout_ns,
+            account=framing.account,
+        )
 
     def begin(
         self,
@@ -261,13 +272,14 @@ class Inference:
         ended: asyncio.Future[None],
         keep: Callable[[int], None],
         headers: RawHeaders = (),
+        account: int = 0,
     ) -> Pending:
         """Start a request as `start` does, for a caller that waits until `ended` is done.
 
-        `headers` is the call's metadata, and `keep` is called with the answer's bytes until it is
-        left.
+        `headers` is the call's metadata, and `account` its account word. `keep` is called with the
+        answer's bytes until it is left.
         """
-        pending = Pending(ended, self.last_ending, keep, len(data), headers)
+        pending = Pending(ended, self.last_ending, keep, len(data), headers, account)
         call = pending.call = self.start(data, timeout_ns, pending, pending.reply)
         if call is not None:
             pending.holds = call.holds

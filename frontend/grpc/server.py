@@ -35,6 +35,7 @@ from ringbatch.frontend.payloads.flags import add_keeping_flags, given_keeping
 from ringbatch.frontend.payloads.recorder import payload_recorder
 from ringbatch.frontend.payloads.settings import Keeping
 from ringbatch.frontend.request.attachment import Attachment
+from ringbatch.frontend.security.accounts import Accounts
 from ringbatch.frontend.security.credential_flags import add_flags, given_credentials
 from ringbatch.frontend.security.credentials import Security
 from ringbatch.frontend.v2.regions import SharedMemory
@@ -82,6 +83,7 @@ class GrpcOptions:
         access: settings of the request log.
         keeping: settings of the payload log, and the descriptor that takes it; None without
             a payload log.
+        trusted_proxies: whose header names the client, see `Accounts`.
     """
 
     segment: str
@@ -98,6 +100,7 @@ class GrpcOptions:
     credentials: Credentials
     access: AccessSettings
     keeping: tuple[Keeping, int] | None = None
+    trusted_proxies: tuple[str, ...] = ()
 
 
 async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -> None:
@@ -128,7 +131,9 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
     payloads = payload_recorder(options.keeping, recorder, attachment.lane)
     inference, stopping = Inference(service), asyncio.Event()
     methods: dict[str, MethodHandler] = {}
-    heads = CallHeadReader(methods, security.keys)
+    segment, proxies = attachment.segment, options.trusted_proxies
+    accounts = Accounts(segment.identity, proxies, security.keys, on=segment.shares_fairly)
+    heads = CallHeadReader(methods, security.keys, accounts)
     shown = partial(service.settings, options.access.trace_sample)
     methods |= methods_of(service, inference, stopping, heads, recorder, shown, payloads)
     settings = GrpcSettings(
@@ -212,6 +217,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--shared-memory-prefix", action="append", default=[], metavar="NAME", dest="prefixes"
     )
+    parser.add_argument("--trusted-proxy", action="append", default=[], metavar="NETWORK")
     add_flags(parser)
     access_flags.add_flags(parser)
     add_keeping_flags(parser)
@@ -239,6 +245,7 @@ def main(arguments: list[str] | None = None) -> int:
         given_credentials(given),
         access_flags.given_access(given),
         given_keeping(given),
+        tuple(given.trusted_proxy),
     )
     try:
         die_with_parent(given.parent_pid)

@@ -82,7 +82,7 @@ class Streams:
                 async for data in still_allowed(call, self._heads):
                     left_ns = call.remaining_ns()
                     begun = self._inference.begin(
-                        data, left_ns, self._future(), call.keep, call.head.fields
+                        data, left_ns, self._future(), call.keep, call.head.fields, call.account
                     )
                     if payloads is not None and payloads.draws():
                         begun.kept = kept_call(payloads, call.head, data)

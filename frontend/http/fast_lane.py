@@ -75,6 +75,7 @@ class FastLane(asyncio.Protocol):
         "_make_id",
         "_metadata",
         "_outcomes",
+        "_peer",
         "_predictions",
         "_reading",
         "_receiver",
@@ -141,6 +142,7 @@ class FastLane(asyncio.Protocol):
         """Begin a connection; called by the transport."""
         self._transport = transport  # type: ignore[assignment]
         self._write = self._transport.write
+        self._peer = self._settings.accounts.peer(transport.get_extra_info("peername"))
         self._watch = RequestTracking(self._settings.recorder, self._transport, self._loop)
         self._server_state.connections.add(self)  # type: ignore[arg-type]
         if self._settings.stopping():
@@ -263,14 +265,14 @@ class FastLane(asyncio.Protocol):
 
     def _begin(self, head: RequestHead, body: Body) -> None:
         self._state = _ANSWER
+        model, timeout_ns, origin, account = head.model, head.timeout_ns, head.origin, head.account
+        service = self._predictions
         if head.infer:
-            self._call = self._predictions.infer(
-                head.model, body, head.json_bytes, self._answer, head.timeout_ns, head.origin
+            self._call = service.infer(
+                model, body, head.json_bytes, self._answer, timeout_ns, origin, account
             )
         else:
-            self._call = self._predictions.predict(
-                head.model, body, self._answer, head.timeout_ns, head.origin
-            )
+            self._call = service.predict(model, body, self._answer, timeout_ns, origin, account)
 
     def _prepare(self, head: RequestHead, json_bytes: int) -> None:
         """Have what is still to come of a large body written to where it belongs, if it can be."""
@@ -280,8 +282,9 @@ class FastLane(asyncio.Protocol):
             return
         self._tried = True
         text = bytes(memoryview(buffer)[:json_bytes])
-        upload = self._predictions.prepare(head.model, text, binary_bytes, head.timeout_ns)
-        self._upload = upload
+        upload = self._upload = self._predictions.prepare(
+            head.model, text, binary_bytes, head.timeout_ns, head.account
+        )
         if upload is None:
             return
         self._state = _RECEIVING
@@ -328,7 +331,7 @@ class FastLane(asyncio.Protocol):
 
     def _take_head(self, text: bytes) -> RequestHead | None:
         """Read a head, and keep it if the fast lane takes its request."""
-        head = self._settings.heads.read(text)
+        head = self._settings.heads.read(text, self._peer)
         if head is not None:
             self._seen_bytes = 0
             self._tried = False
@@ -437,10 +440,7 @@ class FastLane(asyncio.Protocol):
             self._identify(_NO_HEAD, size)
             return
         head = self._head
-        protocol = Protocol.V1
-        if head.infer:
-            protocol = Protocol.V2 if head.json_bytes is None else Protocol.V2_BINARY
-        self._predictions.record_outside(protocol, status, head.model)
+        self._predictions.record_outside(self._watch.protocol_of(head), status, head.model)
         self._identify(head, size)
 
     def _refused_elsewhere(self, status: int) -> bytes:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from uvicorn.config import Config
@@ -14,6 +14,7 @@ from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.http.head_reader import HeadReader
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.request.calls import PredictionService
+from ringbatch.frontend.security.accounts import Accounts
 
 CLOSE_GRACE_S: Final = 0.1
 """Seconds that a graceful stop waits for a request that is on its way on an idle connection."""
@@ -57,6 +58,7 @@ class FastLaneSettings:
         close_grace_s: how long a graceful stop waits for a request on an idle connection.
         budget: for the bodies that are gathered.
         recorder: keeps ids, times and log lines of requests.
+        accounts: of clients.
         heir: takes connections of HTTP/2; None without HTTP/2.
     """
 
@@ -70,6 +72,7 @@ class FastLaneSettings:
     close_grace_s: Callable[[], float]
     budget: BodyBudget
     recorder: Recorder
+    accounts: Accounts = field(default_factory=lambda: Accounts(on=False))
     heir: Heir | None = None
 
     def successor(

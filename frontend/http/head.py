@@ -27,9 +27,11 @@ from ringbatch.frontend.codec.request_timeout import timeout_ns_of
 from ringbatch.frontend.http.content_coding import PLAIN, acceptance
 from ringbatch.frontend.load.orca_report import ASK_HEADER as LOAD_HEADER
 from ringbatch.frontend.load.orca_report import Form, form_of
+from ringbatch.frontend.security.accounts import Accounts
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.security.cors import ORIGIN, SharedWith
 from ringbatch.frontend.v1.forwarded import Origins
+from ringbatch.shm.account import NOBODY
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
 from ringbatch.shm.tuples import unchecked_tuple
@@ -107,6 +109,7 @@ class RequestHead(NamedTuple):
         load: in which form it asks how busy the engine is.
         cors: lines for the head of the answer; empty if no page sent the request, or a foreign one.
         asks: whether the head of the answer has more than usual: `timing`, `load` or `cors`.
+        account: its account word, see `ringbatch.shm.account`.
     """
 
     model: str
@@ -125,6 +128,7 @@ class RequestHead(NamedTuple):
     load: Form = ""
     cors: bytes = b""
     asks: bool = False
+    account: int = 0
 
     @property
     def target(self) -> str:
@@ -161,6 +165,7 @@ class Meaning(NamedTuple):
     Attributes:
         origin: as in `RequestHead`; None if it is the head itself.
         model, keep_alive, infer, coding, timing, load, cors, asks: as in `RequestHead`.
+        account: the word of its key, without an identity if it has none.
     """
 
     model: str
@@ -172,6 +177,7 @@ class Meaning(NamedTuple):
     load: Form
     cors: bytes
     asks: bool
+    account: int
 
 
 def parsed_head(
@@ -180,6 +186,7 @@ def parsed_head(
     keys: ApiKeys | None,
     origins: Origins,
     shared_with: SharedWith,
+    accounts: Accounts,
 ) -> tuple[Headers, Meaning | None]:
     """Parse a head.
 
@@ -244,21 +251,26 @@ def parsed_head(
         load=load,
         cors=cors,
         asks=timing or bool(load or cors),
+        account=NOBODY if keys is None else accounts.of_key(*_key_values(headers)),
     )
 
 
 def head_of(
-    text: bytes, headers: Headers, meaning: Meaning, max_request_bytes: int
+    text: bytes, headers: Headers, meaning: Meaning, max_request_bytes: int, account: int
 ) -> RequestHead | None:
     """Make the head of a request out of a parsed head; return None as `head_with` does."""
     if any(len(headers.get(name, ())) > 1 for name in _AT_MOST_ONCE):
         return None
     values = {name: only(headers, name) for name in VARYING if name in headers}
-    return head_with(text, meaning, values, max_request_bytes)
+    return head_with(text, meaning, values, max_request_bytes, account)
 
 
 def head_with(
-    text: bytes, meaning: Meaning, values: Mapping[bytes, bytes], max_request_bytes: int
+    text: bytes,
+    meaning: Meaning,
+    values: Mapping[bytes, bytes],
+    max_request_bytes: int,
+    account: int,
 ) -> RequestHead | None:
     """Make the head of a request out of the meaning of its lines and the values that vary.
 
@@ -267,6 +279,7 @@ def head_with(
         meaning: of all lines but those of `values`.
         values: of headers in `VARYING`, by name.
         max_request_bytes: bytes of the longest body that the fast lane takes.
+        account: its account word.
 
     Returns:
         None if the fast lane does not take the request.
@@ -312,6 +325,7 @@ def head_with(
             meaning.load,
             meaning.cors,
             meaning.asks,
+            account,
         ),
     )
 
@@ -322,13 +336,17 @@ def only(headers: Headers, name: bytes) -> bytes:
     return values[0] if len(values) == 1 else b""
 
 
-def _allowed(headers: dict[bytes, list[bytes]], keys: ApiKeys) -> bool:
+def _allowed(headers: Headers, keys: ApiKeys) -> bool:
     """Return whether a valid key came with a head; the refusal is Falcon's."""
-    found = [headers.get(name, [b""]) for name in _KEY_NAMES]
-    if any(len(values) != 1 for values in found):
-        return False
-    authorization, key = (values[0].decode("latin-1") for values in found)
-    return keys.allow(authorization, key)
+    return all(len(headers.get(name, ())) < 2 for name in _KEY_NAMES) and keys.allow(
+        *_key_values(headers)
+    )
+
+
+def _key_values(headers: Headers) -> tuple[str, str]:
+    """Return the values of the headers in which a key may stand."""
+    authorization, key = (only(headers, name).decode("latin-1") for name in _KEY_NAMES)
+    return authorization, key
 
 
 def _has_plain_lines(text: bytes) -> bool:

@@ -26,15 +26,18 @@ from ringbatch.frontend.http.head import (
     head_with,
     parsed_head,
 )
+from ringbatch.frontend.security.accounts import FORWARDED, UNKNOWN_PEER, Accounts, Peer
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.security.cors import SharedWith
 from ringbatch.frontend.v1.forwarded import Origins
+from ringbatch.shm.account import IDENTITY_MASK
 
 _REMEMBERED: Final = 1024
 _MOST_CUT: Final = 64
 """The most lines that are cut out of one head."""
 _MOST_PIECES: Final = 3 * _MOST_CUT + 1
 _MOST_KEPT: Final = MAX_HEADERS + 2 - _MOST_CUT
+_FORWARDED: Final = re.compile(rb"\r\n(?i:%b):[ \t]*([^\r\n]*)" % re.escape(FORWARDED))
 _NAME: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 
 
@@ -47,6 +50,7 @@ class HeadReader:
         keys: the API keys of which a client must send one; None if clients need no key.
         origins: of requests to models that other servers run.
         cors_origins: origins whose pages may read answers.
+        accounts: of clients; by default all requests are nobody's.
     """
 
     def __init__(
@@ -57,10 +61,12 @@ class HeadReader:
         keys: ApiKeys | None = None,
         origins: Origins | None = None,
         cors_origins: Sequence[str] = (),
+        accounts: Accounts | None = None,
     ) -> None:
         self._max_request_bytes = max_request_bytes
         self._compress_answers = compress_answers
         self._keys = keys
+        self._accounts = accounts or Accounts(on=False)
         self._origins = origins or Origins(())
         self._shared_with = SharedWith(cors_origins)
         self._split = _cutter(self._origins.header_names).split
@@ -70,11 +76,12 @@ class HeadReader:
         """Forget all heads, because the keys have changed."""
         self._known.clear()
 
-    def read(self, text: bytes) -> RequestHead | None:
+    def read(self, text: bytes, peer: Peer = UNKNOWN_PEER) -> RequestHead | None:
         """Read a head.
 
         Args:
             text: the head as it came, with its empty line.
+            peer: the other end of its connection.
 
         Returns:
             None if the fast lane does not take the request.
@@ -85,14 +92,31 @@ class HeadReader:
         values = _values(pieces)
         meaning = self._known.get(kept)
         if meaning is None or values is None or len(pieces) > _MOST_PIECES:
-            return self._parse(text, kept, values)
-        return head_with(text, meaning, values, self._max_request_bytes)
+            return self._parse(text, kept, values, peer)
+        account = peer.account
+        if meaning.account or peer.is_proxy:
+            account = self._account(meaning, peer, text)
+        return head_with(text, meaning, values, self._max_request_bytes, account)
+
+    def _account(self, meaning: Meaning, peer: Peer, text: bytes) -> int:
+        """Return the account word of a request; its lines are known to be sound."""
+        said = meaning.account
+        if said & IDENTITY_MASK:
+            return said
+        if not peer.is_proxy:
+            return said | peer.account
+        return said | self._accounts.behind(peer, _FORWARDED.findall(text))
 
     def _parse(
-        self, text: bytes, kept: bytes, values: Mapping[bytes, bytes] | None
+        self, text: bytes, kept: bytes, values: Mapping[bytes, bytes] | None, peer: Peer
     ) -> RequestHead | None:
         headers, meaning = parsed_head(
-            text, self._compress_answers, self._keys, self._origins, self._shared_with
+            text,
+            self._compress_answers,
+            self._keys,
+            self._origins,
+            self._shared_with,
+            self._accounts,
         )
         if meaning is None:
             return None
@@ -103,7 +127,8 @@ class HeadReader:
             and kept.count(b"\r\n") <= _MOST_KEPT
         ):
             self._known.put(kept, meaning, len(kept))
-        return head_of(text, headers, meaning, self._max_request_bytes)
+        account = self._account(meaning, peer, text)
+        return head_of(text, headers, meaning, self._max_request_bytes, account)
 
 
 def _values(pieces: list[bytes | Any]) -> dict[bytes, bytes] | None:

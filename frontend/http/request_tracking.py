@@ -10,6 +10,7 @@ from ringbatch.frontend.access.recorder import Exchanged, Recorder
 from ringbatch.frontend.http.content_coding import MIN_ENCODED_BYTES
 from ringbatch.frontend.http.head import RequestHead
 from ringbatch.frontend.request.outcomes import RequestOutcome
+from ringbatch.shm.tallies import Protocol
 
 LARGE_ANSWER_BYTES: Final = 1 << 16
 """A smaller answer is the kernel's at once."""
@@ -52,6 +53,13 @@ class RequestTracking:
         self._unsent: tuple[RequestOutcome, Exchanged, int] | None = None
         """Of an answer that may yet be encoded."""
         self._untaken: tuple[RequestOutcome, Exchanged, int] | None = None
+
+    @staticmethod
+    def protocol_of(head: RequestHead) -> Protocol:
+        """Return the protocol of a request, by which its end is counted."""
+        if not head.infer:
+            return Protocol.V1
+        return Protocol.V2 if head.json_bytes is None else Protocol.V2_BINARY
 
     def begin(self) -> None:
         """Note that the first byte of a request came, and not all of it."""

@@ -54,6 +54,7 @@ class Arrivals(Generic[A]):
         rendering: Rendering[A],
         worth_ns: int,
         timeout_ns: int = 0,
+        account: int = 0,
     ) -> "Arrival[A] | None":
         """Claim a slot for a request of which only the tensor is to come.
 
@@ -64,6 +65,7 @@ class Arrivals(Generic[A]):
             rendering: how it is answered.
             worth_ns: for how long it says that an answer is worth having; 0 where it does not.
             timeout_ns: how long the client waits; 0 where it does not say.
+            account: its account word, see `ringbatch.shm.account`.
 
         Returns:
             None where there is no room now, so that it is to go the usual way.
@@ -79,15 +81,15 @@ class Arrivals(Generic[A]):
         start = self._lane.request_offset[slot]
         payload = ArrivedBytes(self._lane.memory[start : start + tensor_bytes], slot)
         read = model, ((rows, payload, 0),), rendering, worth_ns
-        return Arrival(self, read, payload, size, timeout_ns)
+        return Arrival(self, read, payload, size, timeout_ns, account)
 
     def take(self, arrival: "Arrival[A]", reply: Callable[[A], None]) -> RequestHandle | None:
         """Send a request on its way that has come in full."""
         self._owed_bytes -= arrival.size
-        name = arrival.model.spec.name
-        call = None
+        name, timeout_ns = arrival.model.spec.name, arrival.timeout_ns
+        start, call = self._pipeline.start, None
         try:
-            call = self._pipeline.start(self, name, arrival, None, reply, arrival.timeout_ns)
+            call = start(self, name, arrival, None, reply, timeout_ns, arrival.account)
         finally:
             if call is None:
                 self._lane.abort(arrival.payload.slot)
@@ -119,9 +121,10 @@ class Arrival(Generic[A]):
         payload: its tensor.
         size: bytes of the lane's memory that it has.
         timeout_ns: how long the client waits once it has come; 0 where it does not say.
+        account: its account word.
     """
 
-    __slots__ = ("_arrivals", "payload", "read", "size", "timeout_ns")
+    __slots__ = ("_arrivals", "account", "payload", "read", "size", "timeout_ns")
 
     def __init__(
         self,
@@ -130,12 +133,14 @@ class Arrival(Generic[A]):
         payload: "ArrivedBytes",
         size: int,
         timeout_ns: int,
+        account: int,
     ) -> None:
         self._arrivals = arrivals
         self.read = read
         self.payload = payload
         self.size = size
         self.timeout_ns = timeout_ns
+        self.account = account
 
     @property
     def model(self) -> ServedModel:

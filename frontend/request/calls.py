@@ -47,6 +47,7 @@ class PredictionService(Protocol):
         reply: Reply,
         timeout_ns: int = 0,
         origin: RawHeaders | None = None,
+        account: int = 0,
     ) -> RequestHandle | None:
         """Answer a request of V1.
 
@@ -58,6 +59,7 @@ class PredictionService(Protocol):
                 0 where it does not say.
             origin: of a request to a model that another server runs, see `Origins`; of others their
                 headers, for models that ask.
+            account: its account word, see `ringbatch.shm.account`.
 
         Returns:
             The call that is on its way; None where `reply` was called already.
@@ -71,11 +73,12 @@ class PredictionService(Protocol):
         reply: Reply,
         timeout_ns: int = 0,
         origin: RawHeaders = b"",
+        account: int = 0,
     ) -> RequestHandle | None:
         """Answer a request of V2.
 
         Args:
-            name, body, reply, timeout_ns: as for `predict`.
+            name, body, reply, timeout_ns, account: as for `predict`.
             json_bytes: where the JSON text of the body ends, as its header says; None where the
                 body is nothing else.
             origin: the headers, for models that ask.
@@ -85,7 +88,7 @@ class PredictionService(Protocol):
         """
 
     def prepare(
-        self, name: str, text: bytes, binary_bytes: int, timeout_ns: int = 0
+        self, name: str, text: bytes, binary_bytes: int, timeout_ns: int = 0, account: int = 0
     ) -> Upload | None:
         """Prepare for a request of V2 of which everything is there but binary data.
 
@@ -93,7 +96,7 @@ class PredictionService(Protocol):
             name: the model's.
             text: the JSON text of the body.
             binary_bytes: how many bytes are to follow.
-            timeout_ns: as for `predict`.
+            timeout_ns, account: as for `predict`.
 
         Returns:
             Where they belong; None where the body is to be gathered and given to `infer`.

@@ -80,6 +80,7 @@ class Pipeline:
         framing: F,
         reply: Callable[[A], None],
         timeout_ns: int = 0,
+        account: int = 0,
         begun_ns: int = 0,
     ) -> RequestHandle | None:
         """Answer a request.
@@ -90,6 +91,7 @@ class Pipeline:
             reply: called once, unless the call is abandoned first.
             timeout_ns: how long the client waits, where that is less than the model's own limit;
                 0 where it does not say; below 0 where it waits no more.
+            account: its account word, see `ringbatch.shm.account`.
             begun_ns: when the request was accepted, if that was earlier.
 
         Returns:
@@ -112,12 +114,14 @@ class Pipeline:
             if timeout_ns or asked_ns:
                 limit_ns = shortest_ns(limit_ns, timeout_ns, asked_ns)
             tally = model.tallies[codec.protocol]
+            deadline_ns = accepted_ns + limit_ns
             task = InflightRequest(
-                model, rendering, reply, accepted_ns, accepted_ns + limit_ns, tally
+                model, rendering, reply, accepted_ns, deadline_ns, tally, account
             )
             if parts:
                 if model.texts is not None:
-                    again = partial(self.start, codec, name, body, framing, reply)
+                    start = partial(self.start, account=account)
+                    again = partial(start, codec, name, body, framing, reply)
                     return self._send_texts(task, model.texts, parts, again)
                 self._expect_time(task, now_ns)
                 if len(parts) > 1:
@@ -133,7 +137,7 @@ class Pipeline:
             answer = rendering.render((), "")
         except Offloaded as large:
             return self._read_apart(
-                codec, name, body, framing, reply, timeout_ns, accepted_ns, large
+                codec, name, body, framing, reply, timeout_ns, account, accepted_ns, large
             )
         except RequestError as failure:
             # Its traceback holds this frame, and this frame it: together they would keep open what
@@ -163,6 +167,7 @@ class Pipeline:
         framing: F,
         reply: Callable[[A], None],
         timeout_ns: int,
+        account: int,
         accepted_ns: int,
         large: Offloaded,
     ) -> RequestHandle | None:
@@ -170,7 +175,7 @@ class Pipeline:
 
         def go_on(finish: Callable[[], Read[A]]) -> RequestHandle | None:
             read = Already(self._models, codec, finish)
-            return self.start(read, name, body, framing, reply, timeout_ns, accepted_ns)
+            return self.start(read, name, body, framing, reply, timeout_ns, account, accepted_ns)
 
         def gone() -> None:
             meant = codec.meant(name, body, framing)

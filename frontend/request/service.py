@@ -92,9 +92,10 @@ class Service(Models):
         reply: Reply,
         timeout_ns: int = 0,
         origin: RawHeaders | None = None,
+        account: int = 0,
     ) -> RequestHandle | None:
         """As in `PredictionService`."""
-        return self.pipeline.start(self._v1, name, body, origin, reply, timeout_ns)
+        return self.pipeline.start(self._v1, name, body, origin, reply, timeout_ns, account)
 
     def infer(
         self,
@@ -104,15 +105,16 @@ class Service(Models):
         reply: Reply,
         timeout_ns: int = 0,
         origin: RawHeaders = b"",
+        account: int = 0,
     ) -> RequestHandle | None:
         """As in `PredictionService`."""
         codec = self._v2 if json_bytes is None else self._v2_binary
         if origin and (self.asking or self._words[_MODEL_TABLE] != self.table_number):
             codec = V2Codec(self, codec.protocol, origin)
-        return self.pipeline.start(codec, name, body, json_bytes, reply, timeout_ns)
+        return self.pipeline.start(codec, name, body, json_bytes, reply, timeout_ns, account)
 
     def prepare(
-        self, name: str, text: bytes, binary_bytes: int, timeout_ns: int = 0
+        self, name: str, text: bytes, binary_bytes: int, timeout_ns: int = 0, account: int = 0
     ) -> Arrival[Answer] | None:
         """As in `PredictionService`."""
         if len(text) > LARGE_BODY_BYTES or binary_bytes < LARGE_BYTES:
@@ -127,7 +129,7 @@ class Service(Models):
         rows, _, requested = outline
         rendering = V2Rendering(model.v2.answers, requested)
         return self._arrivals.claim(
-            model, rows, binary_bytes, rendering, requested.timeout_ns, timeout_ns
+            model, rows, binary_bytes, rendering, requested.timeout_ns, timeout_ns, account
         )
 
     def record_outside(

@@ -123,6 +123,7 @@ class Piece(SlotRequest[A]):
         self.reply = task.reply
         self.accepted_ns = task.accepted_ns
         self.deadline_ns = task.deadline_ns
+        self.account = task.account
         self.rows = rows
         self.result: memoryview | None = None
         self._whole = whole

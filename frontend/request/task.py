@@ -74,6 +74,7 @@ class SlotRequest(ABC, Generic[A]):
         reply: called once, unless it is abandoned first.
         accepted_ns: when the request arrived.
         deadline_ns: when its client gives up.
+        account: its account word, see `ringbatch.shm.account`.
     """
 
     __slots__ = (
@@ -82,6 +83,7 @@ class SlotRequest(ABC, Generic[A]):
         "_result_bytes",
         "_slot",
         "accepted_ns",
+        "account",
         "deadline_ns",
         "model",
         "reply",
@@ -95,6 +97,7 @@ class SlotRequest(ABC, Generic[A]):
     reply: Callable[[A], None]
     accepted_ns: int
     deadline_ns: int
+    account: int
 
     def send(self, engine: Engine, part: SlotPart, result_bytes: int, least: int = 0) -> None:
         """Put a part into a slot with that many bytes for the answer.
@@ -111,15 +114,15 @@ class SlotRequest(ABC, Generic[A]):
         """
         lane, model = engine.lane, self.model.reference
         rows, payload, key_bytes = part
-        accepted_ns, deadline_ns = self.accepted_ns, self.deadline_ns
+        accepted_ns, deadline_ns, account = self.accepted_ns, self.deadline_ns, self.account
         if isinstance(payload, LazyBytes):
             slot = _claim(lane, payload, result_bytes, model)
             if slot is not None:
                 size = len(payload)
-                lane.publish(slot, model, rows, accepted_ns, deadline_ns, size, key_bytes)
+                lane.publish(slot, model, rows, accepted_ns, deadline_ns, size, key_bytes, account)
         else:
             slot = lane.send(
-                payload, result_bytes, model, rows, accepted_ns, deadline_ns, key_bytes
+                payload, result_bytes, model, rows, accepted_ns, deadline_ns, key_bytes, account
             )
         if slot is None:
             least = least or self.model.usual_bytes(rows, len(payload))
@@ -331,6 +334,7 @@ class InflightRequest(SlotRequest[A]):
         accepted_ns: int,
         deadline_ns: int,
         tally: Tally,
+        account: int = 0,
     ) -> None:
         self.model = model
         self.tally = tally
@@ -338,6 +342,7 @@ class InflightRequest(SlotRequest[A]):
         self.reply = reply
         self.accepted_ns = accepted_ns
         self.deadline_ns = deadline_ns
+        self.account = account
         self._writing: Writing[A] | None = None
 
     @property

@@ -7,6 +7,7 @@ user's except those of health.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, Final, Literal
 
 from uvicorn.config import Config
@@ -21,7 +22,9 @@ from ringbatch.frontend.routes.codec import InProcessCodec
 from ringbatch.frontend.routes.endpoints import ENDINGS, endpoints
 from ringbatch.frontend.routes.loading import imported
 from ringbatch.frontend.routes.models import Abandonable, Settled, models
+from ringbatch.frontend.security.accounts import Accounts
 from ringbatch.frontend.security.api_keys import OPEN_PATHS, ApiKeys
+from ringbatch.shm.account import NOBODY
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
 
@@ -35,6 +38,8 @@ _HEALTH: Final = OPEN_PATHS - {"/"}
 _PREFLIGHT: Final = {b"origin", b"access-control-request-method"}
 """Headers of the question in which a browser sends no key (the Fetch standard's CORS-preflight)."""
 _HEARTBEAT_S: Final = 1.0
+_account: Final = ContextVar("account", default=NOBODY)
+"""The account word of the request that the application serves."""
 
 
 class Mounted:
@@ -47,6 +52,7 @@ class Mounted:
         keys: those of which a client must send one, whatever it asks for but CORS' preflight; None
             where everybody is served.
         own_paths: the access to ringbatch's own paths.
+        accounts: of clients; by default all requests are nobody's.
 
     Raises:
         StartupError: the user's application cannot be imported.
@@ -59,18 +65,21 @@ class Mounted:
         service: Service,
         keys: ApiKeys | None = None,
         own_paths: OwnPaths = "keys",
+        accounts: Accounts | None = None,
     ) -> None:
         self._ours = ours
         self._own_paths = own_paths
         self._target = target
         self._service = service
         self._keys = keys
+        self._accounts = accounts or Accounts(on=False)
         codec = InProcessCodec(service)
 
         def started(
             name: str, inputs: Any, reply: Callable[[Settled], None], timeout_ns: int
         ) -> Abandonable | None:
-            return service.pipeline.start(codec, name, inputs, None, reply, timeout_ns)
+            start, account = service.pipeline.start, _account.get()
+            return start(codec, name, inputs, None, reply, timeout_ns, account)
 
         models.bind(started, lambda: tuple(service.models))
         endpoints.bind(_nothing if own_paths == "off" else ours)
@@ -138,6 +147,7 @@ class Mounted:
                 scope[ENDING] = outcomes[0]
             await send(message)
 
+        _account.set(self._accounts.of_scope(scope))
         # What an application keeps between its start and its requests, as its lifespan has it.
         scope["state"] = self._lifespan.state.copy()
         scope[ENDINGS] = outcomes

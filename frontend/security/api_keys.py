@@ -41,14 +41,22 @@ class ApiKeys:
             authorization: its header Authorization, in which the scheme is Bearer.
             key: its header X-API-Key; either will do.
         """
+        return self.digest(authorization, key) is not None
+
+    def digest(self, authorization: str | None, key: str | None) -> bytes | None:
+        """Return the digest of a request's key; None if it has none of the server's.
+
+        Args:
+            authorization, key: as for `allow`; of two valid keys the first counts.
+        """
         scheme, _, token = (authorization or "").partition(" ")
         bearer = token.strip(" ") if scheme.lower() == _SCHEME else ""
-        known = [self._knows(candidate) for candidate in (bearer, key or "") if candidate]
-        return any(known)
+        known = [self._known(candidate) for candidate in (bearer, key or "") if candidate]
+        return next(filter(None, known), None)
 
-    def _knows(self, candidate: str) -> bool:
+    def _known(self, candidate: str) -> bytes | None:
         digest = hashlib.sha256(candidate.encode(errors="replace")).digest()
         found = False
         for known in self._digests:
             found |= hmac.compare_digest(digest, known)
-        return found
+        return digest if found else None

@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -39,6 +39,8 @@ from ringbatch.frontend.payloads.recorder import PayloadRecorder, payload_record
 from ringbatch.frontend.payloads.settings import Keeping
 from ringbatch.frontend.request.attachment import Attachment
 from ringbatch.frontend.routes.mounted import Mounted, OwnPaths
+from ringbatch.frontend.security.accounts import Accounts
+from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.security.credentials import Security
 from ringbatch.frontend.v2.regions import SharedMemory
 from ringbatch.shm.counters import LaneCounter
@@ -78,6 +80,7 @@ class FrontendOptions:
         unix_fd: a listening Unix socket, which all frontends share; None if there is none.
         keeping: settings of the payload log, and the descriptor that takes it; None
             without a payload log.
+        trusted_proxies: whose header names the client, see `Accounts`.
     """
 
     segment: str
@@ -96,6 +99,7 @@ class FrontendOptions:
     cors_origins: tuple[str, ...] = ()
     unix_fd: int | None = None
     keeping: tuple[Keeping, int] | None = None
+    trusted_proxies: tuple[str, ...] = ()
 
     @property
     def fast_lane_bytes(self) -> int:
@@ -143,6 +147,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         setproctitle(f"ringbatch: frontend {frontend.lane.index}")
         self._install_sigquit_handler()
         config: Config = self.config
+        accounts = frontend.accounts(options.trusted_proxies, security.keys)
         budget = BodyBudget.of(options.max_request_bytes)
         router = Router()
         app = create_app(
@@ -154,6 +159,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
             router=router,
             settings=partial(frontend.service.settings, options.access.trace_sample),
             cors_origins=options.cors_origins,
+            accounts=accounts,
         )
         config.app = app
         passing = None
@@ -168,7 +174,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         if options.app is not None:
             try:
                 mounted = Mounted(
-                    app, options.app, frontend.service, security.keys, options.own_paths
+                    app, options.app, frontend.service, security.keys, options.own_paths, accounts
                 )
                 await mounted.start(self.notify)
             except StartupError as error:
@@ -188,6 +194,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
             keys=security.keys,
             origins=frontend.service.origins,
             cors_origins=options.cors_origins,
+            accounts=accounts,
         )
         service = frontend.service
         server = TickingServer(
@@ -198,6 +205,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
             serving=frontend.lane.publish_serving,
         )
         settings = frontend.settings(server, options, heads, budget, recorder)
+        settings.accounts = accounts
         if options.http2:
             # Only here, because it needs a package that others do without.
             from ringbatch.frontend.streams.connection import heir
@@ -233,6 +241,11 @@ def _shared(descriptor: int | None) -> list[socket.socket]:
 
 class Frontend(Attachment):
     """A lane and the service on it, for HTTP."""
+
+    def accounts(self, trusted_proxies: Sequence[str], keys: ApiKeys | None) -> Accounts:
+        """Return the accounts of clients, which are the same in all frontends of an engine."""
+        segment = self.segment
+        return Accounts(segment.identity, trusted_proxies, keys, on=segment.shares_fairly)
 
     def settings(
         self,

@@ -22,6 +22,7 @@ from fuzz.strict import Parsed, check_head, first_stranger, requests_of
 from fuzz.talk import (
     IDLE_S,
     KEYS,
+    PROXY,
     Deaf,
     Flood,
     Keys,
@@ -50,6 +51,7 @@ from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.request.calls import Body, Reply
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
+from ringbatch.frontend.security.accounts import Accounts
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.tensor import Tensor
@@ -116,7 +118,7 @@ class _Transport(asyncio.Transport):
     """Keeps what is written. A deaf client never takes anything."""
 
     def __init__(self, seen: Seen) -> None:
-        super().__init__()
+        super().__init__({"peername": (PROXY, 1024)})
         self.protocol: Any = None
         self._seen = seen
         self._reading = True
@@ -196,7 +198,10 @@ class Pair:
         service.infer = self.infer  # type: ignore[method-assign]
         service.expect_known = lambda *_: None  # type: ignore[method-assign]
         service.last_ending = cast(Any, lambda: None)  # type: ignore[method-assign]
-        self._app: Any = create_app(service, MAX_REQUEST_BYTES, keys=self._keys)
+        self._accounts = Accounts(trusted_proxies=[PROXY], keys=self._keys)
+        self._app: Any = create_app(
+            service, MAX_REQUEST_BYTES, keys=self._keys, accounts=self._accounts
+        )
         self._config = Config(
             self._watched,
             lifespan="off",
@@ -220,7 +225,7 @@ class Pair:
         self._seen = seen = Seen()
         state = ServerState()
         state.default_headers = [(b"date", b"today")]
-        heads = HeadReader(MAX_REQUEST_BYTES, keys=self._keys)
+        heads = HeadReader(MAX_REQUEST_BYTES, keys=self._keys, accounts=self._accounts)
         transport = _Transport(seen)
         protocol = (
             self._fast_lane(state, heads)
@@ -305,6 +310,7 @@ class Pair:
             close_grace_s=lambda: CLOSE_GRACE_S,
             budget=BodyBudget.of(MAX_REQUEST_BYTES),
             recorder=silent_recorder(),
+            accounts=self._accounts,
         )
         return FastLane(settings, self._config, state, {}, self._loop)
 
@@ -321,11 +327,12 @@ class Pair:
         reply: Reply,
         timeout_ns: int = 0,
         origin: RawHeaders | None = None,
+        account: int = 0,
     ) -> None:
         """As in `PredictionService`."""
         # The head itself has another form from each path.
         own = origin if isinstance(origin, bytes) and not origin.startswith(b"POST ") else None
-        self._answer(("predict", name, bytes(body), timeout_ns, own), reply)
+        self._answer(("predict", name, bytes(body), timeout_ns, own, account), reply)
 
     def infer(
         self,
@@ -335,9 +342,10 @@ class Pair:
         reply: Reply,
         timeout_ns: int = 0,
         origin: RawHeaders = b"",
+        account: int = 0,
     ) -> None:
         """As in `PredictionService`."""
-        self._answer(("infer", name, bytes(body), json_bytes, timeout_ns), reply)
+        self._answer(("infer", name, bytes(body), json_bytes, timeout_ns, account), reply)
 
     def _answer(self, asked: tuple[Any, ...], reply: Reply) -> None:
         self._seen.asked.append(asked)

@@ -14,6 +14,8 @@ from fuzz.mutate import Mutator, cuts
 from fuzz.requests import BODY, CORPUS, TOKENS, V1, V2, bare, request
 
 KEYS: Final = (b"first", b"second")
+PROXY: Final = "10.0.0.1"
+"""Address of the peer of every connection, a trusted proxy."""
 IDLE_S: Final = 7
 """How long a connection may be idle. Other limits are the server's own."""
 MOMENT_S, WHILE_S, AGE_S = 2, 13, 100
@@ -156,10 +158,23 @@ def sound(chance: random.Random) -> list[Ask | Seconds | Keys]:
     return talk
 
 
+_FORWARDED: Final = (
+    b"1.2.3.4",
+    b"9.9.9.9, 1.2.3.4 ",
+    b"1.2.3.4, %b" % PROXY.encode(),
+    b"2001:db8::1,\t[2001:db8::1]:80",
+    b"unknown",
+    b"",
+    b"1.2.3.4,\xff",
+)
+
+
 def _ask(chance: random.Random) -> Ask:
     key = chance.choice([*KEYS, KEYS[0], KEYS[0], b"", b"none"])
     shown = chance.choice([b"X-API-Key: %b", b"Authorization: Bearer %b"])
     lines = [shown % key] if key else []
+    if chance.random() < 0.3:
+        lines.append(b"X-Forwarded-For: " + chance.choice(_FORWARDED))
     closes = chance.random() < 0.05
     if closes:
         lines.append(b"Connection: close")
@@ -239,7 +254,11 @@ _SPOILT: Final = (
 )
 _MUTATOR: Final = Mutator(
     _SPOILT,
-    (*TOKENS, b"X-API-Key: first\r\n", b"X-API-Key: second\r\n", b"0\r\n\r\n", b"Upgrade: h2c\r\n"),
+    (
+        *TOKENS,
+        *(b"X-API-Key: first\r\n", b"X-API-Key: second\r\n", b"0\r\n\r\n", b"Upgrade: h2c\r\n"),
+        *(b"X-Forwarded-For: 1.2.3.4\r\n", b"X-Forwarded-For: 1.2.3.4, %b\r\n" % PROXY.encode()),
+    ),
 )
 
 

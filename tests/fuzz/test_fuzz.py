@@ -232,8 +232,8 @@ def test_a_fast_lane_that_overlooks_a_header_is_caught(caught: Caught) -> None:
 
 
 def test_a_fast_lane_with_another_limit_is_caught(caught: Caught) -> None:
-    def with_values(text: bytes, meaning: Any, values: Any, most: int) -> object:
-        return original(text, meaning, values, 2 * most)
+    def with_values(text: bytes, meaning: Any, values: Any, most: int, account: int) -> object:
+        return original(text, meaning, values, 2 * most, account)
 
     original = head.head_with
     what = caught(head, "head_with", with_values, [request(body=b"x" * (MAX_REQUEST_BYTES + 1))])

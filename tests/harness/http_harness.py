@@ -190,6 +190,7 @@ class Connection:
         self.calls: list[Pending] = []
         self.json_bytes: list[int | None] = []
         self.timeouts_ns: list[int] = []
+        self.accounts: list[int] = []
         self.handed_over = 0
         self.ended: list[tuple[Protocol, int, str]] = []
         self.seen: list[tuple[str, bytes]] = []
@@ -233,7 +234,9 @@ class Connection:
         reply: Reply,
         timeout_ns: int = 0,
         origin: RawHeaders | None = None,
+        account: int = 0,
     ) -> Pending | None:
+        self.accounts.append(account)
         self.timeouts_ns.append(timeout_ns)
         call = Pending(name, bytes(body), reply)
         self.calls.append(call)
@@ -250,12 +253,13 @@ class Connection:
         reply: Reply,
         timeout_ns: int = 0,
         origin: RawHeaders = b"",
+        account: int = 0,
     ) -> Pending | None:
         self.json_bytes.append(json_bytes)
-        return self.predict(name, body, reply, timeout_ns)
+        return self.predict(name, body, reply, timeout_ns, account=account)
 
     def prepare(
-        self, name: str, text: bytes, binary_bytes: int, timeout_ns: int = 0
+        self, name: str, text: bytes, binary_bytes: int, timeout_ns: int = 0, account: int = 0
     ) -> Placed | None:
         self.placed = Placed(binary_bytes, self.calls) if self.places else None
         return self.placed

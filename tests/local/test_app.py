@@ -82,7 +82,13 @@ class ScriptedService:
             self.check(name)
 
     def predict(
-        self, name: str, body: Body, reply: Reply, timeout_ns: int, origin: bytes | None
+        self,
+        name: str,
+        body: Body,
+        reply: Reply,
+        timeout_ns: int,
+        origin: bytes | None,
+        account: int,
     ) -> None:
         name, _, version = name.partition("/versions/")
         try:
@@ -98,7 +104,13 @@ class BrokenService(ScriptedService):
     """Has a defect."""
 
     def predict(
-        self, name: str, body: Body, reply: Reply, timeout_ns: int, origin: bytes | None
+        self,
+        name: str,
+        body: Body,
+        reply: Reply,
+        timeout_ns: int,
+        origin: bytes | None,
+        account: int,
     ) -> None:
         raise ZeroDivisionError("secret detail")
 

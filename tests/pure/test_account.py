@@ -63,12 +63,12 @@ def test_a_number_that_names_no_class_is_normal(number: int) -> None:
     assert class_of(number << 48) is PriorityClass.NORMAL
 
 
-def test_an_identity_depends_on_kind_name_and_secret() -> None:
+def test_an_identity_depends_on_kind_name_and_seed() -> None:
     found = {
-        identity(kind, name, secret)
+        identity(kind, name, seed)
         for kind in ("key", "address")
         for name in (b"", b"a", b"b", b"key\0a")
-        for secret in (0, 1, (1 << 64) - 1)
+        for seed in (0, 1, (1 << 64) - 1)
     }
     assert len(found) == 2 * 4 * 3
     assert all(0 < each < 1 << 48 for each in found)

@@ -70,6 +70,8 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "lane_bytes": None,
         "shared_memory_prefixes": (),
         "cors_origins": (),
+        "fair_shares": True,
+        "trusted_proxies": (),
         "compress_answers": False,
         "sidecar": False,
         "pass_through": None,

@@ -183,6 +183,7 @@ def test_the_numbers_of_version_21() -> None:
         "READY_NS": 12,
         "TRACED": 13,
         "PORT": 14,
+        "FAIR_SHARES": 15,
         "DRAINING": 16,
         "MODEL_TABLE": 17,
         "COLLECTOR_ERRNO": 18,

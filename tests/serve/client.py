@@ -57,10 +57,15 @@ class Response:
 
 
 class Connection:
-    """One connection to 127.0.0.1; a context manager."""
+    """One connection to 127.0.0.1; a context manager.
 
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), _WATCHDOG_S)
+    Args:
+        port: of the server.
+        source: the address from which it comes.
+    """
+
+    def __init__(self, port: int, source: str = "127.0.0.1") -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), _WATCHDOG_S, (source, 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = b""
         self.port = self._socket.getsockname()[1]

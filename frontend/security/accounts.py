@@ -1,0 +1,180 @@
+"""Accounts of clients: whose a request is, by its API key or its client's address. Pure.
+
+The accounts of requests share each model, see `ringbatch.shm.account`. A request with an API key of
+the server belongs to the account of that key. Any other belongs to the account of its client's
+address: all of an IPv4 address, and of an IPv6 address the first 64 bits, because one client may
+have all addresses behind these. Behind a trusted proxy the header X-Forwarded-For has the client's
+address. Each proxy appends the address that it sees, so only the last entries are to be believed:
+the client is the right-most address that is no trusted proxy.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Any, Final
+
+from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.shm.account import IDENTITY_MASK, NOBODY, identity
+from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
+
+FORWARDED: Final = b"x-forwarded-for"
+"""The header in which proxies name the address of their client."""
+UNIX: Final = "unix"
+"""Stands for all clients of Unix sockets among the trusted proxies."""
+_KEY_NAMES: Final = (AUTHORIZATION.encode(), KEY_HEADER.encode())
+_MOST_HOPS: Final = 32
+"""The most entries of a header that are looked at; the rest is the client's invention."""
+_LONGEST: Final = 64
+"""The most characters of an address."""
+_KNOWN: Final = 4096
+"""The most addresses whose accounts are remembered."""
+_KEY: Final = "key"
+_ADDRESS: Final = "address"
+_LOCAL: Final = "local"
+
+Address = IPv4Address | IPv6Address
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The other end of a connection.
+
+    Attributes:
+        account: of its requests, if they have no key.
+        is_proxy: True if it is a trusted proxy, so that its requests may be other clients'.
+    """
+
+    account: int
+    is_proxy: bool
+
+
+UNKNOWN_PEER: Final = Peer(NOBODY, is_proxy=False)
+
+
+class Accounts:
+    """The accounts of one engine's clients.
+
+    Args:
+        seed: a number of the engine, the same in all frontends.
+        trusted_proxies: addresses and networks of proxies, and `UNIX`.
+        keys: of the server; None if clients need no key.
+        on: False if all requests are nobody's.
+    """
+
+    def __init__(
+        self,
+        seed: int = 0,
+        trusted_proxies: Iterable[str] = (),
+        keys: ApiKeys | None = None,
+        *,
+        on: bool = True,
+    ) -> None:
+        self._seed = seed
+        self._keys = keys
+        self._on = on
+        named = list(trusted_proxies)
+        self._trusts_unix = UNIX in named
+        self._trusted = [ip_network(name, strict=False) for name in named if name != UNIX]
+        self._known: dict[str, Peer] = {}
+        self._local = Peer(identity(_LOCAL, b"", seed), self._trusts_unix)
+
+    def peer(self, address: Any) -> Peer:
+        """Return the other end of a connection.
+
+        Args:
+            address: the peer's, as sockets have it: a tuple that begins with the host; anything
+                else for Unix sockets.
+        """
+        if not self._on:
+            return UNKNOWN_PEER
+        host = address[0] if isinstance(address, tuple) and address else ""
+        return self._at(host) or self._local
+
+    def of_key(self, authorization: str | None, key: str | None) -> int:
+        """Return the account of a request's API key; `NOBODY` if it has none of the server's.
+
+        Args:
+            authorization, key: the headers, as for `ApiKeys.allow`.
+        """
+        if self._keys is None or not self._on:
+            return NOBODY
+        digest = self._keys.digest(authorization, key)
+        return NOBODY if digest is None else identity(_KEY, digest, self._seed)
+
+    def word(self, said: int, peer: Peer, headers: Iterable[tuple[bytes, bytes]]) -> int:
+        """Return the account word of a request.
+
+        Args:
+            said: the word of its key and class.
+            peer: from which it came.
+            headers: of the request, names in lower case.
+        """
+        if said & IDENTITY_MASK:
+            return said
+        if not peer.is_proxy:
+            return said | peer.account
+        return said | self.behind(peer, [value for name, value in headers if name == FORWARDED])
+
+    def of_scope(self, scope: Mapping[str, Any]) -> int:
+        """Return the account word of a request, as ASGI has it."""
+        if not self._on:
+            return NOBODY
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        sent = {name: value.decode("latin-1") for name, value in headers if name in _KEY_NAMES}
+        said = self.of_key(*(sent.get(name) for name in _KEY_NAMES))
+        return self.word(said, self.peer(scope.get("client")), headers)
+
+    def behind(self, proxy: Peer, forwarded: Sequence[bytes]) -> int:
+        """Return the account of a client behind a trusted proxy.
+
+        An entry that is no address ends the search at the proxy that wrote it.
+
+        Args:
+            proxy: the peer.
+            forwarded: the values of all headers `FORWARDED`, in their order.
+        """
+        found = proxy
+        entries = b",".join(forwarded[-_MOST_HOPS:]).decode("latin-1")
+        for entry in reversed(entries.rsplit(",", _MOST_HOPS)[-_MOST_HOPS:]):
+            hop = self._at(_host(entry.strip(" \t")))
+            if hop is None:
+                break
+            found = hop
+            if not hop.is_proxy:
+                break
+        return found.account
+
+    def _at(self, host: str) -> Peer | None:
+        """Return the peer at an address; None if the text is no address."""
+        found = self._known.get(host)
+        if found is None:
+            if len(host) > _LONGEST:
+                return None
+            try:
+                address = _plain(ip_address(host))
+            except ValueError:
+                return None
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+            is_proxy = any(address in network for network in self._trusted)
+            account = identity(_ADDRESS, _of_one_client(address), self._seed)
+            found = self._known[host] = Peer(account, is_proxy)
+        return found
+
+
+def _plain(address: Address) -> Address:
+    """Return an address as IPv4 if it is one, mapped into IPv6."""
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return address if mapped is None else mapped
+
+
+def _of_one_client(address: Address) -> bytes:
+    """Return the part of an address that names a client."""
+    return address.packed if isinstance(address, IPv4Address) else address.packed[:8]
+
+
+def _host(entry: str) -> str:
+    """Return the address in an entry, which some proxies write with a port."""
+    if entry.startswith("["):
+        return entry[1:].partition("]")[0]
+    return entry.partition(":")[0] if entry.count(":") == 1 else entry

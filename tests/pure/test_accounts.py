@@ -1,0 +1,196 @@
+"""Whose a request is: by key, by address, behind proxies, and what nobody can make up."""
+
+import hashlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringbatch.frontend.http.head_reader import HeadReader
+from ringbatch.frontend.security.accounts import Accounts, Peer
+from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.shm.account import NOBODY
+
+KEY, OTHER = "0123456789abcdef", "fedcba9876543210"
+PROXY, INNER = "10.0.0.7", "192.168.3.4"
+TRUSTED = [PROXY, "192.168.0.0/16", "fd00::/8"]
+START = b"POST /v1/models/m:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n"
+
+
+def keys() -> ApiKeys:
+    return ApiKeys(hashlib.sha256(text.encode()).digest() for text in (KEY, OTHER))
+
+
+def account_at(host: str, accounts: Accounts | None = None) -> int:
+    return (accounts or Accounts()).peer((host, 5)).account
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("10.0.0.1", "10.0.0.1", True),
+        ("10.0.0.1", "10.0.0.2", False),
+        ("10.0.0.1", "::ffff:10.0.0.1", True),
+        ("::ffff:10.0.0.1", "::ffff:10.0.0.2", False),
+        ("2001:db8:0:1::1", "2001:db8:0:1:ffff::2", True),
+        ("2001:db8:0:1::1", "2001:db8:0:2::1", False),
+        ("2001:db8:0:1::1", "2001:0db8:0000:0001::0001", True),
+        ("fe80::1%eth0", "fe80::1%eth1", True),
+        ("::", "0.0.0.0", False),
+    ],
+)
+def test_an_address_is_an_account(one: str, other: str, same: bool) -> None:
+    assert (account_at(one) == account_at(other)) is same
+    assert account_at(one) != NOBODY
+
+
+@pytest.mark.parametrize("address", ["", None, (), "/run/x.sock", ("no address", 1), b"\0x"])
+def test_all_without_an_address_are_one_account(address: Any) -> None:
+    local = Accounts().peer(None)
+    assert Accounts().peer(address) == local
+    assert local.account not in (NOBODY, account_at("127.0.0.1"))
+    assert not local.is_proxy
+
+
+def test_clients_of_unix_sockets_are_a_proxys_only_if_that_is_said() -> None:
+    assert Accounts(trusted_proxies=["unix"]).peer("").is_proxy
+    assert not Accounts(trusted_proxies=["unix"]).peer(("127.0.0.1", 1)).is_proxy
+
+
+def test_another_engine_has_other_accounts() -> None:
+    assert account_at("10.0.0.1", Accounts(1)) != account_at("10.0.0.1", Accounts(2))
+
+
+FORWARDED = [
+    # peer, headers, the client
+    ("1.1.1.1", [], "1.1.1.1"),
+    (PROXY, [], PROXY),
+    (PROXY, ["2.2.2.2"], "2.2.2.2"),
+    (PROXY, ["2.2.2.2, 3.3.3.3"], "3.3.3.3"),
+    (PROXY, ["2.2.2.2", "3.3.3.3"], "3.3.3.3"),
+    (PROXY, [f"2.2.2.2,3.3.3.3 ,\t{INNER}"], "3.3.3.3"),
+    (PROXY, [f"2.2.2.2, {INNER}", PROXY], "2.2.2.2"),
+    (PROXY, [f"{INNER}, {PROXY}"], INNER),
+    (PROXY, ["2.2.2.2:4711"], "2.2.2.2"),
+    (PROXY, ["2001:db8::1"], "2001:db8::1"),
+    (PROXY, ["[2001:db8::1]:4711"], "2001:db8::1"),
+    (PROXY, ["[2001:db8::1]"], "2001:db8::1"),
+    (PROXY, ["::ffff:2.2.2.2"], "2.2.2.2"),
+    (PROXY, [f"2.2.2.2, unknown, {INNER}"], INNER),
+    (PROXY, ["2.2.2.2, unknown"], PROXY),
+    (PROXY, ["2.2.2.2,"], PROXY),
+    (PROXY, [""], PROXY),
+    (PROXY, ["2.2.2.2, \xff"], PROXY),
+    (PROXY, ["\xff, 2.2.2.2"], "2.2.2.2"),
+    (f"::ffff:{PROXY}", ["2.2.2.2"], "2.2.2.2"),
+    ("fd00::1", ["2.2.2.2"], "2.2.2.2"),
+    # One that is not trusted may write what it likes.
+    ("1.1.1.1", ["2.2.2.2"], "1.1.1.1"),
+    ("1.1.1.1", [PROXY], "1.1.1.1"),
+    ("10.0.0.8", ["2.2.2.2"], "10.0.0.8"),
+    ("fe00::1", ["2.2.2.2"], "fe00::1"),
+]
+
+
+@pytest.mark.parametrize(("peer", "headers", "client"), FORWARDED)
+def test_the_client_is_the_right_most_address_that_is_no_trusted_proxy(
+    peer: str, headers: list[str], client: str
+) -> None:
+    accounts = Accounts(3, TRUSTED)
+    values = [value.encode("latin-1") for value in headers]
+    fields = [(b"x-forwarded-for", value) for value in values]
+    lines = b"".join(b"x-FORWARDED-for: %b\r\n" % value for value in values)
+    wanted = account_at(client, Accounts(3))
+    end = accounts.peer((peer, 1))
+    assert accounts.word(NOBODY, end, [(b"host", b"x"), *fields]) == wanted
+    assert accounts.of_scope({"headers": fields, "client": (peer, 1)}) == wanted
+    # The fast lane reads heads, and remembers their lines.
+    reader = HeadReader(100, accounts=accounts)
+    for _ in range(2):
+        head = reader.read(START + lines + b"\r\n", end)
+        assert head is not None
+        assert head.account == wanted
+
+
+@given(st.lists(st.text(st.characters(codec="latin-1"), max_size=20), max_size=5))
+def test_no_header_makes_a_request_fail_or_nobodys(values: list[str]) -> None:
+    accounts = Accounts(3, TRUSTED)
+    peer = accounts.peer((PROXY, 1))
+    found = accounts.behind(peer, [value.encode("latin-1") for value in values])
+    assert 0 < found < 1 << 48
+
+
+def test_the_beginning_of_a_long_header_is_the_clients_invention() -> None:
+    accounts = Accounts(3, TRUSTED)
+    peer = accounts.peer((PROXY, 1))
+    hops = ["2.2.2.2", *[INNER] * 31]
+    assert accounts.behind(peer, [", ".join(hops).encode()]) == account_at("2.2.2.2", Accounts(3))
+    hops = ["2.2.2.2", *[INNER] * 32]
+    assert accounts.behind(peer, [", ".join(hops).encode()]) == account_at(INNER, Accounts(3))
+
+
+def test_a_key_counts_more_than_an_address() -> None:
+    accounts = Accounts(3, TRUSTED, keys())
+    first = accounts.of_key(None, KEY)
+    assert first == accounts.of_key(f"Bearer {KEY}", None) != NOBODY
+    assert accounts.of_key(None, OTHER) not in (first, NOBODY)
+    for peer in ("1.1.1.1", PROXY):
+        end = accounts.peer((peer, 1))
+        assert accounts.word(first, end, [(b"x-forwarded-for", b"2.2.2.2")]) == first
+        fields = [(b"x-forwarded-for", b"2.2.2.2"), (b"x-api-key", KEY.encode())]
+        assert accounts.of_scope({"headers": fields, "client": (peer, 1)}) == first
+
+
+@pytest.mark.parametrize("server", [None, ApiKeys(())])
+def test_what_is_no_key_of_the_server_makes_no_account(server: ApiKeys | None) -> None:
+    accounts = Accounts(3, (), server)
+    assert accounts.of_key(f"Bearer {KEY}", None) == accounts.of_key(None, KEY) == NOBODY
+    fields = [(b"x-api-key", KEY.encode())]
+    scope = {"headers": fields, "client": ("1.1.1.1", 1)}
+    assert accounts.of_scope(scope) == account_at("1.1.1.1", Accounts(3))
+
+
+def test_the_fast_lane_knows_the_account_of_a_key_until_the_keys_change() -> None:
+    known = keys()
+    accounts = Accounts(3, (), known)
+    reader = HeadReader(100, keys=known, accounts=accounts)
+    peer = accounts.peer(("1.1.1.1", 1))
+    found = []
+    for key in (KEY, OTHER, KEY):
+        head = reader.read(START + b"X-API-Key: %b\r\n\r\n" % key.encode(), peer)
+        assert head is not None
+        found.append(head.account)
+    assert found[0] == found[2] != found[1]
+    assert found[0] == accounts.of_key(None, KEY)
+
+
+def test_the_same_head_from_two_addresses_has_two_accounts() -> None:
+    accounts = Accounts(3)
+    reader = HeadReader(100, accounts=accounts)
+    found = []
+    for host in ("127.0.0.1", "127.0.0.2", "127.0.0.1"):
+        head = reader.read(START + b"\r\n", accounts.peer((host, 1)))
+        assert head is not None
+        found.append(head.account)
+    assert found[0] == found[2] != found[1]
+
+
+def test_switched_off_all_are_nobody() -> None:
+    accounts = Accounts(3, TRUSTED, keys(), on=False)
+    assert accounts.peer((PROXY, 1)) == Peer(NOBODY, is_proxy=False)
+    assert accounts.of_key(None, KEY) == NOBODY
+    fields = [(b"x-forwarded-for", b"2.2.2.2"), (b"x-api-key", KEY.encode())]
+    assert accounts.of_scope({"headers": fields, "client": (PROXY, 1)}) == NOBODY
+
+
+def test_memory_is_bounded_whatever_addresses_come() -> None:
+    accounts = Accounts(3, TRUSTED)
+    peer = accounts.peer((PROXY, 1))
+    before = account_at("1.2.3.4", accounts)
+    for number in range(10_000):
+        accounts.behind(peer, [b"11.%d.%d.1" % divmod(number, 256)])
+        assert len(accounts._known) <= 4096
+    accounts.behind(peer, [b"fe80::1%" + b"x" * 1000])
+    assert max(map(len, accounts._known)) <= 64
+    assert account_at("1.2.3.4", accounts) == before
