@@ -405,7 +405,7 @@ class Collector:
                 model.mark_idle(worker)
             # Without a ready worker, nothing is left that could count as stuck.
             if idles or not model.ready:
-                model.health.moves()
+                model.health.disarm_stuck()
         if kind is ReportKind.FAILED:
             model.counters.add(ModelCounter.FAILED)
 

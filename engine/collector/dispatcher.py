@@ -60,7 +60,7 @@ class Dispatcher:
         if isinstance(model, ChainModel):
             self._serve_chain(model, 0)
         else:
-            model.health.ready(model.ready)
+            model.health.publish_worker_count(model.ready)
 
     def serve_all(self, models: Mapping[int, Model], now_ns: int) -> None:
         """Serve the models on the agenda, and chains after the models of their steps.
@@ -110,7 +110,9 @@ class Dispatcher:
         if model.retiring:
             return
         health, segment = model.health, self._segment
-        health.stand(state_without_worker(self._words, segment.layout, model.spec, health.state))
+        health.publish_state(
+            state_without_worker(self._words, segment.layout, model.spec, health.state)
+        )
         if refuses(health.state):
             for request in model.empty():
                 self.fail(request, Status.NO_WORKER, "", NO_BATCH, now_ns)
@@ -118,7 +120,7 @@ class Dispatcher:
     def _update_backlog(self, model: Model) -> None:
         idle, ready = len(model.idle), model.ready
         if not ready:
-            model.health.awaited(awaited=bool(model.queues.rows or model.retries))
+            model.health.publish_awaited(awaited=bool(model.queues.rows or model.retries))
         backlog = estimate(
             model.queues.rows,
             model.policy.max_batch_size,
@@ -172,8 +174,8 @@ class Dispatcher:
             ready = min([step.ready or int(TABLE[step.health.state].ready) for step in steps])
         if ready != chain.ready:
             chain.ready = ready
-            chain.health.ready(ready)
-        chain.health.stand(state)
+            chain.health.publish_worker_count(ready)
+        chain.health.publish_state(state)
         chain.health.as_worst([step.health for step in steps])
         answer_ns = row_ns = 0
         for step in steps:
@@ -359,7 +361,7 @@ class Dispatcher:
         model = worker.model
         self.limits.put(worker.number, now_ns + model.spec.batch_timeout_ns)
         if not model.idle:
-            model.health.all_busy(now_ns, model.cycle_ns, model.spec.batch_timeout_ns)
+            model.health.arm_stuck(now_ns, model.cycle_ns, model.spec.batch_timeout_ns)
 
     def on_batch_started(self, worker: Worker, now_ns: int) -> None:
         """Record that a worker begins with the first batch that it holds."""

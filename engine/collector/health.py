@@ -68,21 +68,21 @@ class ModelHealth:
         if words[self._stuck_word] != stuck_ns:
             words[self._stuck_word] = stuck_ns
 
-    def held_by(self, workers: Iterable[int]) -> None:
-        """Take these workers as the ones that hold the model from now on."""
+    def set_workers(self, workers: Iterable[int]) -> None:
+        """Set the numbers of the workers that hold the model from now on."""
         self._deaths = {number: self._deaths.get(number, 0) for number in workers}
 
-    def ready(self, workers: int) -> None:
-        """So many workers hold the model now."""
+    def publish_worker_count(self, workers: int) -> None:
+        """Publish how many workers hold the model now."""
         self._words[self._ready_word] = workers
         if workers:
             self._words[self._awaited_word] = 0
 
-    def awaited(self, *, awaited: bool) -> None:
-        """No worker holds the model; whether requests wait for one."""
+    def publish_awaited(self, *, awaited: bool) -> None:
+        """Publish whether requests wait for a worker; the model has none."""
         self._words[self._awaited_word] = awaited
 
-    def stand(self, state: ModelState) -> None:
+    def publish_state(self, state: ModelState) -> None:
         """Publish the state of the model, by its workers."""
         if state is not self.state:
             self.state = state
@@ -91,7 +91,7 @@ class ModelHealth:
     def worker_ready(self, number: int, now_ns: int) -> None:
         """Note that a worker takes batches from now on."""
         self._ready_ns[number] = now_ns
-        self.moves()
+        self.disarm_stuck()
         if self._in_a_row(now_ns) >= LOOP:
             self._words[self._unsteady_word] = now_ns + STEADY_NS
 
@@ -112,19 +112,19 @@ class ModelHealth:
         self._words[self._deaths_word] = least = self._in_a_row(now_ns)
         self._words[self._unsteady_word] = _NEVER if least >= LOOP else 0
 
-    def all_busy(self, now_ns: int, cycle_ns: int, limit_ns: int) -> None:
-        """All workers have a batch since now.
+    def arm_stuck(self, now_ns: int, cycle_ns: int, limit_ns: int) -> None:
+        """Arm the limit after which the model counts as stuck: all workers have a batch.
 
         Args:
             now_ns: the time.
-            cycle_ns: what a batch takes, of late.
+            cycle_ns: recent time of a batch.
             limit_ns: after which a worker is taken for hung.
         """
         patience_ns = min(max(PATIENCE_NS, _USUAL * cycle_ns), limit_ns)
         self._words[self._stuck_word] = now_ns + patience_ns
 
-    def moves(self) -> None:
-        """Note that a worker has no batch."""
+    def disarm_stuck(self) -> None:
+        """Disarm the limit, as a worker has no batch."""
         self._words[self._stuck_word] = 0
 
     def _in_a_row(self, now_ns: int) -> int:

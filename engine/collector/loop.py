@@ -31,7 +31,7 @@ class Loop:
     ) -> None:
         self._collector = collector
         self._doorbell = doorbell
-        self._watched = SpinningWaiter(doorbell, spin_ns)
+        self._spinning = SpinningWaiter(doorbell, spin_ns)
         self._counters = counters
 
     def turn(self) -> None:
@@ -47,7 +47,7 @@ class Loop:
             return
         # While a worker runs, its core is better left to it.
         idle = until_ns is None and not self._collector.in_flight
-        doorbell = self._watched if idle and self._collector.rung_for_requests else self._doorbell
+        doorbell = self._spinning if idle and self._collector.rung_for_requests else self._doorbell
         if not doorbell.wait(timeout_s) and timeout_s == SWEEP_S:
             self._look_for_missed()
 

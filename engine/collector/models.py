@@ -164,7 +164,7 @@ class Model:
         self.spec = spec
         self.most_rows = max(self.most_rows, spec.cap)
         self.policy = bounded(self.policy, spec)
-        self.health.held_by(spec.workers)
+        self.health.set_workers(spec.workers)
         if has_both(spec) != (self.local_remote_times is not None):
             self.local_remote_times = LocalRemoteTimes() if has_both(spec) else None
         self.running = spec.running
@@ -243,9 +243,9 @@ class Model:
 
     def _count(self, ready: int) -> None:
         self.ready = ready
-        self.health.ready(ready)
+        self.health.publish_worker_count(ready)
         if ready:
-            self.health.stand(ModelState.SERVING)
+            self.health.publish_state(ModelState.SERVING)
 
     def mark_unavailable(self, worker: Worker) -> None:
         """Give a worker no batch until it is idle or busy again."""

@@ -78,7 +78,7 @@ def main(config: Config | None, path: Path | None, *, install: bool, root: Path,
         _write(below / name, text)
         print(below / name)
     _remove_unwanted(below, found)
-    _say_next(engine, path, user=user)
+    _print_next_steps(engine, path, user=user)
     return 0
 
 
@@ -176,7 +176,7 @@ def _write(path: Path, text: str) -> None:
         raise StartupError(f"{path}: {error.strerror}") from None
 
 
-def _say_next(engine: Engine | None, path: Path | None, *, user: bool) -> None:
+def _print_next_steps(engine: Engine | None, path: Path | None, *, user: bool) -> None:
     name = "NAME" if engine is None else engine.name
     control = "systemctl --user" if user else "systemctl"
     steps = [] if user else ["systemd-sysusers", "systemd-tmpfiles --create"]

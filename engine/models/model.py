@@ -167,7 +167,7 @@ def failure(path: Path | str, error: BaseException, during: str = "") -> str:
     return f"{path}: {_where(path, error)}{what}{_text(error)}"
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return the text of an exception of foreign code, even if its own `str` fails."""
     try:
         # Of a subclass of str, the characters alone.
@@ -177,7 +177,7 @@ def said(error: BaseException) -> str:
 
 
 def _text(error: BaseException) -> str:
-    text = " ".join(said(error).split())
+    text = " ".join(error_text(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

@@ -76,7 +76,7 @@ class _Metric:
                 self._by_labels[key] = series
             elif not self._lost:
                 self._lost = True
-                _say_full(self.metric.name)
+                _log_full(self.metric.name)
         return series
 
     def _number(self, value: object, wanted: str = "a number") -> float:
@@ -227,7 +227,7 @@ class Book:
                     )
             made = kind(self, metric, None if metric.labels else ())
             if not metric.labels and not self.begin(made):
-                _say_full(metric.name)
+                _log_full(metric.name)
             self._block.declare(replace(metric, account=self._account))
             self._named[metric.name] = made
             return made
@@ -336,7 +336,7 @@ BOOK: Final = Book()
 os.register_at_fork(after_in_child=BOOK.forked)
 
 
-def _say_full(name: str) -> None:
+def _log_full(name: str) -> None:
     logger.error(
         "metric %s: there is no room for more series of this model (%d values and %d bytes of "
         "names and labels in each worker); others are not counted",

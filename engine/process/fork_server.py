@@ -267,7 +267,7 @@ class _Gate:
     """Gate at which a new process reports its id and waits for permission to go on."""
 
     def __init__(self) -> None:
-        self._heard = self._saying = self._seen = self._opening = -1
+        self._id_reader = self._id_writer = self._seen = self._opening = -1
 
     def fork_twice(self) -> Made | None:
         """Make a process whose parent ends at once; return None in that process.
@@ -275,7 +275,7 @@ class _Gate:
         Raises:
             OSError: the kernel refuses it.
         """
-        self._heard, self._saying = os.pipe()
+        self._id_reader, self._id_writer = os.pipe()
         self._seen, self._opening = os.pipe()
         between = os.fork()
         if between == 0:
@@ -286,8 +286,8 @@ class _Gate:
             if made:
                 os._exit(0)
             return None
-        self._saying = _closed(self._saying)
-        said = os.read(self._heard, 32)
+        self._id_writer = _closed(self._id_writer)
+        said = os.read(self._id_reader, 32)
         # From then on the supervisor is the parent of the other one.
         _, status = os.waitpid(between, 0)
         return Made(int(said or 0), 0 if said else os.waitstatus_to_exitcode(status))
@@ -297,12 +297,12 @@ class _Gate:
 
         If the gate stays shut, end the process.
         """
-        self._heard, self._opening = _closed(self._heard), _closed(self._opening)
+        self._id_reader, self._opening = _closed(self._id_reader), _closed(self._opening)
         if own_session:
             os.setsid()
         else:
             os.setpgid(0, 0)
-        os.write(self._saying, str(os.getpid()).encode())
+        os.write(self._id_writer, str(os.getpid()).encode())
         if os.read(self._seen, 1) != _GO:
             os._exit(1)
         self.close()
@@ -315,7 +315,7 @@ class _Gate:
 
     def close(self) -> None:
         """Close the pipes."""
-        self._heard, self._saying = _closed(self._heard), _closed(self._saying)
+        self._id_reader, self._id_writer = _closed(self._id_reader), _closed(self._id_writer)
         self._seen, self._opening = _closed(self._seen), _closed(self._opening)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeGuard
 
 from ringbatch.engine.models.model import Model, Options, failure, refusing
-from ringbatch.engine.runtimes.sibling_modules import import_afresh_from
+from ringbatch.engine.runtimes.sibling_modules import disable_bytecode_cache
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor
 
@@ -115,7 +115,7 @@ def _import(path: Path, content: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     sys.path.insert(0, str(path.parent))
-    import_afresh_from(path.parent)
+    disable_bytecode_cache(path.parent)
     with refusing(path):
         try:
             spec.loader.exec_module(module)

@@ -38,8 +38,8 @@ class _FreshSource(SourceFileLoader):
         return super().get_data(path)
 
 
-def import_afresh_from(folder: Path) -> None:
-    """Have imports from a folder of `sys.path`, and from packages below it, use fresh sources.
+def disable_bytecode_cache(folder: Path) -> None:
+    """Have imports from a folder of `sys.path`, and below it, use sources, not older bytecode.
 
     Python itself imports from other entries of `sys.path` below it, such as an environment.
     """

@@ -120,7 +120,7 @@ class Frontends:
         if not all(managed.ready_ns for managed in (*self.grpc, *self.control)):
             return False
         # Where clients need a certificate the supervisor has none to show.
-        return self._credentials.tls_client_ca is not None or self._probe.says_yes()
+        return self._credentials.tls_client_ca is not None or self._probe.succeeds()
 
     def greet(self, models: str) -> None:
         """Print the welcome, and warn if the application leaves ringbatch's paths unguarded.

@@ -26,8 +26,8 @@ class Probe:
         self._asking: threading.Thread | None = None
         self._yes = False
 
-    def says_yes(self) -> bool:
-        """Return whether the latest answer was yes; the question is repeated until it is."""
+    def succeeds(self) -> bool:
+        """Return whether the latest answer was yes; the probe repeats until it is."""
         if not self._yes and (self._asking is None or not self._asking.is_alive()):
             self._asking = short_thread("the question whether the server serves", self._answer)
         return self._yes

@@ -14,7 +14,7 @@ from typing import Final
 from ringbatch.engine.systemd.health import Health
 
 _S: Final = 1_000_000_000
-_SAY_EVERY_NS: Final = 1 * _S
+_STATUS_EVERY_NS: Final = 1 * _S
 """While something takes its time: a status line that stands still looks like a hang."""
 _EXTENSION_S: Final = 20
 """Extension of each request for time. It ends a supervisor that does not come back from a wait, as
@@ -105,7 +105,7 @@ class Service:
         self._health = Health(answers)
         self._began_ns = clock_ns()
         self._ping_ns: int | None = None
-        self._say_ns: int | None = None
+        self._status_ns: int | None = None
         self._status = ""
         self._changes = 0
         self._failure = ""
@@ -122,7 +122,7 @@ class Service:
             what: such as ``loading mnist``.
         """
         self._takes_time(f"{what}: {(self._clock_ns() - self._began_ns) // _S} s")
-        self.next_ns = self._say_ns
+        self.next_ns = self._status_ns
 
     def serves(self, status: str, collector_ns: int) -> None:
         """Report that the engine serves, in every turn, as it feeds the watchdog.
@@ -136,10 +136,10 @@ class Service:
         if self._changes:
             self._takes_time(f"{status}; changing it")
         else:
-            self._say_ns = None
-            self._say(status)
+            self._status_ns = None
+            self._send_status(status)
         self._feed_watchdog(collector_ns)
-        self.next_ns = min(filter(None, (self._say_ns, self._ping_ns)), default=None)
+        self.next_ns = min(filter(None, (self._status_ns, self._ping_ns)), default=None)
 
     def is_ready(self) -> None:
         """Report that the start is over: units ordered after this service may go on."""
@@ -175,12 +175,12 @@ class Service:
 
     def _takes_time(self, status: str) -> None:
         now_ns = self._clock_ns()
-        if self._address and (self._say_ns is None or now_ns >= self._say_ns):
-            self._say_ns = now_ns + _SAY_EVERY_NS
+        if self._address and (self._status_ns is None or now_ns >= self._status_ns):
+            self._status_ns = now_ns + _STATUS_EVERY_NS
             self._status = status
             self._send({"STATUS": status, "EXTEND_TIMEOUT_USEC": str(_EXTENSION_S * 1_000_000)})
 
-    def _say(self, status: str) -> None:
+    def _send_status(self, status: str) -> None:
         if status != self._status:
             self._status = status
             self._send({"STATUS": status})

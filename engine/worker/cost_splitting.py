@@ -18,8 +18,8 @@ Cost = Callable[[Any], Any]
 """Cost of an instance, in any unit: a number from 0 up."""
 
 
-class Plan(NamedTuple):
-    """Plan of a batch's runs.
+class RunPlan(NamedTuple):
+    """RunPlan of a batch's runs.
 
     Attributes:
         parts: requests that are run together, in that order.
@@ -46,7 +46,7 @@ class CostSplitCodec(JsonCodec):
         self._planned: dict[int, list[Any]] = {}
         """Instances of requests with a known cost, by reference; they are read once."""
 
-    def plan(self, requests: Sequence[Request]) -> Plan:
+    def plan(self, requests: Sequence[Request]) -> RunPlan:
         """Return the runs of a batch; an unreadable request costs nothing."""
         costs: list[tuple[float, Request]] = []
         refused: list[tuple[Request, BaseException]] = []
@@ -62,7 +62,7 @@ class CostSplitCodec(JsonCodec):
             else:
                 self._planned[request.ref] = values
         costs.sort(key=lambda pair: pair[0])
-        return Plan(bounded(costs, self._most), refused)
+        return RunPlan(bounded(costs, self._most), refused)
 
     def _values(self, request: Request) -> list[Any] | None:
         return self._planned.pop(request.ref, None) or super()._values(request)

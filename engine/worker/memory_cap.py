@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-from ringbatch.engine.models.model import said
+from ringbatch.engine.models.model import error_text
 
 FIRST_PATIENCE: Final = 100
 """Full runs before a larger one is tried for the first time."""
@@ -41,7 +41,7 @@ def ran_out_of_memory(error: BaseException) -> bool:
     library = type(error).__module__.partition(".")[0] in _LIBRARIES
     if not library and type(error) is not RuntimeError:
         return False
-    text = said(error).lower()
+    text = error_text(error).lower()
     return any(words in text for words in _WORDS)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO, TypeVar
 
 from ringbatch.engine.ipc.shaping import Unfit
-from ringbatch.engine.models.model import Model, Options, RestartWorker, failure, said
+from ringbatch.engine.models.model import Model, Options, RestartWorker, error_text, failure
 from ringbatch.engine.models.model_file import Kept
 from ringbatch.engine.process import memory_limits, placement
 from ringbatch.engine.process import startup as process
@@ -107,7 +107,7 @@ def main() -> int:
         control.send(Failed(str(error)))
         return 1
     except RestartWorker as lost:
-        why = " ".join(said(lost).split()) or "the model asks for another process"
+        why = " ".join(error_text(lost).split()) or "the model asks for another process"
         control.send(Failed(why))
         # What lets go of a device in order aborts, as the device answers no more.
         os._exit(1)
@@ -185,7 +185,7 @@ def _shaped(model: Model, path: Path | str, shape: BatchShape) -> tuple[Model, P
 
 
 def _load(model: Model, path: Path | str, segment: Segment, number: int) -> None:
-    _say(segment, number, WorkerState.LOADING)
+    _publish_state(segment, number, WorkerState.LOADING)
     fork_guard = ForkGuard()
     try:
         model.load()
@@ -214,7 +214,7 @@ def _warm_up(
         failing.sample = failing.sample or partial(_try_out_unseen, runner, values, rows)
         return took_ns
 
-    _say(segment, number, WorkerState.WARMING)
+    _publish_state(segment, number, WorkerState.WARMING)
     control.send(WarmUpStarted())
     tried = warmed_up(
         spec,
@@ -266,7 +266,7 @@ def _serve(
         slots,
         lambda batch: worker.runs_again(batch),
         start.model.shape.max_batch_cost,
-        failing := Failing(spec.name, partial(_say_failing, segment, number, control)),
+        failing := Failing(spec.name, partial(_report_failing, segment, number, control)),
     )
     if isinstance(runner, Runner) and start.model.warm_up is not None:
         with warm_up_unseen():
@@ -287,7 +287,7 @@ def _serve(
     process.watch(control, DISMISS, lambda _: dismissed.set(), lambda: os._exit(1))
     settle()
     segment.words[segment.layout.worker(number) + WorkerWords.MODEL] = spec.reference
-    _say(segment, number, WorkerState.READY)
+    _publish_state(segment, number, WorkerState.READY)
     worker.begin()
     control.send(Ready())
     while not stopping:
@@ -361,7 +361,7 @@ def _runner(
     )
 
 
-def _say_failing(
+def _report_failing(
     segment: Segment, number: int, control: ControlSocket, batches: int, why: str, for_ns: int
 ) -> None:
     segment.words[segment.layout.worker(number) + WorkerWords.FAILING] = batches
@@ -369,7 +369,7 @@ def _say_failing(
         control.send(FailsAll(batches, why, for_ns))
 
 
-def _say(segment: Segment, number: int, state: WorkerState) -> None:
+def _publish_state(segment: Segment, number: int, state: WorkerState) -> None:
     words, first = segment.words, segment.layout.worker(number)
     words[first + WorkerWords.PID] = os.getpid()
     words[first + WorkerWords.STATE] = state

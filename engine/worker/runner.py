@@ -14,9 +14,15 @@ from typing import Any
 import numpy as np
 
 from ringbatch.engine.ipc.shaping import padded_rows
-from ringbatch.engine.models.model import InvalidInput, Model, RestartWorker, ServerFailed, said
+from ringbatch.engine.models.model import (
+    InvalidInput,
+    Model,
+    RestartWorker,
+    ServerFailed,
+    error_text,
+)
 from ringbatch.engine.worker.codec import Codec, Place
-from ringbatch.engine.worker.cost_splitting import Plan
+from ringbatch.engine.worker.cost_splitting import RunPlan
 from ringbatch.engine.worker.failure_detection import Failing
 from ringbatch.engine.worker.fork_guard import ForkGuard
 from ringbatch.engine.worker.json_codec import JsonCodec
@@ -69,7 +75,7 @@ class Runner:
         codec: Codec | None = None,
         run_again: Callable[[int], object] = lambda _batch: None,
         place: Callable[[int], Place | None] = lambda _asked: None,
-        plan: Callable[[Sequence[Request]], Plan] | None = None,
+        plan: Callable[[Sequence[Request]], RunPlan] | None = None,
         failing: Failing | None = None,
     ) -> None:
         self._predict = model.predict
@@ -325,7 +331,9 @@ class Runner:
             status = Status.WRONG_COUNT if counted else Status.MODEL_FAILED
             self._fail(requests, status, f"model {self._name!r}: {error}", mark)
         elif isinstance(error, InvalidInput):
-            self._fail(requests, Status.INVALID, said(error) or "the model refused the input", mark)
+            self._fail(
+                requests, Status.INVALID, error_text(error) or "the model refused the input", mark
+            )
         elif isinstance(error, ServerFailed):
             self._fail(requests, error.status, str(error), mark)
         else:

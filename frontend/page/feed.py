@@ -21,7 +21,7 @@ from ringbatch.shm.snapshot.deltas import (
     same_worker,
 )
 from ringbatch.shm.snapshot.sample import ModelSample, Sample, WorkerSample
-from ringbatch.shm.snapshot.slow import SlowRequest
+from ringbatch.shm.snapshot.slow_requests import SlowRequest
 from ringbatch.shm.time_buckets import BOUNDS_S
 
 Json = dict[str, Any]

@@ -14,7 +14,7 @@ from ringbatch.frontend.http.fallback import EXCHANGES
 from ringbatch.frontend.page.feed import RETRY_MS, slowest
 from ringbatch.frontend.page.subscribers import MAX_SUBSCRIBERS, Subscribers
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.snapshot.slow import slow_requests
+from ringbatch.shm.snapshot.slow_requests import slow_requests
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "

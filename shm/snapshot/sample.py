@@ -8,7 +8,7 @@ from ringbatch.shm.restarts import Role, restarts_of
 from ringbatch.shm.scalings import Scalings
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.snapshot.occupancy import Occupancy, OfModel
-from ringbatch.shm.snapshot.slow import SlowRequest, slow_requests
+from ringbatch.shm.snapshot.slow_requests import SlowRequest, slow_requests
 from ringbatch.shm.snapshot.status import EngineStatus, read
 from ringbatch.shm.tallies import CODE_LABELS, Ends, ends_of
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from ringbatch.shm.snapshot.occupancy import OfModel
 from ringbatch.shm.snapshot.sample import LaneSample, ModelSample, Sample, WorkerSample
-from ringbatch.shm.snapshot.slow import SlowRequest
+from ringbatch.shm.snapshot.slow_requests import SlowRequest
 from ringbatch.shm.time_buckets import BUCKETS
 
 S = 1_000_000_000

@@ -110,7 +110,7 @@ proctype worker(byte number) {
 end:
     do
 
-    /* engine/supervisor/process_manager.py: ProcessManager.spawn; engine/worker/role.py: _say() */
+    /* engine/supervisor/process_manager.py: ProcessManager.spawn; engine/worker/role.py: _publish_state() */
     :: d_step {
             worker_at[number] == ABSENT && may_start[number] ->
             may_start[number] = 0;

@@ -33,14 +33,14 @@ class Patient:
         return self.health
 
     def up(self, now_ns: int, number: int = 0) -> None:
-        self.health.ready(1)
-        self.health.stand(ModelState.SERVING)
+        self.health.publish_worker_count(1)
+        self.health.publish_state(ModelState.SERVING)
         self.health.worker_ready(number, now_ns)
 
     def down(self, now_ns: int, number: int = 0, left: int = 0) -> None:
         self.health.worker_died(number, now_ns)
-        self.health.ready(left)
-        self.health.stand(ModelState.SERVING if left else ModelState.RESTARTING)
+        self.health.publish_worker_count(left)
+        self.health.publish_state(ModelState.SERVING if left else ModelState.RESTARTING)
 
     def complaint(self, now_ns: int) -> str:
         return standing(self.words, MODEL, now_ns, [WORKER]).why
@@ -106,10 +106,10 @@ def test_a_loop_of_one_worker_is_none_of_the_model_while_another_lives() -> None
 
 def test_where_no_batch_is_finished_for_long_it_is_not_ready_until_one_is() -> None:
     patient = Patient()
-    patient.health.all_busy(S, cycle_ns=0, limit_ns=1000 * S)
+    patient.health.arm_stuck(S, cycle_ns=0, limit_ns=1000 * S)
     assert patient.complaint(S + PATIENCE_NS) == ""
     assert "not finished a batch" in patient.complaint(S + PATIENCE_NS + 1)
-    patient.health.moves()
+    patient.health.disarm_stuck()
     assert patient.complaint(S + PATIENCE_NS + 1) == ""
 
 
@@ -122,14 +122,14 @@ def test_what_is_long_depends_on_what_is_usual(
     cycle_ns: int, limit_ns: int, patience_ns: int
 ) -> None:
     patient = Patient()
-    patient.health.all_busy(0, cycle_ns, limit_ns)
+    patient.health.arm_stuck(0, cycle_ns, limit_ns)
     assert patient.complaint(patience_ns) == ""
     assert patient.complaint(patience_ns + 1) != ""
 
 
 def test_a_new_worker_is_free() -> None:
     patient = Patient()
-    patient.health.all_busy(0, 0, 1000 * S)
+    patient.health.arm_stuck(0, 0, 1000 * S)
     patient.down(1)
     patient.up(2)
     assert patient.complaint(100 * S) == ""
@@ -174,7 +174,7 @@ def test_a_loop_that_is_over_does_not_begin_again_with_another_collector() -> No
 
 def test_a_new_collector_with_an_idle_worker_finds_nobody_stuck() -> None:
     patient = Patient()
-    patient.health.all_busy(0, 0, S)
+    patient.health.arm_stuck(0, 0, S)
     patient.new_collector()
     patient.up(20 * S)
     assert patient.complaint(21 * S) == ""

@@ -248,14 +248,14 @@ def test_a_moment_without_threads_ends_no_question(monkeypatch: pytest.MonkeyPat
     with monkeypatch.context() as none_left:
         none_left.setattr(threading.Thread, "start", refuse)
         assert not health.proven(1)
-        assert not probe.says_yes()
+        assert not probe.succeeds()
     assert not health.proven(1)
-    probe.says_yes()
+    probe.succeeds()
     for asking in (health._asking, probe._asking):
         assert asking is not None
         asking.join()
     assert health.proven(2)
-    assert probe.says_yes()
+    assert probe.succeeds()
 
 
 # Sockets

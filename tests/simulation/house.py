@@ -103,7 +103,7 @@ class House:
                 frontends,
                 {
                     "Child": self._child,
-                    "Probe": lambda _: SimpleNamespace(says_yes=lambda: True),
+                    "Probe": lambda _: SimpleNamespace(succeeds=lambda: True),
                 },
             ),
             (
@@ -171,9 +171,9 @@ class House:
     def _watch(
         self,
         files: Callable[[], Mapping[int, "PlayedFile"]],
-        told: Callable[[], Collection[int]],
+        differing: Callable[[], Collection[int]],
     ) -> "PlayedWatch":
-        watch = PlayedWatch(self.kernel, files, told)
+        watch = PlayedWatch(self.kernel, files, differing)
         self._outlasting.append(watch)
         return watch
 
@@ -445,11 +445,11 @@ class PlayedWatch(Pipe):
         self,
         kernel: Kernel,
         files: Callable[[], Mapping[int, PlayedFile]],
-        told: Callable[[], Collection[int]],
+        differing: Callable[[], Collection[int]],
     ) -> None:
         super().__init__(kernel)
         self._files = files
-        self._told = told
+        self._differing = differing
         self._found: frozenset[int] = frozenset()
         kernel.after(LOOK_EVERY_S, self._look)
 
@@ -460,7 +460,7 @@ class PlayedWatch(Pipe):
 
     def _look(self) -> None:
         found = frozenset(ref for ref, file in dict(self._files()).items() if file.differs())
-        if found != frozenset(self._told()):
+        if found != frozenset(self._differing()):
             self._found = found
             self.readable = True
         self._kernel.after(LOOK_EVERY_S, self._look)

@@ -46,7 +46,7 @@ from ringbatch.shm.segment import Segment
 
 SIGNATURE: Final = Signature((), ())
 BEAT_S: Final = 3.0
-_TOLD: Final = Vocabulary[ToRole](
+_COMMANDS: Final = Vocabulary[ToRole](
     StartWorker, AttachSegment, Dismiss, StartCollector, ReclaimWorker, ReadTable, Drain
 )
 
@@ -209,7 +209,7 @@ class Member(Process):
             lambda: None if self.cast.slips(self, what) else act(),
         )
 
-    def tell(self, message: FromRole) -> None:
+    def send(self, message: FromRole) -> None:
         """Say something on the control socket."""
         self.write(encode(message))
 
@@ -226,7 +226,7 @@ class Member(Process):
     def find_no_segment(self) -> None:
         """It would attach, and cannot."""
         if self.control is not None:
-            self.tell(Failed("the engine's shared memory is gone"))
+            self.send(Failed("the engine's shared memory is gone"))
         self.end(1)
 
     def reached(self, data: bytes) -> None:
@@ -240,9 +240,9 @@ class Member(Process):
             data += more
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
-            self.told(_TOLD.decode(line))
+            self.on_message(_COMMANDS.decode(line))
 
-    def told(self, message: ToRole) -> None:
+    def on_message(self, message: ToRole) -> None:
         """The supervisor has sent a message."""
 
 
@@ -258,7 +258,7 @@ class WorkerProcess(Member):
     number = -1
     known = released = is_unsound = False
 
-    def told(self, message: ToRole) -> None:
+    def on_message(self, message: ToRole) -> None:
         """As of `Member`."""
         if isinstance(message, StartWorker):
             held, (number,) = message.model, message.file.stamp
@@ -289,19 +289,19 @@ class WorkerProcess(Member):
 
     def say_signature(self) -> None:
         """Its model is opened."""
-        self.tell(SIGNATURE)
+        self.send(SIGNATURE)
 
     def warm_up(self) -> None:
         """Its model is loaded."""
         self._says(WorkerState.WARMING)
         self.known = True
-        self.tell(WarmUpStarted())
+        self.send(WarmUpStarted())
         self.takes(0.05, 1.0, self.fail_in_warm_up if self.is_unsound else self.get_ready)
 
     def fail_in_warm_up(self) -> None:
         """Its model fails at its declared shape, which may not be."""
         self.cast.seen["a model fails in warm-up"] += 1
-        self.tell(Failed("the model fails at its declared shape"))
+        self.send(Failed("the model fails at its declared shape"))
         self.end(1)
 
     def get_ready(self) -> None:
@@ -321,7 +321,7 @@ class WorkerProcess(Member):
         Worker(
             segment, self.number, cast(Runner, nobody), cast(EngineSlots, nobody), self._ring, clock
         ).begin()
-        self.tell(Ready())
+        self.send(Ready())
 
     def fail(self) -> None:
         """Its model fails every request, for as long as it lives."""
@@ -358,7 +358,7 @@ class CollectorProcess(Member):
         self._hung: set[int] = set()
         self.takes(0.05, 1.0, self.stand_by)
 
-    def told(self, message: ToRole) -> None:
+    def on_message(self, message: ToRole) -> None:
         """As of `Member`."""
         if isinstance(message, ReclaimWorker):
             self._deaths.append(message)
@@ -366,7 +366,7 @@ class CollectorProcess(Member):
 
     def stand_by(self) -> None:
         """It waits for its turn."""
-        self.tell(StandingBy())
+        self.send(StandingBy())
         self.cast.wait_for_lock(self)
 
     def take_over(self) -> None:
@@ -379,12 +379,12 @@ class CollectorProcess(Member):
             segment,
             lambda _lane: None,
             lambda _worker: None,
-            end_worker=lambda number: self.tell(WorkerHung(number)),
+            end_worker=lambda number: self.send(WorkerHung(number)),
             notify_supervisor=self._say,
         )
         self.collector.start(self.kernel.now_ns)
         self.serves = True
-        self.tell(Ready())
+        self.send(Ready())
         self._turn()
         self._beat()
 
@@ -394,7 +394,7 @@ class CollectorProcess(Member):
             self.cast.unreclaimed.discard(message.worker)
             if (worker := self.cast.workers.get(message.worker)) is not None:
                 worker.released = True
-        self.tell(message)
+        self.send(message)
 
     def wake(self) -> None:
         """Somebody rings."""
@@ -415,7 +415,7 @@ class CollectorProcess(Member):
             died = self._deaths.pop(0)
             self.collector.worker_died(died.worker, self.kernel.now_ns, killed=died.killed)
             self.cast.unreclaimed.discard(died.worker)
-            self.tell(
+            self.send(
                 WorkerReclaimed(died.worker, self.kernel.chance.random() < self.cast.explained)
             )
         until_ns = self.collector.step(self.kernel.now_ns)
@@ -424,7 +424,7 @@ class CollectorProcess(Member):
         for number, worker in self.cast.workers.items():
             if worker.serves and (worker.hangs or worker.stopped) and worker.pid not in self._hung:
                 self._hung.add(worker.pid)
-                self.tell(WorkerHung(number))
+                self.send(WorkerHung(number))
 
     def gone(self) -> None:
         """As of `Process`."""
@@ -458,12 +458,12 @@ class GrpcFrontend(Member):
     def serve(self) -> None:
         """It does."""
         self.serves = True
-        self.tell(Ready())
+        self.send(Ready())
         self.beat()
 
     def beat(self) -> None:
         """It still does."""
-        self.tell(Beat())
+        self.send(Beat())
         self.takes(BEAT_S, BEAT_S, self.beat)
 
 

@@ -21,8 +21,8 @@ from ringbatch.engine.models.model import (
     Model,
     Options,
     RestartWorker,
+    error_text,
     failure,
-    said,
 )
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.background import essential_thread
@@ -213,7 +213,7 @@ class Holder:
         except RestartWorker:
             raise
         except BaseException as error:
-            return RAISED, *_kind(error), said(error), traceback.format_exc()
+            return RAISED, *_kind(error), error_text(error), traceback.format_exc()
         finally:
             self._overseer.ends()
         return ANSWERED, returned
@@ -275,7 +275,7 @@ def _kind(error: BaseException) -> tuple[str, str]:
 
 
 def _is_write(error: ValueError) -> bool:
-    return "read-only" in said(error)
+    return "read-only" in error_text(error)
 
 
 def _is_writable(array: Any) -> bool:

@@ -51,7 +51,7 @@ _PING_S: Final = 10.0
 _LEAST_KEEP_S: Final = 6 * _PING_S
 """Shortest time that an actor waits for its worker."""
 _LOOK_S: Final = 2.0
-_SAY_AGAIN_S: Final = 60.0
+_LOG_AGAIN_S: Final = 60.0
 _AGAIN_S: Final = 0.2
 _MARGIN: Final = 0.8
 """Share of the supervisor's time limit, so that the worker first reports the cause of its wait."""
@@ -163,8 +163,8 @@ class _Driver:
         self._worker = uuid.uuid4().hex
         self._actor: Any = None
         self._released = threading.Event()
-        self._said = ""
-        self._say_ns = 0
+        self._logged = ""
+        self._log_ns = 0
 
     def open(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Find or make the actor, have it open the model, and return its inputs and outputs.
@@ -173,7 +173,7 @@ class _Driver:
             StartupError: there is no actor, or the model cannot be opened.
         """
         until_ns = _after_ns(self._limit_s)
-        self._say_ns = _after_ns(_LOOK_S)
+        self._log_ns = _after_ns(_LOOK_S)
         while True:
             try:
                 self._actor = self._found_or_made()
@@ -184,7 +184,7 @@ class _Driver:
             except self._errors as error:
                 self._expect_another_try(error, until_ns)
                 # An actor whose node has died may fail each call sooner than any wait ends.
-                self._say_what_is_missing()
+                self._log_missing()
                 time.sleep(_AGAIN_S)
         state = "found, with the model loaded" if about["loaded"] else "without a model"
         words = "actor %s on %s, process %d, %s"
@@ -335,14 +335,14 @@ class _Driver:
                 return ray.get(reference)
             if left_s == 0:
                 raise TimeoutError(waiting(self._place.needs, ray.nodes()))
-            self._say_what_is_missing()
+            self._log_missing()
 
-    def _say_what_is_missing(self) -> None:
+    def _log_missing(self) -> None:
         """Log why the actor has no place yet: now and then, and when that changes."""
         words = waiting(self._place.needs, self._ray.nodes())
-        changed = self._said not in ("", words)
-        if changed or time.monotonic_ns() >= self._say_ns:
-            self._said, self._say_ns = words, _after_ns(_SAY_AGAIN_S)
+        changed = self._logged not in ("", words)
+        if changed or time.monotonic_ns() >= self._log_ns:
+            self._logged, self._log_ns = words, _after_ns(_LOG_AGAIN_S)
             logger.warning("%s", words)
             self._options.waits()
 

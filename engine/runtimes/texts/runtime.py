@@ -160,7 +160,7 @@ class _Run:
         # A batch is padded to its bucket's edge, which may be beyond its longest text.
         longest = min(max(int(mask.sum(axis=1).max()), 1), self._limit)
         ids, mask = ids[:, :longest], mask[:, :longest]
-        found = self._said(self._encode(*self._arguments(ids, mask)))
+        found = self._output(self._encode(*self._arguments(ids, mask)))
         rows = np.asarray(found, np.float32)
         if self._pool is not None:
             rows = self._pool(rows, mask)
@@ -177,7 +177,7 @@ class _Run:
         }
         return [np.ascontiguousarray(made[name](), dtype) for name, dtype in self._inputs]
 
-    def _said(self, results: Any) -> Any:
+    def _output(self, results: Any) -> Any:
         if len(self._outputs) == 1 and not isinstance(results, list | tuple | Mapping):
             return results
         return results[self._outputs[self._place] if isinstance(results, Mapping) else self._place]

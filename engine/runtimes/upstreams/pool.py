@@ -167,7 +167,7 @@ class Pool:
             records.over()
         now_ns = self._clock_ns()
         if isinstance(outcome, TooLarge):
-            self._heard_of(endpoint)
+            self._record_answer(endpoint)
         elif isinstance(outcome, ServerFailed):
             failures = DOWN_AFTER if isinstance(outcome, Unreached) else 1
             if now_ns >= until_ns:
@@ -175,13 +175,13 @@ class Pool:
                 failures = 0
             self._failed(endpoint, str(outcome), failures, of_batch=True)
         elif outcome.status in REFUSALS:
-            self._heard_of(endpoint)
+            self._record_answer(endpoint)
             wait_s = held_s(outcome.retry_after, datetime.now(UTC))
             records.refused(tag, now_ns + int(wait_s * 1e9))
         elif outcome.status in _NO_GATEWAY:
             self._failed(endpoint, f"it answered {outcome.status}", 1, of_batch=True)
         else:
-            self._heard_of(endpoint)
+            self._record_answer(endpoint)
             records.learned(tag, learned_ns(records.pace_ns(tag), now_ns - before_ns), now_ns)
         return outcome
 
@@ -224,16 +224,16 @@ class Pool:
         self._records.failed(endpoint.tag, self._clock_ns(), failures, of_batch=of_batch)
         if not was_down and self._is_down(endpoint):
             logger.warning("model %s: %s gets no batch: %s", self._manner.model, endpoint.name, why)
-            self._say_down()
+            self._publish_down()
 
-    def _heard_of(self, endpoint: Endpoint) -> None:
+    def _record_answer(self, endpoint: Endpoint) -> None:
         was_down = self._is_down(endpoint)
         self._records.answered(endpoint.tag, self._clock_ns())
         if was_down:
             logger.info("model %s: %s answers again", self._manner.model, endpoint.name)
-            self._say_down()
+            self._publish_down()
 
-    def _say_down(self) -> None:
+    def _publish_down(self) -> None:
         tags = [endpoint.tag for endpoint in self._known]
         states = self._records.own_states(tags, self._clock_ns()).values()
         several = len(tags) > 1 and all(state.down for state in states)
@@ -257,7 +257,7 @@ class Pool:
             for endpoint in endpoints:
                 if probe_due(states[endpoint.tag], now_ns):
                     self._probe(endpoint)
-            self._say_down()
+            self._publish_down()
 
     def _probe(self, endpoint: Endpoint) -> None:
         now_ns = self._clock_ns()
@@ -271,6 +271,6 @@ class Pool:
             if answer.status in _NOT_THERE:
                 self._failed(endpoint, f"it answers {answer.status}", DOWN_AFTER, of_batch=False)
             else:
-                self._heard_of(endpoint)
+                self._record_answer(endpoint)
         finally:
             upstream.close()
