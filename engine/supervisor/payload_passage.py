@@ -38,6 +38,11 @@ class PayloadPassage:
             f"--payload-sample={server.payload_log_sample}",
             f"--payload-body-bytes={server.payload_log_body_bytes}",
             *(f"--payload-header={name}" for name in server.payload_log_headers),
+            f"--payload-mode={server.payload_log_mode}",
+            *["--payload-failures"] * server.payload_log_failures,
+            f"--payload-source={server.payload_log_source or f'/ringbatch/{server.name}'}",
+            *(f"--payload-attribute={text}" for text in server.payload_log_attributes),
+            *["--payload-lines"] * ("://" not in str(server.payload_log)),
         ]
 
     @property
@@ -49,13 +54,9 @@ class PayloadPassage:
         words = [
             f"--payload-fd={self.reader.fileno()}",
             f"--payload-log={server.payload_log}",
-            f"--payload-mode={server.payload_log_mode}",
-            f"--payload-source={server.payload_log_source or f'/ringbatch/{server.name}'}",
             f"--payload-file-bytes={server.payload_log_file_bytes}",
             f"--payload-files={server.payload_log_files}",
-            *(f"--payload-attribute={text}" for text in server.payload_log_attributes),
         ]
-        words += ["--payload-failures"] * server.payload_log_failures
         authority = server.payload_log_ca
         return words if authority is None else [*words, f"--payload-ca={authority}"]
 

@@ -80,7 +80,7 @@ async def serve(
     public_url: str,
     trace_endpoint: str | None = None,
     agent_listener: socket.socket | None = None,
-    payloads: PayloadLog | None = None,
+    payloads: PayloadLog[Any] | None = None,
 ) -> None:
     """Serve until SIGTERM.
 
@@ -93,7 +93,7 @@ async def serve(
         public_url: where clients are served.
         trace_endpoint: to where traces are sent; None where nothing is traced.
         agent_listener: where HAProxy's agent-check is answered, likewise; None where it is not.
-        payloads: takes what the payload log keeps to its place; None without a payload log.
+        payloads: delivers events, from before this; None without a payload log.
     """
     version, subscribers = installed_version(), Subscribers(History())
     live = LiveFeed(segment, subscribers, {"version": version, "public": public_url})
@@ -130,7 +130,9 @@ async def serve(
     )
     settle()
     asyncio.get_running_loop().call_soon(partial(supervisor.send, Ready()))
-    tasks = [essential_task("the beat", supervisor.beat()), essential_task("the page", live.run())]
+    tasks = [essential_task("the beat", supervisor.beat())]
+    if listener is not None:
+        tasks.append(essential_task("the page", live.run()))
     tracing_task = None if tracing is None else essential_task("tracing", tracing.run())
     if agent_listener is not None:
         reader = LoadReader(segment)
@@ -140,8 +142,6 @@ async def serve(
             load=lambda: reader.look(time.monotonic_ns()),
         )
         tasks.append(essential_task("the agent-check", agent.run()))
-    if payloads is not None:
-        payloads.listen()
     await server.serve(sockets=[] if listener is None else [listener])
     if payloads is not None:
         await payloads.finish()

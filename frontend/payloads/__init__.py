@@ -4,5 +4,5 @@ Enters: the bodies of sampled requests and answers, from the processes that serv
 CloudEvents, to a server or a file. In between is a socket: a serving process gathers exchanges for
 a moment and writes them to it without waiting, and the control process delivers the events.
 
-Read first: exchange.py, recorder.py, gathering.py, events.py, log.py.
+Read first: exchange.py, events.py, recorder.py, gathering.py, messages.py, log.py.
 """

@@ -1,13 +1,6 @@
 """Exchanges: a request and its answer, as the payload log keeps them. Pure."""
 
-import struct
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
-
-import orjson
-
-_LENGTH: Final = struct.Struct("<I")
-"""Bytes of the JSON text, which has all but the bodies; these follow it."""
+from typing import NamedTuple
 
 
 class PayloadExchange(NamedTuple):
@@ -49,27 +42,3 @@ class PayloadExchange(NamedTuple):
     headers: dict[str, str]
     request: bytes
     answer: bytes
-
-
-_BODIES: Final = 2
-
-
-def packed(exchanges: Sequence[PayloadExchange]) -> bytes:
-    """Return exchanges as bytes."""
-    rows = [(*one[:-_BODIES], len(one.request), len(one.answer)) for one in exchanges]
-    text = orjson.dumps(rows)
-    bodies = [body for one in exchanges for body in one[-_BODIES:]]
-    return b"".join((_LENGTH.pack(len(text)), text, *bodies))
-
-
-def unpacked(data: bytes) -> list[PayloadExchange]:
-    """Return the exchanges that `packed` has made into bytes."""
-    (text_bytes,) = _LENGTH.unpack_from(data)
-    end = _LENGTH.size + text_bytes
-    rows: list[list[Any]] = orjson.loads(data[_LENGTH.size : end])
-    found = []
-    for *fields, request_bytes, answer_bytes in rows:
-        start, middle = end, end + request_bytes
-        end = middle + answer_bytes
-        found.append(PayloadExchange._make((*fields, data[start:middle], data[middle:end])))
-    return found

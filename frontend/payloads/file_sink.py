@@ -6,11 +6,12 @@ a lock on the file decides who renames it.
 
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from ringbatch.frontend.payloads.events import Event, as_line
+from ringbatch.frontend.payloads.messages import contents
 
 _MODE = 0o640
 
@@ -34,13 +35,13 @@ class FileSink:
         """Open the file, if it is not; raises OSError."""
         self._open(0)
 
-    def deliver(self, events: Sequence[Event]) -> str:
-        """Append events; return what is not right about it, which is nothing.
+    def deliver(self, blocks: Sequence[bytes]) -> str:
+        """Append whole lines in one file; return a remark, which is empty.
 
         Raises:
             OSError: they are not written.
         """
-        data = memoryview(b"".join(map(as_line, events)))
+        data = memoryview(b"".join(blocks))
         self._open(len(data))
         begun_bytes = os.fstat(self._descriptor).st_size
         while data:
@@ -58,6 +59,23 @@ class FileSink:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+    def entries(self, message: bytes) -> Iterator[tuple[bytes, int, int]]:
+        """Yield the lines of a message in blocks that fit into a file; see `Sink`."""
+        found = (as_line(one) if isinstance(one, Event) else one for one in contents(message))
+        for block in self._blocks(b"".join(found)):
+            yield block, len(block), block.count(b"\n")
+
+    def _blocks(self, lines: bytes) -> Iterator[bytes]:
+        """Yield lines in blocks that fit into a file; a longer line is a block of its own."""
+        start = 0
+        while len(lines) - start > self._most_bytes:
+            end = lines.rfind(b"\n", start, start + self._most_bytes) + 1
+            end = end or lines.index(b"\n", start) + 1
+            yield lines[start:end]
+            start = end
+        if start < len(lines):
+            yield lines[start:]
 
     def _open(self, more_bytes: int) -> None:
         """Have the file at the path open, with room for so many bytes."""

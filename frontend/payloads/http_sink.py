@@ -2,14 +2,17 @@
 
 import http.client
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from ringbatch.frontend.payloads.events import Event, as_headers
+from ringbatch.frontend.payloads.messages import contents
 from ringbatch.shm.host.delivering import NotTakenError
 
+EVENT_BYTES: Final = 1 << 10
+"""Of memory, beside the data of one event."""
 _TIMEOUT_S: Final = 5.0
 _LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses after which the same event may be sent again."""
@@ -41,8 +44,14 @@ class HttpSink:
             self._connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
+    def entries(self, message: bytes) -> Iterator[tuple[Event, int, int]]:
+        """Yield the events of a message; see `Sink`."""
+        for event in contents(message):
+            if isinstance(event, Event):
+                yield event, len(event.data) + EVENT_BYTES, 1
+
     def deliver(self, events: Sequence[Event]) -> str:
-        """Send the one event there is; return what is not right about it, which is nothing.
+        """Send the one event there is; return a remark, which is empty.
 
         Raises:
             OSError: it did not arrive, or may be sent again.

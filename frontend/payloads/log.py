@@ -1,15 +1,20 @@
-"""The payload log in the control process: exchanges in, events out to a server or a file."""
+"""The payload log in the control process: messages in, events out to a server or a file.
+
+One thread takes messages and delivers their events, so that a message wakes no other thread. While
+a delivery lasts, messages wait in the socket.
+"""
 
 import asyncio
 import logging
+import os
+import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
-from ringbatch.frontend.payloads.events import Event, events
-from ringbatch.frontend.payloads.exchange import unpacked
+from ringbatch.frontend.payloads.events import Event
 from ringbatch.frontend.payloads.file_sink import FileSink
 from ringbatch.frontend.payloads.http_sink import HttpSink
 from ringbatch.frontend.payloads.passage import received
@@ -21,76 +26,90 @@ logger = logging.getLogger("ringbatch.control")
 
 MOST_WAITING_BYTES: Final = 64 << 20
 """Of events that the server or the disk has not taken."""
-EVENT_BYTES: Final = 1 << 10
-"""Of memory, beside the data of one event."""
-_LINES_AT_ONCE: Final = 256
 _LOOK_EVERY_S: Final = 0.1
 
+T = TypeVar("T")
 
-class PayloadLog:
+
+class Sink(Protocol[T]):
+    """A receiver of events, in the units of its own that it takes them in."""
+
+    def entries(self, message: bytes) -> Iterator[tuple[T, int, int]]:
+        """Yield the units of a message, each with its bytes of memory and its number of events."""
+
+    def deliver(self, entries: Sequence[T]) -> str:
+        """Deliver the one unit there is; see `Delivering`."""
+
+
+class PayloadLog(Delivering[T]):
     """See the module.
 
     Args:
-        delivery: the settings.
-        reader: has the exchanges.
-        delivering: takes the events.
+        place: of the sink.
+        sink: takes the events.
+        reader: has the messages.
         frontends_end: returns whether no serving process will pass on anything more.
     """
 
     def __init__(
         self,
-        delivery: Delivery,
+        place: str,
+        sink: Sink[T],
         reader: socket.socket,
-        delivering: Delivering[Event],
         frontends_end: Callable[[], bool],
     ) -> None:
-        self._delivery = delivery
+        super().__init__(
+            "payloads",
+            f"payload_log, {place}",
+            sink.deliver,
+            1,
+            MOST_WAITING_BYTES,
+            time.monotonic_ns,
+            logger,
+        )
+        self._sink = sink
         self._reader = reader
-        self._delivering = delivering
         self._frontends_end = frontends_end
-
-    @property
-    def delivered(self) -> int:
-        """Events that were taken."""
-        return self._delivering.delivered
+        self._end = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._poll = select.poll()
+        for descriptor in (reader.fileno(), self._end):
+            self._poll.register(descriptor, select.POLLIN)
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Events that were not, by the reason."""
-        return {"queue_full": self._delivering.full, "failed": self._delivering.failed}
+        """Events that were not taken, by the reason."""
+        return {"queue_full": self.full, "failed": self.failed}
 
-    def listen(self) -> None:
-        """Take exchanges from now on, on the running loop."""
-        asyncio.get_running_loop().add_reader(self._reader, self.look)
+    def wait(self) -> None:
+        """Wait for a message, and take it."""
+        self._poll.poll()
+        self.look()
 
-    def look(self) -> bool:
-        """Take exchanges that wait; return whether there were any."""
-        found = False
+    def wake(self) -> None:
+        """End the wait for good."""
+        os.eventfd_write(self._end, 1)
+
+    def look(self) -> None:
+        """Take messages that wait."""
         for message in received(self._reader):
-            found = True
-            for exchange in unpacked(message):
-                for event in events(exchange, self._delivery):
-                    self._delivering.put(event, len(event.data) + EVENT_BYTES)
-        return found
+            for entry, weight, count in self._sink.entries(message):
+                self.put(entry, weight, count)
 
     async def finish(self) -> None:
-        """Take what comes until the serving processes have ended, and have it delivered."""
+        """Wait until the serving processes have ended, and have the last events delivered."""
         while not self._frontends_end():
             await asyncio.sleep(_LOOK_EVERY_S)
-        asyncio.get_running_loop().remove_reader(self._reader)
-        while self.look():
-            pass
         # It waits for a thread, and nobody is served any more.
-        self._delivering.close()
+        self.close()
 
 
 def payload_log(
     given: tuple[Delivery, socket.socket], frontends_end: Callable[[], bool]
-) -> PayloadLog:
+) -> PayloadLog[Event] | PayloadLog[bytes]:
     """Return the payload log of this process, with its thread.
 
     Args:
-        given: the settings, and the socket that has the exchanges.
+        given: the settings, and the socket that has the messages.
         frontends_end: as above.
 
     Raises:
@@ -98,31 +117,23 @@ def payload_log(
             or the system has no thread.
     """
     delivery, reader = given
-    sink: HttpSink | FileSink
+    log: PayloadLog[Event] | PayloadLog[bytes]
     if "://" in delivery.target:
         try:
-            sink, at_once = HttpSink(delivery.target, delivery.authority), 1
+            server = HttpSink(delivery.target, delivery.authority)
         except OSError as error:
             raise StartupError(
                 f"[server] payload_log_ca: {delivery.authority}: {error.strerror or error}"
             ) from None
+        log = PayloadLog(delivery.target, server, reader, frontends_end)
     else:
-        sink = FileSink(Path(delivery.target), delivery.file_bytes, delivery.files)
-        at_once = _LINES_AT_ONCE
+        file = FileSink(Path(delivery.target), delivery.file_bytes, delivery.files)
         try:
-            sink.open()
+            file.open()
         except OSError as error:
             raise StartupError(
                 f"[server] payload_log: {delivery.target}: {error.strerror}"
             ) from None
-    delivering = Delivering(
-        "payloads",
-        f"payload_log, {delivery.target}",
-        sink.deliver,
-        at_once,
-        MOST_WAITING_BYTES,
-        time.monotonic_ns,
-        logger,
-    )
-    delivering.start()
-    return PayloadLog(delivery, reader, delivering, frontends_end)
+        log = PayloadLog(delivery.target, file, reader, frontends_end)
+    log.start()
+    return log

@@ -1,4 +1,4 @@
-"""The socket by which serving processes pass exchanges to the control process.
+"""The socket by which serving processes pass messages to the control process.
 
 All writers share one end (SOCK_SEQPACKET, unix(7)): the kernel keeps messages whole, and bounds how
 much waits. The supervisor holds both ends, so messages outlive the process that reads them. A long
@@ -14,7 +14,7 @@ from typing import Final
 MOST_BYTES: Final = 1 << 15
 """Bytes of the longest message that is sent as it is."""
 _MOST_IN_TURN: Final = 4
-"""Messages; each may have hundreds of exchanges."""
+"""Messages that are taken before any is delivered."""
 _FD: Final = array.array("i", [0]).itemsize
 
 
@@ -27,7 +27,9 @@ def send(writer: socket.socket, message: bytes) -> bool:
         descriptor = os.memfd_create("ringbatch-payload", os.MFD_CLOEXEC)
         try:
             os.truncate(descriptor, len(message))
-            os.pwrite(descriptor, message, 0)
+            written = 0
+            while written < len(message):
+                written += os.pwrite(descriptor, memoryview(message)[written:], written)
             passed = array.array("i", [descriptor]).tobytes()
             # socket.send_fds takes flags, and leaves them out.
             ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)]
@@ -40,7 +42,7 @@ def send(writer: socket.socket, message: bytes) -> bool:
 
 
 def received(reader: socket.socket) -> Iterator[bytes]:
-    """Yield the messages that wait, as many as may be taken in one turn of an event loop."""
+    """Yield the messages that wait, up to a few."""
     for _ in range(_MOST_IN_TURN):
         try:
             data, more, _flags, _ = reader.recvmsg(

@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 
 from ringbatch.frontend.access.recorder import PROTOCOL_NAMES, Recorder
 from ringbatch.frontend.access.sampling import Draw
-from ringbatch.frontend.payloads.exchange import PayloadExchange, packed
+from ringbatch.frontend.payloads.exchange import PayloadExchange
 from ringbatch.frontend.payloads.gathering import Gathering
+from ringbatch.frontend.payloads.messages import records
 from ringbatch.frontend.payloads.passage import send
 from ringbatch.frontend.payloads.settings import Keeping, Send
 from ringbatch.frontend.request.outcomes import RequestOutcome
@@ -27,8 +28,8 @@ _TYPE: Final = b"content-type"
 _CODING: Final = b"content-encoding"
 _JSON: Final = "application/json"
 _BINARY: Final = "application/octet-stream"
-EXCHANGE_BYTES: Final = 1 << 9
-"""Bytes of an exchange, beside its bodies, in round numbers."""
+EXCHANGE_BYTES: Final = 1 << 10
+"""Bytes of the events of an exchange, beside its bodies, in round numbers."""
 
 
 class Kept(NamedTuple):
@@ -88,7 +89,7 @@ class PayloadRecorder:
     Args:
         keeping: the settings.
         recorder: of the process, which knows batches.
-        pass_on: takes messages with packed exchanges.
+        pass_on: takes messages; see `messages`.
         lane: of this process.
         loop: of this process.
         wall_s: seconds since 1970.
@@ -108,7 +109,8 @@ class PayloadRecorder:
         self.most_bytes = keeping.body_bytes
         self._headers = [(name.encode("latin-1"), name) for name in sorted(keeping.headers)]
         self._recorder = recorder
-        self._gathering = Gathering(self._packed, pass_on, lane, loop)
+        self._events = keeping.events
+        self._gathering = Gathering(self._records, pass_on, lane, loop)
         self._wall_s = wall_s
         self.draw = Draw(keeping.sample, chance)
         self.draws = self.draw.hits
@@ -144,8 +146,8 @@ class PayloadRecorder:
         """Pass on the last exchanges."""
         self._gathering.flush()
 
-    def _packed(self, several: Sequence[Ended]) -> bytes:
-        return packed([self._exchange(*one) for one in several])
+    def _records(self, several: Sequence[Ended]) -> bytes:
+        return records([self._exchange(*one) for one in several], self._events)
 
     def _exchange(
         self,

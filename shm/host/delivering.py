@@ -1,4 +1,4 @@
-"""Delivery of items to another program by a thread of its own, so that nobody else waits.
+"""Delivery of items to another program by a thread of its own, so that no other thread waits.
 
 Items that the receiver does not take as quickly as they come gather up to a bound. What comes
 beyond is dropped and counted.
@@ -28,7 +28,7 @@ class NotTakenError(Exception):
 
 
 class Delivering(Generic[T]):
-    """See the module.
+    """See the module. A subclass may have its thread fetch the items too.
 
     Attributes:
         delivered: items that were taken.
@@ -36,12 +36,12 @@ class Delivering(Generic[T]):
         failed: that were dropped because they could not be delivered, or were refused.
 
     Args:
-        items: what they are called, in the plural.
+        items: their name, in the plural.
         place: the setting that names the receiver, and the receiver.
         deliver: delivers some; returns a remark, mostly empty. Raises `NotTakenError`, or OSError
             if they may be delivered again.
-        most_at_once: items in one call of that.
-        most_waiting: the sum of the weights of items that may wait.
+        most_at_once: entries in one call of that.
+        most_waiting: the sum of the weights of entries that may wait.
         clock: monotonic nanoseconds.
         logger: takes complaints.
     """
@@ -64,7 +64,7 @@ class Delivering(Generic[T]):
         self._most_waiting = most_waiting
         self._clock = clock
         self._logger = logger
-        self._waiting: deque[tuple[T, int]] = deque()
+        self._waiting: deque[tuple[T, int, int]] = deque()
         # Each is counted by one thread: what came, and what has left.
         self._came = self._left = 0
         self._news = threading.Event()
@@ -77,53 +77,67 @@ class Delivering(Generic[T]):
         name = f"the delivery of {self._items}"
         self._thread = repeating_thread(name, self._turn, self._closing.wait)
 
-    def put(self, item: T, weight: int = 1) -> None:
-        """Have an item delivered."""
-        if self._came - self._left + weight > self._most_waiting:
-            self.full += 1
+    def put(self, entry: T, weight: int = 1, count: int = 1) -> None:
+        """Have an entry delivered, which stands for so many items."""
+        # A heavier one has room alone.
+        if self._waiting and self._came - self._left + weight > self._most_waiting:
+            self.full += count
             return
         self._came += weight
-        self._waiting.append((item, weight))
+        self._waiting.append((entry, weight, count))
         if len(self._waiting) >= self._most_at_once:
             self._news.set()
 
     def close(self) -> None:
         """Deliver what waits, as far as it is taken within a second."""
         self._closing.set()
-        self._news.set()
+        self.wake()
         if self._thread is not None:
             self._thread.join(CLOSE_S)
-        if self._waiting:
-            self._logger.warning("%s: %d are not sent at the end", self._items, len(self._waiting))
+        if left := sum(count for _, _, count in self._waiting.copy()):
+            self._logger.warning("%s: %d are not sent at the end", self._items, left)
 
-    def _turn(self) -> bool:
+    def wait(self) -> None:
+        """Wait for entries; by the thread."""
         self._news.wait(_EVERY_S)
         self._news.clear()
-        self.deliver_waiting()
-        return not self._closing.is_set() or bool(self._waiting)
+
+    def look(self) -> None:
+        """Put entries that have come in the meantime; by the thread, after each delivery."""
+
+    def wake(self) -> None:
+        """End the thread's wait, at the end."""
+        self._news.set()
 
     def deliver_waiting(self) -> None:
         """Deliver what waits; by the thread."""
         while self._waiting:
             some = min(len(self._waiting), self._most_at_once)
             taken = [self._waiting.popleft() for _ in range(some)]
-            self._left += sum(weight for _, weight in taken)
+            self._left += sum(weight for _, weight, _ in taken)
+            count = sum(count for _, _, count in taken)
             try:
-                objection = self._objection([item for item, _ in taken])
+                objection = self._objection([entry for entry, _, _ in taken])
             except BaseException:
-                self.failed += some
+                self.failed += count
                 raise
             if objection is None:
-                self.delivered += some
+                self.delivered += count
             else:
-                self.failed += some
+                self.failed += count
                 self._complain(objection)
+            self.look()
 
-    def _objection(self, items: Sequence[T]) -> str | None:
+    def _turn(self) -> bool:
+        self.wait()
+        self.deliver_waiting()
+        return not self._closing.is_set() or bool(self._waiting)
+
+    def _objection(self, entries: Sequence[T]) -> str | None:
         """Deliver some, again if need be; return why they were dropped, None if they were taken."""
         for pause_s in (*AGAIN_AFTER_S, None):
             try:
-                remark = self._deliver(items)
+                remark = self._deliver(entries)
             except NotTakenError as error:
                 return str(error)
             except OSError as error:

@@ -1,13 +1,9 @@
-"""The payload log: the socket between processes, the file, the server, and what is drawn."""
+"""The payload log: the socket between processes, and exchanges that a process gathers."""
 
-import http.server
-import json
 import os
 import socket
-import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 from frontend_harness import SteppedLoop
@@ -15,21 +11,19 @@ from lane_harness import Harness
 from silent_recorder import silent_recorder
 
 from ringbatch.frontend.payloads import passage
-from ringbatch.frontend.payloads.events import Event
-from ringbatch.frontend.payloads.exchange import PayloadExchange, unpacked
-from ringbatch.frontend.payloads.file_sink import FileSink
+from ringbatch.frontend.payloads.events import REQUEST_TYPE, RESPONSE_TYPE, Event
 from ringbatch.frontend.payloads.gathering import (
     GATHER_S,
     MOST_GATHERED_BYTES,
+    RECORDED_AT_ONCE,
     Gathering,
 )
-from ringbatch.frontend.payloads.http_sink import HttpSink
+from ringbatch.frontend.payloads.messages import contents
 from ringbatch.frontend.payloads.passage import MOST_BYTES, received, send
 from ringbatch.frontend.payloads.recorder import Answered, PayloadRecorder
-from ringbatch.frontend.payloads.settings import Keeping
+from ringbatch.frontend.payloads.settings import ALL, EventSettings, Keeping
 from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.shm.counters import LaneCounter
-from ringbatch.shm.host.delivering import NotTakenError
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.tallies import Protocol, Tally
 
@@ -94,19 +88,25 @@ class Gatherer:
 
     Attributes:
         passed: the names of each message.
+        recorded: the number of exchanges in each call that makes records.
         takes: whether messages are taken.
     """
 
     def __init__(self) -> None:
         self.harness, self.loop = Harness(), SteppedLoop()
         self.passed: list[str] = []
+        self.recorded: list[int] = []
         self.takes = True
         self.start(self.harness.lane)
 
     def start(self, lane: Lane) -> None:
         self.lane = lane
         loop: Any = self.loop
-        self.gathering: Gathering[bytes] = Gathering(b"".join, self._pass_on, lane, loop)
+        self.gathering: Gathering[bytes] = Gathering(self._records, self._pass_on, lane, loop)
+
+    def _records(self, names: Sequence[bytes]) -> bytes:
+        self.recorded.append(len(names))
+        return b"".join(names)
 
     def _pass_on(self, message: bytes) -> bool:
         if self.takes:
@@ -149,6 +149,26 @@ def test_many_bytes_do_not_wait() -> None:
     assert len(process.passed) == 2
 
 
+def test_records_are_made_of_a_few_exchanges_at_a_time() -> None:
+    process = Gatherer()
+    names = bytes(range(ord("A"), ord("A") + RECORDED_AT_ONCE))
+    process.put(names)
+    assert process.recorded == [RECORDED_AT_ONCE]
+    process.put(b"z")
+    assert (process.recorded, process.passed) == ([RECORDED_AT_ONCE], [])
+    assert process.lane.gathered_payloads == RECORDED_AT_ONCE + 1
+    process.pass_time(GATHER_S)
+    assert (process.recorded, process.passed) == ([RECORDED_AT_ONCE, 1], [f"{names.decode()}z"])
+    assert process.lane.gathered_payloads == 0
+
+
+def test_exchanges_without_an_event_are_neither_passed_on_nor_lost() -> None:
+    process = Gatherer()
+    process.gathering.put(b"", 1)
+    process.pass_time(GATHER_S)
+    assert (process.lost, process.passed, process.lane.gathered_payloads) == (0, [], 0)
+
+
 def test_each_exchange_that_is_not_taken_is_counted() -> None:
     process = Gatherer()
     process.takes = False
@@ -172,6 +192,16 @@ def test_each_exchange_that_no_message_can_be_made_of_is_counted() -> None:
     assert (process.lost, process.passed) == (2, ["b"])
 
 
+def test_records_that_are_made_are_passed_on_when_later_ones_fail() -> None:
+    process = Gatherer()
+    process.put(b"a" * RECORDED_AT_ONCE)
+    process.gathering.put("no bytes", 1)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        process.gathering.flush()
+    assert (process.lost, process.passed) == (1, ["a" * RECORDED_AT_ONCE])
+    assert process.lane.gathered_payloads == 0
+
+
 def test_the_next_owner_of_a_lane_counts_what_a_dead_one_had_gathered() -> None:
     process = Gatherer()
     process.put(b"ab")
@@ -186,14 +216,15 @@ def test_the_next_owner_of_a_lane_counts_what_a_dead_one_had_gathered() -> None:
 
 
 def test_the_last_exchanges_of_a_process_are_passed_on_and_cut_off() -> None:
-    passed: list[list[PayloadExchange]] = []
+    passed: list[list[Event | bytes]] = []
 
     def pass_on(message: bytes) -> bool:
-        passed.append(unpacked(message))
+        passed.append(list(contents(message)))
         return True
 
     loop: Any = SteppedLoop()
-    keeping = Keeping(1.0, 4, frozenset({"x"}))
+    events = EventSettings(ALL, True, {"source": "/s"}, lines=False)
+    keeping = Keeping(1.0, 4, frozenset({"x"}), events)
     recorder = PayloadRecorder(
         keeping, silent_recorder(), pass_on, Harness().lane, loop, wall_s=lambda: 9.0
     )
@@ -203,176 +234,16 @@ def test_the_last_exchanges_of_a_process_are_passed_on_and_cut_off() -> None:
     recorder.ended(recorder.kept(headers, b"request"), ending, b"r", Answered(b"answer", 6))
     assert passed == []
     recorder.close()
-    json_type = "application/json"
+    shared = {
+        **{"id": "mine", "requestid": "r", "modelname": "m", "modelversion": "1"},
+        **{"source": "/s", "specversion": "1.0", "protocol": "v1", "metadata": '{"x":["y"]}'},
+        "datacontenttype": "application/json",
+    }
+    request = {"type": REQUEST_TYPE, "time": "1970-01-01T00:00:08.500000Z", "bodybytes": "7"}
+    answer = {"type": RESPONSE_TYPE, "time": "1970-01-01T00:00:09.000000Z", "bodybytes": "6"}
     assert passed == [
         [
-            PayloadExchange(
-                *("mine", "r", "", "m", "1", "v1", 200, 8.5, 9.0, json_type, json_type, "", ""),
-                *(7, 6, None, None, {"x": "y"}, b"requ", b"answ"),
-            )
+            Event(shared | request, b"requ"),
+            Event(shared | answer | {"statuscode": "200"}, b"answ"),
         ]
     ]
-
-
-# The file
-
-
-def event(number: int, size: int = 2) -> Event:
-    attributes = {"id": str(number), "datacontenttype": "text/plain"}
-    return Event(attributes, bytes(size), whole=True)
-
-
-def ids(path: Path) -> list[int]:
-    return [int(json.loads(line)["id"]) for line in path.read_text().splitlines()]
-
-
-def test_a_full_file_is_renamed_and_the_oldest_goes(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    sink = FileSink(path, 1000, 2)
-    for number in range(10):
-        assert sink.deliver([event(number, 400)]) == ""
-    names = sorted(found.name for found in tmp_path.iterdir())
-    assert names == ["log", "log.1", "log.2"]
-    found = [number for name in ("log.2", "log.1", "log") for number in ids(tmp_path / name)]
-    assert found == list(range(found[0], 10))
-    assert all(file.stat().st_size <= 1000 for file in tmp_path.iterdir())
-    sink.close()
-
-
-def test_a_line_longer_than_a_file_is_written_all_the_same(tmp_path: Path) -> None:
-    sink = FileSink(tmp_path / "log", 1000, 0)
-    sink.deliver([event(1, 5000)])
-    sink.deliver([event(2)])
-    assert [ids(file) for file in tmp_path.iterdir()] == [[2]]
-    sink.close()
-
-
-def test_a_file_that_is_renamed_or_removed_is_begun_again(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    sink = FileSink(path, 1 << 20, 2)
-    sink.deliver([event(1)])
-    path.rename(tmp_path / "rotated")
-    sink.deliver([event(2)])
-    path.unlink()
-    sink.deliver([event(3)])
-    assert (ids(tmp_path / "rotated"), ids(path)) == ([1], [3])
-    assert path.stat().st_mode & 0o777 == 0o640 & ~_umask()
-    sink.close()
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def test_two_engines_may_write_to_one_file(tmp_path: Path) -> None:
-    """As during a handover: each line is in one file, and no file is longer than it may be."""
-    sinks = [FileSink(tmp_path / "log", 2000, 99) for _ in range(2)]
-    for number in range(100):
-        sinks[number % 2].deliver([event(number, 300)])
-    found = sorted(number for file in tmp_path.iterdir() for number in ids(file))
-    assert found == list(range(100))
-    for sink in sinks:
-        sink.close()
-
-
-def test_a_full_disk_leaves_no_half_of_a_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sink = FileSink(tmp_path / "log", 1 << 20, 1)
-    sink.deliver([event(1)])
-    real = os.write
-
-    def write(descriptor: int, data: Any) -> int:
-        if len(data) > 10:
-            return real(descriptor, data[:10])
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "write", write)
-    with pytest.raises(OSError, match="No space left"):
-        sink.deliver([event(2), event(3)])
-    monkeypatch.setattr(os, "write", real)
-    sink.deliver([event(4)])
-    assert ids(tmp_path / "log") == [1, 4]
-    sink.close()
-
-
-# The server
-
-
-class Receiver(http.server.BaseHTTPRequestHandler):
-    """Answers with the next status, and keeps what it was sent."""
-
-    protocol_version = "HTTP/1.1"
-    statuses: ClassVar[list[int]] = []
-    got: ClassVar[list[tuple[str, dict[str, str], bytes]]] = []
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        self.got.append((self.path, headers, body))
-        self.send_response(self.statuses.pop(0) if self.statuses else 204)
-        self.send_header("content-length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-@pytest.fixture
-def server() -> Iterator[http.server.ThreadingHTTPServer]:
-    Receiver.statuses, Receiver.got = [], []
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as found:
-        thread = threading.Thread(target=found.serve_forever)
-        thread.start()
-        yield found
-        found.shutdown()
-        thread.join()
-
-
-def test_an_event_is_one_request_in_binary_content_mode(
-    server: http.server.ThreadingHTTPServer,
-) -> None:
-    sink = HttpSink(f"http://127.0.0.1:{server.server_port}/a/b", None)
-    assert sink.deliver([event(7)]) == ""
-    assert sink.deliver([event(8)]) == ""
-    sink.close()
-    (path, headers, body), _ = Receiver.got
-    assert (path, headers["ce-id"], headers["content-type"]) == ("/a/b", "7", "text/plain")
-    assert body == bytes(2)
-
-
-@pytest.mark.parametrize(
-    ("status", "error"),
-    [
-        (200, None),
-        (202, None),
-        (429, OSError),
-        (503, OSError),
-        (400, NotTakenError),
-        (302, NotTakenError),
-    ],
-)
-def test_a_status_says_whether_an_event_is_taken_refused_or_sent_again(
-    server: http.server.ThreadingHTTPServer, status: int, error: type[Exception] | None
-) -> None:
-    Receiver.statuses = [status]
-    sink = HttpSink(f"http://127.0.0.1:{server.server_port}", None)
-    if error is None:
-        sink.deliver([event(1)])
-    else:
-        with pytest.raises(error):
-            sink.deliver([event(1)])
-    # The connection is good for the next one.
-    sink.deliver([event(2)])
-    assert [headers["ce-id"] for _, headers, _ in Receiver.got] == ["1", "2"]
-    sink.close()
-
-
-def test_a_server_that_is_gone_is_an_error_of_the_system(
-    free_port_factory: Callable[[], int],
-) -> None:
-    sink = HttpSink(f"http://127.0.0.1:{free_port_factory()}", None)
-    with pytest.raises(ConnectionRefusedError):
-        sink.deliver([event(1)])

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,8 +18,9 @@ from ringbatch.frontend.payloads.events import (
     as_line,
     events,
 )
-from ringbatch.frontend.payloads.exchange import PayloadExchange, packed, unpacked
-from ringbatch.frontend.payloads.settings import ALL, REQUEST, RESPONSE, Delivery
+from ringbatch.frontend.payloads.exchange import PayloadExchange
+from ringbatch.frontend.payloads.messages import SHORT_BYTES, contents, records
+from ringbatch.frontend.payloads.settings import ALL, REQUEST, RESPONSE, EventSettings
 
 ANSWERED = PayloadExchange(
     event_id="e",
@@ -42,12 +44,11 @@ ANSWERED = PayloadExchange(
     request=b'{"a":1}',
     answer=b"[1,2]",
 )
-DELIVERY = Delivery("/f", ALL, True, "/ringbatch/e", (("namespace", "prod"),), 1, 1, None)
+SETTINGS = EventSettings(ALL, True, {"namespace": "prod", "source": "/ringbatch/e"}, lines=True)
 
 
 def made(exchange: PayloadExchange = ANSWERED, **changes: Any) -> list[Event]:
-    fields = {name: getattr(DELIVERY, name) for name in Delivery.__dataclass_fields__}
-    return list(events(exchange, Delivery(**fields | changes)))
+    return list(events(exchange, replace(SETTINGS, **changes)))
 
 
 def test_a_request_and_its_answer_are_two_events_with_one_id() -> None:
@@ -143,21 +144,43 @@ def test_any_body_makes_one_line_that_json_reads(body: bytes, kind: str) -> None
     assert ("data" in found) != ("data_base64" in found)
 
 
-@given(st.lists(st.tuples(st.text(max_size=50), st.binary(max_size=50), st.binary(max_size=50))))
-def test_packed_exchanges_are_the_same_again(kept: list[tuple[str, bytes, bytes]]) -> None:
+SOME_BYTES = st.binary(max_size=50) | st.just(bytes(SHORT_BYTES + 1))
+
+
+@given(st.lists(st.tuples(st.text(max_size=50), SOME_BYTES, SOME_BYTES)), st.booleans())
+def test_records_have_every_event_in_order(
+    kept: list[tuple[str, bytes, bytes]], lines: bool
+) -> None:
     exchanges = []
     for some_text, request, answer in kept:
         text = some_text.encode(errors="replace").decode()
-        exchanges.append(
-            ANSWERED._replace(
-                event_id=text,
-                headers={"x": text},
-                request=request,
-                answer=answer,
-                request_json_bytes=3,
-            )
-        )
-    assert unpacked(packed(exchanges)) == exchanges
+        sizes = {"request_bytes": len(request), "answer_bytes": len(answer)}
+        bodies = {"request": request, "answer": answer}
+        changes: dict[str, Any] = {"event_id": text, "headers": {"x": text}, **sizes, **bodies}
+        exchanges.append(ANSWERED._replace(**changes))
+    expected = [event for exchange in exchanges for event in made(exchange)]
+    settings = replace(SETTINGS, lines=lines)
+    # Records that are made one after another are a message too.
+    message = records(exchanges[:2], settings) + records(exchanges[2:], settings)
+    found = list(contents(message))
+    if lines:
+        long = [event for event in expected if len(event.data) > SHORT_BYTES]
+        assert [one for one in found if isinstance(one, Event)] == long
+        texts = [as_line(one) if isinstance(one, Event) else one for one in found]
+        assert b"".join(texts) == b"".join(map(as_line, expected))
+    else:
+        assert found == expected
+
+
+def test_short_bodies_are_lines_in_one_record() -> None:
+    (found,) = contents(records([ANSWERED] * 3, SETTINGS))
+    assert isinstance(found, bytes)
+    assert found.count(b"\n") == 6
+
+
+def test_without_an_event_there_is_no_message() -> None:
+    answered = ANSWERED._replace(status=400)
+    assert records([answered], replace(SETTINGS, mode=RESPONSE, failures=False)) == b""
 
 
 def test_headers_hold_what_no_header_can_as_the_http_binding_has_it() -> None:
