@@ -169,9 +169,9 @@ def test_a_walk_goes_through_the_rooms_in_the_direction_of_the_imports(title: st
     assert len(legs) >= 5
     for leg in legs:
         passed = list(dict.fromkeys(room_of_file(path) for path, _ in NAMED.findall(leg)))
-        told = re.match(r"[^`]*?\(([\w, ]+)\):", leg)
-        assert told is not None, leg
-        assert told[1].split(", ") == [room.rpartition(".")[2] for room in passed], leg
+        matched = re.match(r"[^`]*?\(([\w, ]+)\):", leg)
+        assert matched is not None, leg
+        assert matched[1].split(", ") == [room.rpartition(".")[2] for room in passed], leg
         for room, following in pairwise(passed):
             assert following in ARROWS[room].split(), f"{room} does not import {following}: {leg}"
         # And never back.
@@ -183,9 +183,9 @@ def test_the_states_of_a_model_are_those_of_the_rule() -> None:
     (rows,) = re.findall(
         r"\| state \| holds while .*\n\|[-|]+\n((?:\|.*\n)+)", section("A request's life")
     )
-    told = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows.splitlines()]
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows.splitlines()]
     words = {Requests.RUN: "run", Requests.WAIT: "wait", Requests.REFUSED: "503"}
-    assert [(name, ready, requests.partition(",")[0]) for name, _, ready, requests in told] == [
+    assert [(name, ready, requests.partition(",")[0]) for name, _, ready, requests in cells] == [
         (
             state.name,
             "yes" if row.ready else "no",

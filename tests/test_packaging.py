@@ -72,9 +72,9 @@ def test_the_version_has_three_numbers(version: str) -> None:
 
 
 def test_the_command_tells_the_version(version: str, tmp_path: Path) -> None:
-    told = run(Path(sysconfig.get_path("scripts"), "ringbatch"), "--version", cwd=tmp_path)
-    assert told.returncode == 0, told.stderr
-    assert version in told.stdout.split()
+    completed = run(Path(sysconfig.get_path("scripts"), "ringbatch"), "--version", cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
+    assert version in completed.stdout.split()
 
 
 def test_only_the_namespace_is_installed(version: str) -> None:
@@ -96,9 +96,9 @@ def test_each_package_says_that_it_is_typed(package: str) -> None:
 
 def test_importing_all_of_it_takes_no_bare_name(tmp_path: Path) -> None:
     code = f"import sys, {', '.join(PACKAGES)}; print(*sys.modules)"
-    told = run(sys.executable, "-c", code, cwd=tmp_path)
-    assert told.returncode == 0, told.stderr
-    assert BARE_NAMES & set(told.stdout.split()) == set()
+    completed = run(sys.executable, "-c", code, cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
+    assert BARE_NAMES & set(completed.stdout.split()) == set()
 
 
 def test_no_test_took_a_bare_name() -> None:
@@ -206,9 +206,9 @@ def test_a_stray_file_in_a_wheel_is_reported(name: str) -> None:
 
 @pytest.mark.parametrize("mark", README_MARKS)
 def test_ci_runs_the_command_that_the_readme_gives(mark: str) -> None:
-    told = run(CI_RUN, "command", mark, cwd=ROOT)
-    assert told.returncode == 0, told.stderr
-    assert told.stdout == readme_command((ROOT / "README.md").read_text(), mark) + "\n"
+    completed = run(CI_RUN, "command", mark, cwd=ROOT)
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout == readme_command((ROOT / "README.md").read_text(), mark) + "\n"
     assert re.search(rf"run_readme_command {mark}\b", CI_RUN.read_text())
 
 
@@ -261,6 +261,8 @@ def test_the_files_that_contributing_names_exist() -> None:
 def test_ci_refuses_a_readme_without_exactly_one_marked_block(tmp_path: Path, readme: str) -> None:
     (tmp_path / "README.md").write_text(readme)
     (tmp_path / ".ci").mkdir()
-    told = run(shutil.copy(CI_RUN, tmp_path / ".ci"), "command", "test", cwd=tmp_path)
-    assert told.returncode != 0
-    assert "README.md: there must be one fenced block right after <!-- ci:test -->" in told.stderr
+    completed = run(shutil.copy(CI_RUN, tmp_path / ".ci"), "command", "test", cwd=tmp_path)
+    assert completed.returncode != 0
+    assert (
+        "README.md: there must be one fenced block right after <!-- ci:test -->" in completed.stderr
+    )

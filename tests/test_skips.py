@@ -123,11 +123,11 @@ def test_a_run_writes_its_outcomes(
         ("test_runs.py::test_that_skips", TORCH),
         ("test_skips_all.py", reason),
     ]
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, skips.__file__, str(folder)], capture_output=True, text=True, check=False
     )
-    assert told.returncode == 1
-    assert told.stdout.splitlines() == [
+    assert completed.returncode == 1
+    assert completed.stdout.splitlines() == [
         f"in no table of tests/skips.py: {reason}",
         f"skipped in every step: test_runs.py::test_that_skips: {TORCH}",
         "5 tests, 2 problems",

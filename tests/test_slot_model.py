@@ -263,7 +263,7 @@ CONTROL, GIVEN, ANSWERED = "control", "given", "done"
 
 
 @pytest.mark.parametrize(
-    ("stores", "said"),
+    ("stores", "message"),
     [
         ([(CONTROL, 1, WANTED), (CONTROL, 2, WANTED)], "CONTROL 0x201 follows 0x101"),
         ([(CONTROL, 2, WANTED)], "CONTROL 0x201 follows 0x0"),
@@ -275,7 +275,7 @@ CONTROL, GIVEN, ANSWERED = "control", "given", "done"
     ],
 )
 def test_a_step_that_the_model_forbids_is_refused(
-    stores: list[tuple[str, int, int]], said: str
+    stores: list[tuple[str, int, int]], message: str
 ) -> None:
     segment = local_segment(spec())
     layout, words = segment.layout, segment.words
@@ -303,7 +303,7 @@ def test_a_step_that_the_model_forbids_is_refused(
     *before, (kind, generation, flag) = stores
     for earlier, number, flags in before:
         store(number, earlier, flags)
-    with pytest.raises(Forbidden, match=re.escape(said)):
+    with pytest.raises(Forbidden, match=re.escape(message)):
         store(generation, kind, flag)
 
 

@@ -18,7 +18,7 @@ _OWN_STEADY_S = 2.0
 _MEASURED_S = 5.0
 _BETWEEN_HITS_S = (0.4, 1.2)
 _POISONINGS = 3
-_TOLD_EVERY = 25
+_REPORTED_EVERY = 25
 _POISON_LIMIT_S = 90.0
 _SERVES_AGAIN_S = 60.0
 _GRPC_CLIENTS = 16
@@ -262,7 +262,7 @@ async def hail(folder: Path, roles: list[str], seconds: float, **setup: Any) -> 
 
 
 def _tell(play: Play) -> None:
-    if play.havoc.done % _TOLD_EVERY == 0:
+    if play.havoc.done % _REPORTED_EVERY == 0:
         print(f"{play.havoc.done} done, {play.ledger.right} right answers", flush=True)
 
 

@@ -324,7 +324,7 @@ def test_an_actor_whose_worker_is_gone_ends_what_hangs(
     tmp_path: Path, wait_until: Callable[..., object]
 ) -> None:
     source = "import time\ndef predict(instances):\n    time.sleep(100)\n"
-    told = ActorModel(
+    order = ActorModel(
         str(tmp_path / "model.py"),
         "python",
         {"max_batch_size": 1, "threads": 1},
@@ -336,8 +336,8 @@ def test_an_actor_whose_worker_is_gone_ends_what_hangs(
         .options(name="hanging", lifetime="detached", max_restarts=-1)
         .remote("digest")
     )
-    ray.get(actor.open.remote(told, np.frombuffer(source.encode(), np.uint8)))
-    ray.get(actor.load.remote(told))
+    ray.get(actor.open.remote(order, np.frombuffer(source.encode(), np.uint8)))
+    ray.get(actor.load.remote(order))
     before = about("hanging")["pid"]
     hanging = actor.predict.remote(0.5, [1])
     with pytest.raises(ray.exceptions.RayActorError):
@@ -407,8 +407,8 @@ def test_actors_come_and_go_with_the_load(
     try:
         wait_until(lambda: kills.ready_workers(server.control_port) == most, "the most", 60)
         assert len(actor_names()) == actors
-        told = folder.run("status").stdout
-        assert told.count("drives an actor in a Ray cluster") == actors
+        output = folder.run("status").stdout
+        assert output.count("drives an actor in a Ray cluster") == actors
     finally:
         stop_asking.set()
         for client in clients:
@@ -450,7 +450,8 @@ def test_without_ray_a_model_is_refused_in_words(folder: Folder) -> None:
     hidden = "import sys; sys.modules['ray'] = None; sys.argv[0] = 'ringbatch'\n"
     code = f"{hidden}from ringbatch.engine.runtimes.ray.listing import actors\n"
     code += "actors('auto', 'ringbatch', None, end=False)"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (
-        "needs the module ray, which is not installed; pip install 'ringbatch[ray]'" in told.stderr
+        "needs the module ray, which is not installed; pip install 'ringbatch[ray]'"
+        in completed.stderr
     )

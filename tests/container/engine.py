@@ -103,10 +103,10 @@ class Engine:
             check=False,
             timeout=_LIMIT_S,
         )
-        said = f"{' '.join(words)}: {done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-        if check and done.returncode != 0 and (cut_off := _CUT_OFF.search(said)):
+        transcript = f"{' '.join(words)}: {done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        if check and done.returncode != 0 and (cut_off := _CUT_OFF.search(transcript)):
             raise NoRegistries(cut_off[0])
-        assert done.returncode == 0 or not check, said
+        assert done.returncode == 0 or not check, transcript
         return done
 
 

@@ -61,15 +61,15 @@ def printed(command: str, folder: Path, server: Server | None = None) -> str:
         command = command.replace(_ADDRESS, f"127.0.0.1:{server.port}")
         if _CONTROL in command:
             command = command.replace(_CONTROL, f"127.0.0.1:{server.control_port}")
-    told = subprocess.run(
+    completed = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", functions + command],
         cwd=folder,
         env=os.environ | {"PYTHONWARNINGS": "ignore"},
         capture_output=True,
         text=True,
     )
-    assert told.returncode == 0, f"{command}\n{told.stdout}\n{told.stderr}"
-    return told.stdout
+    assert completed.returncode == 0, f"{command}\n{completed.stdout}\n{completed.stderr}"
+    return completed.stdout
 
 
 def write(folder: Path, name: str, text: str) -> None:

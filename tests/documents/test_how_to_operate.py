@@ -54,9 +54,9 @@ def test_commands_show_what_a_running_engine_does(served: Server, tmp_path: Path
         body = json.dumps({"instances": [[0] * 16]}).encode()
         assert connection.ask(request("/v1/models/mnist:predict", body)).status == 200
     status, models, top = example(MONITOR, "status").splitlines()
-    told = printed(status, tmp_path, served)
-    assert "mnist" in told
-    assert "idle" in told
+    output = printed(status, tmp_path, served)
+    assert "mnist" in output
+    assert "idle" in output
     assert "mnist" in printed(models, tmp_path, served)
     assert "mnist" in printed(top, tmp_path, served)
 
@@ -74,8 +74,8 @@ def test_the_model_that_counts_does(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_answer_says_where_its_time_went(served: Server, tmp_path: Path) -> None:
-    told = printed(example(SLOW, "curl"), tmp_path, served)
-    (shown,) = [line for line in told.splitlines() if line.startswith("server-timing: ")]
+    output = printed(example(SLOW, "curl"), tmp_path, served)
+    (shown,) = [line for line in output.splitlines() if line.startswith("server-timing: ")]
     for phase in ("queue", "gather", "run", "scatter", "write", "total"):
         assert f"{phase};dur=" in shown
         assert f"{phase};dur=" in output_after(SLOW, "curl")

@@ -171,8 +171,8 @@ def test_the_application_is_served_beside_the_model(tmp_path: Path) -> None:
     write(tmp_path, "model.py", example(README, "model.py"))
     write(tmp_path, "api.py", example(ROUTES, "api.py"))
     with serving(tmp_path, example(ROUTES, "app"), "--frontends", "1") as server:
-        told = printed(example(ROUTES, "curl"), tmp_path, server)
-        assert json.loads(told)["digit"] in range(10)
+        output = printed(example(ROUTES, "curl"), tmp_path, server)
+        assert json.loads(output)["digit"] in range(10)
         headers = {"Content-Type": "application/json"}
         with Connection(server.port) as connection:
             refused = connection.ask(request("/classify", b"[1, 2]", headers=headers))

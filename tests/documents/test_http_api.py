@@ -35,15 +35,15 @@ LEAVES: Final = {
 def test_requests_leave_the_fast_lane_as_the_page_says() -> None:
     keys = ApiKeys([hashlib.sha256(b"k" * 16).digest()])
     key = b"X-API-Key: " + b"k" * 16 + b"\r\n"
-    told = section(PAGE, "The fast lane")
+    text = section(PAGE, "The fast lane")
     reader = HeadReader(1000, compress_answers=True, keys=keys)
     assert reader.read(FAST + key + b"\r\n") is not None
     for word, head in LEAVES.items():
-        assert word in told
+        assert word in text
         with_key = head if word == "wrong API key" else head + key
         assert reader.read(with_key + b"\r\n") is None, word
     name, _ = LANE_NAMES[LaneCounter.HANDED_OVER]
-    assert f"`ringbatch_{name}_total`" in told
+    assert f"`ringbatch_{name}_total`" in text
 
 
 ROW: Final = [0.0] * 16
@@ -79,20 +79,22 @@ def test_every_path_answers(served: Server, title: str) -> None:
     assert asked
     status = 200
     with Connection(served.port) as connection:
-        for line, says in asked:
+        for line, stated in asked:
             method, path = line.split()
             ending = next((ending for ending in POSTED if path.endswith(ending)), None)
             body, keys = POSTED[ending] if ending else (None, None)
             sent = b"" if body is None else json.dumps(body).encode()
             answer = connection.ask(request(path, sent, method=method))
-            if not says.startswith("The same"):
-                status = int(says[:3]) if re.match(r"\d{3}\b", says) else 200
+            if not stated.startswith("The same"):
+                status = int(stated[:3]) if re.match(r"\d{3}\b", stated) else 200
             assert answer.status == status, f"{line}: {answer.body!r}"
             assert keys is None or list(answer.json) == keys
-            if says.startswith('`{"status"'):
-                assert answer.json == json.loads(says.strip("`"))
+            if stated.startswith('`{"status"'):
+                assert answer.json == json.loads(stated.strip("`"))
 
 
 def test_the_v1_row_names_the_keys_of_its_answer() -> None:
-    (says,) = [says for line, says in rows("KServe's V1") if line.endswith("models/mnist:predict")]
-    assert re.findall(r'"(\w+)"', says.partition(" to ")[2]) == POSTED[":predict"][1]
+    (stated,) = [
+        stated for line, stated in rows("KServe's V1") if line.endswith("models/mnist:predict")
+    ]
+    assert re.findall(r'"(\w+)"', stated.partition(" to ")[2]) == POSTED[":predict"][1]

@@ -32,15 +32,15 @@ def test_the_curl_example_gets_the_answer_that_is_shown(served: Server, tmp_path
 def test_the_configuration_example_is_sound(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(example(README, "model.py"))
     (tmp_path / "ringbatch.toml").write_text(example(README, "ringbatch.toml"))
-    told = subprocess.run(
+    completed = subprocess.run(
         [*COMMAND, "check", "--settings", "--config", "ringbatch.toml"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
     )
-    assert (told.returncode, told.stderr) == (0, "")
+    assert (completed.returncode, completed.stderr) == (0, "")
     for line in example(README, "ringbatch.toml").splitlines():
-        assert line.partition(" = ")[0] in told.stdout
+        assert line.partition(" = ")[0] in completed.stdout
 
 
 def test_readme_is_short() -> None:

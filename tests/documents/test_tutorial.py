@@ -78,8 +78,8 @@ class Reader:
 
 def answers(client: subprocess.Popen[str]) -> dict[str, int]:
     """Press Enter in the client's terminal, and return how often it got each answer."""
-    told, _ = client.communicate("\n")
-    return {text: int(times) for text, times in re.findall(r"^(.+) (\d+) times$", told, re.M)}
+    output, _ = client.communicate("\n")
+    return {text: int(times) for text, times in re.findall(r"^(.+) (\d+) times$", output, re.M)}
 
 
 def answered(server: Server, label: str) -> int:
@@ -116,9 +116,9 @@ def test_the_tutorial_works_from_its_first_command_to_its_last(
         with reader.loads(server) as client:
             wait_until(lambda: answered(server, "delivery") > 100, "a hundred answers")
             assert answers(client).keys() == {"18.7 minutes"}
-        told = reader.runs("status", server)
+        output = reader.runs("status", server)
         for line in output_after(PAGE, "status").splitlines():
-            assert re.sub(r"(idle|size:).*", "", shape(line)) in shape(told)
+            assert re.sub(r"(idle|size:).*", "", shape(line)) in shape(output)
 
         reader.runs("train-again")
         reader.adds("second version", SETTINGS)

@@ -168,8 +168,8 @@ def _alike(here: Callable[[], Any], job: Job, value: Any, data: bytes) -> Any:
         raise
     if error is not None:
         raise Difference(f"refused apart alone: {error}")
-    told, _ = found
-    parts = decode_parts(told, [memoryview(payload) for payload in payloads])
+    encoded, _ = found
+    parts = decode_parts(encoded, [memoryview(payload) for payload in payloads])
     if [(rows, bytes(own), key) for rows, own, key in parts] != [
         (rows, bytes(own), key) for rows, own, key in read[0]
     ]:
@@ -242,8 +242,8 @@ def read_texts_here(
     if not given.ids:
         assert text_model(_TEXTS, max_in_flight).given(parts) is given
         return None
-    told, payloads = encode_parts(_TEXTS, max_in_flight, parts, texts=True)
-    ((_, made, _),) = decode_parts(told, [memoryview(payload) for payload in payloads])
+    encoded, payloads = encode_parts(_TEXTS, max_in_flight, parts, texts=True)
+    ((_, made, _),) = decode_parts(encoded, [memoryview(payload) for payload in payloads])
     assert isinstance(made, TokenizedTexts)
     return made
 

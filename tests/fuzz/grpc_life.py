@@ -88,7 +88,7 @@ class _Life:
         self._loop = loop
         self._chance = chance
         self._failures = failures
-        loop.set_exception_handler(lambda _, told: failures.append(repr(told)))
+        loop.set_exception_handler(lambda _, context: failures.append(repr(context)))
         self._harness = Harness(clock=lambda: int(loop.time() * 1e9))
         self._harness.methods[BROKEN] = MethodHandler(False, False, _break)
         self._clients = [self._connect() for _ in range(2)]

@@ -206,9 +206,9 @@ class _Oracle:
             return False
         for event in events:
             self._take(event)
-        said = frames_of(self.connection.data_to_send())
-        resets = {one.stream for one in said if one.kind == RST_STREAM}
-        if any(one.kind == GOAWAY for one in said):
+        sent_frames = frames_of(self.connection.data_to_send())
+        resets = {one.stream for one in sent_frames if one.kind == RST_STREAM}
+        if any(one.kind == GOAWAY for one in sent_frames):
             return False
         if resets and resets <= self.early:
             return None
@@ -246,7 +246,7 @@ class _Ours:
             connection.taken(stream, len(body))
             if stream.lingers and stream.ended:
                 connection.part(stream)
-        resets = [one for one in self.served.said() if one.kind == RST_STREAM]
+        resets = [one for one in self.served.sent_frames() if one.kind == RST_STREAM]
         return not connection.over and not resets
 
 
@@ -262,11 +262,11 @@ def compare(seed: int) -> int:
     ours.receive(GREETING)
     for turn in range(60):
         pieces = frames.next()
-        said = [oracle.receive(piece) for piece in pieces]
-        well = False not in said
-        ours_said = [ours.receive(piece) for piece in pieces]
-        ours_well = all(ours_said)
-        if well != ours_well and None not in said:
+        verdicts = [oracle.receive(piece) for piece in pieces]
+        well = False not in verdicts
+        our_verdicts = [ours.receive(piece) for piece in pieces]
+        ours_well = all(our_verdicts)
+        if well != ours_well and None not in verdicts:
             late = int.from_bytes(pieces[0][5:9], "big") in oracle.early
             strict = well and frames.resizes > 2
             if not (strict or _may_differ(pieces[0], well=well, late=late)):
@@ -331,7 +331,7 @@ def _answer(chance: random.Random, oracle: _Oracle, ours: _Ours) -> None:
         oracle.connection.reset_stream(number, h2.errors.ErrorCodes.NO_ERROR)
         oracle.early.add(number)
         connection.part(stream)
-        _same("word", [RST_STREAM], [one.kind for one in ours.served.said()])
+        _same("word", [RST_STREAM], [one.kind for one in ours.served.sent_frames()])
         return
     room = max(0, oracle.connection.local_flow_control_window(number))
     body = bytes(min(room, chance.choice([0, 10, 1 << 14])))
@@ -351,8 +351,8 @@ def _answer(chance: random.Random, oracle: _Oracle, ours: _Ours) -> None:
         oracle.connection.reset_stream(number, h2.errors.ErrorCodes.CANCEL)
         oracle.early.add(number)
         connection.reset(stream)
-    said = ours.served.said()
-    sent = b"".join(one.payload for one in said if one.kind == DATA)
+    sent_frames = ours.served.sent_frames()
+    sent = b"".join(one.payload for one in sent_frames if one.kind == DATA)
     _same("answer", body, sent)
 
 

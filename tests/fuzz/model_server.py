@@ -210,10 +210,10 @@ def hostile_answer(protocol: str, seed: int) -> bytes:
         length, made = chance.choice(_V2_MADE)
         body = made.make(0 if sound else seed)
         if length is not None:
-            told = chance.choice(
+            length_line = chance.choice(
                 [b"%d" % length] * 6 + [b"-1", b"x", b"\xb2", b"9" * 30, b"1" * 5000]
             )
-            lines.append(_LENGTH + told)
+            lines.append(_LENGTH + length_line)
     if chance.random() < 0.1:
         body += b" " * chance.choice([1 << 10, 1 << 14, 1 << 16, 1 << 18])
     status = chance.choice(_STATUSES)
@@ -434,10 +434,10 @@ def _check(protocol: str, reply: Reply) -> None:
     text = data.decode(errors="replace")
     assert status in _FAILURES, f"{status.name}: {text}"
     assert "server's log" not in text, text
-    told = outcome(error_of(status, text))
-    assert 400 <= told.status <= 599
-    json.loads(told.body)
-    for name, value in told.headers:
+    refusal = outcome(error_of(status, text))
+    assert 400 <= refusal.status <= 599
+    json.loads(refusal.body)
+    for name, value in refusal.headers:
         assert f"{name}{value}".isascii(), value
         assert f"{name}{value}".isprintable(), value
         assert len(value) < 100, value

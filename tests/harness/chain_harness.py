@@ -116,7 +116,7 @@ class House:
         self._sent: dict[int, tuple[ModelSpec, int, list[Array]]] = {}
         self.answers: dict[int, list[Array] | tuple[Status, str]] = {}
         """By the number that `send` gave."""
-        self.told: dict[int, Answer] = {}
+        self.final_answers: dict[int, Answer] = {}
         self._count = 0
         self.step_collector()
 
@@ -239,7 +239,7 @@ class House:
             if answer.status is Status.RESULT_TOO_LARGE:
                 self._send(number, of, arrays, answer.size)
                 continue
-            self.told[number] = answer
+            self.final_answers[number] = answer
             if answer.status is Status.OK:
                 self.answers[number] = found = unpack(of.outputs, len(arrays[0]), data)
                 self.expect(of, arrays, found)

@@ -117,12 +117,12 @@ class CollectorHarness:
             self.lane_wakes.append,
             self.worker_wakes.append,
             end_worker=self.ended.append,
-            notify_supervisor=self.say,
+            notify_supervisor=self.notify,
         )
         self.collector.start(1000 * self.collectors)
         return self.collector
 
-    def say(self, _message: ModelEvent) -> None:
+    def notify(self, _message: ModelEvent) -> None:
         """What the collector tells the supervisor."""
 
     def dies(self, number: int, now_ns: int, *, killed: bool = False) -> bool:

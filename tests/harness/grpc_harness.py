@@ -247,8 +247,8 @@ class Client(asyncio.Transport):
 
     def absorb(self) -> None:
         """Take in what the server has sent."""
-        said, self._sent = self._sent, b""
-        for kind, flags, stream, payload in frames_of(said):
+        sent, self._sent = self._sent, b""
+        for kind, flags, stream, payload in frames_of(sent):
             fields: dict[str, str] = {}
             if kind == HEADERS:
                 fields = {str(name): str(value) for name, value in self._decoder.decode(payload)}

@@ -90,7 +90,7 @@ class Served:
     def __init__(self, greeting: bytes = GREETING) -> None:
         self.connection: Connection[Http2RequestHead] = Connection(lambda request: request)
         self.receive(greeting)
-        self.opening = self.said()
+        self.opening = self.sent_frames()
 
     def receive(self, given: bytes) -> list[Stream[Http2RequestHead]]:
         """What happens on streams, however long it takes."""
@@ -99,7 +99,7 @@ class Served:
             found += [one for one in self.connection.receive(b"") if one not in found]
         return found
 
-    def said(self) -> list[Frame]:
+    def sent_frames(self) -> list[Frame]:
         """The frames that are to be sent now."""
         return frames_of(b"".join(self.connection.take_output()))
 
@@ -111,7 +111,7 @@ class Served:
     def refused(self, given: bytes) -> int:
         """The error code with which the connection ends."""
         self.receive(given)
-        last = self.said()[-1]
+        last = self.sent_frames()[-1]
         assert self.connection.over, "the connection goes on"
         assert last.kind == GOAWAY, last
         return int.from_bytes(last.payload[4:8])
@@ -120,7 +120,7 @@ class Served:
         """The stream that is reset, and the error code."""
         self.receive(given)
         assert not self.connection.over, "the connection has ended"
-        (found,) = [one for one in self.said() if one.kind == RST_STREAM]
+        (found,) = [one for one in self.sent_frames() if one.kind == RST_STREAM]
         return found.stream, int.from_bytes(found.payload)
 
 

@@ -31,7 +31,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(test, 60))
 
 
-async def told(subscriber: Subscriber) -> bytes:
+async def next_events(subscriber: Subscriber) -> bytes:
     """The next event of its stream."""
     return (await anext(subscriber)).serialize()
 

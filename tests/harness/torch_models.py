@@ -70,14 +70,14 @@ class Greedy(nn.Module):
 class Watching(TorchDispatchMode):
     """Within it, a function is told of every operation of torch and its arguments."""
 
-    def __init__(self, told: Callable[[Any, Any], None]) -> None:
+    def __init__(self, record: Callable[[Any, Any], None]) -> None:
         super().__init__()
-        self.told = told
+        self.record = record
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        self.told(function, args)
+        self.record(function, args)
         return function(*args, **(kwargs or {}))
 
 

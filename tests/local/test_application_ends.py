@@ -246,7 +246,7 @@ def test_a_stream_without_a_pause_leaves_others_their_turn(ask: Ask, leaves: boo
 @pytest.mark.parametrize("ask", [ask_http1, ask_http2])
 def test_who_listens_for_the_end_of_its_client_is_not_ended_by_an_error(ask: Ask) -> None:
     """As Starlette listens, which then cancels what streams."""
-    heard: list[str] = []
+    observed: list[str] = []
 
     async def app(_scope: Any, receive: Any, send: Any) -> None:
         await send(dict(START))
@@ -256,7 +256,7 @@ def test_who_listens_for_the_end_of_its_client_is_not_ended_by_an_error(ask: Ask
                 while True:
                     await send(dict(MORE))
             except BaseException as error:
-                heard.append(type(error).__name__)
+                observed.append(type(error).__name__)
                 raise
 
         streaming = asyncio.ensure_future(stream())
@@ -264,7 +264,7 @@ def test_who_listens_for_the_end_of_its_client_is_not_ended_by_an_error(ask: Ask
             pass
         streaming.cancel()
         await asyncio.wait([streaming])
-        heard.append("over")
+        observed.append("over")
 
     async def run() -> None:
         connection = Connection(served=app, http2=ask is ask_http2)
@@ -275,7 +275,7 @@ def test_who_listens_for_the_end_of_its_client_is_not_ended_by_an_error(ask: Ask
         assert not connection.state.tasks
 
     asyncio.run(run())
-    assert heard == ["CancelledError", "over"]
+    assert observed == ["CancelledError", "over"]
 
 
 @pytest.mark.parametrize("ask", [ask_http1, ask_http2])

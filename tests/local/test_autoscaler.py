@@ -119,7 +119,7 @@ class Engine:
         """How many workers each model has."""
         return [spec.running for spec in self.served.entries]
 
-    def told(self) -> tuple[int, bool]:
+    def signals(self) -> tuple[int, bool]:
         """How many workers are wanted, and whether the last could not be started."""
         return self.block.wanted, self.block.failed
 
@@ -228,14 +228,14 @@ def test_what_fails_is_tried_again_later_and_said_meanwhile() -> None:
     assert engine.changes.asked == [0, 1]
     engine.finish(failed=True)
     engine.for_s(1)
-    assert engine.told() == (1, True)
+    assert engine.signals() == (1, True)
     engine.for_s(AGAIN_NS / S - 1.25)
     assert engine.changes.asked == [0, 1]
     engine.for_s(1)
     assert engine.changes.asked == [0, 1, 1]
     engine.finish()
     engine.for_s(1)
-    assert engine.told() == (1, False)
+    assert engine.signals() == (1, False)
     assert engine.block.counts()[Cause.FAILED] == 1
 
 

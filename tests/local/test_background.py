@@ -85,8 +85,8 @@ def test_the_next_turn_comes_after_one_that_failed(caplog: pytest.LogCaptureFixt
     background.repeating_thread("the watch", turn, pauses.append).join(20)
     assert not left
     assert pauses == [background.AFTER_ERROR_S] * 4
-    said = [str(record.exc_info and record.exc_info[1]) for record in caplog.records]
-    assert said == ["", "can't start new thread", ""], "the same is not said twice in a row"
+    messages = [str(record.exc_info and record.exc_info[1]) for record in caplog.records]
+    assert messages == ["", "can't start new thread", ""], "the same is not said twice in a row"
     assert {record.message for record in caplog.records} == {"the watch failed, and is tried again"}
 
 

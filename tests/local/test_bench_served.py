@@ -130,10 +130,12 @@ def subject_of(address: Address, **more: Any) -> Subject:
 
 def target_of(monkeypatch: pytest.MonkeyPatch, subject: Subject) -> tuple[Target, list[bytes]]:
     """What generators are told."""
-    told: list[Any] = []
-    monkeypatch.setattr("ringbatch.bench.command.subject.Fleet", lambda *given: told.append(given))
+    created: list[Any] = []
+    monkeypatch.setattr(
+        "ringbatch.bench.command.subject.Fleet", lambda *given: created.append(given)
+    )
     subject.fleet(1)
-    ((_, target, messages, _, head),) = told
+    ((_, target, messages, _, head),) = created
     return target, [*messages, head]
 
 

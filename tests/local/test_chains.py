@@ -246,7 +246,7 @@ def test_a_request_that_fails_in_a_step_fails_alone(failing: str) -> None:
     house.run_ns = 100
     house.settle()
     assert house.answers[bad] == (Status.INVALID, "more than forty")
-    assert house.told[bad].began_ns == began_ns, "the first step's"
+    assert house.final_answers[bad].began_ns == began_ns, "the first step's"
     assert all(isinstance(house.answers[number], list) for number in sound)
 
 
@@ -425,20 +425,20 @@ def test_what_frontends_read_of_a_chain_is_of_the_step_that_is_worst() -> None:
     words, layout = house.segment.words, house.segment.layout
     first = layout.model(house.model("abc").index)
 
-    def says() -> tuple[int, ModelState, int]:
+    def published() -> tuple[int, ModelState, int]:
         house.step_collector()
         state = ModelState(words[first + ModelWords.STATE])
         return words[first + ModelWords.READY], state, words[first + ModelWords.TAKES]
 
-    assert says() == (1, ModelState.SERVING, 1)
+    assert published() == (1, ModelState.SERVING, 1)
     number = house.send("abc", [[1, 1, 1]])
     for state in (ModelState.RESTARTING, ModelState.RESTARTING):
         house.segment.worker_ended(1)
         house.collector.worker_died(1, house.now_ns)
-        assert says() == (0, state, 1)
+        assert published() == (0, state, 1)
     house.segment.worker_ended(1)
     house.collector.worker_died(1, house.now_ns)
-    assert says() == (0, ModelState.CANNOT_LOAD, 0)
+    assert published() == (0, ModelState.CANNOT_LOAD, 0)
     house.settle()
     answer = house.answers[number]
     assert isinstance(answer, tuple), "the step in its way has no worker, and none is to come"
@@ -449,7 +449,7 @@ def test_a_chain_expects_the_time_of_all_its_steps() -> None:
     house = House(LINE, ABC)
     words, layout = house.segment.words, house.segment.layout
 
-    def says(name: str) -> int:
+    def published(name: str) -> int:
         return int(words[layout.model(house.model(name).index) + ModelWords.ANSWER_NS])
 
     house.run_ns = 1_000
@@ -462,9 +462,9 @@ def test_a_chain_expects_the_time_of_all_its_steps() -> None:
     for name in "abc":
         house.send(name, [[1, 1, 1]])
     house.step_collector()
-    assert says("abc") == says("a") + says("b") + says("c") > 0
+    assert published("abc") == published("a") + published("b") + published("c") > 0
     house.settle()
-    assert says("abc") == 0
+    assert published("abc") == 0
 
 
 def test_requests_count_for_the_chain_and_for_each_step() -> None:
@@ -487,9 +487,9 @@ def test_an_answer_says_when_the_first_step_began_and_the_last_one_ended() -> No
         times.append(house.now_ns)
         house.step_worker(worker)
     house.settle()
-    told = house.told[number]
-    assert (told.dispatched_ns, told.began_ns) == (times[0] - 10, times[0])
-    assert (told.gathered_ns, told.ran_ns) == (times[0], times[2])
+    final = house.final_answers[number]
+    assert (final.dispatched_ns, final.began_ns) == (times[0] - 10, times[0])
+    assert (final.gathered_ns, final.ran_ns) == (times[0], times[2])
 
 
 @pytest.mark.parametrize("dies", [False, True])
@@ -518,7 +518,7 @@ def test_requests_that_wait_for_a_step_are_told_apart_by_what_it_takes() -> None
         house.step_collector()
         house.step_worker(0)
     house.settle()
-    assert [house.told[number].batch_rows for number in numbers] == [2, 1, 2]
+    assert [house.final_answers[number].batch_rows for number in numbers] == [2, 1, 2]
 
 
 def test_a_key_that_a_frontend_leaves_no_room_for_is_none() -> None:

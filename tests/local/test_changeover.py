@@ -34,19 +34,19 @@ class Change(CollectorHarness):
     """A stand with places to spare, whose table changes.
 
     Attributes:
-        said: what the collector has told the supervisor.
+        news: what the collector has told the supervisor.
     """
 
     def __init__(self, *models: ModelSpec) -> None:
-        self.said: list[ModelEvent] = []
+        self.news: list[ModelEvent] = []
         super().__init__(*models, spare=3)
         for model in models:
             for number in model.workers:
                 self.workers[number].ready()
         self.step(0)
 
-    def say(self, message: ModelEvent) -> None:
-        self.said.append(message)
+    def notify(self, message: ModelEvent) -> None:
+        self.news.append(message)
 
     def publish(self, *models: ModelSpec) -> None:
         self.segment.model_table.publish(models)
@@ -77,10 +77,10 @@ def test_a_model_that_is_loading_is_reported_once_all_its_workers_are_ready() ->
     harness.step(1)
     harness.workers[1].ready()
     harness.step(1)
-    assert harness.said == []
+    assert harness.news == []
     harness.workers[2].ready()
     harness.step(1)
-    assert harness.said == [EntryLoaded(loading.reference)]
+    assert harness.news == [EntryLoaded(loading.reference)]
     assert (harness.ready_word(1), harness.takes_word(1)) == (2, 1)
 
 
@@ -106,58 +106,58 @@ def test_the_old_model_is_done_when_nothing_of_it_is_left_and_no_frontend_sends_
     held = harness.workers[0].task()
     harness.switch()
     assert harness.lane_wakes[-2:] == [0, 1], "so that idle frontends look"
-    harness.said.clear()
+    harness.news.clear()
     assert harness.step(5) == 5 + RETRY_NS, "it looks again soon"
     harness.acknowledge()
     harness.step(5)
-    assert harness.said == [], "a request runs"
+    assert harness.news == [], "a request runs"
     harness.workers[0].finish(held)
     harness.step(6)
-    assert harness.said == [EntryDrained(OLD.reference)]
+    assert harness.news == [EntryDrained(OLD.reference)]
     harness.step(7)
-    assert harness.said == [EntryDrained(OLD.reference)], "it is said once"
+    assert harness.news == [EntryDrained(OLD.reference)], "it is said once"
     harness.publish(NEW)
     harness.step(8)
-    assert harness.said[1:] == [WorkerReleased(0)]
+    assert harness.news[1:] == [WorkerReleased(0)]
 
 
 def test_a_frontend_that_has_not_seen_the_table_keeps_the_old_model() -> None:
     harness = Change(OLD)
     harness.switch()
-    harness.said.clear()
+    harness.news.clear()
     harness.acknowledge(1)
     harness.step(5)
     harness.send(9)
     harness.acknowledge(0)
     harness.step(6)
-    assert harness.said == [], "it sent a request before it had seen the table"
+    assert harness.news == [], "it sent a request before it had seen the table"
     task = harness.workers[0].task()
     assert harness.payloads(task) == [9]
     harness.workers[0].finish(task)
     harness.step(7)
-    assert harness.said == [EntryDrained(OLD.reference)]
+    assert harness.news == [EntryDrained(OLD.reference)]
 
 
 def test_patience_with_a_frontend_that_is_stopped_ends() -> None:
     harness = Change(OLD)
     harness.switch()
-    harness.said.clear()
+    harness.news.clear()
     harness.step(PATIENCE_NS)
-    assert harness.said == []
+    assert harness.news == []
     harness.step(PATIENCE_NS + 1)
-    assert harness.said == [EntryDrained(OLD.reference)]
+    assert harness.news == [EntryDrained(OLD.reference)]
 
 
 def test_a_lane_without_an_owner_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = Change(OLD)
     harness.switch()
-    harness.said.clear()
+    harness.news.clear()
     monkeypatch.setattr(Segment, "lane_is_held", lambda _self, lane: lane == 1)
     harness.step(2)
-    assert harness.said == []
+    assert harness.news == []
     harness.acknowledge(1)
     harness.step(3)
-    assert harness.said == [EntryDrained(OLD.reference)]
+    assert harness.news == [EntryDrained(OLD.reference)]
 
 
 def test_what_comes_for_a_model_that_is_gone_goes_to_the_one_in_its_place() -> None:
@@ -210,7 +210,7 @@ def test_what_a_retiring_model_cannot_run_any_more_goes_to_its_successor() -> No
     assert sorted(answers) == [0, 1, 2]
     harness.acknowledge()
     harness.step(4)
-    assert harness.said[-1] == EntryDrained(OLD.reference)
+    assert harness.news[-1] == EntryDrained(OLD.reference)
 
 
 def test_more_workers_join_and_fewer_leave_when_their_batch_is_done() -> None:
@@ -227,10 +227,10 @@ def test_more_workers_join_and_fewer_leave_when_their_batch_is_done() -> None:
     leaving = harness.workers[0].task()
     harness.publish(replace(OLD, workers=(1,)))
     harness.step(2)
-    assert (harness.said, harness.ready_word()) == ([], 1)
+    assert (harness.news, harness.ready_word()) == ([], 1)
     harness.workers[0].finish(leaving)
     harness.step(3)
-    assert harness.said == [WorkerReleased(0)]
+    assert harness.news == [WorkerReleased(0)]
     harness.send(3)
     harness.step(4)
     assert harness.workers[0].tasks() == []
@@ -245,7 +245,7 @@ def test_a_worker_that_dies_while_it_leaves_gives_back_its_batch() -> None:
     harness.step(2)
     harness.dies(1, 3)
     harness.step(3)
-    assert harness.said == [WorkerReleased(1)]
+    assert harness.news == [WorkerReleased(1)]
     assert harness.running(0) == [1]
     assert harness.ready_word() == 1
     harness.dies(1, 4)
@@ -262,7 +262,7 @@ def test_a_number_that_another_model_has_is_no_longer_the_old_worker() -> None:
     harness.workers[0].ready()
     harness.step(3)
     assert harness.running(0) == [1], "what the old one held is run by the new one"
-    assert harness.said == []
+    assert harness.news == []
 
 
 def test_limits_change_under_what_was_cut_by_the_old_ones() -> None:

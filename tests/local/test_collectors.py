@@ -14,7 +14,7 @@ NOW_NS: Final = 1_000_000_000
 LIMIT_NS: Final = NOW_NS + int(RESTART_LIMIT_S * 1e9)
 
 
-class Told:
+class RecordingChild:
     """A process that only notes what it is told."""
 
     def __init__(self) -> None:
@@ -41,11 +41,11 @@ class Pair:
         self.starts(self.collectors.standby)
         self.collectors.stands_by(self.collectors.standby, NOW_NS)
 
-    def starts(self, managed: ManagedProcess) -> Told:
-        told = Told()
-        managed.child = cast(Child, told)
+    def starts(self, managed: ManagedProcess) -> RecordingChild:
+        messages = RecordingChild()
+        managed.child = cast(Child, messages)
         managed.limit_ns = None
-        return told
+        return messages
 
     def ready(self, managed: ManagedProcess) -> None:
         assert self.collectors.has(managed)
@@ -55,8 +55,8 @@ class Pair:
     def ends(self, managed: ManagedProcess) -> None:
         managed.child, managed.ready_ns = None, 0
 
-    def told(self, managed: ManagedProcess) -> list[object]:
-        return cast(Told, managed.child).lines
+    def messages(self, managed: ManagedProcess) -> list[object]:
+        return cast(RecordingChild, managed.child).lines
 
 
 @pytest.fixture
@@ -99,12 +99,12 @@ def test_a_death_is_told_to_the_collector_and_to_the_next_until_it_is_reclaimed(
     for worker, killed in zip(pair.workers, (True, False), strict=True):
         pair.collectors.worker_died(worker, killed=killed)
     deaths = [ReclaimWorker(0, killed=True), ReclaimWorker(1, killed=False)]
-    assert pair.told(first) == [ReadTable(), *deaths]
+    assert pair.messages(first) == [ReadTable(), *deaths]
     pair.workers[0].unreclaimed = None
     pair.ends(first)
-    assert pair.told(second) == []
+    assert pair.messages(second) == []
     pair.ready(second)
-    assert pair.told(second) == [*deaths[1:], ReadTable()]
+    assert pair.messages(second) == [*deaths[1:], ReadTable()]
 
 
 def test_a_death_without_a_collector_is_told_to_the_next(pair: Pair) -> None:
@@ -112,7 +112,7 @@ def test_a_death_without_a_collector_is_told_to_the_next(pair: Pair) -> None:
     pair.collectors.worker_died(pair.workers[1], killed=False)
     pair.ready(pair.collectors.standby)
     deaths = [ReclaimWorker(1, killed=False)]
-    assert pair.told(pair.collectors.collector) == [*deaths, ReadTable()]
+    assert pair.messages(pair.collectors.collector) == [*deaths, ReadTable()]
 
 
 def test_the_one_before_is_heard_out_where_its_end_was_not_heard_of_yet(pair: Pair) -> None:
@@ -166,6 +166,6 @@ def test_who_stands_by_after_all_is_not_ended(pair: Pair) -> None:
 def test_a_collector_that_cannot_be_told_is_ended_where_there_is_one(pair: Pair) -> None:
     collector = pair.collectors.collector
     pair.collectors.replace()
-    assert pair.told(collector)[-1] is signal.SIGKILL
+    assert pair.messages(collector)[-1] is signal.SIGKILL
     pair.ends(collector)
     pair.collectors.replace()

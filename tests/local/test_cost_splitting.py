@@ -45,9 +45,9 @@ class Harness:
         self._asks = asks
         self._replies: dict[int, Reply] = {}
 
-        def predict(instances: list[Any], told: list[Asked] | None = None) -> list[Any]:
-            assert (told is not None) == asks
-            assert told is None or [one.id for one in told] == ["t"] * len(instances)
+        def predict(instances: list[Any], contexts: list[Asked] | None = None) -> list[Any]:
+            assert (contexts is not None) == asks
+            assert contexts is None or [one.id for one in contexts] == ["t"] * len(instances)
             self.runs.append(instances)
             self._replies |= self.client.collect()
             self.answered.append(len(self._replies))
@@ -61,9 +61,11 @@ class Harness:
     def run(self, *requests: list[Any] | bytes) -> list[Reply]:
         references = []
         for values in requests:
-            told: list[Any] = [{"id": "t"}] if self._asks else []
+            contexts: list[Any] = [{"id": "t"}] if self._asks else []
             rows = 1 if isinstance(values, bytes) else len(values)
-            text = values if isinstance(values, bytes) else json.dumps([*told, *values]).encode()
+            text = (
+                values if isinstance(values, bytes) else json.dumps([*contexts, *values]).encode()
+            )
             self.client.send(text, rows)
             references += self._submitted.take()
         mark = BatchMark(7, len(requests), Reason.FULL, 0)

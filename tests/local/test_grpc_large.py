@@ -63,7 +63,7 @@ def begun(harness: Harness, data: bytes, part: float = 0.5, **more: Any) -> tupl
     return call, framed[at:]
 
 
-async def answered(harness: Harness, call: Call, rows: int = 1, **said: str) -> None:
+async def answered(harness: Harness, call: Call, rows: int = 1, **expected: str) -> None:
     """What stands in the slot is the tensor, and its answer comes to the client and says this."""
     (request,) = await harness.taken(1)
     memory, start, end = harness.segment.memory, request.request_offset, request.result_offset
@@ -77,7 +77,7 @@ async def answered(harness: Harness, call: Call, rows: int = 1, **said: str) -> 
     harness.gateway.collect()
     answer = inference("ModelInferResponse").FromString(await call.answer())
     assert numbers_in(answer) == [4711] * rows
-    assert {name: getattr(answer, name) for name in said} == said
+    assert {name: getattr(answer, name) for name in expected} == expected
 
 
 @pytest.mark.parametrize("cut", [100, 1 << 10, 5000, 1 << 14])

@@ -112,14 +112,14 @@ def test_more_instances_than_a_batch_holds_are_put_together_again() -> None:
 def test_the_log_has_the_name_of_a_model_that_there_is_not(data: bytes, target: str) -> None:
     async def test() -> None:
         harness = Harness()
-        told: list[str] = []
+        targets: list[str] = []
 
         def record(_ending: Any, exchanged: Any, **_: Any) -> None:
-            told.append(exchanged.target)
+            targets.append(exchanged.target)
 
         harness.recorder.record = record  # type: ignore[method-assign, assignment]
         await harness.call(data).ended()
-        assert told == [target]
+        assert targets == [target]
 
     on_loop(test)
 

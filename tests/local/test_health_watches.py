@@ -24,7 +24,7 @@ def watch(client: Client) -> Call:
     return client.call(f"{HEALTH}/Watch", b"")
 
 
-def told(call: Call) -> list[int]:
+def statuses(call: Call) -> list[int]:
     return [int(RESPONSE.FromString(data).status) for data in call.messages]
 
 
@@ -45,7 +45,7 @@ def test_a_connection_has_a_bounded_number_of_watches_and_gets_them_back() -> No
         await harness.quiet()
         for client in {call.client for call in (other, again)}:
             client.absorb()
-        assert [told(call) for call in (kept[1], other, again)] == 3 * [[1]]
+        assert [statuses(call) for call in (kept[1], other, again)] == 3 * [[1]]
 
     on_loop(test)
 
@@ -69,7 +69,7 @@ def test_a_process_has_a_bounded_number_of_watches(monkeypatch: pytest.MonkeyPat
         again = watch(harness.client)
         await harness.quiet()
         harness.client.absorb()
-        assert told(again) == [1]
+        assert statuses(again) == [1]
 
     on_loop(test)
 
@@ -83,10 +83,10 @@ def test_every_watch_hears_of_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
         await harness.quiet()
         for workers, expected in ((0, [1, 2]), (1, [1, 2, 1])):
             harness.served(workers)
-            while told(found[-1]) != expected:
+            while statuses(found[-1]) != expected:
                 await asyncio.sleep(0.001)
                 harness.client.absorb()
-            assert [told(call) for call in found] == 3 * [expected]
+            assert [statuses(call) for call in found] == 3 * [expected]
 
     on_loop(test)
 
@@ -202,7 +202,7 @@ def test_a_message_to_a_method_for_anybody_is_short() -> None:
                 "RESOURCE_EXHAUSTED",
                 "a message to this method has at most 4096 bytes",
             )
-            told_whole = await harness.call(bytes(1 << 13), path=path).ended()
-            assert told_whole[0] == "RESOURCE_EXHAUSTED"
+            all_statuses = await harness.call(bytes(1 << 13), path=path).ended()
+            assert all_statuses[0] == "RESOURCE_EXHAUSTED"
 
     on_loop(test)

@@ -84,8 +84,8 @@ async def test_while_answers_wait_for_their_client_no_more_is_begun() -> None:
     connection.feed(data(1, b"body", END_STREAM))
     await connection.settle()
     assert (connection.state.tasks, core.streams, core.waiting_bytes) == (set(), {}, 0)
-    said = frames_of(connection.transport.written)
-    assert sum(len(one.payload) for one in said if one.kind == DATA) == 16 * len(b"falcon")
+    sent_frames = frames_of(connection.transport.written)
+    assert sum(len(one.payload) for one in sent_frames if one.kind == DATA) == 16 * len(b"falcon")
 
 
 LARGE_BYTES = 1 << 20

@@ -152,7 +152,7 @@ def test_reports_look_again_after_a_while_and_divide_by_a_second_or_two() -> Non
     assert b"rps_fractional=0.0, eps=0.0," in reports.value("text")
 
 
-async def said(port: int, sent: bytes = b"") -> bytes:
+async def reply(port: int, sent: bytes = b"") -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(sent)
     found = await reader.read()
@@ -182,7 +182,7 @@ def asked(act: Act, serves: Callable[[], bool] = lambda: True) -> None:
 def test_whoever_connects_is_told_whatever_he_sends() -> None:
     async def act(port: int) -> None:
         for sent in (b"", b"lb=one\n", b"x" * 100_000):
-            assert await said(port, sent) == b"up 100%\n"
+            assert await reply(port, sent) == b"up 100%\n"
 
     asked(act)
 
@@ -190,7 +190,7 @@ def test_whoever_connects_is_told_whatever_he_sends() -> None:
 def test_a_thousand_who_say_nothing_and_stay_keep_nobody_out() -> None:
     async def act(port: int) -> None:
         silent = await asyncio.to_thread(connected, 1000, port)
-        assert await said(port) == b"up 100%\n"
+        assert await reply(port) == b"up 100%\n"
         for one in silent:
             assert one.recv(100) == b"up 100%\n"
             one.close()
@@ -226,7 +226,7 @@ def test_nobody_is_answered_before_the_engine_serves() -> None:
 
     async def act(port: int) -> None:
         nonlocal serves
-        answer = asyncio.create_task(said(port))
+        answer = asyncio.create_task(reply(port))
         await asyncio.sleep(0)
         assert not (await asyncio.wait([answer], timeout=0.01))[0]
         serves = True

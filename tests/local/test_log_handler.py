@@ -161,8 +161,8 @@ def test_what_is_forked_writes_too_and_leaves_its_last_words() -> None:
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKS]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
-    said = sorted(line.rpartition("INFO ")[2] for line in ended.stderr.splitlines())
-    assert said == ["before", "child", "last words", "parent"]
+    logged = sorted(line.rpartition("INFO ")[2] for line in ended.stderr.splitlines())
+    assert logged == ["before", "child", "last words", "parent"]
 
 
 FULL = """
@@ -207,8 +207,8 @@ def test_the_level_is_for_our_own_loggers_and_opens_none_of_a_library(
     level: str, ours: int, of_libraries: int
 ) -> None:
     command = [sys.executable, "-c", LEVELS, level]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    assert said.count("ringbatch.frontend ") == ours
+    logged = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert logged.count("ringbatch.frontend ") == ours
     for library in ("hpack.hpack", "asyncio", "model"):
-        lines = re.findall(rf" {re.escape(library)} (?:debug|info|warning|error)$", said, re.M)
+        lines = re.findall(rf" {re.escape(library)} (?:debug|info|warning|error)$", logged, re.M)
         assert len(lines) == of_libraries

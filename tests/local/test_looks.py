@@ -50,7 +50,7 @@ ANSWERED = control_word(2, WANTED), done(2)
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "complaint_text"),
     [
         (ANSWERED, (control_word(1, WANTED), ANSWERED[1]), "goes back"),
         (ANSWERED, OPEN, "goes back"),
@@ -67,9 +67,9 @@ ANSWERED = control_word(2, WANTED), done(2)
     ],
 )
 def test_what_no_steps_of_the_table_lead_to_is_told(
-    before: tuple[int, int], after: tuple[int, int], said: str
+    before: tuple[int, int], after: tuple[int, int], complaint_text: str
 ) -> None:
-    assert said in (complaint(before, after) or "")
+    assert complaint_text in (complaint(before, after) or "")
 
 
 def test_looks_follow_every_slot_of_a_segment() -> None:

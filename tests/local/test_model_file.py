@@ -181,8 +181,8 @@ def test_the_watch_tells_of_what_differs_until_that_is_known(
     path: Path, wait_until: Callable[..., Any]
 ) -> None:
     files = {3: ModelFile(path), 4: ModelFile(Path(__file__))}
-    told: set[int] = set()
-    watch = ModelFileWatch(lambda: files, lambda: told, every_s=0.001)
+    reported: set[int] = set()
+    watch = ModelFileWatch(lambda: files, lambda: reported, every_s=0.001)
 
     def news() -> set[int] | None:
         try:
@@ -193,7 +193,7 @@ def test_the_watch_tells_of_what_differs_until_that_is_known(
     try:
         replace(path)
         assert wait_until(lambda: news() == {3}, "the watch to tell")
-        told.add(3)
+        reported.add(3)
         replace(path, OLD)
         assert wait_until(lambda: news() == set(), "the watch to take it back")
     finally:

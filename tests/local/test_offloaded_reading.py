@@ -106,7 +106,7 @@ class Case:
             message.raw_input_contents.append(bytes(4 * rows))
         else:
             message.inputs[0].contents.fp32_contents.extend([0] * rows)
-        return Inference(self.service).start(message.SerializeToString(), 0, Framing(), self._told)
+        return Inference(self.service).start(message.SerializeToString(), 0, Framing(), self._reply)
 
     def grpc_typed(self) -> RequestHandle | None:
         return self.grpc(raw=False)
@@ -125,7 +125,7 @@ class Case:
         start = self.service.pipeline.start
         return start(codec(self.service), "", text, TextFraming(), self.answers.append)
 
-    def _told(self, answer: GrpcAnswer) -> None:
+    def _reply(self, answer: GrpcAnswer) -> None:
         self.answers.append((200, b"", ()) if answer.error is None else outcome(answer.error))
 
 
@@ -349,7 +349,7 @@ def test_a_message_has_a_bounded_number_of_fields() -> None:
     message.inputs.add(name="x" * LARGE_BODY_BYTES)
     case = Case(typed())
     data = message.SerializeToString()
-    assert Inference(case.service).start(data, 0, Framing(), case._told) is None
+    assert Inference(case.service).start(data, 0, Framing(), case._reply) is None
     ((status, body, _),) = case.answers
     assert status == 400
     assert f"more than {MAX_FIELDS} fields" in body.decode()

@@ -20,17 +20,17 @@ from ringbatch.shm.tallies import CLIENT_GONE, CODE_LABELS, Protocol, Tally, end
 class Watched(RequestOutcomes):
     """Tells of each end as it is seen."""
 
-    told: Callable[[RequestOutcome], None]
+    on_record: Callable[[RequestOutcome], None]
 
     def answered(
         self, tally: Tally, accepted_ns: int, instances: int, batch_id: str, slot: int
     ) -> None:
         super().answered(tally, accepted_ns, instances, batch_id, slot)
-        self.told(self.last())
+        self.on_record(self.last())
 
     def record(self, tally: Tally, code: int, accepted_ns: int, slot: int = NO_SLOT) -> None:
         super().record(tally, code, accepted_ns, slot)
-        self.told(self.last())
+        self.on_record(self.last())
 
 
 class Seen(FrontendHarness):
@@ -43,7 +43,7 @@ class Seen(FrontendHarness):
         outcomes = Watched(
             self.lane, Slowest(self.segment, self.lane.index), lambda: self.loop.now_ns
         )
-        outcomes.told = self._listen
+        outcomes.on_record = self._listen
         self.service.engine.outcomes = outcomes
         self.gateway.connect(on_doorbell=self.service.keep_up, on_answers=outcomes.settle)
 

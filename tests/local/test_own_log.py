@@ -41,7 +41,7 @@ for name, logger in logging.getLogger().manager.loggerDict.items():
     "closed descriptor": "os.close(2)",
     "excepthook": "sys.excepthook = lambda *_: None",
 }
-SAYS = """
+PROGRAM = """
 import io, logging, logging.config, os, sys, warnings
 from ringbatch.shm.host.process import log_to_stderr
 log_to_stderr("worker m/0", "info")
@@ -58,7 +58,7 @@ except IndexError:
 
 @pytest.mark.parametrize("act", ACTS)
 def test_the_words_of_a_worker_stand_in_the_log_whatever_its_model_does(act: str) -> None:
-    command = [sys.executable, "-P", "-c", SAYS.format(act=ACTS[act])]
+    command = [sys.executable, "-P", "-c", PROGRAM.format(act=ACTS[act])]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert re.search(r" ringbatch worker m/0 \[\d+\] INFO begun$", done.stderr, re.M)
     assert re.search(r" ringbatch worker m/0 \[\d+\] ERROR batch b-7 failed$", done.stderr, re.M)
@@ -68,6 +68,6 @@ def test_the_words_of_a_worker_stand_in_the_log_whatever_its_model_does(act: str
 
 def test_a_model_that_logs_less_of_processes_is_understood() -> None:
     act = ACTS["less in records"] + "\nlogging.warning('of the model')"
-    command = [sys.executable, "-P", "-c", SAYS.format(act=act)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    assert re.search(r"\[\d+\] WARNING of the model$", said, re.M)
+    command = [sys.executable, "-P", "-c", PROGRAM.format(act=act)]
+    logged = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert re.search(r"\[\d+\] WARNING of the model$", logged, re.M)

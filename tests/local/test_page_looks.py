@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from falcon.testing import TestClient
-from page_harness import admitted, engine, run, told
+from page_harness import admitted, engine, next_events, run
 from segment_fixture import spec
 
 from ringbatch.frontend.metrics.control_app import create_control_app
@@ -45,7 +45,7 @@ def test_each_look_is_told_and_the_second_one_says_what_happened() -> None:
         segment.words[segment.layout.worker(0) + WorkerWords.STATE] = WorkerState.READY
         segment.words[segment.layout.worker(0) + WorkerWords.PID] = 4711
         live.look(101 * S, WALL_MS + 1000)
-        piece = await told(admitted(subscribers))
+        piece = await next_events(admitted(subscribers))
         assert piece.count(b"event: second\n") == 1
         assert f"id: {WALL_MS + 1000}\n".encode() in piece
         for expected in (b"event: terms", b"event: state", b"event: slowest", b"process 4711"):
@@ -65,7 +65,7 @@ def test_a_model_that_comes_and_goes_is_followed() -> None:
         live.look(101 * S, WALL_MS + 1000)
         segment.model_table.publish((first, second))
         live.look(102 * S, WALL_MS + 2000)
-        piece = await told(subscriber)
+        piece = await next_events(subscriber)
         assert b"b is gone" in piece
         assert b"b is there" in piece
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from falcon.testing import ASGIConductor
 from http_harness import Transport, uvicorn_config
-from page_harness import admitted, engine, run, told
+from page_harness import admitted, engine, next_events, run
 from uvicorn.server import ServerState
 
 from ringbatch.frontend.http.fallback import EXCHANGES, FallbackProtocol
@@ -34,13 +34,13 @@ def test_who_comes_is_told_the_past_and_how_things_are_and_then_what_is_new() ->
         subscribers.publish(10, b"one.", state=b"old;")
         subscribers.publish(20, b"two.", state=b"now;")
         subscriber = admitted(subscribers)
-        assert await told(subscriber) == BEGINNING + b"one.two.now;"
-        waiting = asyncio.create_task(told(subscriber))
+        assert await next_events(subscriber) == BEGINNING + b"one.two.now;"
+        waiting = asyncio.create_task(next_events(subscriber))
         await asyncio.sleep(0)
         subscribers.publish(30, b"three.", state=b"now;")
         assert await waiting == b"three.", "the state is the same"
         subscribers.publish(40, None, state=b"other;")
-        assert await told(subscriber) == b"other;"
+        assert await next_events(subscriber) == b"other;"
 
     run(test())
 
@@ -50,8 +50,8 @@ def test_who_comes_back_is_told_what_it_missed_alone() -> None:
         subscribers = Subscribers(History())
         for at_ms in (10, 20, 30):
             subscribers.publish(at_ms, b"%d." % at_ms)
-        assert await told(admitted(subscribers, 20)) == BEGINNING + b"30."
-        assert await told(admitted(subscribers, 99)) == BEGINNING
+        assert await next_events(admitted(subscribers, 20)) == BEGINNING + b"30."
+        assert await next_events(admitted(subscribers, 99)) == BEGINNING
 
     run(test())
 
@@ -62,7 +62,7 @@ def test_a_long_past_is_told_in_pieces() -> None:
         for at_ms in range(1, 10):
             subscribers.publish(at_ms, b"x" * (PIECE_BYTES // 4), state=b"s")
         subscriber = admitted(subscribers)
-        pieces = [await told(subscriber) for _ in range(3)]
+        pieces = [await next_events(subscriber) for _ in range(3)]
         assert all(len(piece) <= PIECE_BYTES + len(BEGINNING) for piece in pieces)
         assert b"".join(pieces).count(b"x") == 9 * (PIECE_BYTES // 4)
         assert pieces[-1].endswith(b"s")
@@ -95,8 +95,8 @@ def test_a_connection_that_is_closed_is_told_to_its_watcher() -> None:
         subscriber = subscribers.admit(0, exchanges)
         assert subscriber is not None
         assert exchanges == {subscriber}
-        await told(subscriber)
-        waiting = asyncio.create_task(told(subscriber))
+        await next_events(subscriber)
+        waiting = asyncio.create_task(next_events(subscriber))
         await asyncio.sleep(0)
         for exchange in list(exchanges):
             exchange.gone()
@@ -113,7 +113,7 @@ def test_streams_end_with_the_keys_and_with_the_server() -> None:
         subscriber = admitted(subscribers)
         subscribers.drop_all()
         with pytest.raises(StopAsyncIteration):
-            await told(subscriber)
+            await next_events(subscriber)
         admitted(subscribers)
         subscribers.close()
         assert len(subscribers) == 0
@@ -127,8 +127,8 @@ def test_a_stream_without_news_shows_that_it_is_there(monkeypatch: pytest.Monkey
 
     async def test() -> None:
         subscriber = admitted(Subscribers(History()))
-        assert await told(subscriber) == BEGINNING
-        assert await told(subscriber) == HEARTBEAT
+        assert await next_events(subscriber) == BEGINNING
+        assert await next_events(subscriber) == HEARTBEAT
 
     run(test())
 
@@ -139,14 +139,14 @@ def test_a_watcher_that_takes_too_long_is_dropped(monkeypatch: pytest.MonkeyPatc
         now_s = loop.time()
         subscriber = admitted(subscribers)
         subscribers.publish(10, b"one.")
-        await told(subscriber)
+        await next_events(subscriber)
         subscribers.publish(20, b"two.")
         monkeypatch.setattr(loop, "time", lambda: now_s + MAX_LAG_S - 1)
-        assert await told(subscriber) == b"two."
+        assert await next_events(subscriber) == b"two."
         monkeypatch.setattr(loop, "time", lambda: now_s + 3 * MAX_LAG_S)
         subscribers.publish(30, b"three.")
         with pytest.raises(StopAsyncIteration):
-            await told(subscriber)
+            await next_events(subscriber)
         assert len(subscribers) == 0
 
     run(test())

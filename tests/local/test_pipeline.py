@@ -71,9 +71,9 @@ class Case:
         message = inference("ModelInferRequest")(**fields, raw_input_contents=[VALUES.tobytes()])
         data = message.SerializeToString()
         inferences = Inference(self.service)
-        return inferences.start(data, timeout_ns, Framing(), self._told)
+        return inferences.start(data, timeout_ns, Framing(), self._reply)
 
-    def _told(self, answer: GrpcAnswer) -> None:
+    def _reply(self, answer: GrpcAnswer) -> None:
         error = answer.error
         self.answers.append((200, b'{"error":""}', ()) if error is None else outcome(error))
 

@@ -34,10 +34,10 @@ class Played:
         self.pidfd = os.eventfd(0)
         self.channel = os.eventfd(0)
         self.signals: list[signal.Signals] = []
-        self.says: list[FromRole] | MalformedMessage = []
+        self.queued: list[FromRole] | MalformedMessage = []
 
-    def say(self, message: list[FromRole] | MalformedMessage) -> None:
-        self.says = message
+    def queue_messages(self, message: list[FromRole] | MalformedMessage) -> None:
+        self.queued = message
         os.eventfd_write(self.channel, 1)
 
     def end(self) -> None:
@@ -48,7 +48,7 @@ class Played:
         return self.unread_messages()
 
     def unread_messages(self) -> list[FromRole]:
-        message, self.says = self.says, []
+        message, self.queued = self.queued, []
         if isinstance(message, MalformedMessage):
             raise message
         return message
@@ -209,7 +209,7 @@ def test_one_that_has_said_why_it_ends_gets_seconds_for_it_not_what_its_start_ma
 ) -> None:
     """A thread of the model's may keep it from ending by itself, and its reason is what counts."""
     site.keeper.spawn(site.managed)
-    site.played.say([Failed("there is no module nosuch")])
+    site.played.queue_messages([Failed("there is no module nosuch")])
     site.after(0)
     site.after(4.9)
     assert site.played.signals == []
@@ -224,14 +224,14 @@ def test_one_that_has_said_why_it_ends_gets_seconds_for_it_not_what_its_start_ma
 def test_one_that_is_being_ended_gets_no_longer_by_saying_why(site: Site) -> None:
     site.keeper.spawn(site.managed)
     site.after(5)
-    site.played.say([Failed("it was stopped")])
+    site.played.queue_messages([Failed("it was stopped")])
     site.after(0.5)
     assert site.played.signals == [signal.SIGABRT, signal.SIGCONT, signal.SIGKILL]
 
 
 def test_one_that_is_ready_has_no_limit(site: Site) -> None:
     site.keeper.spawn(site.managed)
-    site.played.say([Ready()])
+    site.played.queue_messages([Ready()])
     site.after(1000)
     assert site.happened == ["started", "Ready"]
     site.after(1000)
@@ -251,7 +251,7 @@ def test_one_of_our_own_that_starts_again_may_take_less_time(site: Site) -> None
 def test_one_that_is_watched_and_does_not_move_is_ended_and_replaced(site: Site) -> None:
     site.is_watched = True
     site.keeper.spawn(site.managed)
-    site.played.say([Ready()])
+    site.played.queue_messages([Ready()])
     for _ in range(20):
         site.after(0.5)
         site.keeper.record_progress(site.managed, site.now_ns)
@@ -267,13 +267,13 @@ def test_one_that_is_watched_and_does_not_move_is_ended_and_replaced(site: Site)
 
 def test_one_that_makes_no_sense_is_ended_and_heard_no_more(site: Site) -> None:
     site.keeper.spawn(site.managed)
-    site.played.say(MalformedMessage("says nonsense"))
+    site.played.queue_messages(MalformedMessage("says nonsense"))
     site.after(0)
     assert site.played.signals == [signal.SIGKILL]
-    site.played.say([Ready()])
+    site.played.queue_messages([Ready()])
     site.after(0)
     assert site.happened == ["started"]
-    site.played.says = MalformedMessage("says more nonsense")
+    site.played.queued = MalformedMessage("says more nonsense")
     site.played.end()
     site.after(0)
     assert site.happened == ["started", "ended", "started"]
@@ -286,7 +286,7 @@ def test_a_fault_in_what_it_said_ends_it_alone(site: Site, monkeypatch: pytest.M
     site.keeper.spawn(site.managed)
     with monkeypatch.context() as faulty:
         faulty.setattr(site, "on_message", fault)
-        site.played.say([Ready()])
+        site.played.queue_messages([Ready()])
         site.after(0)
     assert site.played.signals == [signal.SIGKILL]
 
@@ -328,7 +328,7 @@ def test_a_fault_of_the_owner_leaves_no_process_unheard_or_unreaped(
         faulty.setattr(site, "on_started", fault)
         with pytest.raises(ZeroDivisionError):
             site.keeper.spawn(site.managed)
-    site.played.say([Ready()])
+    site.played.queue_messages([Ready()])
     site.after(0)
     site.played.end()
     site.after(0)

@@ -39,10 +39,10 @@ class Harness:
         sizes: tuple[int, ...] = (),
         padded: bool = False,
     ) -> None:
-        self.told: list[list[tuple[str, Any]]] = []
+        self.contexts: list[list[tuple[str, Any]]] = []
 
         def watched(*arguments: Any) -> Any:
-            self.told.append([(own.id, dict(own.parameters)) for own in arguments[-1]])
+            self.contexts.append([(own.id, dict(own.parameters)) for own in arguments[-1]])
             return predict(*arguments)
 
         self.inputs = (*inputs, REQUEST_CONTEXT) if inputs else ()
@@ -64,8 +64,8 @@ class Harness:
     def send(self, words: bytes, *values: Any) -> int:
         if self.inputs:
             rows = len(values[0])
-            told = np.array([words, *[b""] * rows], object)[:rows]
-            payload, key_bytes = pack(self.inputs, [*values, told])
+            contexts = np.array([words, *[b""] * rows], object)[:rows]
+            payload, key_bytes = pack(self.inputs, [*values, contexts])
         else:
             ((instances,),) = (values,)
             rows, key_bytes = len(instances), 0
@@ -96,7 +96,7 @@ def test_rows_of_several_requests_are_each_told_their_own() -> None:
     harness = Harness(lambda x, request: x)
     references = [harness.send(words(n), np.full(n, n, "f4")) for n in (1, 3, 2)]
     replies = harness.run(*references)
-    assert harness.told == [[own(1), own(3), own(3), own(3), own(2), own(2)]]
+    assert harness.contexts == [[own(1), own(3), own(3), own(3), own(2), own(2)]]
     assert [
         unpack(harness.outputs, n, reply.data)[0].tolist()
         for n, reply in zip((1, 3, 2), replies, strict=True)
@@ -106,7 +106,7 @@ def test_rows_of_several_requests_are_each_told_their_own() -> None:
 def test_rows_that_fill_a_batch_up_are_told_nothing() -> None:
     harness = Harness(lambda x, request: x, sizes=(4,))
     harness.run(harness.send(words(7), np.ones(2, "f4")))
-    assert harness.told == [[own(7), own(7), NOTHING, NOTHING]]
+    assert harness.contexts == [[own(7), own(7), NOTHING, NOTHING]]
 
 
 def test_halves_of_a_batch_are_told_their_own_and_one_request_fails_alone() -> None:
@@ -121,7 +121,7 @@ def test_halves_of_a_batch_are_told_their_own_and_one_request_fails_alone() -> N
     assert [reply.answer.status for reply in replies] == [
         Status.INVALID if n == 5 else Status.OK for n in range(8)
     ]
-    assert len(harness.told) > 2
+    assert len(harness.contexts) > 2
 
 
 def test_where_lengths_are_padded() -> None:
@@ -129,14 +129,14 @@ def test_where_lengths_are_padded() -> None:
     replies = harness.run(
         harness.send(words(1), np.array([[1, 2, 3]])), harness.send(words(2), np.array([[9], [8]]))
     )
-    assert harness.told == [[own(1), own(2), own(2)]]
+    assert harness.contexts == [[own(1), own(2), own(2)]]
     assert unpack(harness.outputs, 2, replies[1].data)[0].tolist() == [9, 8]
 
 
 def test_values_of_json() -> None:
     harness = Harness(lambda instances, request: instances, [], sizes=(4,))
     replies = harness.run(harness.send(words(1), ["a", None]), harness.send(words(2), [{"b": 1}]))
-    assert harness.told == [[own(1), own(1), own(2), NOTHING]]
+    assert harness.contexts == [[own(1), own(1), own(2), NOTHING]]
     assert [json.loads(reply.data) for reply in replies] == [["a", None], [{"b": 1}]]
 
 
@@ -150,14 +150,14 @@ def test_what_is_made_up_for_warm_up_says_nothing() -> None:
         ),
     ):
         harness.runner.try_out(values, 3)
-        assert harness.told == [[NOTHING] * 3]
+        assert harness.contexts == [[NOTHING] * 3]
         assert len(harness.runner.answers(values, 3)) == 3
 
 
 def test_a_request_whose_words_a_frontend_has_spoilt_is_told_nothing() -> None:
     harness = Harness(lambda x, request: x)
     (reply,) = harness.run(harness.send(b"[", np.ones(1, "f4")))
-    assert (reply.answer.status, harness.told) == (Status.OK, [[NOTHING]])
+    assert (reply.answer.status, harness.contexts) == (Status.OK, [[NOTHING]])
     values = Harness(lambda instances, request: instances, [])
     values.client.send(b"[]", 1, result_bytes=64)
     (spoilt,) = values.submitted.take()

@@ -28,17 +28,19 @@ class Answered(FrontendHarness):
     def __init__(self) -> None:
         super().__init__(untyped())
         recorder, _ = recording(AccessSettings("off"), self.service.engine, "f")
-        self.told = recorder.metadata
+        self.own_metadata = recorder.metadata
         self.outcomes = recorder.outcomes
         self.heads: list[str] = []
         self.expected: list[str] = []
 
     def _reply(self, _answer: object) -> None:
-        line = self.told.timing_line(0)
+        line = self.own_metadata.timing_line(0)
         self.expected.append((b"head, id" + line + b", length, body").decode())
-        self.heads.append(self.told.with_timing(b"head, ", b"id", b", length, ", b"body").decode())
+        self.heads.append(
+            self.own_metadata.with_timing(b"head, ", b"id", b", length, ", b"body").decode()
+        )
         # As where heads are put together elsewhere.
-        assert self.told.with_timing(b"", b"id").decode() in self.heads[-1]
+        assert self.own_metadata.with_timing(b"", b"id").decode() in self.heads[-1]
         self.loop.now_ns += 3 * US
 
     def serve(self, *answers: tuple[BatchMark, int], read: int = 0) -> None:
@@ -166,9 +168,9 @@ def test_the_phases_add_up_to_the_whole(instants: list[int], wait_ns: int) -> No
     mark = BatchMark(3, 2, Reason.FULL, dispatched, began, gathered, ran, 1)
     harness.serve(*[(mark, finished)] * 3, read=finished + wait_ns)
     for head, expected in zip(harness.heads, harness.expected, strict=True):
-        told = durations(head)
-        total = told.pop("total")
-        assert sum(told.values()) == pytest.approx(total, abs=1e-9)
+        times_by_name = durations(head)
+        total = times_by_name.pop("total")
+        assert sum(times_by_name.values()) == pytest.approx(total, abs=1e-9)
         for name, ms in durations(expected).items():
             # Each of three others may have lost a microsecond to the queue.
-            assert {**told, "total": total}.get(name, 0.0) == pytest.approx(ms, abs=0.0046)
+            assert {**times_by_name, "total": total}.get(name, 0.0) == pytest.approx(ms, abs=0.0046)

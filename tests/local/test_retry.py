@@ -36,7 +36,7 @@ class Harness:
     ) -> None:
         self.now_ns = 0
         self.calls: list[int] = []
-        self.told: list[int] = []
+        self.flushed: list[int] = []
         self.outputs = (output or Tensor("y", "FP32", [2]),)
         self.segment = local_segment(spec(0, [X], self.outputs))
         self.client = Client(self.segment)
@@ -57,7 +57,7 @@ class Harness:
             self.engine_slots,
             lambda: self.now_ns,
             codec=codec,
-            run_again=self.told.append,
+            run_again=self.flushed.append,
         )
 
     def send(self, first: float, rows: int = 1, deadline_ns: int = FAR_NS) -> int:
@@ -116,8 +116,8 @@ def test_what_the_model_says_of_one_input_is_told_to_that_client_only() -> None:
 def test_every_run_but_the_first_is_told_so_that_the_worker_is_not_taken_for_hung() -> None:
     harness = Harness(failing_for(3))
     harness.run(*(harness.send(n) for n in range(8)))
-    assert len(harness.told) == len(harness.calls) - 1 > 2
-    assert set(harness.told) == {7}
+    assert len(harness.flushed) == len(harness.calls) - 1 > 2
+    assert set(harness.flushed) == {7}
 
 
 def test_who_was_answered_need_not_wait_for_the_runs_to_come() -> None:

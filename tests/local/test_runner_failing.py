@@ -23,15 +23,15 @@ class Site:
     Attributes:
         error: what every request makes the model raise; None where the first number of a request
             says whether it fails.
-        told: the batches in a row and the reason, each time that the model was blamed, or 0.
+        blamed: the batches in a row and the reason, each time that the model was blamed, or 0.
         samples: how often the model was run on values of its warm-up.
     """
 
     def __init__(self, *, sample: bool = False, output: Tensor = Y) -> None:
         self.error: BaseException | None = None
-        self.told: list[tuple[int, str]] = []
+        self.blamed: list[tuple[int, str]] = []
         self.samples = 0
-        self.failing = Failing("m", lambda batches, why, _: self.told.append((batches, why)))
+        self.failing = Failing("m", lambda batches, why, _: self.blamed.append((batches, why)))
         self.harness = Harness(self._predict, [X], [output], failing=self.failing)
         if sample:
             self.failing.sample = self._sample
@@ -82,45 +82,45 @@ def test_a_model_whose_every_call_raises_is_blamed(
 ) -> None:
     site = Site()
     site.batches(*kinds)
-    assert site.told == []
+    assert site.blamed == []
     site.error = error
     site.batches(*kinds)
-    assert site.told == [(ENOUGH, why)]
+    assert site.blamed == [(ENOUGH, why)]
     again = -(-AGAIN_NS // ENOUGH_NS)
     site.batches(*kinds, count=again)
     site.error = None
     site.batches(*kinds, count=1)
-    assert site.told == [(ENOUGH, why), (ENOUGH + again, why), (0, "")]
+    assert site.blamed == [(ENOUGH, why), (ENOUGH + again, why), (0, "")]
 
 
 def test_a_result_that_is_wrong_as_a_whole_is_a_failure_too() -> None:
     site = Site()
     site.harness.runner._predict = lambda x: x[:0]
     site.batches(GOOD)
-    (told,) = site.told
-    assert told[0] == ENOUGH
+    (blamed,) = site.blamed
+    assert blamed[0] == ENOUGH
 
 
 def test_results_that_are_wrong_in_each_requests_part_are_failures_too() -> None:
     site = Site(output=Tensor("y", "INT8", [2]))
     site.harness.runner._predict = lambda x: np.full(x.shape, 1000)
     site.batches(GOOD, GOOD)
-    (told,) = site.told
-    assert told[0] == ENOUGH
+    (blamed,) = site.blamed
+    assert blamed[0] == ENOUGH
 
 
 @pytest.mark.parametrize("others", [(GOOD,), (GOOD, BAD, BAD), (BAD, BAD, GOOD)])
 def test_one_good_answer_in_a_batch_is_enough(others: tuple[int, ...]) -> None:
     site = Site()
     site.batches(BAD, *others, count=3 * ENOUGH)
-    assert site.told == []
+    assert site.blamed == []
 
 
 def test_what_an_earlier_batch_had_for_answers_does_not_count() -> None:
     site = Site()
     site.batches(BAD, GOOD, count=1)
     site.batches(BAD)
-    assert site.told == [(ENOUGH, "it raised ValueError")]
+    assert site.blamed == [(ENOUGH, "it raised ValueError")]
 
 
 def test_nor_where_nothing_is_raised() -> None:
@@ -129,14 +129,14 @@ def test_nor_where_nothing_is_raised() -> None:
     assert site.statuses(BAD, GOOD) == [Status.MODEL_FAILED, Status.OK]
     site.harness.runner._predict = lambda x: np.full(x.shape, 1000)
     site.batches(GOOD, GOOD)
-    assert [batches for batches, _ in site.told] == [ENOUGH]
+    assert [batches for batches, _ in site.blamed] == [ENOUGH]
 
 
 def test_inputs_that_the_model_refuses_are_no_failures() -> None:
     site = Site()
     site.batches(REFUSED, count=3 * ENOUGH)
     site.batches(REFUSED, REFUSED, count=3 * ENOUGH)
-    assert site.told == []
+    assert site.blamed == []
     assert site.failing.batches == 0
 
 
@@ -145,20 +145,20 @@ def test_and_are_no_answers_either() -> None:
     site.batches(BAD, count=ENOUGH - 1)
     site.batches(REFUSED)
     site.batches(BAD, count=1)
-    assert site.told == [(ENOUGH, "it raised ValueError")]
+    assert site.blamed == [(ENOUGH, "it raised ValueError")]
 
 
 def test_a_server_that_does_not_answer_is_no_failure_of_this_process() -> None:
     site = Site()
     site.error = ServerFailed(Status.NO_WORKER, "the server is gone")
     site.batches(GOOD, count=3 * ENOUGH)
-    assert site.told == []
+    assert site.blamed == []
 
 
 def test_bad_requests_alone_blame_no_model_that_answers_its_warm_up() -> None:
     site = Site(sample=True)
     site.batches(BAD, count=10 * ENOUGH)
-    assert site.told == []
+    assert site.blamed == []
     assert site.samples == 10
     assert site.statuses(GOOD, BAD) == [Status.OK, Status.MODEL_FAILED]
 
@@ -167,7 +167,7 @@ def test_a_model_that_does_not_answer_its_warm_up_either_is_blamed() -> None:
     site = Site(sample=True)
     site.error = RuntimeError()
     site.batches(GOOD)
-    assert site.told == [(ENOUGH, "it raised RuntimeError")]
+    assert site.blamed == [(ENOUGH, "it raised RuntimeError")]
     assert site.samples == 1
 
 
@@ -177,7 +177,7 @@ def test_a_model_that_answers_its_warm_up_again_is_blamed_no_longer() -> None:
     site.batches(GOOD)
     site.error = None
     site.batches(BAD)
-    assert site.told == [(ENOUGH, "it raised RuntimeError"), (0, "")]
+    assert site.blamed == [(ENOUGH, "it raised RuntimeError"), (0, "")]
 
 
 def test_without_memory_no_sample_is_asked_for() -> None:
@@ -185,7 +185,7 @@ def test_without_memory_no_sample_is_asked_for() -> None:
     site = Site(sample=True)
     site.error = MemoryError()
     site.batches(GOOD)
-    assert site.told == [(ENOUGH, "it ran out of memory")]
+    assert site.blamed == [(ENOUGH, "it ran out of memory")]
     assert site.samples == 0
 
 

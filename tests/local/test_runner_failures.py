@@ -151,13 +151,13 @@ def test_a_model_whose_results_are_always_wrong_costs_a_few_runs_and_all_hear_of
 
 
 BAD = 7
-TOLD_BY_ROW: dict[str, tuple[Tensor, Callable[[Any], Any]]] = {
+FAULTS_BY_ROW: dict[str, tuple[Tensor, Callable[[Any], Any]]] = {
     "beyond": (Tensor("y", "INT32", []), lambda x: np.where(x[:, 0] == BAD, 2**31, 1)),
     "nothing": (TEXT, lambda x: [None if row[0] == BAD else "text" for row in x]),
     "half-a-pair": (TEXT, lambda x: ["\ud800" if row[0] == BAD else "text" for row in x]),
     "masked": (Tensor("y", "FP32", []), lambda x: np.ma.masked_equal(x[:, 0], BAD)),
 }
-TOLD_TOGETHER: dict[str, tuple[Tensor | list[Tensor], Callable[[Any], Any]]] = {
+FAULTS_TOGETHER: dict[str, tuple[Tensor | list[Tensor], Callable[[Any], Any]]] = {
     "ragged": (Y, lambda x: [[1] if row[0] == BAD else [1, 2] for row in x]),
     "left-out": (Y, lambda x: x[x[:, 0] != BAD]),
     "objects": (Y, lambda x: [[None, 1] if row[0] == BAD else [1, 2] for row in x]),
@@ -170,7 +170,7 @@ TOLD_TOGETHER: dict[str, tuple[Tensor | list[Tensor], Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("count", [17, FEW + 9])
-@pytest.mark.parametrize(("output", "predict"), TOLD_BY_ROW.values(), ids=TOLD_BY_ROW.keys())
+@pytest.mark.parametrize(("output", "predict"), FAULTS_BY_ROW.values(), ids=FAULTS_BY_ROW.keys())
 def test_a_value_that_cannot_be_told_fails_its_own_request_in_the_same_run(
     output: Tensor, predict: Callable[[Any], Any], count: int
 ) -> None:
@@ -183,7 +183,9 @@ def test_a_value_that_cannot_be_told_fails_its_own_request_in_the_same_run(
 
 
 @pytest.mark.parametrize("count", [17, FEW + 9])
-@pytest.mark.parametrize(("outputs", "predict"), TOLD_TOGETHER.values(), ids=TOLD_TOGETHER.keys())
+@pytest.mark.parametrize(
+    ("outputs", "predict"), FAULTS_TOGETHER.values(), ids=FAULTS_TOGETHER.keys()
+)
 def test_what_is_wrong_as_a_whole_because_of_one_input_fails_that_one_alone(
     outputs: Tensor | list[Tensor], predict: Callable[[Any], Any], count: int
 ) -> None:

@@ -250,8 +250,8 @@ def test_a_column_that_nothing_tells_of_holds_numbers_if_these_do(
     numbers = make_column_transformer((FunctionTransformer(doubled), ["class"]))
     estimator = make_pipeline(numbers, FOREST).fit(TABLE[["class"]], WANTED)
     assert_same(opened(tmp_path, estimator), estimator, TABLE[["class"]])
-    (told,) = caplog.messages
-    assert 'its column "class" goes into a FunctionTransformer, which does not say' in told
+    (message,) = caplog.messages
+    assert 'its column "class" goes into a FunctionTransformer, which does not say' in message
     caplog.clear()
     plain = make_column_transformer(("passthrough", ["class"]), (StandardScaler(), ["id"]))
     opened(tmp_path, make_pipeline(plain, FOREST).fit(TABLE[["class", "id"]], WANTED))

@@ -74,11 +74,11 @@ def test_vectors_are_those_of_each_text_alone_whatever_a_batch_is_padded_to(
 
 
 POOLED: dict[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
-    "mean_tokens": lambda said: said.mean(axis=0),
-    "cls_token": lambda said: said[0],
-    "max_tokens": lambda said: said.max(axis=0),
-    "lasttoken": lambda said: said[-1],
-    "mean_sqrt_len_tokens": lambda said: said.sum(axis=0) / len(said) ** 0.5,
+    "mean_tokens": lambda token_rows: token_rows.mean(axis=0),
+    "cls_token": lambda token_rows: token_rows[0],
+    "max_tokens": lambda token_rows: token_rows.max(axis=0),
+    "lasttoken": lambda token_rows: token_rows[-1],
+    "mean_sqrt_len_tokens": lambda token_rows: token_rows.sum(axis=0) / len(token_rows) ** 0.5,
 }
 
 
@@ -86,7 +86,7 @@ POOLED: dict[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
 def test_tokens_are_pooled_as_the_directory_says(tmp_path: Path, pooling: str) -> None:
     folder = write_directory(tmp_path / "m", pooling=pooling, normalize=False)
     found = opened(folder).predict(padded(*tokens(*TEXTS)))
-    expected = [POOLED[pooling](said) for said in token_vectors(folder, *TEXTS)]
+    expected = [POOLED[pooling](token_rows) for token_rows in token_vectors(folder, *TEXTS)]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -104,7 +104,7 @@ def test_an_encoder_may_be_openvino_s(tmp_path: Path) -> None:
 def test_without_a_word_on_pooling_it_is_the_mean(tmp_path: Path) -> None:
     folder = write_directory(tmp_path / "m", pooling=None)
     found = opened(folder).predict(padded(*tokens(*TEXTS)))
-    expected = [said.mean(axis=0) for said in token_vectors(folder, *TEXTS)]
+    expected = [token_rows.mean(axis=0) for token_rows in token_vectors(folder, *TEXTS)]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -119,7 +119,7 @@ def test_a_classifier_of_one_label_takes_pairs_and_gives_scores(tmp_path: Path) 
         [id_ | SECOND if place > ids.index(3) else id_ for place, id_ in enumerate(ids)]
         for ids in tokens(*pairs)
     ]
-    expected = [said[0] for said in token_vectors(folder, *pairs)]
+    expected = [token_rows[0] for token_rows in token_vectors(folder, *pairs)]
     np.testing.assert_allclose(model.predict(padded(*rows)), expected, atol=1e-5)
 
 
@@ -217,7 +217,7 @@ def test_without_tokenizers_the_words_say_what_installs_it(
 
 
 @pytest.mark.parametrize(
-    ("said", "limit"),
+    ("sentence_config", "limit"),
     [
         ({"max_seq_length": 9}, 9),
         ({}, CONFIG["max_position_embeddings"]),
@@ -225,10 +225,10 @@ def test_without_tokenizers_the_words_say_what_installs_it(
     ],
 )
 def test_the_least_length_that_anything_says_is_the_limit(
-    tmp_path: Path, said: dict[str, Any], limit: int
+    tmp_path: Path, sentence_config: dict[str, Any], limit: int
 ) -> None:
     folder = write_directory(tmp_path / "m")
-    write_json(folder / "sentence_bert_config.json", said)
+    write_json(folder / "sentence_bert_config.json", sentence_config)
     tokens_of = opened(folder).tokens
     assert tokens_of is not None
     assert tokens_of.limit == limit

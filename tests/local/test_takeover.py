@@ -335,11 +335,11 @@ class Changing(CollectorHarness):
     """A stand with a worker to spare, that keeps what the collector says."""
 
     def __init__(self, *models: Any) -> None:
-        self.said: list[ModelEvent] = []
+        self.news: list[ModelEvent] = []
         super().__init__(*models, spare=3)
 
-    def say(self, message: ModelEvent) -> None:
-        self.said.append(message)
+    def notify(self, message: ModelEvent) -> None:
+        self.news.append(message)
 
 
 OLD = eager()
@@ -361,10 +361,10 @@ def test_a_model_that_retires_is_drained_once_its_worker_has_answered() -> None:
     assert harness.running(1) == [2]
     later_ns = 1 << 40
     harness.step(later_ns)
-    assert harness.said == []
+    assert harness.news == []
     harness.workers[0].finish(held)
     harness.step(later_ns)
-    assert harness.said == [EntryDrained(OLD.reference)]
+    assert harness.news == [EntryDrained(OLD.reference)]
 
 
 def test_that_a_model_is_loaded_is_said_again() -> None:
@@ -375,9 +375,9 @@ def test_that_a_model_is_loaded_is_said_again() -> None:
     harness.segment.read_models()
     harness.workers[1].ready()
     harness.new_collector()
-    assert harness.said == [EntryLoaded(loading.reference)]
+    assert harness.news == [EntryLoaded(loading.reference)]
     harness.step(2)
-    assert harness.said == [EntryLoaded(loading.reference)]
+    assert harness.news == [EntryLoaded(loading.reference)]
 
 
 def test_whom_the_table_has_no_longer_is_let_go_when_it_holds_nothing() -> None:
@@ -396,13 +396,13 @@ def test_whom_the_table_has_no_longer_is_let_go_when_it_holds_nothing() -> None:
     harness.segment.model_table.publish((replace(first, workers=(3,)),))
     harness.new_collector()
     harness.step(2)
-    assert harness.said == [WorkerReleased(idle.number)]
+    assert harness.news == [WorkerReleased(idle.number)]
     busy.finish(held)
     harness.step(3)
-    assert harness.said[1:] == [WorkerReleased(busy.number)]
+    assert harness.news[1:] == [WorkerReleased(busy.number)]
     harness.workers[2].ready(first)
     harness.step(4)
-    assert harness.said[2:] == [WorkerReleased(2)], "it was still loading its model"
+    assert harness.news[2:] == [WorkerReleased(2)], "it was still loading its model"
     assert len(harness.clients[0].collect()) == 1
 
 
@@ -420,7 +420,7 @@ def test_what_such_a_worker_held_at_its_death_runs_elsewhere() -> None:
     harness.dies(0, 3)
     harness.step(4)
     assert harness.running(1) == [1]
-    assert harness.said == [WorkerReleased(0)]
+    assert harness.news == [WorkerReleased(0)]
 
 
 def test_a_worker_of_a_model_that_nobody_knows_is_ended_and_its_requests_are_answered() -> None:

@@ -276,8 +276,8 @@ FAULTS = {
 def test_elements_that_cannot_be_told_are_a_fault_of_theirs_alone(
     output: Tensor, returned: Any, words: str
 ) -> None:
-    told = Checker([output]).outputs(returned, 2)
-    (array,), (fault,) = told.arrays, told.faults
+    checked = Checker([output]).outputs(returned, 2)
+    (array,), (fault,) = checked.arrays, checked.faults
     assert fault.output == 0
     assert fault.elements.tolist() == [[False, False], [True, False]]
     assert str(fault.error).startswith(f"output 'y' {words}")
@@ -286,8 +286,8 @@ def test_elements_that_cannot_be_told_are_a_fault_of_theirs_alone(
 
 
 def test_without_a_batch_dimension_a_fault_is_the_only_rows() -> None:
-    told = Checker([Y8], batched=False).outputs([1, 128], 1)
-    (array,), (fault,) = told.arrays, told.faults
+    checked = Checker([Y8], batched=False).outputs([1, 128], 1)
+    (array,), (fault,) = checked.arrays, checked.faults
     assert array.shape == (1, 2)
     assert fault.elements.tolist() == [[False, True]]
 

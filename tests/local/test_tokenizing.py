@@ -51,11 +51,11 @@ class Story:
     """
 
     def __init__(self, *, refuses: bool = False, limit_ns: int = 60 * SECOND_NS) -> None:
-        self.told: list[Any] = []
+        self.ends: list[Any] = []
         self._refuses = refuses
         self.begun = 0
         self.may_go_on = threading.Event()
-        outcomes = SimpleNamespace(record=lambda _tally, code, _ns: self.told.append(code))
+        outcomes = SimpleNamespace(record=lambda _tally, code, _ns: self.ends.append(code))
         lane = SimpleNamespace(counters=SimpleNamespace(add=lambda _counter: None))
         engine: Any = SimpleNamespace(outcomes=outcomes, lane=lane)
         model = SimpleNamespace(spec=SimpleNamespace(name="m", timeout_ns=60 * SECOND_NS))
@@ -65,13 +65,13 @@ class Story:
         self.call: Tokenizing[Any] = Tokenizing(engine, task, self._send)
 
     def _failed(self, _engine: Any, error: Exception, *_: Any) -> None:
-        self.told.append(type(error))
+        self.ends.append(type(error))
 
     def _send(self, found: Tokenized) -> Any:
         if self._refuses:
             raise Overloaded
-        self.told.append(found)
-        return SimpleNamespace(abandon=lambda: self.told.append("abandoned"))
+        self.ends.append(found)
+        return SimpleNamespace(abandon=lambda: self.ends.append("abandoned"))
 
     def tokenized(self, error: Exception | None = None) -> Callable[[], Tokenized]:
         def work() -> Tokenized:
@@ -128,60 +128,60 @@ def nothing() -> None:
 def test_tokens_go_on_their_way() -> None:
     story = Story()
     run(story, story.tokenized(), nothing)
-    assert story.told == [TOKENIZED]
+    assert story.ends == [TOKENIZED]
     story.call.abandon()
-    assert story.told == [TOKENIZED, "abandoned"]
+    assert story.ends == [TOKENIZED, "abandoned"]
 
 
 def test_who_leaves_before_there_are_tokens_is_sent_nowhere() -> None:
     story = Story()
     run(story, story.tokenized(), story.call.abandon)
-    assert story.told == [CLIENT_GONE]
+    assert story.ends == [CLIENT_GONE]
     story.call.abandon()
-    assert story.told == [CLIENT_GONE]
+    assert story.ends == [CLIENT_GONE]
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "end"),
     [(InvalidRequest("long"), InvalidRequest), (RuntimeError("defect"), InternalError)],
 )
 @pytest.mark.parametrize("leaves", [False, True])
-def test_what_a_thread_raises_is_told_once(error: Exception, told: Any, leaves: bool) -> None:
+def test_what_a_thread_raises_is_told_once(error: Exception, end: Any, leaves: bool) -> None:
     story = Story()
     run(story, story.tokenized(error), story.call.abandon if leaves else nothing)
-    assert story.told == ([CLIENT_GONE] if leaves else [told])
+    assert story.ends == ([CLIENT_GONE] if leaves else [end])
     story.call.abandon()
-    assert len(story.told) == 1
+    assert len(story.ends) == 1
 
 
 def test_what_cannot_be_sent_is_told() -> None:
     story = Story(refuses=True)
     run(story, story.tokenized(), nothing)
     story.call.abandon()
-    assert story.told == [Overloaded]
+    assert story.ends == [Overloaded]
 
 
-async def told(story: Story) -> None:
-    while not story.told:
+async def until_end(story: Story) -> None:
+    while not story.ends:
         await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("busy", [None, threading.Event()])
 def test_the_deadline_comes_while_a_thread_is_busy(busy: threading.Event | None) -> None:
     story = Story(limit_ns=SECOND_NS // 100)
-    run(story, story.tokenized(), lambda: told(story), busy)
-    assert story.told == [DeadlineExceeded]
+    run(story, story.tokenized(), lambda: until_end(story), busy)
+    assert story.ends == [DeadlineExceeded]
     story.call.abandon()
-    assert story.told == [DeadlineExceeded]
+    assert story.ends == [DeadlineExceeded]
 
 
 @pytest.mark.parametrize("how", ["leaves", "expires"])
 def test_no_tokens_are_made_for_a_request_that_is_over(how: str) -> None:
     leaves = how == "leaves"
     story = Story(limit_ns=60 * SECOND_NS if leaves else SECOND_NS // 100)
-    meanwhile = story.call.abandon if leaves else lambda: told(story)
+    meanwhile = story.call.abandon if leaves else lambda: until_end(story)
     run(story, story.tokenized(), meanwhile, threading.Event())
-    assert (story.told, story.begun) == ([CLIENT_GONE if leaves else DeadlineExceeded], 0)
+    assert (story.ends, story.begun) == ([CLIENT_GONE if leaves else DeadlineExceeded], 0)
 
 
 def test_what_has_ended_leaves_no_timer_behind() -> None:
@@ -225,8 +225,8 @@ def test_more_texts_than_may_wait_are_refused_and_one_request_alone_never_is() -
             story = Story()
             story.may_go_on.set()
             story.call.begin(story.tokenized(), most + 1, queue)
-            await told(story)
-            assert story.told == [TOKENIZED]
+            await until_end(story)
+            assert story.ends == [TOKENIZED]
 
     asyncio.run(begun())
 
@@ -380,8 +380,8 @@ def test_a_deadline_holds_while_others_texts_are_made_tokens_of(tmp_path: Path) 
             body = orjson.dumps({"instances": [LONG]})
             call = harness.service.predict("m", body, harness.replies.to(1), SECOND_NS // 100)
             assert call is not None
-            told = {"error": "no answer came within the 0.01 s it asked for"}
-            assert await answered(harness, 1) == (504, told)
+            late = {"error": "no answer came within the 0.01 s it asked for"}
+            assert await answered(harness, 1) == (504, late)
         assert harness.count(LaneCounter.TIMEOUTS) == 1
 
     asyncio.run(asked())

@@ -68,7 +68,7 @@ class Case:
         else:
             message.inputs[0].contents.fp32_contents.extend([0] * 2 * len(rows))
         data = message.SerializeToString()
-        assert Inference(self.service).start(data, 0, Framing(), self._told) is None
+        assert Inference(self.service).start(data, 0, Framing(), self._reply) is None
 
     def grpc_typed(self, rows: Any) -> None:
         self.grpc(rows, raw=False)
@@ -80,7 +80,7 @@ class Case:
     def reply(self, answer: Answer) -> None:
         self.answers.append(answer)
 
-    def _told(self, answer: GrpcAnswer) -> None:
+    def _reply(self, answer: GrpcAnswer) -> None:
         assert answer.error is not None
         self.answers.append(outcome(answer.error))
 

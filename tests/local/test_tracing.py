@@ -318,16 +318,16 @@ def test_variables_of_opentelemetry(text: str, expected: dict[str, str]) -> None
 
 
 class Collector(BaseHTTPRequestHandler):
-    """Answers as `says` tells, and keeps what came."""
+    """Answers as `replies_with` tells, and keeps what came."""
 
     protocol_version = "HTTP/1.1"
-    says: ClassVar[tuple[int, bytes]] = (200, b"")
+    replies_with: ClassVar[tuple[int, bytes]] = (200, b"")
     came: ClassVar[list[tuple[str, str, bytes]]] = []
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
         self.came.append((self.path, self.headers["x-key"], body))
-        status, answer = self.says
+        status, answer = self.replies_with
         self.send_response(status)
         self.send_header("content-length", str(len(answer)))
         self.end_headers()
@@ -339,7 +339,7 @@ class Collector(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def endpoint() -> Iterator[str]:
-    Collector.says, Collector.came = (200, b""), []
+    Collector.replies_with, Collector.came = (200, b""), []
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
@@ -381,7 +381,7 @@ PARTLY = ExportTraceServiceResponse(
 def test_what_the_answers_of_a_collector_mean(
     sender: Sender, status: int, body: bytes, expected: str | Exception
 ) -> None:
-    Collector.says = status, body
+    Collector.replies_with = status, body
     for _ in range(2):
         try:
             found: str | Exception = sender.send(b"x")
@@ -482,8 +482,8 @@ def test_no_route_is_told_of_a_model_of_texts() -> None:
             )
         )
     Tracing(segment, spans, lambda: 0).look()
-    told = {trace[0].name: "http.route" in trace[0].attributes for trace in spans.traces}
-    assert told == {"predict m": True, "predict texts": False}
+    has_route = {trace[0].name: "http.route" in trace[0].attributes for trace in spans.traces}
+    assert has_route == {"predict m": True, "predict texts": False}
 
 
 def test_what_is_read_is_sent_with_its_model_and_a_batch_once_it_was_held() -> None:

@@ -132,10 +132,10 @@ async def answer(send: Any, status: int) -> None:
     await send({"type": "http.response.body", "body": b"x"})
 
 
-TOLD = (b"x-server-timing", b"1")
+REQUEST_HEADERS = (b"x-server-timing", b"1")
 
 
-@pytest.mark.parametrize("headers", [(), (TOLD,)])
+@pytest.mark.parametrize("headers", [(), (REQUEST_HEADERS,)])
 @pytest.mark.parametrize("status", [200, 503])
 def test_a_request_that_is_passed_on_counts_once(
     status: int, headers: tuple[tuple[bytes, bytes], ...]
@@ -191,11 +191,11 @@ def test_one_that_nobody_could_serve_has_500(error: type[BaseException]) -> None
     assert ended(asked) == ({"500": 1}, [500])
 
 
-@pytest.mark.parametrize("headers", [(), (TOLD,)])
+@pytest.mark.parametrize("headers", [(), (REQUEST_HEADERS,)])
 def test_what_somebody_else_has_counted_is_not_counted_again(
     headers: tuple[tuple[bytes, bytes], ...],
 ) -> None:
-    async def told(service: Service, scope: Any, send: Any) -> None:
+    async def rejecting(service: Service, scope: Any, send: Any) -> None:
         service.record_outside(Protocol.HTTP, 404)
         scope[ENDING] = service.last_ending()
         await answer(send, 404)
@@ -205,11 +205,11 @@ def test_what_somebody_else_has_counted_is_not_counted_again(
         scope[REFUSED] = True
         await answer(send, 400)
 
-    assert ended(told, *headers) == ({"404": 1}, [404])
+    assert ended(rejecting, *headers) == ({"404": 1}, [404])
     assert ended(refused, *headers) == ({"408": 1}, [])
 
 
-@pytest.mark.parametrize("headers", [(), (TOLD,)])
+@pytest.mark.parametrize("headers", [(), (REQUEST_HEADERS,)])
 @pytest.mark.parametrize("ready", [True, False])
 def test_a_probe_in_front_of_another_server_counts_once(
     ready: bool, headers: tuple[tuple[bytes, bytes], ...], monkeypatch: pytest.MonkeyPatch

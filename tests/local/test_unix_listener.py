@@ -122,13 +122,13 @@ def test_of_several_that_start_at_once_beside_a_stale_file_one_listens(path: str
                 )
                 for _ in range(4)
             ]
-            said: list[str] = []
+            lines: list[str] = []
             for _ in range(2):
-                said = [_line(process) for process in starting]
+                lines = [_line(process) for process in starting]
                 for process in starting:
                     assert process.stdin is not None
                     process.stdin.write("go\n")
-            assert sorted(said) == ["listens\n", "refused\n", "refused\n", "refused\n"]
+            assert sorted(lines) == ["listens\n", "refused\n", "refused\n", "refused\n"]
 
 
 def _line(process: "subprocess.Popen[str]") -> str:

@@ -475,21 +475,21 @@ def test_what_follows_a_whole_answer_is_no_part_of_it() -> None:
 
 
 def test_what_is_said_unasked_is_nobodys_answer() -> None:
-    said = threading.Event()
+    was_sent = threading.Event()
 
     def handle(connection: socket.socket) -> None:
         request_of(connection)
         connection.sendall(OK)
-        heard.wait()
+        was_received.wait()
         connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nelse")
-        said.set()
+        was_sent.set()
         connection.recv(1)
 
-    heard = threading.Event()
+    was_received = threading.Event()
     with served(handle, answering(OK)) as upstream:
         assert post(upstream).body == b"ok"
-        heard.set()
-        said.wait()
+        was_received.set()
+        was_sent.wait()
         assert post(upstream).body == b"ok"
 
 

@@ -41,11 +41,11 @@ def workers(segment: Segment) -> list[OwnUpstreams]:
     for number, worker in enumerate(own):
         worker.begin()
         worker.know(NAMES)
-        say(segment, number, WorkerState.READY)
+        set_state(segment, number, WorkerState.READY)
     return own
 
 
-def say(segment: Segment, number: int, state: WorkerState) -> None:
+def set_state(segment: Segment, number: int, state: WorkerState) -> None:
     segment.words[segment.layout.worker(number) + WorkerWords.STATE] = state
 
 
@@ -73,7 +73,7 @@ def test_a_worker_that_dies_with_a_batch_leaves_nothing_under_way(
     segment.worker_ended(0)
     assert under_way(segment) == (0, 0)
     again = OwnUpstreams(segment.words, segment.layout, 0)
-    say(segment, 0, WorkerState.READY)
+    set_state(segment, 0, WorkerState.READY)
     again.begin()
     assert under_way(segment) == (0, 0)
 
@@ -96,7 +96,7 @@ def test_failures_of_several_workers_add_up(workers: list[OwnUpstreams]) -> None
 def test_a_worker_that_starts_counts_what_it_says_itself(
     segment: Segment, workers: list[OwnUpstreams]
 ) -> None:
-    say(segment, 1, WorkerState.LOADING)
+    set_state(segment, 1, WorkerState.LOADING)
     workers[1].failed(A, NOW, DOWN_AFTER, of_batch=True)
     assert workers[1].own_states([A], NOW)[A].down
     assert not workers[0].own_states([A], NOW)[A].down

@@ -186,17 +186,17 @@ def test_the_best_of_several_runs_counts() -> None:
         clock.now_ns += run_ns
         return run_ns
 
-    told: list[tuple[int, Trial]] = []
+    trials_done: list[tuple[int, Trial]] = []
     result = warm_up(
         [(1, 0), (2, 0)],
         run,
-        lambda done, trial: told.append((done, trial)),
+        lambda done, trial: trials_done.append((done, trial)),
         limit_ns=10**6,
         clock_ns=clock,
     )
     assert result.trials == (Trial(1, 0, 60), Trial(2, 0, 50))
-    assert [done for done, _ in told] == [1, 2, 3, 4, 5, 6]
-    assert told[0] == (1, Trial(1, 0, 900))
+    assert [done for done, _ in trials_done] == [1, 2, 3, 4, 5, 6]
+    assert trials_done[0] == (1, Trial(1, 0, 900))
     assert (result.left_out, result.error) == ((), None)
 
 
@@ -412,9 +412,9 @@ def test_a_model_that_fails_at_its_own_signature_is_refused_or_served_with_a_war
     )
     caplog.clear()
     Harness(model, predict).warm(required=False)
-    (told,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-    assert words in told
-    assert told.endswith('the model serves all the same, as warm_up = "try"')
+    (warning,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert words in warning
+    assert warning.endswith('the model serves all the same, as warm_up = "try"')
 
 
 def test_an_answer_that_is_not_finite_is_one_where_nobody_refuses_it() -> None:

@@ -54,17 +54,17 @@ class Harness:
         mark = BatchMark(batch, rows or len(references), Reason.IDLE, 0)
         assert self.tasks.offer(task_words(mark, references))
 
-    def said(self) -> list[Report]:
-        told = read_reports(self.reports.take())
-        assert told is not None
-        return told
+    def take_reports(self) -> list[Report]:
+        taken = read_reports(self.reports.take())
+        assert taken is not None
+        return taken
 
 
 def test_it_says_once_that_it_is_ready() -> None:
     harness = Harness()
-    assert harness.said() == []
+    assert harness.take_reports() == []
     harness.worker.begin()
-    assert harness.said() == [Report(ReportKind.READY, 0, 0)]
+    assert harness.take_reports() == [Report(ReportKind.READY, 0, 0)]
     assert harness.rings == 1
 
 
@@ -73,7 +73,7 @@ def test_a_task_is_run_answered_reported_and_counted() -> None:
     slots = [harness.client.send(b"[%d]" % n) for n in range(3)]
     harness.hand_over(7, *(reference(1, slot) for slot in slots))
     assert harness.worker.step() == 1
-    assert harness.said() == [Report(ReportKind.DONE, 7, 3, RAN)]
+    assert harness.take_reports() == [Report(ReportKind.DONE, 7, 3, RAN)]
     replies = harness.client.collect()
     assert [replies[slot].data for slot in slots] == [b"[0]", b"[1]", b"[2]"]
     counted = {"batches": 1, "rows": 3, "run_ns": RUN_NS}
@@ -95,7 +95,7 @@ def test_an_answer_says_when_the_worker_took_up_its_batch() -> None:
 def test_without_a_task_a_step_does_nothing() -> None:
     harness = Harness()
     assert harness.worker.step() == 0
-    assert harness.said() == []
+    assert harness.take_reports() == []
     assert harness.rings == 0
 
 
@@ -104,7 +104,7 @@ def test_several_tasks_are_run_in_their_order_each_with_its_own_time() -> None:
     for batch in (1, 2):
         harness.hand_over(batch, reference(1, harness.client.send(b"[0]")))
     assert harness.worker.step() == 2
-    assert harness.said() == [
+    assert harness.take_reports() == [
         Report(ReportKind.DONE, 1, 1, RAN),
         Report(ReportKind.DONE, 2, 1, RAN),
     ]
@@ -115,7 +115,10 @@ def test_a_batch_with_a_failure_is_reported_as_failed_and_the_next_is_not() -> N
     for batch, text in ((1, b'["bad"]'), (2, b'["good"]')):
         harness.hand_over(batch, reference(1, harness.client.send(text)))
     harness.worker.step()
-    assert [report.kind for report in harness.said()] == [ReportKind.FAILED, ReportKind.DONE]
+    assert [report.kind for report in harness.take_reports()] == [
+        ReportKind.FAILED,
+        ReportKind.DONE,
+    ]
     replies = sorted(reply.answer.status for reply in harness.client.collect().values())
     assert replies == [Status.OK, Status.MODEL_FAILED]
 
@@ -129,7 +132,7 @@ def test_what_is_given_up_while_its_batch_waits_is_not_run() -> None:
     harness.hand_over(7, *(reference(1, slot) for slot in (late, gone, one, two)), rows=5)
     harness.now_ns = WAITED_NS + 1
     assert harness.worker.step() == 1
-    assert harness.said() == [
+    assert harness.take_reports() == [
         Report(ReportKind.EXPIRED, 7, 1),
         Report(ReportKind.CANCELLED, 7, 1),
         Report(ReportKind.DONE, 7, 2, RAN),
@@ -146,7 +149,10 @@ def test_a_batch_that_is_given_up_altogether_is_reported_and_not_run() -> None:
     harness.hand_over(7, reference(1, late))
     harness.now_ns = WAITED_NS + 1
     harness.worker.step()
-    assert harness.said() == [Report(ReportKind.EXPIRED, 7, 1), Report(ReportKind.DONE, 7, 0)]
+    assert harness.take_reports() == [
+        Report(ReportKind.EXPIRED, 7, 1),
+        Report(ReportKind.DONE, 7, 0),
+    ]
     assert harness.client.collect()[late].data == TOO_LATE.encode()
     assert read(harness.segment).workers[0]["batches"] == 0
 
@@ -182,13 +188,15 @@ def test_a_batch_stays_in_the_ring_until_its_answers_are_posted() -> None:
         harness.hand_over(batch, reference(1, harness.client.send(b"[0]")))
 
     def wake_lane(_lane: int) -> None:
-        seen.append(([task.mark.batch for task in held(harness.segment, 0)], harness.said()))
+        seen.append(
+            ([task.mark.batch for task in held(harness.segment, 0)], harness.take_reports())
+        )
 
     harness.worker._slots._wake_lane = wake_lane
     harness.worker.step()
     done = [Report(ReportKind.DONE, batch, 1, RAN) for batch in (1, 2)]
     assert seen == [([1, 2], []), ([2], done[:1])]
-    assert harness.said() == done[1:]
+    assert harness.take_reports() == done[1:]
 
 
 def test_a_batch_has_left_the_ring_when_it_is_reported() -> None:
@@ -225,13 +233,13 @@ def test_answers_that_find_no_room_are_posted_by_a_later_step() -> None:
 def test_further_runs_are_told_and_leave_room_for_what_must_be_said() -> None:
     harness = Harness()
     harness.worker.runs_again(4)
-    assert [(report.kind, report.first) for report in harness.said()] == [
+    assert [(report.kind, report.first) for report in harness.take_reports()] == [
         (ReportKind.RUNS_AGAIN, 4)
     ]
     for _ in range(2 * REPORT_WORDS):
         harness.worker.runs_again(4)
     harness.hand_over(5, reference(1, harness.client.send(b"[0]")))
     harness.worker.step()
-    *runs, done = harness.said()
+    *runs, done = harness.take_reports()
     assert (done.kind, done.first) == (ReportKind.DONE, 5)
     assert len(runs) < REPORT_WORDS // 4

@@ -123,14 +123,14 @@ class Case:
         else:
             request.parameters["binary_data_output"].bool_param = False
         data = request.SerializeToString()
-        return Inference(self.service).start(data, 0, Framing(), self._told)
+        return Inference(self.service).start(data, 0, Framing(), self._reply)
 
     def of_texts(self, codec: Callable[[Any], Any], body: Any) -> RequestHandle | None:
         start = self.service.pipeline.start
         text = orjson.dumps(body) + BLANKS
         return start(codec(self.service), "", text, TextFraming(), self.answers.append)
 
-    def _told(self, answer: GrpcAnswer) -> None:
+    def _reply(self, answer: GrpcAnswer) -> None:
         error = answer.error
         self.answers.append((200, answer.response, ()) if error is None else outcome(error))
 

@@ -105,9 +105,9 @@ class Looks:
             before = int(seen_controls[slot]), int(seen_dones[slot])
             after = int(controls[slot]), int(dones[slot])
             self.steps += 1
-            if said := complaint(before, after):
+            if text := complaint(before, after):
                 shown = " then ".join(f"CONTROL {c:#x}, DONE {d:#x}" for c, d in (before, after))
-                yield f"slot {slot}: {said}: {shown}"
+                yield f"slot {slot}: {text}: {shown}"
             seen_controls[slot], seen_dones[slot] = after
 
     def close(self) -> None:

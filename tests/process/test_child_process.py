@@ -65,7 +65,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Child]]:
             each.reap()
 
 
-def heard(child: Child, wait_until: WaitUntil, count: int = 1) -> list[FromRole]:
+def received(child: Child, wait_until: WaitUntil, count: int = 1) -> list[FromRole]:
     found: list[FromRole] = []
 
     def enough() -> bool:
@@ -80,7 +80,7 @@ def await_end(child: Child) -> None:
     assert select.select([child.pidfd], [], [], 30)[0], "it has not ended"
 
 
-SAY_READY = """say('{"type": "Ready"}\\n'); rest()"""
+SEND_READY = """say('{"type": "Ready"}\\n'); rest()"""
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ SAY_READY = """say('{"type": "Ready"}\\n'); rest()"""
 def test_a_signal_of_any_number_is_an_end_in_words(
     start: Callable[..., Child], wait_until: WaitUntil, number: int
 ) -> None:
-    child = start(SAY_READY)
-    assert heard(child, wait_until) == [Ready()]
+    child = start(SEND_READY)
+    assert received(child, wait_until) == [Ready()]
     os.kill(child.pid, number)
     await_end(child)
     death = child.reap()
@@ -99,7 +99,7 @@ def test_a_signal_of_any_number_is_an_end_in_words(
     assert (death.pid, death.words, death.killed) == (child.pid, f"was killed by {name}", False)
 
 
-SAY_WHERE = """say('{"type": "Failed", "reason": "%s"}\\n' % os.getcwd()); rest()"""
+SEND_DIRECTORY = """say('{"type": "Failed", "reason": "%s"}\\n' % os.getcwd()); rest()"""
 
 
 def test_it_starts_where_the_supervisor_is_or_at_the_root_where_that_is_gone(
@@ -111,9 +111,9 @@ def test_it_starts_where_the_supervisor_is_or_at_the_root_where_that_is_gone(
     place = tmp_path / "release"
     place.mkdir()
     monkeypatch.chdir(place)
-    assert heard(start(SAY_WHERE), wait_until) == [Failed(str(place))]
+    assert received(start(SEND_DIRECTORY), wait_until) == [Failed(str(place))]
     place.rmdir()
-    assert heard(start(SAY_WHERE), wait_until) == [Failed("/")]
+    assert received(start(SEND_DIRECTORY), wait_until) == [Failed("/")]
 
 
 @pytest.mark.parametrize("number", [*range(1, 65), 127])
@@ -156,8 +156,8 @@ def test_all_of_its_session_ends_with_it(
 ) -> None:
     then = "os.read(0, 1); time.sleep(0.5); os._exit(0)" if way == "it ends" else "rest()"
     child = start(FORKS.format(then=then))
-    notices = heard(child, wait_until, 4)
-    found = [int(said.reason) for said in notices if isinstance(said, Failed)]
+    notices = received(child, wait_until, 4)
+    found = [int(notice.reason) for notice in notices if isinstance(notice, Failed)]
     assert len(found) == 4
     born = {pid: start_time_of(pid) for pid in found}
     if way == "it is killed":
@@ -193,8 +193,8 @@ def test_a_sigkill_from_outside_is_told_from_the_supervisors(start: Callable[...
 def test_what_it_says_is_heard_until_the_end(
     start: Callable[..., Child], wait_until: WaitUntil
 ) -> None:
-    says = r"""say('{"type": "Failed", "reason": "no"}\n{"type": "Ready"}\n{"ty')"""
-    child = start(f"{says}; os._exit(3)")
+    sends = r"""say('{"type": "Failed", "reason": "no"}\n{"type": "Ready"}\n{"ty')"""
+    child = start(f"{sends}; os._exit(3)")
     await_end(child)
     assert child.unread_messages() == [Failed("no"), Ready()]
     assert child.reap().words == "ended with status 3"
@@ -325,8 +325,8 @@ def test_who_cannot_be_told_the_first_thing_is_ended(
 def test_what_a_debugger_holds_keeps_nobody_waiting(
     start: Callable[..., Child], wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    child = start(SAY_READY)
-    heard(child, wait_until)
+    child = start(SEND_READY)
+    received(child, wait_until)
     child.kill(signal.SIGKILL)
     await_end(child)
     with monkeypatch.context() as held:

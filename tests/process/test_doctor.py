@@ -71,16 +71,16 @@ def doctor(
     )
 
 
-def told(*arguments: str | Path, **options: Any) -> dict[str, list[dict[str, str]]]:
+def findings_of(*arguments: str | Path, **options: Any) -> dict[str, list[dict[str, str]]]:
     """What is found, by check; nothing is to go wrong."""
     done = doctor(*arguments, "--json", **options)
     assert done.stderr == ""
-    said = json.loads(done.stdout)
+    document = json.loads(done.stdout)
     by_check: dict[str, list[dict[str, str]]] = {}
-    for finding in said["findings"]:
+    for finding in document["findings"]:
         by_check.setdefault(finding["check"], []).append(finding)
     assert "doctor" not in by_check
-    errors = [f for f in said["findings"] if f["level"] == "error"]
+    errors = [f for f in document["findings"] if f["level"] == "error"]
     assert done.returncode == bool(errors)
     return by_check
 
@@ -107,7 +107,7 @@ def test_this_host_is_examined_in_words_and_objects() -> None:
     assert re.fullmatch(
         r"\d+ errors?, \d+ warnings?, \d+ notes?; \d+ ok", done.stdout.splitlines()[-1]
     )
-    found = told("--port", "0")
+    found = findings_of("--port", "0")
     assert len(found) >= len(CHECKS)
     for findings in found.values():
         assert all(finding["why"] and finding["found"] for finding in findings)
@@ -116,7 +116,7 @@ def test_this_host_is_examined_in_words_and_objects() -> None:
 
 @exhaustive
 def test_it_leaves_nothing_behind() -> None:
-    assert told("--port", "0")["semaphores"][0]["level"] == "ok"
+    assert findings_of("--port", "0")["semaphores"][0]["level"] == "ok"
     assert [entry.name for entry in DIRECTORY.iterdir() if APART in entry.name] == []
 
 
@@ -141,7 +141,7 @@ def test_a_wrong_configuration_is_a_finding_and_the_host_is_examined_all_the_sam
 ) -> None:
     path = tmp_path / "ringbatch.toml"
     path.write_text("[server]\nport = 'x'\nfrontends = 0\n[models.m]\npath = 'none.py'\n")
-    found = told("--config", path)
+    found = findings_of("--config", path)
     assert [finding["level"] for finding in found["configuration"]] == ["error"] * 3
     assert "[server] port" in found["configuration"][0]["found"]
     assert "dev-shm" in found
@@ -149,7 +149,7 @@ def test_a_wrong_configuration_is_a_finding_and_the_host_is_examined_all_the_sam
 
 @exhaustive
 def test_notices_of_a_configuration_are_notes() -> None:
-    found = told("--port", "0", "--max-latency-ms", "5")
+    found = findings_of("--port", "0", "--max-latency-ms", "5")
     assert [finding["level"] for finding in found["configuration"]] == ["note"]
 
 
@@ -167,7 +167,7 @@ def test_few_descriptors_are_found() -> None:
     def few() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))
 
-    (found,) = told("--port", "0", preexec_fn=few)["open-files"]
+    (found,) = findings_of("--port", "0", preexec_fn=few)["open-files"]
     assert found["level"] == "warning"
     assert "serves 44 connections and not 16384" in found["found"]
     assert "LimitNOFILE=" in found["do"]
@@ -190,11 +190,13 @@ def test_few_processes_are_found(anybodys_model: Path) -> None:
         resource.setrlimit(resource.RLIMIT_NPROC, (20, 20))
 
     as_nobody = (sys.executable, "-c", AS_NOBODY)
-    (found,) = told(anybodys_model, "--port", "0", program=as_nobody, preexec_fn=few)["processes"]
+    (found,) = findings_of(anybodys_model, "--port", "0", program=as_nobody, preexec_fn=few)[
+        "processes"
+    ]
     assert found["level"] == "error"
     assert "may have 20 processes" in found["found"]
     assert "LimitNPROC=" in found["do"]
-    assert told("--port", "0", preexec_fn=few)["processes"][0]["level"] == "ok"
+    assert findings_of("--port", "0", preexec_fn=few)["processes"][0]["level"] == "ok"
 
 
 @exhaustive
@@ -203,7 +205,9 @@ def test_threads_above_cores_are_found() -> None:
         (("--threads", "1000"), {}),
         ((), {"OMP_NUM_THREADS": "1000"}),
     ):
-        (found,) = told("--port", "0", *arguments, env={**os.environ, **environment})["threads"]
+        (found,) = findings_of("--port", "0", *arguments, env={**os.environ, **environment})[
+            "threads"
+        ]
         assert found["level"] == "warning"
         assert "1000 in all" in found["found"]
         assert "threads" in found["do"]
@@ -225,12 +229,12 @@ def test_a_cpu_quota_is_found(tmp_path: Path) -> None:
 
 def test_a_dead_engine_is_found_and_a_living_one_is_left_alone() -> None:
     with supervisor() as (process, name):
-        found = told("--port", "0")
+        found = findings_of("--port", "0")
         assert f"(process {process.pid}) serves" in found["engines"][0]["found"]
         assert found["leftovers"][0]["level"] == "ok"
         process.send_signal(signal.SIGKILL)
         process.wait()
-        found = told("--port", "0")
+        found = findings_of("--port", "0")
         assert "none of this user runs" in found["engines"][0]["found"]
         (left,) = found["leftovers"]
         assert left["level"] == "warning"
@@ -243,7 +247,7 @@ def test_a_dead_engine_is_found_and_a_living_one_is_left_alone() -> None:
 def test_a_port_that_is_taken_is_found_with_who_has_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        (found,) = told("--port", str(port))["ports"]
+        (found,) = findings_of("--port", str(port))["ports"]
     assert found["level"] == "error"
     assert f"process {os.getpid()} (" in found["found"]
     assert "choose another port" in found["do"]
@@ -303,11 +307,11 @@ mounts: Final = pytest.mark.skipif(not can_mount(), reason="mounts nothing for t
 def test_a_small_dev_shm_is_found(
     size: str, arguments: tuple[str, ...], level: str, words: str
 ) -> None:
-    found = told("--port", "0", *arguments, program=in_a_mount_namespace(size))
-    (said,) = found["dev-shm"]
-    assert said["level"] == level
-    assert words in said["found"]
-    assert "make /dev/shm larger" in said["do"]
+    found = findings_of("--port", "0", *arguments, program=in_a_mount_namespace(size))
+    (only,) = found["dev-shm"]
+    assert only["level"] == level
+    assert words in only["found"]
+    assert "make /dev/shm larger" in only["do"]
     assert found["leftovers"][0]["level"] == "ok"
 
 
@@ -348,7 +352,7 @@ def test_what_a_control_group_limits_is_found() -> None:
         enter = "".join(f"echo $$ >{group}/cgroup.procs; " for group in groups)
         script = f'{enter}exec "$@"'
         program = ("sh", "-c", script, "sh", sys.executable, "-c", PROGRAM)
-        found = told("--port", "0", "--threads", "4", program=program)
+        found = findings_of("--port", "0", "--threads", "4", program=program)
     (quota,) = found["cpu-quota"]
     assert quota["level"] in ("note", "warning")
     assert "a quota of 0.5 CPUs" in quota["found"]
@@ -366,7 +370,7 @@ def test_without_a_proc_or_a_writable_dev_shm_it_says_so_and_no_more() -> None:
         'mount -t tmpfs tmpfs /proc && exec "$@"'
     )
     program = ("unshare", "-m", "sh", "-c", script, "sh", sys.executable, "-c", PROGRAM)
-    found = told("--port", "0", program=program)
+    found = findings_of("--port", "0", program=program)
     assert found["semaphores"][0]["level"] == found["proc"][0]["level"] == "error"
     assert found["wake-ups"][0]["level"] == "note"
 
@@ -375,7 +379,9 @@ def test_without_a_proc_or_a_writable_dev_shm_it_says_so_and_no_more() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may be another user")
 def test_an_ordinary_user_is_told_what_there_is(anybodys_model: Path) -> None:
     with supervisor() as (_, name):
-        found = told(anybodys_model, "--port", "0", program=(sys.executable, "-c", AS_NOBODY))
+        found = findings_of(
+            anybodys_model, "--port", "0", program=(sys.executable, "-c", AS_NOBODY)
+        )
     assert found["semaphores"][0]["level"] == found["pipes"][0]["level"] == "ok"
     assert found["wake-ups"][0]["level"] in ("ok", "note", "warning")
     assert any(name in finding["found"] for finding in found["engines"])

@@ -292,10 +292,10 @@ def test_of_processes_that_take_a_name_in_one_instant_one_has_it() -> None:
             )
             for _ in range(4)
         ]
-        said = [process.stdout.readline() for process in starting if process.stdout]
+        lines = [process.stdout.readline() for process in starting if process.stdout]
         for process in starting:
             process.communicate()
-        assert sorted(said) == ["refused\n"] * 3 + ["runs\n"]
+        assert sorted(lines) == ["refused\n"] * 3 + ["runs\n"]
         assert not list(shm_objects.DIRECTORY.glob(f"{OWN}.{name}*"))
 
 

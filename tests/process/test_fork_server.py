@@ -21,7 +21,7 @@ def main():
     out = int(sys.argv[1])
     main_module = sys.modules["__main__"]
     operators = (signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM, signal.SIGQUIT, signal.SIGCHLD)
-    told = {
+    facts = {
         "arguments": sys.argv[2:],
         "environment": dict(os.environ),
         "folder": os.getcwd(),
@@ -41,7 +41,7 @@ def main():
         "collects": gc.isenabled(),
         "threads": len(os.listdir("/proc/self/task")),
     }
-    os.write(out, json.dumps(told).encode())
+    os.write(out, json.dumps(facts).encode())
     return 7
 if __name__ == "__main__":
     sys.exit(main())
@@ -64,7 +64,7 @@ def end(process):
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     return process.poll()
 
-def told(launch, *, number=None, **more):
+def facts_of(launch, *, number=None, **more):
     reading, writing = os.pipe()
     if number is not None:
         os.dup2(writing, number)
@@ -110,7 +110,7 @@ BOTH = """
 launch = ForkServer(["json", "numpy"])
 os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
 for way in (launch, execute):
-    say(told(way, number=57, OMP_NUM_THREADS="1", MALLOC_ARENA_MAX="2"))
+    say(facts_of(way, number=57, OMP_NUM_THREADS="1", MALLOC_ARENA_MAX="2"))
 say([launching.fork_server is fork_server, launch._line is not None])
 launch.close()
 """
@@ -120,13 +120,13 @@ launch.close()
 def test_who_is_forked_finds_all_as_if_it_were_executed(drive: Drive, python: tuple[str]) -> None:
     forked, executed, there = drive(BOTH, *python)
     assert forked == executed
-    status, told = forked
+    status, facts = forked
     assert (status, there) == (7, [True, True])
-    assert told["has the parent"]
-    assert told["leads its session"]
-    assert told["descriptors"] == [0, 1, 2, 57]
-    assert told["collects"]
-    assert len(told["cpus"]) == 1
+    assert facts["has the parent"]
+    assert facts["leads its session"]
+    assert facts["descriptors"] == [0, 1, 2, 57]
+    assert facts["collects"]
+    assert len(facts["cpus"]) == 1
 
 
 OURS = """
@@ -183,7 +183,7 @@ signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
 launch = ForkServer(["json"])
 signal.pthread_sigmask(signal.SIG_SETMASK, ())
 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-say(told(launch))
+say(facts_of(launch))
 launch.close()
 """
 
@@ -191,10 +191,10 @@ launch.close()
 def test_signals_that_were_ignored_or_blocked_at_the_start_are_not_in_who_is_forked(
     drive: Drive,
 ) -> None:
-    ((status, told),) = drive(SIGNALS)
+    ((status, facts),) = drive(SIGNALS)
     assert status == 7
-    assert (told["blocked"], told["SIGINT"]) == ([], True)
-    assert all(told["signals"])
+    assert (facts["blocked"], facts["SIGINT"]) == ([], True)
+    assert all(facts["signals"])
 
 
 MANY = """
@@ -219,13 +219,13 @@ def test_each_descriptor_has_the_number_that_it_has_here(drive: Drive) -> None:
 
 ENDED = """
 launch = ForkServer(["json"])
-say(told(launch)[0])
+say(facts_of(launch)[0])
 signal.pidfd_send_signal(launch._pidfd, signal.{signal})
 launching._ANSWERS_WITHIN_S = 0.5
 launch._line.settimeout(0.5)
-say(told(launch)[0])
+say(facts_of(launch)[0])
 say(launch._line is None)
-say(told(launch)[0])
+say(facts_of(launch)[0])
 wait_for_strangers([])
 try:
     os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG)
@@ -239,11 +239,11 @@ def test_where_the_fork_server_is_gone_or_hangs_processes_are_executed(
     drive: Drive, how: str, tmp_path: Path
 ) -> None:
     quiet = "import logging\nlogging.disable()\n"
-    said = drive(quiet + ENDED.format(signal=how))
-    assert said == [7, 7, True, 7, "nobody is left"]
+    results = drive(quiet + ENDED.format(signal=how))
+    assert results == [7, 7, True, 7, "nobody is left"]
 
 
-UNHEARD = """
+UNREAD_MESSAGES = """
 launch = ForkServer(["json"])
 reading, writing = os.pipe()
 environment = {{**os.environ, "PARENT": str(os.getpid())}}
@@ -283,14 +283,14 @@ launch = ForkServer(["json"])
 def test_a_process_that_nobody_lets_go_on_does_nothing_and_ends(
     drive: Drive, before: str, after: str
 ) -> None:
-    assert drive(UNHEARD.format(before=before, after=after)) == ["", "nobody is left"]
+    assert drive(UNREAD_MESSAGES.format(before=before, after=after)) == ["", "nobody is left"]
 
 
 REFUSED = """
 fork_server._Gate.{what}
 launch = ForkServer(["json"])
 try:
-    told(launch)
+    facts_of(launch)
 except OSError as error:
     say(error.errno)
 launch.close()
@@ -300,7 +300,7 @@ import mmap
 code, other = (os.open(name, os.O_RDONLY) for name in ("program.py", "driver.py"))
 mapping = mmap.mmap(code, 0, prot=mmap.PROT_READ | mmap.PROT_EXEC)
 launch = ForkServer(["json"])
-has = told(launch)[1]["descriptors"]
+has = facts_of(launch)[1]["descriptors"]
 say([code in has, other in has])
 launch.close()
 """
@@ -363,7 +363,7 @@ thread = threading.Thread(target=stop.wait)
 thread.start()
 launch = ForkServer(["json"])
 say(launch._line is None)
-say(told(launch)[0])
+say(facts_of(launch)[0])
 stop.set()
 """
 
@@ -375,10 +375,10 @@ def test_who_has_threads_is_not_forked(drive: Drive) -> None:
 REPLACED = """
 open("numpy.py", "w").close()
 launch = ForkServer(["json"])
-say([launch._line is None, told(launch)[0]])
+say([launch._line is None, facts_of(launch)[0]])
 os.replace("program.py", "numpy.py")
 open("program.py", "w").write(open("numpy.py").read())
-say([told(launch)[0], launch._line is None])
+say([facts_of(launch)[0], launch._line is None])
 """
 
 
@@ -393,7 +393,7 @@ assert importlib.util.find_spec("late_program") is None
 launch = ForkServer(["json"])
 os.mkdir("late")
 os.rename("program.py", "late/program.py")
-say(told(launch)[0])
+say(facts_of(launch)[0])
 launch.close()
 """
 
@@ -456,10 +456,10 @@ if __name__ == "__main__":
 
 def test_math_libraries_have_the_threads_of_the_environment(drive: Drive, tmp_path: Path) -> None:
     (tmp_path / "math_program.py").write_text(MATH_PROGRAM)
-    said = drive("LEAN = {'OPENBLAS_NUM_THREADS': '1', 'OMP_NUM_THREADS': '1'}\n" + MATH)
-    forked, executed = said[:3], said[3:]
+    results = drive("LEAN = {'OPENBLAS_NUM_THREADS': '1', 'OMP_NUM_THREADS': '1'}\n" + MATH)
+    forked, executed = results[:3], results[3:]
     assert forked == executed
-    assert [status for status, _ in said] == [0] * 6
+    assert [status for status, _ in results] == [0] * 6
 
 
 @pytest.mark.parametrize(

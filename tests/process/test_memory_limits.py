@@ -27,16 +27,16 @@ else:
 
 @exhaustive
 @pytest.mark.parametrize(
-    ("limit", "said"), [(512 << 20, "MemoryError"), (0, "taken")], ids=["limited", "not"]
+    ("limit", "printed"), [(512 << 20, "MemoryError"), (0, "taken")], ids=["limited", "not"]
 )
 def test_what_is_asked_for_beyond_the_limit_fails_and_shared_memory_is_not_counted(
-    tmp_path: Path, limit: int, said: str
+    tmp_path: Path, limit: int, printed: str
 ) -> None:
     code = TAKES.format(limit=limit)
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "shared")], capture_output=True, text=True
     )
-    assert done.stdout.strip() == said, done.stderr
+    assert done.stdout.strip() == printed, done.stderr
 
 
 def test_a_worker_goes_before_others() -> None:

@@ -32,8 +32,8 @@ def pid_of(process: Process) -> int:
 
 def test_it_returns_values_and_bytes_and_is_started_once(process: Process) -> None:
     for _ in range(2):
-        (told, columns), data = process.call(read_v1, VALUE, [BODY])
-        assert (told, columns, len(data)) == ({"parts": [[2, 0]]}, False, 1)
+        (encoded, columns), data = process.call(read_v1, VALUE, [BODY])
+        assert (encoded, columns, len(data)) == ({"parts": [[2, 0]]}, False, 1)
         assert data[0].readonly
         assert data[0].cast("B").cast("f").tolist() == [1, 2, 3, 4]
     first = pid_of(process)

@@ -163,6 +163,8 @@ def test_who_finds_no_segment_says_so_in_words(
         )
         assert ended.returncode == 1
         assert "Traceback" not in ended.stderr
-        said = FROM_FRONTEND.decode(ours.recv(4096))
-        assert isinstance(said, Failed)
-        assert said.reason.startswith("the engine's shared memory is gone; has the engine stopped?")
+        message = FROM_FRONTEND.decode(ours.recv(4096))
+        assert isinstance(message, Failed)
+        assert message.reason.startswith(
+            "the engine's shared memory is gone; has the engine stopped?"
+        )

@@ -10,16 +10,16 @@ import pytest
 
 def python(code: str, folder: Path) -> str:
     """What a program prints that has nothing but what is installed."""
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
     )
-    assert told.returncode == 0, told.stderr
-    return told.stdout.strip()
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout.strip()
 
 
 def test_it_tells_its_version(tmp_path: Path) -> None:
-    told = python("import ringbatch; print(ringbatch.__version__)", tmp_path)
-    assert told == importlib.metadata.version("ringbatch")
+    version = python("import ringbatch; print(ringbatch.__version__)", tmp_path)
+    assert version == importlib.metadata.version("ringbatch")
 
 
 @pytest.mark.parametrize(

@@ -53,8 +53,8 @@ class Catching:
 
     def decided(self) -> str:
         """What follows from the signal that it gets."""
-        said, _ = self.process.communicate(timeout=60)
-        return str(said.strip())
+        output, _ = self.process.communicate(timeout=60)
+        return str(output.strip())
 
 
 @pytest.mark.parametrize(("words", "follows"), [([], "end"), (["nohup"], "reload")])

@@ -326,10 +326,10 @@ def test_an_answer_with_typed_contents_is_read(
 
 
 def test_an_answer_with_raw_contents_is_read_and_told_from_its_id() -> None:
-    outputs, told = outputs_of(response(OUTPUT, request_id="a"))
+    outputs, tensor_bytes = outputs_of(response(OUTPUT, request_id="a"))
     assert outputs() == [OUTPUT]
-    assert outputs_of(response(OUTPUT, request_id="b"))[1] == told
-    assert outputs_of(response({**OUTPUT, "data": [1.5, 2.0]}))[1] != told
+    assert outputs_of(response(OUTPUT, request_id="b"))[1] == tensor_bytes
+    assert outputs_of(response({**OUTPUT, "data": [1.5, 2.0]}))[1] != tensor_bytes
     for cut in (b"\x0a\xff", b"\x0a", b"\x0b", b"\xff" * 11):
         with pytest.raises(ValueError, match=r"cut off|wire type"):
             outputs_of(cut)

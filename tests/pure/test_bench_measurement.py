@@ -122,8 +122,8 @@ def test_each_round_has_an_engine_of_its_own_that_is_warm(host: Host) -> None:
     assert (host.log[0], host.log[2]) == (("closed", WARM_UP_S), ("closed", 0.5))
 
 
-@pytest.mark.parametrize(("others", "told"), [(0.04, False), (0.34, True)])
-def test_what_others_take_in_a_run_is_told(host: Host, others: float, told: bool) -> None:
+@pytest.mark.parametrize(("others", "is_noted"), [(0.04, False), (0.34, True)])
+def test_what_others_take_in_a_run_is_told(host: Host, others: float, is_noted: bool) -> None:
     @contextmanager
     def subjects() -> Iterator[Subject]:
         with host.subjects() as subject:
@@ -137,7 +137,7 @@ def test_what_others_take_in_a_run_is_told(host: Host, others: float, told: bool
     assert result.others_share == pytest.approx(others)
     for point in (result.lone, result.closed, *result.points):
         assert point.figures["others %"] == pytest.approx(others * 100)
-        assert ("others took up to 34% of the CPUs in a run" in point.notes) is told
+        assert ("others took up to 34% of the CPUs in a run" in point.notes) is is_noted
 
 
 def test_what_others_take_while_the_knee_is_sought_is_told(host: Host) -> None:
@@ -148,12 +148,12 @@ def test_what_others_take_while_the_knee_is_sought_is_told(host: Host) -> None:
             fleet.others = 0.5 * (host.started == 1)
             yield subject
 
-    said: list[str] = []
+    lines: list[str] = []
     settings = Settings(config=CONFIG, rounds=1, seconds=0.5)
-    result = measure(subjects, settings, {}, (), said.append)
+    result = measure(subjects, settings, {}, (), lines.append)
     assert result.lone.figures["others %"] == 0
     assert result.others_share == pytest.approx(0.5)
-    assert any(line.endswith("others took 50% of the CPUs") for line in said)
+    assert any(line.endswith("others took 50% of the CPUs") for line in lines)
 
 
 @pytest.mark.parametrize(

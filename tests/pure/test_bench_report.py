@@ -313,10 +313,10 @@ def test_no_row_contradicts_the_headline(
     found = replace(result(), points=points, knee=sought)
     missed = [rate for rate, took_ms in rows.items() if took_ms > 20]
     held = [rate for rate, took_ms in rows.items() if took_ms < 20 and rate < min([*missed, 1e9])]
-    told, sentence = found.knee_per_s, knee(found)
-    assert told is None or all(rate > told for rate in missed)
-    assert told is None or sentence.startswith(f"{told:,.0f} requests/s are answered")
-    assert (told or 0) >= max(held, default=0)
+    given_rate, sentence = found.knee_per_s, knee(found)
+    assert given_rate is None or all(rate > given_rate for rate in missed)
+    assert given_rate is None or sentence.startswith(f"{given_rate:,.0f} requests/s are answered")
+    assert (given_rate or 0) >= max(held, default=0)
     if missed and knee_per_s and min(missed) <= knee_per_s:
         assert f"but in the rounds {min(missed):,.0f} were not" in sentence
     assert "20 ms" in page(found)
@@ -516,14 +516,14 @@ def test_what_happened_between_two_looks_is_that_of_the_model() -> None:
     assert between(parse(LATER), parse(LATER), "m") is None
 
 
-@pytest.mark.parametrize(("share", "told"), [(0.0, False), (0.05, False), (0.34, True)])
-def test_the_headline_says_that_other_work_was_measured_too(share: float, told: bool) -> None:
+@pytest.mark.parametrize(("share", "is_stated"), [(0.0, False), (0.05, False), (0.34, True)])
+def test_the_headline_says_that_other_work_was_measured_too(share: float, is_stated: bool) -> None:
     one = replace(
         result(), knee={"rate_per_s": 5800.0, "missed_per_s": 6100.0, "why": ""}, others_share=share
     )
     words = "Beside other work, which took up to 34% of the CPUs in a run: 5,800 requests/s"
     for text in (markdown(one), page(one)):
-        assert (words in text) is told
+        assert (words in text) is is_stated
         assert "5,800 requests/s are answered" in text
     assert Result.from_json(one.as_json()) == one
 

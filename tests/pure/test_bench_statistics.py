@@ -74,11 +74,11 @@ def test_a_percentile_takes_so_many_samples(share: float, needed: int) -> None:
     assert samples_needed(share) == needed
 
 
-@pytest.mark.parametrize(("count", "told"), [(661, False), (662, True)])
-def test_a_p99_is_told_from_662_samples_on(count: int, told: bool) -> None:
+@pytest.mark.parametrize(("count", "is_given"), [(661, False), (662, True)])
+def test_a_p99_is_told_from_662_samples_on(count: int, is_given: bool) -> None:
     times = Histogram.of(np.arange(count) * 1_000_000)
-    assert (percentile_ms(times, 0.99) is not None) is told
-    assert ("p99" in percentiles_ms(times)) is told
+    assert (percentile_ms(times, 0.99) is not None) is is_given
+    assert ("p99" in percentiles_ms(times)) is is_given
 
 
 def test_a_curve_ends_where_samples_do() -> None:

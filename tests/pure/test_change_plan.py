@@ -42,7 +42,7 @@ def planned(change: Change, entries: Entries) -> ChangePlan:
     return ChangePlan.of(change, entries).numbered(set(range(MOST.workers)) - taken)
 
 
-def said(plan: ChangePlan) -> dict[str, list[Signature]]:
+def signatures(plan: ChangePlan) -> dict[str, list[Signature]]:
     return {version: [SIGNATURE] * len(team) for version, team in plan.started.items()}
 
 
@@ -201,7 +201,7 @@ def test_what_is_undone_is_as_it_was_but_for_what_has_changed_of_others(
 ) -> None:
     entries = serving(model(workers=2), model(name="other", workers=2))
     plan = planned(change, entries)
-    new = plan.loading(entries, said(plan), Forwarding(), models=MOST.models, generation=1)
+    new = plan.loading(entries, signatures(plan), Forwarding(), models=MOST.models, generation=1)
     during = plan.entered(entries, new.values())
     assert bool(plan.started) == (during != entries)
     if beside:
@@ -235,7 +235,7 @@ def test_what_serves_goes_on_until_what_is_wanted_does(
     for change in compare(before, after, lambda _: anew):
         plan = planned(change, entries)
         new = plan.loading(
-            entries, said(plan), Forwarding(), models=MOST.models, generation=1
+            entries, signatures(plan), Forwarding(), models=MOST.models, generation=1
         ).values()
         during = plan.entered(entries, new)
         # While it is entered, whoever serves does so under the same reference, and is no fewer.

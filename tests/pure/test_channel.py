@@ -62,12 +62,12 @@ def test_a_connection_that_breaks_is_an_end(ends: Ends) -> None:
 def test_who_does_not_read_is_found_out_and_nobody_waits(ends: Ends) -> None:
     channel, _ = ends
 
-    def tell_and_tell() -> None:
+    def send_repeatedly() -> None:
         for _ in range(1 << 20):
             channel.send(ReadTable())
 
     with pytest.raises(Unread):
-        tell_and_tell()
+        send_repeatedly()
 
 
 def test_a_message_that_fits_in_part_only_is_found_out(ends: Ends) -> None:

@@ -34,27 +34,29 @@ def asking(*inputs: Tensor, headers: tuple[str, ...] = ("x-tenant",)) -> ModelSp
     return replace(spec(0, inputs, outputs, max_batch_size=2), words=headers)
 
 
-def said(text: bytes) -> Any:
+def decoded(text: bytes) -> Any:
     return json.loads(text)
 
 
-@pytest.mark.parametrize("heard", [HEAD, PAIRS])
-def test_it_is_the_id_the_parameters_and_the_headers_that_are_chosen(heard: Any) -> None:
+@pytest.mark.parametrize("raw_headers", [HEAD, PAIRS])
+def test_it_is_the_id_the_parameters_and_the_headers_that_are_chosen(raw_headers: Any) -> None:
     words = RequestContext(asking(X))
-    assert said(words.text(heard, "", {"k": [1, None]})) == {
+    assert decoded(words.text(raw_headers, "", {"k": [1, None]})) == {
         "id": "r7",
         "parameters": {"k": [1, None]},
         "headers": {"x-tenant": "blue"},
     }
-    assert said(words.text(heard, "42", None))["id"] == "42"
-    assert said(RequestContext(asking(X, headers=())).text(heard, "", None))["headers"] == {}
+    assert decoded(words.text(raw_headers, "42", None))["id"] == "42"
+    assert (
+        decoded(RequestContext(asking(X, headers=())).text(raw_headers, "", None))["headers"] == {}
+    )
 
 
 def test_a_header_that_comes_twice_is_one_text_and_one_that_does_not_come_is_none() -> None:
     words = RequestContext(asking(X, headers=("x-a", "x-b")))
     pairs = [(b"x-a", b"1"), (b"x-a", b"\xe9")]
-    assert said(words.text(pairs, "", None))["headers"] == {"x-a": "1, é"}
-    assert said(words.text(b"", "", None)) == {"id": "", "parameters": {}, "headers": {}}
+    assert decoded(words.text(pairs, "", None))["headers"] == {"x-a": "1, é"}
+    assert decoded(words.text(b"", "", None)) == {"id": "", "parameters": {}, "headers": {}}
 
 
 def test_what_is_too_large_or_no_object_is_refused() -> None:
@@ -67,15 +69,15 @@ def test_what_is_too_large_or_no_object_is_refused() -> None:
         words.text(HEAD, "", {"k": "\ud800"})
 
 
-TOLD = {"id": "r7", "parameters": {"k": 1}, "headers": {"x-tenant": "blue"}}
+CONTEXT = {"id": "r7", "parameters": {"k": 1}, "headers": {"x-tenant": "blue"}}
 
 
-def expected(told: Any) -> list[tuple[int, bytes, int]]:
+def expected(context: Any) -> list[tuple[int, bytes, int]]:
     """Of three slots, each has it in its first row."""
     parts = []
     for start in (0, 2, 4):
         rows = ROWS[start : start + 2]
-        words = np.array([orjson.dumps(told), b""], object)[: len(rows)]
+        words = np.array([orjson.dumps(context), b""], object)[: len(rows)]
         payload, key_bytes = pack((X, REQUEST_CONTEXT), [rows, words])
         parts.append((len(rows), payload, key_bytes))
     return parts
@@ -90,21 +92,21 @@ def test_each_slot_of_a_split_request_has_it() -> None:
     body = json.dumps({"k": 1, "instances": ROWS.tolist()}).encode()
     v1 = V1Model(model)
     assert v1.with_context is not None
-    assert plain(v1.with_context.parse(body, HEAD)[0]) == expected(TOLD)
+    assert plain(v1.with_context.parse(body, HEAD)[0]) == expected(CONTEXT)
     tensor = {"name": "x", "datatype": "FP32", "shape": [5, 2], "data": ROWS.reshape(-1).tolist()}
     body = json.dumps({"inputs": [tensor], "parameters": {"k": 1}}).encode()
     v2 = V2Model(model).asked
     assert v2 is not None
     for _ in range(2):
-        assert plain(v2.with_headers(PAIRS).parse(body, None).parts) == expected(TOLD)
+        assert plain(v2.with_headers(PAIRS).parse(body, None).parts) == expected(CONTEXT)
     silent = v2.parse(body, None)
-    assert plain(silent.parts) == expected(TOLD | {"id": "", "headers": {}}), "of the one before"
+    assert plain(silent.parts) == expected(CONTEXT | {"id": "", "headers": {}}), "of the one before"
     message = inference("ModelInferRequest")(
         inputs=[{"name": "x", "datatype": "FP32", "shape": [5, 2]}],
         raw_input_contents=[ROWS.tobytes()],
         parameters={"k": {"int64_param": 1}},
     )
-    assert plain(grpc_requests(model).read(message, PAIRS).parts) == expected(TOLD)
+    assert plain(grpc_requests(model).read(message, PAIRS).parts) == expected(CONTEXT)
     assert plain(ArrayCodec(model).parse(ROWS)) == expected({})
 
 
@@ -114,7 +116,7 @@ def test_lists_of_values_have_it_in_front() -> None:
     assert v1.with_context is not None
     parts, _ = v1.with_context.parse(b'{"k": 1, "instances": [ "a", {"b": 6.0}, 3]}', HEAD)
     found = [(rows, json.loads(bytes(payload)), key_bytes) for rows, payload, key_bytes in parts]
-    assert found == [(2, [TOLD, "a", {"b": 6.0}], 0), (1, [TOLD, 3], 0)]
+    assert found == [(2, [CONTEXT, "a", {"b": 6.0}], 0), (1, [CONTEXT, 3], 0)]
     assert b"6.0" in bytes(parts[0][1])
     found = [(rows, json.loads(bytes(text)), _) for rows, text, _ in ValueCodec(model).parse([1])]
     assert found == [(1, [{}, 1], 0)]

@@ -41,10 +41,10 @@ OFFERED = {
 
 def flags_in_help(*command: str) -> set[str]:
     """By what a person reads."""
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told), pytest.raises(SystemExit):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), pytest.raises(SystemExit):
         cli.main([*command, "--help"])
-    heads = re.findall(r"(?m)^  (-.*?)(?:  |$)", told.getvalue())
+    heads = re.findall(r"(?m)^  (-.*?)(?:  |$)", printed.getvalue())
     return set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", " ".join(heads)))
 
 
@@ -55,8 +55,8 @@ def commands() -> list[Command]:
 def run(words: list[str], path: Path) -> None:
     if shutil.which(words[0]) is None:
         pytest.skip(f"there is no {words[0]} here")
-    told = subprocess.run([*words, str(path)], capture_output=True, text=True, check=False)
-    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+    completed = subprocess.run([*words, str(path)], capture_output=True, text=True, check=False)
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "")
 
 
 def test_the_usage_is_that_of_help() -> None:
@@ -99,8 +99,8 @@ def test_what_bash_offers(line: str, tmp_path: Path) -> None:
         'printf "%s\\n" "${COMPREPLY[@]}"'
     )
     words = ["bash", "--norc", "-c", ask, "-", str(script), *line.split(" ")]
-    told = subprocess.run(words, capture_output=True, text=True, check=True)
-    offered = set(told.stdout.split())
+    completed = subprocess.run(words, capture_output=True, text=True, check=True)
+    offered = set(completed.stdout.split())
     if line.endswith(" ") or not line:
         assert offered >= OFFERED[line]
         assert OFFERED[line] or not offered

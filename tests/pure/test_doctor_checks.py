@@ -49,8 +49,8 @@ def named(given: Row) -> str:
 
 @pytest.mark.parametrize("given", ROWS, ids=named)
 def test_a_check_says_what_it_found_why_and_what_to_do(given: Row) -> None:
-    said = outcome(given)
-    (finding,) = [f for f in said if f.level is given.level and given.words in f.found]
+    results = outcome(given)
+    (finding,) = [f for f in results if f.level is given.level and given.words in f.found]
     assert finding.why
     assert given.do in finding.do
     assert bool(given.do) == bool(finding.do)
@@ -76,9 +76,9 @@ def test_the_table_has_every_outcome() -> None:
     for module in MODULES:
         file = inspect.getsourcefile(module) or ""
         for node in ast.walk(ast.parse(inspect.getsource(module))):
-            says = isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield)
+            yields = isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield)
             returns = isinstance(node, ast.Return) and node.value is not None
-            if isinstance(node, ast.stmt) and (says or returns):
+            if isinstance(node, ast.stmt) and (yields or returns):
                 lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
                 if not any((file, line) in reached for line in lines):
                     missed.append(f"{module.__name__} line {node.lineno}")
@@ -86,9 +86,9 @@ def test_the_table_has_every_outcome() -> None:
 
 
 def test_with_a_host_that_is_well_nothing_is_wrong() -> None:
-    said = [finding for check in CHECKS for finding in findings(check, WELL)]
-    assert [finding for finding in said if finding.level is not OK] == []
-    assert len(said) >= len(CHECKS)
+    results = [finding for check in CHECKS for finding in findings(check, WELL)]
+    assert [finding for finding in results if finding.level is not OK] == []
+    assert len(results) >= len(CHECKS)
 
 
 def test_what_dead_engines_have_left_counts_as_free() -> None:
@@ -107,17 +107,19 @@ def test_what_dead_engines_have_left_counts_as_free() -> None:
 
 
 def test_of_a_host_that_nothing_is_known_of_the_checks_say_so() -> None:
-    said = judge(Facts(), config(), asked=True)
-    assert [finding for finding in said if finding.check == "doctor"] == []
-    assert {finding.found for finding in said if finding.level is ERROR} == {"there is no /dev/shm"}
+    results = judge(Facts(), config(), asked=True)
+    assert [finding for finding in results if finding.check == "doctor"] == []
+    assert {finding.found for finding in results if finding.level is ERROR} == {
+        "there is no /dev/shm"
+    }
 
 
 def test_a_fault_of_one_check_costs_no_other() -> None:
     broken = replace(WELL, clock="no clock")  # type: ignore[arg-type]
-    said = judge(broken, config(), asked=True)
-    (fault,) = [finding for finding in said if finding.check == "doctor"]
+    results = judge(broken, config(), asked=True)
+    (fault,) = [finding for finding in results if finding.check == "doctor"]
     assert "clock could not be examined: AttributeError" in fault.found
-    assert {"wake-ups", "leftovers"} <= {finding.check for finding in said}
+    assert {"wake-ups", "leftovers"} <= {finding.check for finding in results}
 
 
 @pytest.mark.parametrize(

@@ -43,18 +43,18 @@ def test_long_words_are_wrapped_below_themselves() -> None:
 
 def test_programs_get_every_field_and_the_versions() -> None:
     facts = Facts(software=SOFTWARE, kernel=Kernel(system="Linux 6.1", machine="x86_64"))
-    said = json.loads(as_json(FINDINGS, facts))
-    assert said["findings"][1] == {
+    document = json.loads(as_json(FINDINGS, facts))
+    assert document["findings"][1] == {
         "check": "dev-shm",
         "level": "error",
         "found": "small",
         "why": "nothing fits",
         "do": "make it larger",
     }
-    assert [list(finding) for finding in said["findings"]] == [
+    assert [list(finding) for finding in document["findings"]] == [
         ["check", "level", "found", "why", "do"]
     ] * 3
-    assert said["versions"] == {
+    assert document["versions"] == {
         "ringbatch": "1.2.3 (compiled)",
         "python": "3.11.7",
         "grpcio": None,

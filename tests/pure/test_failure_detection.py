@@ -7,7 +7,7 @@ import pytest
 from ringbatch.engine.worker.failure_detection import AGAIN_NS, ENOUGH, ENOUGH_NS, Failing
 
 
-class Told(NamedTuple):
+class FailureReport(NamedTuple):
     """What is told of a model."""
 
     batches: int
@@ -19,8 +19,8 @@ class Site:
     """A count, and what it tells."""
 
     def __init__(self) -> None:
-        self.told: list[Told] = []
-        self.failing = Failing("m", lambda *said: self.told.append(Told(*said)))
+        self.reports: list[FailureReport] = []
+        self.failing = Failing("m", lambda *fields: self.reports.append(FailureReport(*fields)))
 
     def fail(self, count: int, *, every_ns: int = ENOUGH_NS, start_ns: int = 5) -> list[bool]:
         """So many batches fail; after which of them it is time to find out why."""
@@ -48,7 +48,7 @@ def test_one_answer_begins_the_count_anew() -> None:
     assert not any(site.fail(ENOUGH - 1))
     site.failing.answered()
     assert not any(site.fail(ENOUGH - 1))
-    assert site.told == [], "nothing was wrong"
+    assert site.reports == [], "nothing was wrong"
 
 
 def test_a_model_whose_sample_is_answered_is_counted_anew() -> None:
@@ -56,7 +56,7 @@ def test_a_model_whose_sample_is_answered_is_counted_anew() -> None:
     assert site.fail(ENOUGH)[-1]
     site.failing.sound()
     assert site.fail(ENOUGH) == [False] * (ENOUGH - 1) + [True]
-    assert site.told == []
+    assert site.reports == []
 
 
 def test_blame_is_told_and_its_end_too() -> None:
@@ -65,7 +65,10 @@ def test_blame_is_told_and_its_end_too() -> None:
     site.failing.blame("it raised OSError", 99 * ENOUGH_NS)
     site.failing.answered()
     site.failing.answered()
-    assert site.told == [Told(ENOUGH, "it raised OSError", 99 * ENOUGH_NS), Told(0, "", 0)]
+    assert site.reports == [
+        FailureReport(ENOUGH, "it raised OSError", 99 * ENOUGH_NS),
+        FailureReport(0, "", 0),
+    ]
 
 
 def test_it_is_looked_into_again_as_long_as_every_batch_fails() -> None:
@@ -75,7 +78,7 @@ def test_it_is_looked_into_again_as_long_as_every_batch_fails() -> None:
     assert site.fail(3, every_ns=AGAIN_NS // 2, start_ns=1) == [False, False, True]
     site.failing.blame("it raised OSError", AGAIN_NS)
     assert site.fail(2, every_ns=AGAIN_NS, start_ns=AGAIN_NS) == [False, True]
-    assert [told.batches for told in site.told] == [ENOUGH, ENOUGH + 3]
+    assert [report.batches for report in site.reports] == [ENOUGH, ENOUGH + 3]
 
 
 def test_one_that_was_blamed_and_answers_its_sample_again_is_cleared() -> None:
@@ -83,4 +86,4 @@ def test_one_that_was_blamed_and_answers_its_sample_again_is_cleared() -> None:
     site.fail(ENOUGH, start_ns=0)
     site.failing.blame("it raised OSError", 0)
     site.failing.sound()
-    assert site.told[-1] == Told(0, "", 0)
+    assert site.reports[-1] == FailureReport(0, "", 0)

@@ -34,7 +34,7 @@ def usual(data: bytes, identity: bytes = b"", *, name: bytes = b"m", version: by
     ) + field(RAW, data)
 
 
-def said(request: Any) -> bytes:
+def meaning_of(request: Any) -> bytes:
     """All that a request says but for its id and its raw tensors."""
     rest = Request()
     rest.CopyFrom(request)
@@ -64,11 +64,11 @@ def expect_no_difference(messages: Sequence[bytes]) -> int:
                 id_field(request.id),
                 *request.raw_input_contents,
             )
-            assert recalled.meaning == said(request)
+            assert recalled.meaning == meaning_of(request)
         elif request is not None and len(request.raw_input_contents) == 1:
             (raw,) = request.raw_input_contents
             if raw:
-                heads.learn(data, raw, said(request))
+                heads.learn(data, raw, meaning_of(request))
     return count
 
 
@@ -83,9 +83,9 @@ def expect_no_difference_before_tensors(asked: Sequence[tuple[bytes, int]]) -> i
         if recalled is not None:
             count += 1
             assert request is not None, head
-            assert recalled == (said(request), id_field(request.id), b"")
+            assert recalled == (meaning_of(request), id_field(request.id), b"")
         elif request is not None:
-            heads.learn(begun + tensor, tensor, said(request))
+            heads.learn(begun + tensor, tensor, meaning_of(request))
     return count
 
 

@@ -17,7 +17,7 @@ def model(slowdown: float = 1.0, batches: float = 0.0, obstacle: str = "") -> Mo
 
 @dataclass(frozen=True)
 class Case:
-    said: bytes
+    word_text: bytes
     models: tuple[ModelLoad, ...] = (model(),)
     draining: bool = False
 
@@ -45,7 +45,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_word_of_an_engine(case: Case) -> None:
-    assert word(EngineLoad(case.draining, case.models)) == case.said
+    assert word(EngineLoad(case.draining, case.models)) == case.word_text
 
 
 times = st.integers(0, 1 << 50)
@@ -84,7 +84,7 @@ def test_a_further_model_never_gets_it_more(found: ModelLoad, others: list[Model
     )
 )
 def test_whatever_the_reason_it_is_one_line(found: list[ModelLoad]) -> None:
-    said = word(EngineLoad(draining=False, models=tuple(found)))
-    assert said.endswith(b"\n")
-    assert said.count(b"\n") == 1
-    assert said.startswith((b"up ", b"down #"))
+    word_text = word(EngineLoad(draining=False, models=tuple(found)))
+    assert word_text.endswith(b"\n")
+    assert word_text.count(b"\n") == 1
+    assert word_text.startswith((b"up ", b"down #"))

@@ -201,16 +201,16 @@ def test_why_no_collector_can_be_started_is_said() -> None:
         st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=4
     )
 )
-def test_a_chain_is_as_its_worst_step(said: list[tuple[int, int, int]]) -> None:
-    count = len(said) + 1
+def test_a_chain_is_as_its_worst_step(step_values: list[tuple[int, int, int]]) -> None:
+    count = len(step_values) + 1
     words = memoryview(bytearray(WORD * ModelWords.SIZE * count)).cast("Q")
     chain, *steps = [ModelHealth(words, n * ModelWords.SIZE, ()) for n in range(count)]
-    told = (ModelWords.DEATHS, ModelWords.UNSTEADY_NS, ModelWords.STUCK_NS)
-    for number, values in enumerate(said, 1):
-        for word, value in zip(told, values, strict=True):
+    words_of_health = (ModelWords.DEATHS, ModelWords.UNSTEADY_NS, ModelWords.STUCK_NS)
+    for number, values in enumerate(step_values, 1):
+        for word, value in zip(words_of_health, values, strict=True):
             words[number * ModelWords.SIZE + word] = value
     chain.as_worst(steps)
-    deaths, unsteady_ns, stuck_ns = zip(*said, strict=True)
+    deaths, unsteady_ns, stuck_ns = zip(*step_values, strict=True)
     # A step that is not stuck says 0, and who is stuck has been since the earliest instant.
     earliest_ns = min((ns for ns in stuck_ns if ns), default=0)
-    assert [words[word] for word in told] == [max(deaths), max(unsteady_ns), earliest_ns]
+    assert [words[word] for word in words_of_health] == [max(deaths), max(unsteady_ns), earliest_ns]

@@ -60,8 +60,8 @@ WORD = (1).to_bytes(4, "big")
 
 
 def test_a_greeting_is_answered_with_settings_and_a_window() -> None:
-    said = Served().opening
-    assert [(one.kind, one.flags) for one in said] == [
+    sent_frames = Served().opening
+    assert [(one.kind, one.flags) for one in sent_frames] == [
         (SETTINGS, 0),
         (WINDOW_UPDATE, 0),
         (SETTINGS, ACK),
@@ -92,7 +92,7 @@ def test_it_does_not_matter_how_bytes_are_cut() -> None:
         assert not served.connection.unfinished
         assert [b"".join(streams[n].pieces) for n in (1, 3)] == [b"a" * 300, b"body"]
         assert all(stream.ended for stream in streams.values())
-        assert served.said()[-1].payload == b"12345678"
+        assert served.sent_frames()[-1].payload == b"12345678"
 
 
 def test_a_request_and_its_answer() -> None:
@@ -101,8 +101,8 @@ def test_a_request_and_its_answer() -> None:
     assert (stream.number, stream.pieces, stream.ended) == (1, [b"body"], True)
     assert (stream.head.method, stream.head.path) == (b"POST", b"/p")
     served.connection.answer(stream, HEAD, b"answer", TRAILERS)
-    said = [(one.kind, one.flags, one.stream, one.payload) for one in served.said()]
-    assert said == [
+    sent_frames = [(one.kind, one.flags, one.stream, one.payload) for one in served.sent_frames()]
+    assert sent_frames == [
         (HEADERS, END_HEADERS, 1, HEAD),
         (DATA, 0, 1, b"answer"),
         (HEADERS, END_HEADERS | END_STREAM, 1, TRAILERS),
@@ -141,23 +141,23 @@ def test_nothing_of_an_answer_is_sent_once_it_has_ended(
     stream = served.one(call(1))
     core = served.connection
     end(core, stream)
-    served.said()
+    served.sent_frames()
     before = core.waiting_bytes, list(stream.queue), stream.gone
     SENT[sent](core, stream)
-    assert served.said() == []
+    assert served.sent_frames() == []
     assert (core.waiting_bytes, list(stream.queue), stream.gone) == before
 
 
-@pytest.mark.parametrize(("end", "said"), [(answered, 0), (cancelled, 0), (waiting, 1)])
+@pytest.mark.parametrize(("end", "resets"), [(answered, 0), (cancelled, 0), (waiting, 1)])
 def test_a_stream_is_reset_until_it_is_gone(
-    end: Callable[[Connection[Http2RequestHead], Stream[Http2RequestHead]], None], said: int
+    end: Callable[[Connection[Http2RequestHead], Stream[Http2RequestHead]], None], resets: int
 ) -> None:
     served = Served()
     stream = served.one(call(1))
     end(served.connection, stream)
-    served.said()
+    served.sent_frames()
     served.connection.reset(stream)
-    assert [one.kind for one in served.said()] == said * [RST_STREAM]
+    assert [one.kind for one in served.sent_frames()] == resets * [RST_STREAM]
 
 
 def test_a_failure_of_the_server_s_while_it_reads_ends_the_connection_in_words() -> None:
@@ -171,23 +171,29 @@ def test_a_failure_of_the_server_s_while_it_reads_ends_the_connection_in_words()
     assert [stream.number for stream in touched] == [1]
     assert first.gone
     assert served.connection.over
-    (said,) = served.said()
-    assert (said.kind, said.payload[4:8]) == (GOAWAY, INTERNAL_ERROR.to_bytes(4, "big"))
-    assert b"ZeroDivision" not in said.payload
+    (goaway,) = served.sent_frames()
+    assert (goaway.kind, goaway.payload[4:8]) == (
+        GOAWAY,
+        INTERNAL_ERROR.to_bytes(4, "big"),
+    )
+    assert b"ZeroDivision" not in goaway.payload
 
 
 def test_no_words_of_the_library_s_reach_a_client() -> None:
     served = Served()
     served.receive(headers(1, data=b"\xff\xff\xff\xff\xff\xff\xff"))
-    (said,) = [one for one in served.said() if one.kind == GOAWAY]
-    assert said.payload[8:] == b"a number in a header block is too long"
+    (goaway,) = [one for one in served.sent_frames() if one.kind == GOAWAY]
+    assert goaway.payload[8:] == b"a number in a header block is too long"
 
 
 def test_an_answer_before_the_end_of_the_body_tells_the_client_to_stop() -> None:
     served = Served()
     stream = served.one(headers(1) + data(1, b"a"))
     served.connection.end(stream, HEAD)
-    assert [(one.kind, one.stream) for one in served.said()] == [(HEADERS, 1), (RST_STREAM, 1)]
+    assert [(one.kind, one.stream) for one in served.sent_frames()] == [
+        (HEADERS, 1),
+        (RST_STREAM, 1),
+    ]
     # What was on its way does no harm, and makes its way through the header table.
     assert served.receive(data(1, b"b") + headers(1, END_STREAM)) == []
     assert served.one(call(3)).number == 3
@@ -405,7 +411,7 @@ def test_so_many_streams_at_once_and_no_more() -> None:
     assert served.reset(headers(over)) == (over, REFUSED_STREAM)
     assert served.receive(data(over, b"on its way")) == []
     served.connection.end(served.connection.streams[1], HEAD)
-    served.said()
+    served.sent_frames()
     assert served.one(headers(over + 2)).number == over + 2
 
 
@@ -452,7 +458,7 @@ def test_what_nobody_knows_is_read_over() -> None:
 def test_pings_and_settings_are_answered() -> None:
     served = Served()
     served.receive(frame(PING, 0, 0, b"abcdefgh") + settings(window=5) + frame(SETTINGS, ACK, 0))
-    assert [(one.kind, one.flags, one.payload) for one in served.said()] == [
+    assert [(one.kind, one.flags, one.payload) for one in served.sent_frames()] == [
         (PING, ACK, b"abcdefgh"),
         (SETTINGS, ACK, b""),
     ]
@@ -462,11 +468,11 @@ def test_a_server_that_leaves_serves_what_was_sent_before_its_client_knew() -> N
     served = Served()
     served.receive(call(1))
     served.connection.leave()
-    first, ping = served.said()
+    first, ping = served.sent_frames()
     assert (first.kind, int.from_bytes(first.payload[:4])) == (GOAWAY, MAX_WINDOW)
     assert served.one(call(3)).number == 3
     served.receive(frame(PING, ACK, 0, ping.payload))
-    (last,) = served.said()
+    (last,) = served.sent_frames()
     assert (last.kind, int.from_bytes(last.payload[:4])) == (GOAWAY, 3)
     assert int.from_bytes(last.payload[4:]) == NO_ERROR
     assert served.connection.closing
@@ -475,7 +481,7 @@ def test_a_server_that_leaves_serves_what_was_sent_before_its_client_knew() -> N
     assert not served.connection.over
     for stream in list(served.connection.streams.values()):
         served.connection.answer(stream, HEAD, b"a", TRAILERS)
-    assert [one.stream for one in served.said() if one.kind == DATA] == [1, 3]
+    assert [one.stream for one in served.sent_frames() if one.kind == DATA] == [1, 3]
 
 
 LATE_FRAMES = {
@@ -495,12 +501,12 @@ def test_what_comes_on_streams_behind_the_last_is_read_over(case: str) -> None:
     served = Served()
     stream = served.one(call(1))
     served.connection.close()
-    served.said()
+    served.sent_frames()
     left = served.connection.patience.left
     assert served.receive(headers(5) + LATE_FRAMES[case] * 2 + LATE_FRAMES["reset"]) == []
     assert served.connection.patience.left <= left - STREAM - 3
     served.connection.answer(stream, HEAD, b"a", TRAILERS)
-    assert [one.kind for one in served.said()] == [HEADERS, DATA, HEADERS]
+    assert [one.kind for one in served.sent_frames()] == [HEADERS, DATA, HEADERS]
     # A client has none of these.
     assert served.refused(widen(6, 1)) == PROTOCOL_ERROR
 
@@ -516,5 +522,5 @@ def test_a_connection_that_is_given_up_gives_up_its_streams() -> None:
     served = Served()
     served.receive(call(1) + headers(3))
     assert [one.number for one in served.connection.give_up(NO_ERROR, "too long")] == [1, 3]
-    assert served.said()[-1].payload == (3).to_bytes(4, "big") + bytes(4) + b"too long"
+    assert served.sent_frames()[-1].payload == (3).to_bytes(4, "big") + bytes(4) + b"too long"
     assert served.connection.give_up(NO_ERROR, "") == []

@@ -72,7 +72,7 @@ def test_streams_that_lead_to_nothing_end_the_connection(flood: object) -> None:
         if served.connection.over:
             break
     assert 1000 < sent < 3000
-    assert int.from_bytes(served.said()[-1].payload[4:8]) == ENHANCE_YOUR_CALM
+    assert int.from_bytes(served.sent_frames()[-1].payload[4:8]) == ENHANCE_YOUR_CALM
 
 
 LONG = [(b"a", b"b")]
@@ -88,7 +88,7 @@ def test_heads_that_are_too_long_end_the_connection() -> None:
             break
         served_heads += 1
     assert served_heads == 1, "or they would keep others waiting"
-    assert served.said()[-1].payload[7] == ENHANCE_YOUR_CALM
+    assert served.sent_frames()[-1].payload[7] == ENHANCE_YOUR_CALM
 
 
 def test_few_bytes_that_stand_for_many_end_the_connection() -> None:
@@ -104,7 +104,7 @@ def test_few_bytes_that_stand_for_many_end_the_connection() -> None:
             break
         bombs += 1
     assert 15 < bombs < 30
-    assert served.said()[-1].payload[7] == ENHANCE_YOUR_CALM
+    assert served.sent_frames()[-1].payload[7] == ENHANCE_YOUR_CALM
 
 
 @pytest.mark.parametrize("huffman", [False, True])
@@ -205,7 +205,7 @@ def test_of_a_setting_that_is_said_twice_the_last_one_holds() -> None:
     first, last = settings(window=0)[9:], settings(window=3)[9:]
     served.receive(frame(SETTINGS, 0, 0, first * 100 + last))
     served.connection.answer(stream, HEAD, b"answer", TRAILERS)
-    assert served.said()[-1].payload == b"ans"
+    assert served.sent_frames()[-1].payload == b"ans"
 
 
 def test_who_is_served_may_send_what_serving_takes() -> None:
@@ -228,7 +228,7 @@ def test_an_answer_that_is_taken_by_the_byte_does_not_pay_for_it() -> None:
         served.receive(widen(1, 1) * (MOST // 10))
         if served.connection.over:
             break
-    assert served.said()[-1].payload[7] == ENHANCE_YOUR_CALM
+    assert served.sent_frames()[-1].payload[7] == ENHANCE_YOUR_CALM
 
 
 def test_one_answer_does_not_pay_for_a_flood() -> None:
@@ -236,7 +236,7 @@ def test_one_answer_does_not_pay_for_a_flood() -> None:
     ping = frame(PING, 0, 0, bytes(8))
     served.receive(ping * (MOST - 10))
     served.connection.answer(served.one(call(1)), HEAD, b"answer", TRAILERS)
-    served.said()
+    served.sent_frames()
     assert served.refused(ping * 100) == ENHANCE_YOUR_CALM
 
 
@@ -245,5 +245,5 @@ def test_patience_comes_back_with_time() -> None:
     for _ in range(100):
         served.receive(frame(PING, 0, 0, bytes(8)) * 900)
         served.connection.tick()
-        served.said()
+        served.sent_frames()
     assert not served.connection.over

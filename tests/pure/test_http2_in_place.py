@@ -35,7 +35,7 @@ class Taker:
         self.in_place = in_place
         self.bodies: dict[int, bytearray] = {}
         self.streams: dict[int, Stream[Http2RequestHead]] = {}
-        self.said: list[Frame] = []
+        self.sent_frames: list[Frame] = []
 
     def receive(self, given: bytes) -> None:
         core = self.served.connection
@@ -50,7 +50,7 @@ class Taker:
                 at += size
                 self._look(streams)
             memory[:] = bytes(len(memory))
-        self.said += self.served.said()
+        self.sent_frames += self.served.sent_frames()
 
     def _look(self, streams: list[Stream[Http2RequestHead]]) -> None:
         for stream in streams:
@@ -78,7 +78,7 @@ class Taker:
             )
             for number, one in self.streams.items()
         }
-        return states, self.said, core.over, core.frames, core.unfinished, core.patience.left
+        return states, self.sent_frames, core.over, core.frames, core.unfinished, core.patience.left
 
 
 def frames(chance: random.Random) -> list[bytes]:
@@ -193,10 +193,10 @@ def test_what_lands_keeps_to_the_windows() -> None:
     for _ in range(STREAM_ROOM // len(PIECE)):
         pour(served, data(1, PIECE))
     assert stream.room == 0
-    served.said()
+    served.sent_frames()
     pour(served, data(1, b"x" * 100)[:20])
-    (said,) = served.said()
-    assert (said.kind, said.payload) == (RST_STREAM, FLOW_CONTROL_ERROR.to_bytes(4))
+    (reset,) = served.sent_frames()
+    assert (reset.kind, reset.payload) == (RST_STREAM, FLOW_CONTROL_ERROR.to_bytes(4))
     assert stream.gone
     pour(served, b"x" * 89 + headers(3))
     assert list(served.connection.streams) == [3]
@@ -211,11 +211,11 @@ def test_what_lands_keeps_to_the_window_of_the_connection() -> None:
             served.one(headers(number)).sink = memoryview(bytearray(SINK_BYTES))
         for _ in range(STREAM_ROOM // len(PIECE)):
             pour(served, data(number, PIECE))
-    assert not served.said()
+    assert not served.sent_frames()
     number = 2 * CONNECTION_ROOM // STREAM_ROOM + 1
     served.one(headers(number)).sink = memoryview(bytearray(SINK_BYTES))
     pour(served, data(number, b"x"))
-    assert int.from_bytes(served.said()[-1].payload[4:8]) == FLOW_CONTROL_ERROR
+    assert int.from_bytes(served.sent_frames()[-1].payload[4:8]) == FLOW_CONTROL_ERROR
 
 
 @pytest.mark.parametrize(("size", "flags"), [(5, 0), (3, END_STREAM)])
@@ -223,7 +223,7 @@ def test_what_lands_is_as_much_as_was_said(size: int, flags: int) -> None:
     served, stream = landing()
     stream.body_left = 4
     pour(served, data(1, bytes(size), flags))
-    assert served.said()[-1].payload == PROTOCOL_ERROR.to_bytes(4)
+    assert served.sent_frames()[-1].payload == PROTOCOL_ERROR.to_bytes(4)
     assert stream.gone
 
 

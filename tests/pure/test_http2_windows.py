@@ -23,7 +23,7 @@ TRAILERS = field(b"end", b"0")
 
 
 def body_of(served: Served) -> bytes:
-    return b"".join(one.payload for one in served.said() if one.kind == DATA)
+    return b"".join(one.payload for one in served.sent_frames() if one.kind == DATA)
 
 
 def test_no_more_is_sent_than_a_stream_has_room_for() -> None:
@@ -40,8 +40,8 @@ def test_no_more_is_sent_than_a_stream_has_room_for() -> None:
     served.receive(settings(window=3) + widen(1, 10))
     assert body_of(served) == b""
     served.receive(widen(1, 7))
-    said = served.said()
-    assert [(one.kind, one.payload) for one in said] == [
+    sent_frames = served.sent_frames()
+    assert [(one.kind, one.payload) for one in sent_frames] == [
         (DATA, bytes(range(18, 25))),
         (1, TRAILERS),
     ]
@@ -65,14 +65,14 @@ def test_streams_that_wait_take_turns() -> None:
     served = Served(PREFACE + settings(window=1 << 20))
     for number in (1, 3, 5):
         served.connection.answer(served.one(call(number)), HEAD, bytes(1 << 18), TRAILERS)
-    served.said()
+    served.sent_frames()
     for _ in range(4):
         served.receive(widen(0, 3 << 14))
-        assert sorted(one.stream for one in served.said()) == [1, 3, 5]
+        assert sorted(one.stream for one in served.sent_frames()) == [1, 3, 5]
     turns = []
     for _ in range(6):
         served.receive(widen(0, 1 << 14))
-        turns += [one.stream for one in served.said()]
+        turns += [one.stream for one in served.sent_frames()]
     assert sorted(turns[:3]) == [1, 3, 5]
     assert turns[:3] == turns[3:]
 
@@ -81,7 +81,7 @@ def test_frames_are_no_longer_than_the_client_takes() -> None:
     for largest, expected in ((1 << 14, 1 << 14), (20_000, 20_000), ((1 << 24) - 1, 1 << 16)):
         served = Served(PREFACE + settings(window=1 << 20, frame=largest) + widen(0, 1 << 20))
         served.connection.answer(served.one(call(1)), HEAD, bytes(100_000), TRAILERS)
-        sizes = [len(one.payload) for one in served.said() if one.kind == DATA]
+        sizes = [len(one.payload) for one in served.sent_frames() if one.kind == DATA]
         assert (max(sizes), sum(sizes)) == (expected, 100_000)
 
 
@@ -113,7 +113,7 @@ def test_room_is_given_back_as_bytes_are_taken() -> None:
         stream.pieces.clear()
         served.connection.taken(stream, 1 << 14)
     assert not stream.gone
-    given = [int.from_bytes(one.payload) for one in served.said() if one.stream == 1]
+    given = [int.from_bytes(one.payload) for one in served.sent_frames() if one.stream == 1]
     assert sum(given) >= (200 << 14) - STREAM_ROOM
 
 
@@ -123,7 +123,11 @@ def test_room_of_the_connection_comes_back_whoever_is_slow() -> None:
     for number in range(1, 2 * (3 * CONNECTION_ROOM // STREAM_ROOM), 2):
         served.receive(headers(number) + data(number, bytes(1 << 14)) * (STREAM_ROOM >> 14))
     assert not served.connection.over
-    given = [int.from_bytes(one.payload) for one in served.said() if not one.stream and one.payload]
+    given = [
+        int.from_bytes(one.payload)
+        for one in served.sent_frames()
+        if not one.stream and one.payload
+    ]
     assert sum(given) >= 2 * CONNECTION_ROOM
 
 
@@ -167,7 +171,7 @@ def test_who_is_to_take_answers_first_gets_no_more_room_to_send() -> None:
     for number in range(1, 2 * ANSWERS + 3, 2):
         core.answer(served.one(call(number)), HEAD, b"answer", TRAILERS)
     assert core.full
-    served.said()
+    served.sent_frames()
     sent = 0
     for number in range(101, 101 + 2 * (CONNECTION_ROOM // STREAM_ROOM), 2):
         piece = data(number, bytes(1 << 14))
@@ -176,7 +180,7 @@ def test_who_is_to_take_answers_first_gets_no_more_room_to_send() -> None:
     assert sent == CONNECTION_ROOM
     # The answers of before took some.
     assert core.over
-    assert served.said()[-1].payload[7] == FLOW_CONTROL_ERROR
+    assert served.sent_frames()[-1].payload[7] == FLOW_CONTROL_ERROR
 
 
 def test_room_comes_back_as_answers_are_taken() -> None:
@@ -187,9 +191,9 @@ def test_room_comes_back_as_answers_are_taken() -> None:
         core.answer(served.one(call(number)), HEAD, b"answer", TRAILERS)
     for number in (101, 103, 105, 107, 109, 111, 113, 115):
         served.receive(headers(number) + data(number, bytes(1 << 14)) * (STREAM_ROOM >> 14))
-    assert not [one for one in served.said() if one.kind == WINDOW_UPDATE]
+    assert not [one for one in served.sent_frames() if one.kind == WINDOW_UPDATE]
     served.receive(widen(1, 6))
-    (given,) = [one for one in served.said() if one.kind == WINDOW_UPDATE]
+    (given,) = [one for one in served.sent_frames() if one.kind == WINDOW_UPDATE]
     assert (given.stream, int.from_bytes(given.payload) >= CONNECTION_ROOM // 2) == (0, True)
 
 
@@ -221,7 +225,7 @@ def test_a_client_that_wants_a_small_table_is_told_that_there_is_none() -> None:
     served = Served(PREFACE + settings(table=0))
     for number in (1, 3):
         served.connection.answer(served.one(call(number)), HEAD, b"a", TRAILERS)
-    blocks = [one.payload for one in served.said() if one.kind == HEADERS]
+    blocks = [one.payload for one in served.sent_frames() if one.kind == HEADERS]
     assert blocks == [NO_TABLE + HEAD, TRAILERS, HEAD, TRAILERS]
 
 
@@ -246,6 +250,6 @@ def test_streams_without_room_are_not_looked_at_for_every_window() -> None:
     served.receive(widen(0, 1) * 100)
     assert queue.looks == few
     served.receive(widen(1, 3))
-    assert served.said()[-1].payload == b"ans"
+    assert served.sent_frames()[-1].payload == b"ans"
     served.receive(settings(window=3))
-    assert served.said()[-2].payload == b"wer"
+    assert served.sent_frames()[-2].payload == b"wer"

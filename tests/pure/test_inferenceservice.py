@@ -24,18 +24,18 @@ SERVER, BATCHER = "kserve-container", "transformer-container"
 """As KServe calls the model server, and what stands in front of it."""
 
 
-TELL: Final = """
+PRINT_KINDS: Final = """
 import json, re
 from kserve import models as ours
 from kubernetes.client import models as theirs
-told, wanted = {}, ["V1beta1InferenceService"]
+kinds, wanted = {}, ["V1beta1InferenceService"]
 while wanted:
     name = wanted.pop()
     found = getattr(ours, name, None) or getattr(theirs, name, None)
-    if name not in told and hasattr(found, "openapi_types"):
-        told[name] = found.attribute_map, found.openapi_types
+    if name not in kinds and hasattr(found, "openapi_types"):
+        kinds[name] = found.attribute_map, found.openapi_types
         wanted += re.findall("[A-Za-z0-9]+", " ".join(found.openapi_types.values()))
-print(json.dumps(told))
+print(json.dumps(kinds))
 """
 """By a process of its own: kserve's messages for gRPC and Triton's have the same names, so that one
 process can have only one of them."""
@@ -56,8 +56,8 @@ def kinds() -> Kinds:
     """The models that KServe and Kubernetes publish."""
     if importlib.util.find_spec("kserve") is None:
         pytest.skip("kserve is not installed; the extra `test-exhaustive` has it")
-    told = subprocess.run([sys.executable, "-c", TELL], capture_output=True, check=True)
-    return {name: Kind(*fields) for name, fields in json.loads(told.stdout).items()}
+    completed = subprocess.run([sys.executable, "-c", PRINT_KINDS], capture_output=True, check=True)
+    return {name: Kind(*fields) for name, fields in json.loads(completed.stdout).items()}
 
 
 @pytest.fixture

@@ -135,9 +135,9 @@ OF_REQUESTS: dict[str, tuple[RequestError, str]] = {
 }
 
 
-@pytest.mark.parametrize(("said", "words"), OF_MODELS.values(), ids=OF_MODELS)
-def test_what_limits_a_model_is_named(said: str, words: str) -> None:
-    assert said == words
+@pytest.mark.parametrize(("message", "words"), OF_MODELS.values(), ids=OF_MODELS)
+def test_what_limits_a_model_is_named(message: str, words: str) -> None:
+    assert message == words
 
 
 @pytest.mark.parametrize(("error", "words"), OF_REQUESTS.values(), ids=OF_REQUESTS)

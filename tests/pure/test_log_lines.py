@@ -93,8 +93,8 @@ def test_no_text_of_a_client_can_pass_for_a_line_of_the_log(message: str, raised
     try:
         raise ValueError(raised + forged)
     except ValueError:
-        said = record("%s failed", message + forged, exc_info=sys.exc_info())
-    text = LineFormatter("f").format(said)
+        log_record = record("%s failed", message + forged, exc_info=sys.exc_info())
+    text = LineFormatter("f").format(log_record)
     first, *below = text.splitlines()
     assert first.endswith("\\x0a1970-01-02 00:00:00 ringbatch frontend [1] ERROR forged failed")
     assert all(line.startswith("  ") for line in below)
@@ -122,9 +122,9 @@ def test_the_priorities_are_those_of_syslog(level: str, number: int) -> None:
 
 def test_fields_stand_behind_the_message_and_are_members_in_json() -> None:
     fields = {"status": 500, "ms": 1.25, "id": "a"}
-    said = 86400.25, logging.INFO, "request", fields
-    assert LineFormatter("f").line(*said).endswith("INFO request status=500 ms=1.250 id=a")
-    assert fields.items() <= json.loads(LineFormatter("f", "json").line(*said)).items()
+    record_fields = 86400.25, logging.INFO, "request", fields
+    assert LineFormatter("f").line(*record_fields).endswith("INFO request status=500 ms=1.250 id=a")
+    assert fields.items() <= json.loads(LineFormatter("f", "json").line(*record_fields)).items()
 
 
 @given(st.text(), st.dictionaries(st.sampled_from("abc"), st.text()))

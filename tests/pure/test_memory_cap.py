@@ -100,7 +100,7 @@ class Fail(Exception):
 
 Fail.__module__ = "onnxruntime.capi.onnxruntime_pybind11_state"
 
-SAYS = {
+OUT_OF_MEMORY = {
     "python": MemoryError(),
     "numpy": type("_ArrayMemoryError", (MemoryError,), {})("Unable to allocate 8 GiB"),
     "torch-cuda": OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB"),
@@ -108,7 +108,7 @@ SAYS = {
     "cublas": RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling ..."),
     "onnx": Fail("BFCArena::AllocateRawInternal Failed to allocate memory for requested buffer"),
 }
-SAYS_NOT = {
+OTHER_FAILURES = {
     "another": RuntimeError("shapes do not match"),
     "of-onnx": Fail("Non-zero status code returned"),
     "a-clients-words": ValueError("cannot parse 'out of memory'"),
@@ -116,11 +116,11 @@ SAYS_NOT = {
 }
 
 
-@pytest.mark.parametrize("error", SAYS.values(), ids=SAYS.keys())
+@pytest.mark.parametrize("error", OUT_OF_MEMORY.values(), ids=OUT_OF_MEMORY.keys())
 def test_libraries_say_in_many_ways_that_memory_is_used_up(error: Exception) -> None:
     assert ran_out_of_memory(error)
 
 
-@pytest.mark.parametrize("error", SAYS_NOT.values(), ids=SAYS_NOT.keys())
+@pytest.mark.parametrize("error", OTHER_FAILURES.values(), ids=OTHER_FAILURES.keys())
 def test_what_a_client_may_have_written_says_nothing(error: Exception) -> None:
     assert not ran_out_of_memory(error)

@@ -77,8 +77,8 @@ def test_a_file_that_this_user_may_not_read_is_named(monkeypatch: pytest.MonkeyP
         ModelConfig(name="d", path="http://127.0.0.1:1"),
     )
     monkeypatch.setattr(os, "access", lambda path, _mode: "secret" not in str(path))
-    said = unreadable(Config(models=models))
-    assert [line.partition(": cannot be read; ")[0] for line in said] == [
+    lines = unreadable(Config(models=models))
+    assert [line.partition(": cannot be read; ")[0] for line in lines] == [
         '[models."a.b"] path: /m/secret.py',
         "[models.c] warm_up_file: /m/secret.json",
     ]

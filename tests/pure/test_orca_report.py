@@ -20,14 +20,14 @@ def parsed(data: bytes) -> Any:
     """The message, by protobuf's own reader."""
     kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="orca.proto", package="t", syntax="proto3")
-    told = file.message_type.add(name="OrcaLoadReport")
+    report_type = file.message_type.add(name="OrcaLoadReport")
     for name, number in FIELDS.items():
-        told.field.add(name=name, number=number, type=kinds.TYPE_DOUBLE, label=1)
-    entry = told.nested_type.add(name="NamedMetricsEntry")
+        report_type.field.add(name=name, number=number, type=kinds.TYPE_DOUBLE, label=1)
+    entry = report_type.nested_type.add(name="NamedMetricsEntry")
     entry.field.add(name="key", number=1, type=kinds.TYPE_STRING, label=1)
     entry.field.add(name="value", number=2, type=kinds.TYPE_DOUBLE, label=1)
     entry.options.map_entry = True
-    told.field.add(
+    report_type.field.add(
         name="named_metrics",
         number=8,
         type=kinds.TYPE_MESSAGE,
@@ -56,9 +56,9 @@ def test_all_forms_say_the_same() -> None:
     assert (word, json.loads(data)) == (b"JSON", own | {"named_metrics": named})
     word, _, data = encoded(REPORT, "binary").partition(b" ")
     assert (word, b64decode(data)) == (b"BIN", message(REPORT))
-    told = parsed(message(REPORT))
-    assert {name: getattr(told, name) for name in FIELDS} == own
-    assert dict(told.named_metrics) == named
+    decoded = parsed(message(REPORT))
+    assert {name: getattr(decoded, name) for name in FIELDS} == own
+    assert dict(decoded.named_metrics) == named
     assert encoded(REPORT, "") == b""
 
 
@@ -67,9 +67,9 @@ figures = st.floats(0, 1e12)
 
 @given(st.builds(Report, *[figures] * 6))
 def test_any_figures_can_be_read(report: Report) -> None:
-    told = parsed(message(report))
-    assert told.rps_fractional == report.rps_fractional
-    assert told.named_metrics["answer_seconds"] == report.answer_seconds
+    decoded = parsed(message(report))
+    assert decoded.rps_fractional == report.rps_fractional
+    assert decoded.named_metrics["answer_seconds"] == report.answer_seconds
     assert of_text(encoded(report, "text"))["eps"] == report.eps
     for form in ("text", "json", "binary"):
         assert encoded(report, form).isascii()

@@ -24,10 +24,10 @@ def with_model(model: ModelSample, sample: Sample = FIRST) -> Sample:
 
 def test_an_event_is_one_line_of_json_whatever_names_hold() -> None:
     odd = 'm\n\ndata: {"x": 1}\r\nevent: é'
-    told = event("second", {"models": {odd: {}}}, 17).decode()
-    assert told.startswith("event: second\nid: 17\ndata: ")
-    assert told.endswith("\n\n")
-    lines = told[:-2].split("\n")
+    encoded = event("second", {"models": {odd: {}}}, 17).decode()
+    assert encoded.startswith("event: second\nid: 17\ndata: ")
+    assert encoded.endswith("\n\n")
+    lines = encoded[:-2].split("\n")
     assert [line.partition(":")[0] for line in lines] == ["event", "id", "data"]
     assert orjson.loads(lines[2].partition(" ")[2]) == {"models": {odd: {}}}
     assert event("state", {}) == b"event: state\ndata: {}\n\n"
@@ -65,14 +65,14 @@ def test_counts_that_fell_are_told_as_nothing() -> None:
 
 
 def test_the_state_says_how_things_are() -> None:
-    told = state(FIRST, SECOND, {"digits": "no worker holds it now"}, {"version": "1.2.3"})
-    assert (told["engine"], told["pid"], told["state"]) == ("prod", 7, "ready")
-    assert (told["version"], told["ready_ms"]) == ("1.2.3", 92_000)
-    assert told["lanes"] == [[12, 4096]]
-    (model,) = told["models"]
+    encoded = state(FIRST, SECOND, {"digits": "no worker holds it now"}, {"version": "1.2.3"})
+    assert (encoded["engine"], encoded["pid"], encoded["state"]) == ("prod", 7, "ready")
+    assert (encoded["version"], encoded["ready_ms"]) == ("1.2.3", 92_000)
+    assert encoded["lanes"] == [[12, 4096]]
+    (model,) = encoded["models"]
     assert (model["ready"], model["running"], model["spares"]) == (1, 2, 1)
     assert (model["oldest_ms"], model["why"]) == (250.0, "no worker holds it now")
-    (worker,) = told["workers"]
+    (worker,) = encoded["workers"]
     assert (worker["batches"], worker["rows"], worker["busy"]) == (2.0, 100.0, 0.5)
 
 
@@ -135,10 +135,10 @@ def test_deaths_starts_and_changes_are_marked(
 def test_a_slow_request_has_its_time_for_people_which_stays_the_same() -> None:
     for later_ms in (0, 1, 999):
         now_ns = 100 * S + later_ms * 1_000_000
-        (told,) = slowest([slow()], now_ns, WALL_MS + later_ms)
-        assert told["at"] == WALL_MS - 10_000
-        assert (told["ms"], told["phases"]) == (3.5, {"queue": 0.5, "run": 3.0})
-        assert (told["id"], told["cause"], told["batch_rows"]) == ("r-1", "batch", 4)
+        (encoded,) = slowest([slow()], now_ns, WALL_MS + later_ms)
+        assert encoded["at"] == WALL_MS - 10_000
+        assert (encoded["ms"], encoded["phases"]) == (3.5, {"queue": 0.5, "run": 3.0})
+        assert (encoded["id"], encoded["cause"], encoded["batch_rows"]) == ("r-1", "batch", 4)
 
 
 def filled(history: History, *times_ms: int) -> History:

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from ringbatch.engine.runtimes.texts.pooling import POOLINGS, normalized
 
 ALONE: dict[str, Callable[[Any], Any]] = {
-    "cls": lambda said: said[0],
-    "lasttoken": lambda said: said[-1],
-    "max": lambda said: said.max(axis=0),
-    "mean": lambda said: said.mean(axis=0),
-    "mean_sqrt_len_tokens": lambda said: said.sum(axis=0) / np.sqrt(len(said)),
+    "cls": lambda vectors: vectors[0],
+    "lasttoken": lambda vectors: vectors[-1],
+    "max": lambda vectors: vectors.max(axis=0),
+    "mean": lambda vectors: vectors.mean(axis=0),
+    "mean_sqrt_len_tokens": lambda vectors: vectors.sum(axis=0) / np.sqrt(len(vectors)),
 }
 
 
@@ -27,7 +27,9 @@ def test_what_stands_behind_the_end_of_a_text_is_nothing(
     tokens = np.random.default_rng(seed).normal(size=(len(lengths), 9, 4)).astype("f4")
     mask = np.arange(9) < np.array(lengths)[:, None]
     found = POOLINGS[name](tokens, mask)
-    expected = [ALONE[name](said[:length]) for said, length in zip(tokens, lengths, strict=True)]
+    expected = [
+        ALONE[name](vectors[:length]) for vectors, length in zip(tokens, lengths, strict=True)
+    ]
     np.testing.assert_allclose(found, np.array(expected), rtol=1e-4, atol=1e-5)
 
 

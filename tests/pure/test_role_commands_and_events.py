@@ -51,7 +51,7 @@ TO: Final[tuple[Vocabulary[ToRole], ...]] = (
 )
 ALL: Final[tuple[Vocabulary[object], ...]] = (*FROM, *TO, DISMISS)
 TENSOR = Tensor("x", "FP32", [-1, 2])
-SAID: Final[list[FromRole]] = [
+FROM_ROLES: Final[list[FromRole]] = [
     Ready(),
     Failed("no weights"),
     Beat(),
@@ -98,7 +98,7 @@ def test_every_message_crosses_as_it_is_to_those_that_take_it(message: object) -
 
 
 @pytest.mark.parametrize("vocabulary", FROM, ids=["frontend", "worker", "collector"])
-@pytest.mark.parametrize("message", SAID, ids=lambda message: type(message).__name__)
+@pytest.mark.parametrize("message", FROM_ROLES, ids=lambda message: type(message).__name__)
 def test_each_role_may_say_its_own_things_alone(
     message: FromRole, vocabulary: Vocabulary[FromRole]
 ) -> None:
@@ -174,7 +174,7 @@ values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
 )
-names = st.sampled_from([type(message).__name__ for message in SAID])
+names = st.sampled_from([type(message).__name__ for message in FROM_ROLES])
 keys = st.sampled_from(["reason", "inputs", "outputs", "worker", "explained", "reference"])
 found = st.builds(lambda name, more: {**more, "type": name}, names, st.dictionaries(keys, values))
 lines = st.binary() | (found | values).map(lambda value: json.dumps(value).encode())

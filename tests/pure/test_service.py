@@ -39,7 +39,7 @@ class Manager:
             {"NOTIFY_SOCKET": shown, **environment}, lambda: self.answers, lambda: self.now_ns
         )
 
-    def heard(self) -> list[dict[str, str]]:
+    def received(self) -> list[dict[str, str]]:
         """All that was said since the last time."""
         messages = []
         with suppress(BlockingIOError):
@@ -54,7 +54,7 @@ class Manager:
         asking = self.service._health._asking
         if asking is not None:
             asking.join()
-        return sum("WATCHDOG" in message for message in self.heard())
+        return sum("WATCHDOG" in message for message in self.received())
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -83,9 +83,9 @@ def test_a_message_is_never_so_long_that_systemd_passes_over_it(letter: str) -> 
     text = f"loading m{letter * 5000}, last: 17 s"
     status, extension = encode({"STATUS": text, "EXTEND_TIMEOUT_USEC": "1"}).splitlines()
     assert 900 < len(status) < 1100
-    said = status.decode()
-    assert said.startswith("STATUS=loading ")
-    assert said.endswith(", last: 17 s")
+    status_text = status.decode()
+    assert status_text.startswith("STATUS=loading ")
+    assert status_text.endswith(", last: 17 s")
     assert extension == b"EXTEND_TIMEOUT_USEC=1"
 
 
@@ -138,7 +138,7 @@ def test_a_start_asks_for_more_time_every_second(manager: Manager) -> None:
         manager.service.loads("loading m")
         manager.now_ns += S // 4
     manager.service.is_ready()
-    first, second, ready = manager.heard()
+    first, second, ready = manager.received()
     assert (first["STATUS"], second["STATUS"]) == ("loading m: 0 s", "loading m: 1 s")
     assert int(first["EXTEND_TIMEOUT_USEC"]) > 5_000_000
     assert ready == {"READY": "1"}
@@ -147,7 +147,7 @@ def test_a_start_asks_for_more_time_every_second(manager: Manager) -> None:
 
 def test_a_start_asks_for_more_time_however_many_models_it_loads(manager: Manager) -> None:
     manager.service.loads(loading_status(f"a-model-of-20-letters-{n}" for n in range(200)))
-    (message,) = manager.heard()
+    (message,) = manager.received()
     assert int(message["EXTEND_TIMEOUT_USEC"]) > 5_000_000
     assert message["STATUS"].endswith("a-model-of-20-letters-199: 0 s")
 
@@ -155,24 +155,24 @@ def test_a_start_asks_for_more_time_however_many_models_it_loads(manager: Manage
 def test_a_status_is_said_once(manager: Manager) -> None:
     manager.service.serves("serving m", 0)
     manager.service.serves("serving m", 0)
-    assert [message["STATUS"] for message in manager.heard()] == ["serving m"]
+    assert [message["STATUS"] for message in manager.received()] == ["serving m"]
 
 
 def test_a_change_is_announced_and_its_failure_stays_to_be_read(manager: Manager) -> None:
     manager.service.begins_change()
-    begun = manager.heard()
+    begun = manager.received()
     manager.now_ns += 1_000_000
     manager.service.begins_change()
     # To a service manager that has asked for it meanwhile, what was said before is no answer.
-    assert manager.heard() == [{"RELOADING": "1", "MONOTONIC_USEC": str(100_001_000)}]
+    assert manager.received() == [{"RELOADING": "1", "MONOTONIC_USEC": str(100_001_000)}]
     manager.service.serves("serving m", 0)
-    (meanwhile,) = manager.heard()
+    (meanwhile,) = manager.received()
     manager.service.ends_change("")
-    assert manager.heard() == []
+    assert manager.received() == []
     manager.service.ends_change("m: no such file")
-    assert manager.heard() == [{"READY": "1"}]
+    assert manager.received() == [{"READY": "1"}]
     manager.service.serves("serving m", 0)
-    (after,) = manager.heard()
+    (after,) = manager.received()
     assert begun == [{"RELOADING": "1", "MONOTONIC_USEC": str(100_000_000)}]
     assert "EXTEND_TIMEOUT_USEC" in meanwhile
     assert after["STATUS"] == "serving m; the last change failed: m: no such file"
@@ -180,7 +180,7 @@ def test_a_change_is_announced_and_its_failure_stays_to_be_read(manager: Manager
 
 def test_a_stop_says_what_it_may_take(manager: Manager) -> None:
     manager.service.stops("stopping", 12.5)
-    assert manager.heard() == [
+    assert manager.received() == [
         {"STOPPING": "1", "STATUS": "stopping", "EXTEND_TIMEOUT_USEC": "12500000"}
     ]
 
@@ -280,7 +280,7 @@ def test_sockets_of_the_configured_address_are_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "change", "frontends", "told"),
+    ("host", "change", "frontends", "match_text"),
     [
         ("127.0.0.1", 1, 1, "host and port are"),
         ("127.0.0.2", 0, 1, "host and port are"),
@@ -289,12 +289,12 @@ def test_sockets_of_the_configured_address_are_taken() -> None:
     ],
 )
 def test_other_sockets_are_refused_in_words(
-    host: str, change: int, frontends: int, told: str
+    host: str, change: int, frontends: int, match_text: str
 ) -> None:
     with listening() as one:
         port = one.getsockname()[1]
         sockets = [one] * (2 if frontends > 1 else 1)
-        with pytest.raises(StartupError, match=told):
+        with pytest.raises(StartupError, match=match_text):
             expect(sockets, host, port + change, frontends)
 
 

@@ -62,7 +62,7 @@ class Engine:
         self.under_way -= len(ended)
         return ended
 
-    def say(self, now_ns: int) -> None:
+    def report_load(self, now_ns: int) -> None:
         """Answer an agent-check."""
         idle = int(not self.batch)
         answer_ns = estimate(len(self.waiting), CAP, idle, 1, self.cycle_ns).answer_ns
@@ -140,7 +140,7 @@ def p99_ms(
             engine.factor = slow
         elif kind == "is asked" and goes_on:
             if agent:
-                engine.say(now_ns)
+                engine.report_load(now_ns)
             plan(now_ns + ASKED_EVERY_NS, "is asked", place)
     took_ns.sort()
     return took_ns[len(took_ns) * 99 // 100] / MS
@@ -154,8 +154,10 @@ ALL: Final = [leastconn, random2, roundrobin]
 def test_a_slow_engine_costs_half_where_it_says_so(
     choose: Choose, engines: int, load: float
 ) -> None:
-    without, told = (p99_ms(choose, load, agent=agent, engines=engines) for agent in (False, True))
-    assert told <= without / 2
+    without, with_agent = (
+        p99_ms(choose, load, agent=agent, engines=engines) for agent in (False, True)
+    )
+    assert with_agent <= without / 2
 
 
 @pytest.mark.parametrize("choose", ALL)
@@ -167,5 +169,5 @@ def test_a_slow_engine_that_is_needed_gets_its_share(choose: Choose) -> None:
 @pytest.mark.parametrize("choose", ALL)
 @pytest.mark.parametrize("load", [0.5, 0.7, 0.85])
 def test_where_none_is_slow_it_costs_next_to_nothing(choose: Choose, load: float) -> None:
-    without, told = (p99_ms(choose, load, agent=agent, slow=1.0) for agent in (False, True))
-    assert told <= 1.15 * without
+    without, with_agent = (p99_ms(choose, load, agent=agent, slow=1.0) for agent in (False, True))
+    assert with_agent <= 1.15 * without

@@ -150,6 +150,6 @@ def test_an_unknown_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_help_has_no_word_of_what_does_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["sidecar", "--help"])
-    told: Any = capsys.readouterr().out
-    assert "--component-port" in told
-    assert "--model-dir" not in told
+    printed: Any = capsys.readouterr().out
+    assert "--component-port" in printed
+    assert "--model-dir" not in printed

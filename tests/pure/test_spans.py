@@ -157,9 +157,9 @@ def test_a_failure_of_ours_is_an_error(code: int, grpc: int, failed: bool) -> No
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 418, 422, 429, 503, 504, 520])
 def test_the_status_of_a_model_server_is_told_as_its_client_has_it(status: int) -> None:
-    told = grpc_status(ModelServerAnswered("no", status)).code
+    expected_code = grpc_status(ModelServerAnswered("no", status)).code
     span, *_ = spans_of(code=status, protocol=Protocol.GRPC)
-    assert span.attributes["rpc.grpc.status_code"] == told
+    assert span.attributes["rpc.grpc.status_code"] == expected_code
 
 
 def test_what_was_in_no_batch_links_to_none() -> None:

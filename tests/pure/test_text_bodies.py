@@ -101,12 +101,12 @@ def test_vectors_are_written_as_asked_for(form: str) -> None:
     asked.given.counts = [3, 4]
     rendering = openai.EmbeddingsRendering(asked, "m")
     status, body, _ = rendering.render(results([0.5, 1], [2, 0]), "")
-    told = orjson.loads(body)
-    vectors = [item["embedding"] for item in told["data"]]
+    answered = orjson.loads(body)
+    vectors = [item["embedding"] for item in answered["data"]]
     if form == "base64":
         vectors = [np.frombuffer(base64.b64decode(one), "<f4").tolist() for one in vectors]
     assert (status, vectors) == (200, [[0.5, 1], [2, 0]])
-    assert told["usage"] == {"prompt_tokens": 7, "total_tokens": 7}
+    assert answered["usage"] == {"prompt_tokens": 7, "total_tokens": 7}
 
 
 @pytest.mark.parametrize("raw", [False, True])
@@ -114,10 +114,10 @@ def test_the_best_text_comes_first_whatever_its_score(raw: bool) -> None:
     body = {"query": "q", "texts": ["a", "b", "c", "d"], "raw_scores": raw}
     rendering = reranking.RerankingRendering(reranking.read(orjson.dumps(body)), "m")
     _, answer, _ = rendering.render(results(-200, 3, 200, 3), "")
-    told = orjson.loads(answer)
-    assert [item["index"] for item in told] == [2, 1, 3, 0]
+    answered = orjson.loads(answer)
+    assert [item["index"] for item in answered] == [2, 1, 3, 0]
     expected = [200, 3, 3, -200] if raw else [1, 0.95257413, 0.95257413, 0]
-    np.testing.assert_allclose([item["score"] for item in told], expected, rtol=1e-6)
+    np.testing.assert_allclose([item["score"] for item in answered], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -177,10 +177,10 @@ def test_classification_takes_the_parameters_of_huggingface_hub(
     output = Tensor("logits", "FP32", [2], labels=["a", "b"])
     _, answer, _ = classifying.ClassifyingRendering(asked, output).render(results([0, 2]), "")
 
-    def plain(told: Any) -> Any:
-        if isinstance(told, list):
-            return [plain(one) for one in told]
-        return told["label"], pytest.approx(told["score"], abs=1e-5)
+    def plain(answered: Any) -> Any:
+        if isinstance(answered, list):
+            return [plain(one) for one in answered]
+        return answered["label"], pytest.approx(answered["score"], abs=1e-5)
 
     assert plain(orjson.loads(answer)) == expected
 
@@ -244,7 +244,7 @@ def test_scores_that_cannot_add_up_to_1_are_the_models_failure(number: float) ->
 
 
 @pytest.mark.parametrize(
-    ("path", "members", "found", "told"),
+    ("path", "members", "found", "answered"),
     [
         ("/rerank", {}, results(-INF, INF), [{"index": 1, "score": 1.0}, {"index": 0, "score": 0}]),
         (
@@ -256,10 +256,10 @@ def test_scores_that_cannot_add_up_to_1_are_the_models_failure(number: float) ->
     ],
 )
 def test_infinite_scores_are_finite_probabilities(
-    path: str, members: dict[str, Any], found: Any, told: Any
+    path: str, members: dict[str, Any], found: Any, answered: Any
 ) -> None:
     _, body, _ = rendering_of(path, **members).render(found, "")
-    assert orjson.loads(body) == told
+    assert orjson.loads(body) == answered
 
 
 @pytest.mark.parametrize("dimensions", [{}, {"dimensions": 1}])
@@ -287,7 +287,7 @@ def test_no_score_at_all_is_the_models_failure() -> None:
 )
 def test_errors_have_openai_s_form(error: Any, status: int, kind: str, code: str | None) -> None:
     found, body, headers = openai.refused(error)
-    told = orjson.loads(body)["error"]
-    assert (found, told["type"], told["code"]) == (status, kind, code)
-    assert told["message"]
+    answered = orjson.loads(body)["error"]
+    assert (found, answered["type"], answered["code"]) == (status, kind, code)
+    assert answered["message"]
     assert ("retry-after", "7") in headers or status != 503

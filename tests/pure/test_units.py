@@ -69,10 +69,10 @@ def folder(tmp_path: Path) -> Path:
 
 @needs_analyze
 def test_systemd_has_nothing_to_say_against_them(folder: Path) -> None:
-    said = analyze(
+    analysis = analyze(
         "verify", "./ringbatch@prod.service", "./ringbatch@prod.socket", f"./{SLICE}", cwd=folder
     )
-    assert (said.returncode, said.stdout, said.stderr) == (0, "", "")
+    assert (analysis.returncode, analysis.stdout, analysis.stderr) == (0, "", "")
 
 
 @needs_analyze
@@ -92,9 +92,9 @@ def test_the_service_is_hardly_exposed(
     if drop_in is not None:
         (folder / f"{SERVICE}.d").mkdir()
         (folder / f"{SERVICE}.d" / drop_in).write_text(TEXTS[drop_in])
-    said = analyze("security", "--offline=yes", f"./{SERVICE}", cwd=folder).stdout
-    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", said)
-    assert found is not None, said
+    analysis = analyze("security", "--offline=yes", f"./{SERVICE}", cwd=folder).stdout
+    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", analysis)
+    assert found is not None, analysis
     record_property(
         "figures", f"exposure of {SERVICE} with {drop_in or 'nothing else'}: {found[1]}"
     )
@@ -266,8 +266,10 @@ def test_a_file_that_the_units_do_not_read_is_told(
 ) -> None:
     config = configure(image).rename(image / place)
     assert install(image, config) == 0
-    told = f"ringbatch: {config}: ringbatch@prod reads {image}/etc/ringbatch/prod.toml, not this\n"
-    assert capsys.readouterr().err == told
+    message = (
+        f"ringbatch: {config}: ringbatch@prod reads {image}/etc/ringbatch/prod.toml, not this\n"
+    )
+    assert capsys.readouterr().err == message
 
 
 def test_a_file_that_a_user_has_in_place_is_the_one_that_is_read(
@@ -362,14 +364,14 @@ def test_without_install_they_are_printed(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize(
-    ("section", "told"),
+    ("section", "message"),
     [("port = 0", "port that is known"), ('host = "no.such.invalid"', "is no address")],
 )
 def test_what_no_socket_can_be_made_for_is_refused(
-    section: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    section: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "m.py").touch()
     config = tmp_path / "prod.toml"
     config.write_text(f'[server]\n{section}\n[models.m]\npath = "m.py"\n')
     assert main(["units", "--config", str(config)]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err

@@ -17,8 +17,8 @@ TYPED = replace(spec(0, [Tensor("x", "FP32", [])], [Tensor("y", "FP32", [])]), w
 
 
 def words(**parameters: Any) -> bytes:
-    told = {"id": "", "parameters": parameters, "headers": {}}
-    return json.dumps(told, separators=(",", ":")).encode()
+    context = {"id": "", "parameters": parameters, "headers": {}}
+    return json.dumps(context, separators=(",", ":")).encode()
 
 
 def payloads(body: str) -> list[bytes]:
@@ -38,8 +38,8 @@ def test_instances_pass_as_they_were_written(instances: str) -> None:
 
 def test_each_part_is_told() -> None:
     cap = UNTYPED.cap
-    told = payloads(json.dumps({"instances": [7] * (cap + 1), "k": "é"}))
-    assert [json.loads(part) for part in told] == [
+    context = payloads(json.dumps({"instances": [7] * (cap + 1), "k": "é"}))
+    assert [json.loads(part) for part in context] == [
         [json.loads(words(k="é")), *[7] * cap],
         [json.loads(words(k="é")), 7],
     ]

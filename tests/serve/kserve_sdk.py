@@ -125,13 +125,13 @@ async def over_grpc(target: str) -> dict[str, Any]:
 async def main(http_port: str, grpc_port: str) -> None:
     """Make every call."""
     url = f"http://127.0.0.1:{http_port}"
-    said = {
+    results = {
         "v1": await over_v1(url),
         "v2": await over_v2(url),
         "grpc": await over_grpc(f"127.0.0.1:{grpc_port}"),
     }
     # Strings of raw contents stay bytes there.
-    print(json.dumps(said, default=bytes.decode))
+    print(json.dumps(results, default=bytes.decode))
 
 
 if __name__ == "__main__":

@@ -15,12 +15,12 @@ from tritonclient import grpc as grpc_client
 from ringbatch.frontend import Client
 from ringbatch.shm.request_context import MOST_BYTES
 
-TELL = ["x-tenant", "x-other"]
+HEADERS = ["x-tenant", "x-other"]
 
 
 @pytest.fixture(scope="module")
 def server(start_for_module: Start) -> Server:
-    asking = {"headers": TELL, "max_batch_size": 4}
+    asking = {"headers": HEADERS, "max_batch_size": 4}
     return start_for_module(
         {
             "asker": {"path": "asker.py", "device": "cuda:7", **asking},
@@ -40,9 +40,9 @@ def ask(
         return connection.ask(request(path, json.dumps(body).encode(), headers=headers or {}))
 
 
-def told(answer: Response) -> list[Any]:
+def context(answer: Response) -> list[Any]:
     assert answer.status == 200, answer.body
-    return [json.loads(row["told"]) for row in answer.json["predictions"]]
+    return [json.loads(row["context"]) for row in answer.json["predictions"]]
 
 
 @pytest.mark.parametrize("more", [{}, {"Transfer-Encoding": "chunked"}])
@@ -59,7 +59,7 @@ def test_over_v1(server: Server, more: dict[str, str]) -> None:
         False,
         "cuda:7",
     ]
-    assert told(answer) == [expected] * 3
+    assert context(answer) == [expected] * 3
     assert [row["y"] for row in answer.json["predictions"]] == [[n, 1] for n in range(3)]
 
 
@@ -69,7 +69,7 @@ def test_rows_in_company_are_told_their_own(server: Server) -> None:
             rows = [{"x": [number, n]} for n in range(1 + number % 7)]
             body = {"instances": rows, "number": number}
             answer = ask(server, f"/v1/models/{path}:predict", body, {"x-tenant": f"t{number}"})
-            assert [own[1:3] for own in told(answer)] == [
+            assert [own[1:3] for own in context(answer)] == [
                 [{"number": number}, {"x-tenant": f"t{number}"}]
             ] * len(rows)
 
@@ -138,7 +138,7 @@ def test_over_grpc(server: Server, grpc_port: int) -> None:
                 parameters={"n": number, "name": "a", "yes": True},
                 headers={"x-tenant": f"t{number}"},
             )
-            assert [json.loads(own)[:3] for own in answer.as_numpy("told")] == [
+            assert [json.loads(own)[:3] for own in answer.as_numpy("context")] == [
                 [f"i{number}", {"n": number, "name": "a", "yes": True}, {"x-tenant": f"t{number}"}]
             ] * 2
 
@@ -146,7 +146,7 @@ def test_over_grpc(server: Server, grpc_port: int) -> None:
 def test_a_program_on_this_host_says_nothing(server: Server) -> None:
     with Client(server.pid) as client:
         answer = client.infer("asker", {"x": np.ones((5, 2), np.float32)})
-        assert [json.loads(own)[:3] for own in answer["told"]] == [["", {}, {}]] * 5
+        assert [json.loads(own)[:3] for own in answer["context"]] == [["", {}, {}]] * 5
         assert client.infer("values", [1, 2]) == [[1, "", {}, {}], [2, "", {}, {}]]
 
 
@@ -158,7 +158,7 @@ def test_a_parameter_of_the_wrong_type_is_one_requests_own_fault(server: Server)
         if bad:
             assert (answer.status, answer.error) == (400, "top_k must be a whole number")
         else:
-            assert told(answer)[0][1] == {"top_k": number}
+            assert context(answer)[0][1] == {"top_k": number}
 
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(one, range(100)))
@@ -167,7 +167,7 @@ def test_a_parameter_of_the_wrong_type_is_one_requests_own_fault(server: Server)
 def test_a_request_that_runs_again_is_told_the_same(server: Server) -> None:
     body = {"instances": [{"x": [1, 2]}], "die": True}
     answer = ask(server, "/v1/models/asker:predict", body, {"x-tenant": "blue"})
-    assert told(answer)[0][1:3] == [{"die": True}, {"x-tenant": "blue"}]
+    assert context(answer)[0][1:3] == [{"die": True}, {"x-tenant": "blue"}]
     assert "worker asker/0" in server.stderr
 
 

@@ -19,7 +19,7 @@ from ringbatch.frontend.grpc.messages import INFERENCE_SERVICE
 
 WaitUntil = Callable[..., Any]
 ASK: Final = "endpoint-load-metrics-format"
-TOLD: Final = "endpoint-load-metrics"
+LOAD_HEADER: Final = "endpoint-load-metrics"
 TRAILER: Final = b"endpoint-load-metrics-bin"
 WANTED: Final = infer_request(
     "m", {"name": "x", "datatype": "FP32", "shape": [1, 16]}, raw_input_contents=[bytes(64)]
@@ -40,7 +40,7 @@ def word(server: Server) -> str:
         return connection.makefile().read()
 
 
-def told(server: Server, *forms: str, target: str = "") -> str | None:
+def load_report(server: Server, *forms: str, target: str = "") -> str | None:
     """The report in the answer to a prediction, or to a GET, that asks for one."""
     lines = [f"{ASK}: {form}" for form in forms]
     data = fast("echo", instances("x"))
@@ -52,8 +52,8 @@ def told(server: Server, *forms: str, target: str = "") -> str | None:
         # The second one comes with a head that is remembered.
         first, answer = connection.ask(data), connection.ask(data)
     assert (first.status, answer.status) == (200, 200)
-    assert (TOLD in first.headers) == (TOLD in answer.headers)
-    return answer.headers.get(TOLD)
+    assert (LOAD_HEADER in first.headers) == (LOAD_HEADER in answer.headers)
+    return answer.headers.get(LOAD_HEADER)
 
 
 def trailers(server: Server, method: str, *sent: tuple[str, str]) -> bytes:
@@ -69,16 +69,16 @@ def trailers(server: Server, method: str, *sent: tuple[str, str]) -> bytes:
 
 @pytest.mark.parametrize("target", ["", "/v2/health/ready"])
 def test_who_asks_for_a_load_report_gets_it_in_that_form(server: Server, target: str) -> None:
-    text = told(server, "text", target=target)
+    text = load_report(server, "text", target=target)
     assert text is not None
     assert re.fullmatch(
         r"TEXT application_utilization=[\d.e-]+, .*percent=\d+\.0, .*slowdown=[\d.]+", text
     )
-    found = told(server, "JSON", target=target)
+    found = load_report(server, "JSON", target=target)
     assert found is not None
     report = json.loads(found.removeprefix("JSON "))
     assert 1 <= report["named_metrics"]["percent"] <= 100
-    binary = told(server, "bin", target=target)
+    binary = load_report(server, "bin", target=target)
     assert binary is not None
     assert b"answer_seconds" in b64decode(binary.removeprefix("BIN "))
 
@@ -88,7 +88,7 @@ def test_who_asks_for_a_load_report_gets_it_in_that_form(server: Server, target:
 def test_who_asks_for_none_that_there_is_is_answered_as_ever(
     server: Server, forms: tuple[str, ...], target: str
 ) -> None:
-    assert told(server, *forms, target=target) is None
+    assert load_report(server, *forms, target=target) is None
 
 
 @pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer"])

@@ -127,9 +127,9 @@ def test_the_command_of_the_readme_measures_the_model_and_draws_a_page(
     program, *arguments = shlex.split(example(PAGE, "bench"))
     assert program == "ringbatch"
     assert cli.main([*arguments, *QUICK, "--rates", "50,200", "--check"]) == 0
-    told = capsys.readouterr()
-    assert "this takes about" in told.err
-    assert "| 200 requests/s | " in told.out
+    printed = capsys.readouterr()
+    assert "this takes about" in printed.err
+    assert "| 200 requests/s | " in printed.out
     (found,) = (tmp_path / "ringbatch-bench").glob("mnist-*.json")
     result = json.loads(found.read_text())
     assert [point["void"] for point in result["points"]] == [[], []]
@@ -138,7 +138,7 @@ def test_the_command_of_the_readme_measures_the_model_and_draws_a_page(
     assert result["lone"]["figures"]["cpu us"] > 0
     page = found.with_suffix(".html")
     assert "Throughput against latency" in page.read_text()
-    assert found.with_suffix(".md").read_text() in told.out
+    assert found.with_suffix(".md").read_text() in printed.out
 
     looked_at(page, tmp_path)
     # Of one round nothing can be proven, and it is said.
@@ -197,11 +197,11 @@ def test_settings_are_tuned_until_the_time_is_over(
     program, *arguments = shlex.split(example(PAGE, "tune"))
     assert program == "ringbatch"
     assert cli.main([*arguments, *SLACK, "--budget-s", "20"]) == 0
-    told = capsys.readouterr()
-    assert "trial 1, " in told.err
-    assert "as it is: " in told.err
-    assert "the time is over" in told.err
-    assert "| all else as chosen | " in told.out
+    printed = capsys.readouterr()
+    assert "trial 1, " in printed.err
+    assert "as it is: " in printed.err
+    assert "the time is over" in printed.err
+    assert "| all else as chosen | " in printed.out
     (tmp_path / "ringbatch.toml").write_text("[models.mnist]\npath = 'missing.py'\n")
     assert cli.main([*arguments, *SLACK]) == 2
     assert "missing.py" in capsys.readouterr().err
@@ -215,11 +215,11 @@ def test_one_that_is_stopped_writes_what_was_measured(
     what = ("--url", f"http://127.0.0.1:{served.port}", *QUICK)
     arguments = [*what, "--rounds", "50", "--rates", "50", "--output", "out"]
     log = tmp_path / "log"
-    with log.open("w") as errors, (tmp_path / "told").open("w") as told:
+    with log.open("w") as errors, (tmp_path / "printed").open("w") as printed:
         process = subprocess.Popen(
             [*COMMAND, "bench", *arguments],
             cwd=tmp_path,
-            stdout=told,
+            stdout=printed,
             stderr=errors,
             start_new_session=True,
         )
@@ -231,7 +231,7 @@ def test_one_that_is_stopped_writes_what_was_measured(
     finally:
         process.kill()
         process.wait()
-    assert "**It was stopped in round 2 of 50.**" in (tmp_path / "told").read_text()
+    assert "**It was stopped in round 2 of 50.**" in (tmp_path / "printed").read_text()
     (found,) = (tmp_path / "out").glob("matmul-*.json")
     result = json.loads(found.read_text())
     assert result["stopped"] is True
@@ -269,10 +269,10 @@ def refused(
 ) -> str:
     """The words of a command that must fail, and have written nothing."""
     assert bench(*arguments, *QUICK, "--output", folder / output) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
+    printed = capsys.readouterr()
+    assert printed.out == ""
     assert not list(folder.glob("out/*"))
-    return told.err.strip().splitlines()[-1]
+    return printed.err.strip().splitlines()[-1]
 
 
 def test_a_server_that_is_not_there_or_no_server_of_models_is_named(
@@ -381,8 +381,8 @@ def test_what_is_no_result_cannot_be_compared(
 def test_a_host_that_does_other_things_is_refused_aloud(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = (0.4, ["compiler (80% of a CPU)"])
-    monkeypatch.setattr("ringbatch.bench.command.main.others", lambda: told)
+    load = (0.4, ["compiler (80% of a CPU)"])
+    monkeypatch.setattr("ringbatch.bench.command.main.others", lambda: load)
     assert bench("--url", "http://127.0.0.1:1", "--output", tmp_path) == 2
     words = capsys.readouterr().err
     assert "40% of this host's CPU time is taken by others: compiler (80% of a CPU)" in words

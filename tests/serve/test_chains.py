@@ -165,11 +165,11 @@ def test_more_instances_than_a_step_takes_at_once_are_split_and_joined(standing:
 
 def test_what_status_and_models_say_of_a_chain(standing: Site) -> None:
     standing.ask("abc")
-    done, said = standing.command("status")
+    done, output = standing.command("status")
     assert done
-    assert re.search(r"search: a chain, ready\n  answered [1-9]\d*, errors 0\n", said), said
-    done, said = standing.command("models")
-    assert "search: chain, tokenize, then encode, then rank\n" in said
+    assert re.search(r"search: a chain, ready\n  answered [1-9]\d*, errors 0\n", output), output
+    done, output = standing.command("models")
+    assert "search: chain, tokenize, then encode, then rank\n" in output
 
 
 class Load:
@@ -266,15 +266,15 @@ def test_a_step_that_would_not_fit_is_refused_and_what_served_goes_on(
     (site.folder / "rank.py").write_text(
         RANK.format(factor=3).replace('"vector", "FP32", [2]', '"vector", "FP32", [3]')
     )
-    done, said = site.command("reload", "--model", "rank")
+    done, output = site.command("reload", "--model", "rank")
     assert not done
     assert (
         "rank would take or return other tensors than chain 'search', whose step 3 it is, was "
-        "made with; unload search first, and load it again afterwards" in said
+        "made with; unload search first, and load it again afterwards" in output
     )
-    done, said = site.repository("encode", "unload")
+    done, output = site.repository("encode", "unload")
     assert not done
-    assert "encode is needed by chain 'search', whose step 2 it is; unload search first" in said
+    assert "encode is needed by chain 'search', whose step 2 it is; unload search first" in output
 
 
 @exhaustive
@@ -286,18 +286,18 @@ def test_chains_come_change_and_go_with_a_reload(
     assert site.command("reload") == (True, "ringbatch: short: loaded\n")
     assert site.ask("ab", "short") == [195.0, 2.0]
     site.configure(short=short | {"timeout_s": 7}, search=SEARCH | {"timeout_s": 7})
-    done, said = site.command("reload")
+    done, output = site.command("reload")
     assert done
-    assert {*said.splitlines()} == {"ringbatch: short: loaded", "ringbatch: search: loaded"}
+    assert {*output.splitlines()} == {"ringbatch: short: loaded", "ringbatch: search: loaded"}
     load.goes_on(wait_until)
     assert site.repository("short", "unload")[0]
     assert "error" in site.ask("ab", "short")
     assert site.repository("short", "load")[0]
     assert site.ask("ab", "short") == [195.0, 2.0]
     site.configure(short={"steps": ["tokenize", "rank"]})
-    done, said = site.command("reload", "--model", "short")
+    done, output = site.command("reload", "--model", "short")
     assert not done
-    assert "short: step 2 (rank): nothing gives its input 'vector'" in said
+    assert "short: step 2 (rank): nothing gives its input 'vector'" in output
     assert site.ask("ab", "short") == [195.0, 2.0]
     site.configure(short={"path": str(site.folder / "encode.py")})
     assert site.command("reload", "--model", "short") == (

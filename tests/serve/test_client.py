@@ -227,8 +227,8 @@ os.wait()
 
 def test_a_forked_child_has_no_part_in_its_parents_client(server: Server) -> None:
     with program(server, FORKING) as process:
-        said = line(process)
-        assert said == (
+        printed = line(process)
+        assert printed == (
             f"this client belongs to process {process.pid}, from which this one was forked; "
             "make another here, and so it did"
         )
@@ -302,9 +302,9 @@ print(flush=True)
 
 def test_a_child_hangs_at_none_of_our_locks_whoever_had_them_at_the_fork(server: Server) -> None:
     with program(server, LOCKED) as process:
-        said = line(process)
+        printed = line(process)
     assert re.fullmatch(
-        r"fence, log, count, ask, models, close, a client of its own, \d+ locks", said
+        r"fence, log, count, ask, models, close, a client of its own, \d+ locks", printed
     )
 
 

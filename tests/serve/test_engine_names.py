@@ -32,7 +32,7 @@ ONE, TWO = f"one-{os.getpid()}", f"two-{os.getpid()}"
 """Tests run beside each other, on one host."""
 
 
-def told(*words: str) -> "subprocess.CompletedProcess[str]":
+def command_output(*words: str) -> "subprocess.CompletedProcess[str]":
     """What a command says and its status, without the start of a process for each."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
@@ -67,31 +67,31 @@ def test_status_and_models_are_those_of_the_engine_named(pair: tuple[Server, Ser
         heading = f"engine {name}, process {server.pid}\n{model}: "
         for words in ([name], ["--engine", name], [str(server.pid)], ["--pid", str(server.pid)]):
             for command in ("status", "models"):
-                assert told(command, *words).stdout.startswith(heading)
+                assert command_output(command, *words).stdout.startswith(heading)
     for command in ("status", "models"):
         assert {f"engine {ONE}, process {pair[0].pid}", f"engine {TWO}, process {pair[1].pid}"} <= {
-            *told(command).stdout.splitlines()
+            *command_output(command).stdout.splitlines()
         }
 
 
 def test_a_reload_is_for_the_engine_named(pair: tuple[Server, Server]) -> None:
     for words in ([TWO], ["--engine", TWO], [str(pair[1].pid)]):
-        assert told("reload", *words, "--model", "b").returncode == 0
-        assert told("reload", *words).returncode == 0
-    wrong = told("reload", ONE, "--model", "b")
+        assert command_output("reload", *words, "--model", "b").returncode == 0
+        assert command_output("reload", *words).returncode == 0
+    wrong = command_output("reload", ONE, "--model", "b")
     assert wrong.returncode == 1
     assert "b" in wrong.stderr
 
 
 def test_a_reload_takes_a_word_that_is_no_engine_for_a_model(pair: tuple[Server, Server]) -> None:
-    done = told("reload", "b", "--engine", TWO)
+    done = command_output("reload", "b", "--engine", TWO)
     assert done.returncode == 0
     assert done.stderr == "ringbatch: b: it is taken for a model; write --model b\n"
-    several = told("reload", "b")
+    several = command_output("reload", "b")
     assert several.returncode == 2
     assert "b: no engine is called that, so it is taken for a model;" in several.stderr
     assert "engines run, say which" in several.stderr
-    twice = told("reload", "b", "--engine", TWO, "--model", "b")
+    twice = command_output("reload", "b", "--engine", TWO, "--model", "b")
     assert twice.returncode == 2
     assert "leave out b" in twice.stderr
 
@@ -107,7 +107,7 @@ def test_an_unknown_name_is_told_with_those_that_run(pair: tuple[Server, Server]
     unknown = f"none-{os.getpid()}"
     there = [f"{ONE} (process {pair[0].pid})", f"{TWO} (process {pair[1].pid})"]
     for words in (["status", unknown], ["models", unknown], ["reload", unknown, "--model", "b"]):
-        answer = told(*words)
+        answer = command_output(*words)
         assert answer.returncode != 0
         assert f"no engine of ringbatch with the name {unknown} is running" in answer.stderr
         assert all(one in answer.stderr for one in there)
@@ -152,7 +152,9 @@ def test_a_second_engine_with_a_name_is_refused_with_what_to_do(
         f"an engine with the name {TWO} runs already: it is process {pair[1].pid} and serves at "
         f"port {pair[1].port}; replace it with ringbatch handover, or give this one another name"
     ) in second.stderr
-    assert told("models", TWO).stdout.startswith(f"engine {TWO}, process {pair[1].pid}\nb: ")
+    assert command_output("models", TWO).stdout.startswith(
+        f"engine {TWO}, process {pair[1].pid}\nb: "
+    )
 
 
 def test_of_engines_that_start_in_one_instant_with_one_name_one_runs(
@@ -175,7 +177,9 @@ def test_of_engines_that_start_in_one_instant_with_one_name_one_runs(
             wait_until(lambda s=server: s.process.poll() is not None or s.stdout, "a start or end")
         (winner,) = [server for server, _ in servers if server.process.poll() is None]
         refused = [server for server, _ in servers if server is not winner]
-        assert told("models", name).stdout.startswith(f"engine {name}, process {winner.pid}\n")
+        assert command_output("models", name).stdout.startswith(
+            f"engine {name}, process {winner.pid}\n"
+        )
         for server in refused:
             assert server.process.returncode == 2
             assert f"runs already: it is process {winner.pid} and serves at port" in server.stderr
@@ -187,4 +191,7 @@ def test_of_engines_that_start_in_one_instant_with_one_name_one_runs(
 @exhaustive
 def test_an_engine_is_called_as_its_configuration_file(start: Start, pair: object) -> None:
     server = start({"m": MATMUL})
-    assert f"engine ringbatch, process {server.pid}\n" in told("status", str(server.pid)).stdout
+    assert (
+        f"engine ringbatch, process {server.pid}\n"
+        in command_output("status", str(server.pid)).stdout
+    )

@@ -71,9 +71,9 @@ def test_a_process_whose_every_call_fails_is_replaced_and_only_once(
     assert ask(server, "weary", "work").status == 200
     assert not complaint(server, "weary")
     assert restarts(server, control_port, "failing") == 1
-    said = re.findall(r"fails every request, .* it is started anew (.*)", server.stderr)
-    assert said[0] == "now"
-    assert re.fullmatch(r"in \d\d s", said[1])
+    delays = re.findall(r"fails every request, .* it is started anew (.*)", server.stderr)
+    assert delays[0] == "now"
+    assert re.fullmatch(r"in \d\d s", delays[1])
     assert server.stop() == 0
 
 

@@ -43,8 +43,8 @@ PYTHONS_OWN: Final = "import sys; print(*{name.partition('.')[0] for name in sys
 def state(server: Server, model: str) -> dict[str, Any]:
     with Connection(server.port) as connection:
         answer = connection.ask(fast(model, instances(None)))
-    told: dict[str, Any] = json.loads(answer.json["predictions"][0])
-    return told
+    digests: dict[str, Any] = json.loads(answer.json["predictions"][0])
+    return digests
 
 
 def differences(forked: list[dict[str, Any]], executed: list[dict[str, Any]]) -> dict[str, Any]:

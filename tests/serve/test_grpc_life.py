@@ -189,14 +189,14 @@ def test_a_port_in_use_ends_the_start_in_words(tmp_path: Path, frontends: int) -
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         arguments = f"--grpc-port {port} --grpc-frontends {frontends}"
-        told = subprocess.run(
+        completed = subprocess.run(
             [*COMMAND, "serve", *SMALL, "--port", "0", *arguments.split()],
             cwd=tmp_path,
             capture_output=True,
             text=True,
         )
-    assert (told.returncode, told.stdout) == (2, "")
-    assert told.stderr == (
+    assert (completed.returncode, completed.stdout) == (2, "")
+    assert completed.stderr == (
         f"ringbatch: cannot listen on 127.0.0.1:{port}: the port is in use; stop what listens "
         "there, or choose another with --grpc-port\n"
     )
@@ -207,15 +207,15 @@ def test_without_the_extra_the_start_ends_with_the_command_that_installs_it(
     tmp_path: Path, missing: str
 ) -> None:
     program = WITHOUT.format(missing=missing)
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", program, "serve", *SMALL, "--port", "0", "--grpc-port", "0"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
     )
-    assert (told.returncode, told.stdout) == (2, "")
+    assert (completed.returncode, completed.stdout) == (2, "")
     package = "hpack" if missing == "hpack" else "google.protobuf"
-    assert told.stderr == (
+    assert completed.stderr == (
         f"ringbatch: --grpc-port: calls over gRPC need the package {package}, which is not "
         "installed; pip install 'ringbatch[grpc]', or in a clone '.[grpc]'\n"
     )

@@ -172,9 +172,9 @@ def test_curl_gets_its_answer_however_it_asks(server: Server, how: str) -> None:
     base = f"http://127.0.0.1:{server.port}"
     end = f"{'2' if how == '--http2-prior-knowledge' else '1.1'} 200"
     assert curl(how, f"{base}/").endswith(end)
-    told = curl(how, "-d", V1.decode(), f"{base}/v1/models/matmul:predict")
-    assert "predictions" in told
-    assert told.endswith(end)
+    output = curl(how, "-d", V1.decode(), f"{base}/v1/models/matmul:predict")
+    assert "predictions" in output
+    assert output.endswith(end)
 
 
 def test_over_tls_the_hand_shake_chooses(start: Start, tmp_path: Path) -> None:

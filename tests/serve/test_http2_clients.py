@@ -246,8 +246,8 @@ def test_chromium_speaks_it_over_tls(start: Start, tmp_path: Path, wait_until: W
     try:
         browser.do("Security.setIgnoreCertificateErrors", ignore=True)
         browser.open(f"https://localhost:{server.port}/docs")
-        told = "document.readyState === 'complete' && location.pathname"
-        wait_until(lambda: browser.value(told) == "/docs", "the page is there")
+        location = "document.readyState === 'complete' && location.pathname"
+        wait_until(lambda: browser.value(location) == "/docs", "the page is there")
         answers = browser.value(f"""
 (async () => {{
   const ask = async (value) => {{

@@ -35,7 +35,7 @@ ANSWERS = {
 
 
 @pytest.fixture(scope="module")
-def said(
+def results(
     start_for_module: Start,
     tmp_path_factory: pytest.TempPathFactory,
     free_port_factory: Callable[[], int],
@@ -69,15 +69,15 @@ def said(
     return found
 
 
-def test_v1(said: dict[str, Any]) -> None:
-    v1 = said["v1"]
+def test_v1(results: dict[str, Any]) -> None:
+    v1 = results["v1"]
     assert (v1["live"], v1["model ready"]) == (True, True)
     assert v1["predictions"] == [MATMUL]
     assert "instances[0] has shape [15]" in v1["refused"]
 
 
-def test_v2_says_what_is_ready(said: dict[str, Any]) -> None:
-    v2 = said["v2"]
+def test_v2_says_what_is_ready(results: dict[str, Any]) -> None:
+    v2 = results["v2"]
     assert (v2["live"], v2["ready"], v2["model ready"]) == (True, True, True)
     assert v2["unknown ready"] is False
     assert 'there is no model "unknown"' in v2["refused"]
@@ -86,13 +86,13 @@ def test_v2_says_what_is_ready(said: dict[str, Any]) -> None:
 @pytest.mark.parametrize("protocol", ["v2", "grpc"])
 @pytest.mark.parametrize("model", ANSWERS)
 def test_every_form_of_a_request_gets_the_answer(
-    said: dict[str, Any], protocol: str, model: str
+    results: dict[str, Any], protocol: str, model: str
 ) -> None:
-    answers = said[protocol]["answers"][model]
+    answers = results[protocol]["answers"][model]
     assert answers
     assert answers == [ANSWERS[model]] * len(answers)
 
 
-def test_grpc_says_what_is_ready(said: dict[str, Any]) -> None:
-    grpc = said["grpc"]
+def test_grpc_says_what_is_ready(results: dict[str, Any]) -> None:
+    grpc = results["grpc"]
     assert (grpc["live"], grpc["ready"], grpc["model ready"]) == (True, True, True)

@@ -200,12 +200,12 @@ def test_a_stop_has_load_balancers_turn_away_before_it_closes_a_connection(
     server = start(MODELS, stop_delay_s=1000.0)
     with Connection(server.port) as kept, Connection(server.port) as idle:
 
-        def told_to_go() -> bool:
+        def closes_connection() -> bool:
             answer = kept.ask(fast("echo", instances("kept")))
             assert answer.json["predictions"] == ["kept"]
             return answer.headers.get("connection") == "close"
 
-        assert not told_to_go()
+        assert not closes_connection()
         worker = server.role("worker echo/0")
         server.process.send_signal(signal.SIGTERM)
 
@@ -215,7 +215,7 @@ def test_a_stop_has_load_balancers_turn_away_before_it_closes_a_connection(
             return answer.status == 200
 
         wait_until(lambda: not ready(), "it is not ready any more")
-        wait_until(told_to_go, "a connection that is kept ends with an answer")
+        wait_until(closes_connection, "a connection that is kept ends with an answer")
         assert kept.ended()
         # Who comes all the same is served, though a worker dies.
         os.kill(worker, signal.SIGKILL)

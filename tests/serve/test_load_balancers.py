@@ -156,8 +156,8 @@ class Calls:
     def stop(self) -> None:
         """Have every client finish its call and end."""
         out, _ = self._process.communicate()
-        said = json.loads(out)
-        self.answered, self.failures = said["answered"], said["failures"]
+        result = json.loads(out)
+        self.answered, self.failures = result["answered"], result["failures"]
 
 
 @pytest.fixture
@@ -227,9 +227,9 @@ def test_an_example_is_sound(kind: Kind, ports: dict[int, int], tmp_path: Path) 
     configuration = rendered(kind, tmp_path, ports)
     prefix = ("-p", str(tmp_path)) if kind.program == "nginx" else ()
     command = [program(kind), *prefix, *kind.check, str(configuration)]
-    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    assert "warn" not in told.stderr.lower(), told.stderr
+    checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
+    assert "warn" not in checked.stderr.lower(), checked.stderr
 
 
 @exhaustive
@@ -382,11 +382,11 @@ def test_haproxy_understands_each_word_and_an_operator_has_the_last(tmp_path: Pa
             async with asyncio.timeout(60):
                 while not (tmp_path / "admin").exists():
                     await asyncio.sleep(0.01)
-                for told_load, expected in LOADS:
-                    load = told_load
+                for load_report, expected in LOADS:
+                    load = load_report
                     while await known(tmp_path) != (*expected, "0"):
                         await asyncio.sleep(0.01)
-                await told(tmp_path, "set server engines/one state drain")
+                await haproxy_command(tmp_path, "set server engines/one state drain")
                 drained = await known(tmp_path)
                 load = LOADS[0][0]
                 while (await known(tmp_path))[1] != "17":
@@ -401,7 +401,7 @@ def test_haproxy_understands_each_word_and_an_operator_has_the_last(tmp_path: Pa
         asyncio.run(run())
 
 
-async def told(folder: Path, command: str) -> str:
+async def haproxy_command(folder: Path, command: str) -> str:
     """What HAProxy says to an operator."""
     reader, writer = await asyncio.open_unix_connection(str(folder / "admin"))
     writer.write(command.encode() + b"\n")
@@ -412,6 +412,6 @@ async def told(folder: Path, command: str) -> str:
 
 async def known(folder: Path) -> tuple[str, str, str]:
     """What HAProxy takes for the state of its server, its weight, and what an operator has set."""
-    head, row = (await told(folder, "show servers state engines")).splitlines()[1:3]
+    head, row = (await haproxy_command(folder, "show servers state engines")).splitlines()[1:3]
     found = dict(zip(head.lstrip("# ").split(), row.split(), strict=True))
     return found["srv_op_state"], found["srv_uweight"], found["srv_admin_state"]

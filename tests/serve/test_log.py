@@ -172,9 +172,9 @@ def test_a_server_serves_on_where_nobody_reads_its_log(
 
     wait_until(lost("worker m/0", "that the log"), "the worker says what is missing")
     wait_until(lost("frontend", "on requests that the log"), "the frontend says it")
-    said = pipe.text
-    assert f"line {MOST_WAITING - 100} of many" in said
-    assert all(str(pid) in said for pid in ended), said[-3000:]
+    logged = pipe.text
+    assert f"line {MOST_WAITING - 100} of many" in logged
+    assert all(str(pid) in logged for pid in ended), logged[-3000:]
     assert server.stop() == 0
 
 

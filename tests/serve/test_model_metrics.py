@@ -12,7 +12,7 @@ from serve.server import COMMAND, MODELS, SMALL, Server, Start
 from tiers import exhaustive
 
 WaitUntil = Callable[..., object]
-TELLER = (MODELS / "teller.py").read_text()
+COUNTER_MODEL = (MODELS / "teller.py").read_text()
 
 
 def scraped(server: Server) -> dict[tuple[str, ...], float]:
@@ -28,7 +28,7 @@ def scraped(server: Server) -> dict[tuple[str, ...], float]:
     }
 
 
-def tell(server: Server, *words: str) -> int:
+def count_words(server: Server, *words: str) -> int:
     with Connection(server.port) as connection:
         return connection.ask(fast("m", instances(*words))).status
 
@@ -38,10 +38,10 @@ def test_counts_are_added_up_and_go_on_through_deaths_and_reloads(
     start: Start, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     model = tmp_path / "teller.py"
-    model.write_text(TELLER)
+    model.write_text(COUNTER_MODEL)
     server = start({"m": {"path": str(model), "workers": 2}}, control_port=0)
     for _ in range(20):
-        assert tell(server, "hello", "HO") == 200
+        assert count_words(server, "hello", "HO") == 200
     found = scraped(server)
     assert found["told_words_total", "quiet", "m"] == 20
     assert found["told_words_total", "loud", "m"] == 20
@@ -50,20 +50,20 @@ def test_counts_are_added_up_and_go_on_through_deaths_and_reloads(
     assert found["told_length_sum", "m"] == 20 * (5 + 2)
     pids = {value for key, value in found.items() if key[0] == "teller_pid"}
     assert pids == {server.role(f"worker m/{number}") for number in range(2)}
-    assert tell(server, "die") == 503
-    wait_until(lambda: tell(server, "hello") == 200, "somebody tells again")
+    assert count_words(server, "die") == 503
+    wait_until(lambda: count_words(server, "hello") == 200, "somebody tells again")
     wait_until(lambda: len(gauges(server)) == 2, "both workers are back")
     found = scraped(server)
     assert found["told_words_total", "quiet", "m"] >= 20 + 2 + 1, "each death was counted before"
     assert found["told_words_total", "loud", "m"] == 20
     assert gauges(server) - pids, "of whoever runs now"
     before = found["told_words_total", "quiet", "m"]
-    model.write_text(TELLER.replace('"Characters."', '"Letters."'))
+    model.write_text(COUNTER_MODEL.replace('"Characters."', '"Letters."'))
     reloaded = subprocess.run(
         [*COMMAND, "reload", "--pid", str(server.pid)], capture_output=True, text=True, check=False
     )
     assert reloaded.returncode == 0, reloaded.stderr
-    assert tell(server, "hello") == 200
+    assert count_words(server, "hello") == 200
     assert scraped(server)["told_words_total", "quiet", "m"] == before + 1
     assert "WARNING texts.teller: is there" in server.stderr
 

@@ -125,8 +125,8 @@ def test_every_name_that_a_model_may_have_is_itself_everywhere(
     expected = {(name, protocol, "200"): 1 for name in NAMES for protocol in protocols}
     wait_until(lambda: counted(server) == expected, "all are counted")
     with Connection(server.port) as connection:
-        told = connection.ask(request("/v2/models/stats", method="GET")).json["model_stats"]
-    assert {one["name"]: one["inference_count"] for one in told} == dict.fromkeys(NAMES, 4)
+        statistics = connection.ask(request("/v2/models/stats", method="GET")).json["model_stats"]
+    assert {one["name"]: one["inference_count"] for one in statistics} == dict.fromkeys(NAMES, 4)
     assert server.status().models.keys() == {*NAMES}
     # All protocols but the client, which has no log.
     expected_lines = sorted(3 * [*NAMES])

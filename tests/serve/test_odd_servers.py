@@ -233,9 +233,9 @@ def test_whatever_is_answered_ends_no_worker(
         ("/v2/models/tensors/infer", V2),
     ):
         with Connection(little.port) as connection:
-            told = connection.ask(request(path, body))
-        assert told.status == status
-        assert words in told.error
+            reply = connection.ask(request(path, body))
+        assert reply.status == status
+        assert words in reply.error
     assert little.titles() == before
 
 

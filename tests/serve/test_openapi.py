@@ -112,7 +112,7 @@ def test_schemathesis_finds_nothing(
     if importlib.util.find_spec("schemathesis") is None:
         pytest.skip("schemathesis is not installed; the extra `test-exhaustive` has it")
     (tmp_path / "st.toml").write_text(CONFIGURATION)
-    told = subprocess.run(
+    completed = subprocess.run(
         [
             *(sys.executable, "-m", "schemathesis.cli", "--config-file", "st.toml", "run"),
             f"http://127.0.0.1:{server.port}/openapi.json",
@@ -130,9 +130,9 @@ def test_schemathesis_finds_nothing(
         text=True,
         env={**os.environ, "NO_PROXY": "*", "no_proxy": "*"},
     )
-    assert told.returncode == 0, f"{told.stdout[-6000:]}\n{told.stderr[-2000:]}"
-    assert "Fuzzing" in told.stdout
-    assert "failed" not in told.stdout
+    assert completed.returncode == 0, f"{completed.stdout[-6000:]}\n{completed.stderr[-2000:]}"
+    assert "Fuzzing" in completed.stdout
+    assert "failed" not in completed.stdout
     with Connection(server.port) as connection:
         assert connection.ask(fast("untyped", instances(1))).status == 200
 

@@ -192,8 +192,8 @@ def test_one_that_reads_nothing_holds_nobody_up(port: int) -> None:
         seen = [reading.wait("second", lambda _: True)["at"] for _ in range(4)]
         assert seen == sorted(set(seen))
         # What it did not read was kept for it all the same.
-        told = [idle.wait("second", lambda _: True)["at"] for _ in range(len(seen))]
-        assert told == sorted(set(told))
+        instants = [idle.wait("second", lambda _: True)["at"] for _ in range(len(seen))]
+        assert instants == sorted(set(instants))
 
 
 def test_a_worker_that_dies_is_marked(server: Server, stream: Stream) -> None:
@@ -316,12 +316,12 @@ def test_beyond_this_host_a_key_is_asked_for_and_the_file_of_keys_is_followed(
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b"GET /metrics HT", b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n"]
+    "sent", [b"", b"GET /metrics HT", b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n"]
 )
-def test_connections_that_ask_for_nothing_keep_nobody_out(port: int, said: bytes) -> None:
+def test_connections_that_ask_for_nothing_keep_nobody_out(port: int, sent: bytes) -> None:
     with Stream(port) as stream, ExitStack() as stack:
         for _ in range(2 * MAX_CONNECTIONS):
-            stack.enter_context(Connection(port)).send(said)
+            stack.enter_context(Connection(port)).send(sent)
             with Connection(port) as connection:
                 assert connection.ask(asking("/metrics")).status == 200
         stream.event()

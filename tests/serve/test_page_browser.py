@@ -185,7 +185,7 @@ def test_what_it_says_has_names_for_those_who_do_not_see(page: Browser) -> None:
         "[...document.querySelectorAll('figure')].every((f) => f.querySelector('h3'))"
     )
     live = page.value("[...document.querySelectorAll('[aria-live]')].map((one) => one.id)")
-    assert live == ["told"]
+    assert live == ["liveness"]
     nodes = page.do("Accessibility.getFullAXTree")["nodes"]
     unnamed = [
         node["role"]["value"]
@@ -228,13 +228,13 @@ PAST: Final = """
 import('/assets/past.js').then(({Past}) => {
   const past = new Past();
   const add = (at, models) => past.add({at, ms: 1000, models, slots: 1, memory: 2, marks: []});
-  const told = {m: {codes: {200: 4, 503: 1}, times: {1: 4},
+  const second = {m: {codes: {200: 4, 503: 1}, times: {1: 4},
     closed: {full: 2}, flight: 3, waiting: 1}};
-  add(1000, told); add(1000, told); add(500, told); add(2000, told); add(9000, {});
-  add(700000, told);
+  add(1000, second); add(1000, second); add(500, second); add(2000, second); add(9000, {});
+  add(700000, second);
   const last = past.seconds.length;
   past.forgetAfter(1);
-  add(2000, told); add(2000, told); add(3000, told); add(2500, told); add(9000, told);
+  add(2000, second); add(2000, second); add(3000, second); add(2500, second); add(9000, second);
   return {
     last, throughput: past.throughput("m", 0), closed: past.closed("m", 0)[1],
     queue: past.queue("m", 0), sum: past.summed("m", 2500), none: past.summed("n", 0).ms,
@@ -277,13 +277,15 @@ def test_a_dead_worker_is_told(page: Browser, server: Server, wait_until: WaitUn
 def test_it_says_that_nobody_answers_and_goes_on_by_itself(
     page: Browser, server: Server, wait_until: WaitUntil
 ) -> None:
-    told = "document.getElementById('told').textContent"
+    status_text = "document.getElementById('liveness').textContent"
     control = server.role("control")
     page.complaints.clear()
     os.kill(control, signal.SIGSTOP)
     os.kill(control, signal.SIGKILL)
-    wait_until(lambda: re.search(r"No answer since .*, trying again", page.value(told)), "words")
-    wait_until(lambda: page.value(told) == "Live: the engine is ready.", "the page goes on")
+    wait_until(
+        lambda: re.search(r"No answer since .*, trying again", page.value(status_text)), "words"
+    )
+    wait_until(lambda: page.value(status_text) == "Live: the engine is ready.", "the page goes on")
     before = page.value("document.querySelector('#facts').textContent")
     wait_until(
         lambda: page.value("document.querySelector('#facts').textContent") != before, "time passes"

@@ -101,7 +101,7 @@ def logged(server: Server) -> list[str]:
     return server.stderr.splitlines()
 
 
-def told(server: Server, stub: Stub) -> dict[str, bool]:
+def readiness(server: Server, stub: Stub) -> dict[str, bool]:
     """What each way of asking says, of the server or of its model."""
     serves = re.search(r"serving metrics on http://127\.0\.0\.1:(\d+)", server.stdout)
     assert serves is not None, server.stdout
@@ -132,9 +132,9 @@ def test_every_way_of_asking_says_that_nothing_is_answered_and_that_it_is_again(
     server = start({"echo": {"path": "moody.py"}}, **ports, hang_timeout_s=3600)
     pid = server.role("collector")
     with Stub(grpc_port(server)) as stub:
-        wait_until(lambda: all(told(server, stub).values()), "all say that it is ready")
+        wait_until(lambda: all(readiness(server, stub).values()), "all say that it is ready")
         os.kill(pid, signal.SIGSTOP)
         # Though nobody waits for an answer.
-        wait_until(lambda: not any(told(server, stub).values()), "all say that it is not")
+        wait_until(lambda: not any(readiness(server, stub).values()), "all say that it is not")
         os.kill(pid, signal.SIGCONT)
-        wait_until(lambda: all(told(server, stub).values()), "all say that it is again")
+        wait_until(lambda: all(readiness(server, stub).values()), "all say that it is again")

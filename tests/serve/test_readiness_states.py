@@ -96,7 +96,7 @@ class Site:
         with Connection(self._ports[port]) as connection:
             return connection.ask(request(path, method="GET")).status
 
-    def told(self) -> dict[str, bool]:
+    def readiness(self) -> dict[str, bool]:
         """What each way of asking says."""
         assert self.get("/v2/health/live") == 200
         found = {
@@ -125,9 +125,9 @@ class Site:
         assert self._stub.start(b"", "ServerLive")().response.live
         return found
 
-    def wait_told(self, what: str, *, ready: bool) -> None:
+    def wait_for_readiness(self, what: str, *, ready: bool) -> None:
         """Until all say so."""
-        self._wait_until(lambda: {*self.told().values()} == {ready}, what, 60)
+        self._wait_until(lambda: {*self.readiness().values()} == {ready}, what, 60)
 
     def ask(self) -> Asked:
         """A prediction."""
@@ -182,11 +182,11 @@ def test_it_is_not_ready_before_it_was_loaded_and_takes_orders_from_the_beginnin
     wait_until(answers, "the frontends serve")
     # Nothing is to be ready at any time, so all are asked several times.
     for _ in range(3):
-        assert {*site.told().values()} == {False}
+        assert {*site.readiness().values()} == {False}
         assert site.refused_s() == 1
     order = site.load()
     site.serve()
-    assert {*site.told().values()} == {True}
+    assert {*site.readiness().values()} == {True}
     assert order.end().status == 200
 
 
@@ -196,11 +196,11 @@ def test_at_rest_and_waking_it_is_ready_and_where_it_cannot_wake_it_is_not(
 ) -> None:
     site.serve()
     site.rest()
-    site.wait_told("it is ready at rest", ready=True)
+    site.wait_for_readiness("it is ready at rest", ready=True)
     site.hold()
     asked = site.ask()
     wait_until(site.worker, "it wakes")
-    assert {*site.told().values()} == {True}
+    assert {*site.readiness().values()} == {True}
     assert asked.answer is None
     site.go_on()
     assert asked.end().status == 200
@@ -209,11 +209,11 @@ def test_at_rest_and_waking_it_is_ready_and_where_it_cannot_wake_it_is_not(
     began = time.monotonic()
     assert site.ask().end().status == 503, "a worker was started, and there is none"
     assert time.monotonic() - began < SOON_S
-    site.wait_told("it is not ready", ready=False)
+    site.wait_for_readiness("it is not ready", ready=False)
     assert site.refused_s() > 1
     # No request comes any more, which might wake it.
     site.mend()
-    site.wait_told("it is ready again", ready=True)
+    site.wait_for_readiness("it is ready again", ready=True)
     assert site.ask().end().status == 200
 
 
@@ -224,26 +224,26 @@ def test_dead_it_is_not_ready_and_requests_wait_unless_nobody_is_to_be_expected(
     site.serve()
     site.hold()
     site.kill()
-    site.wait_told("it is not ready", ready=False)
+    site.wait_for_readiness("it is not ready", ready=False)
     asked = site.ask()
-    assert {*site.told().values()} == {False}
+    assert {*site.readiness().values()} == {False}
     assert asked.answer is None
     site.go_on()
     assert asked.end().status == 200
-    site.wait_told("it is ready again", ready=True)
+    site.wait_for_readiness("it is ready again", ready=True)
     site.fail()
     site.hold()
     site.kill()
-    site.wait_told("it is not ready", ready=False)
+    site.wait_for_readiness("it is not ready", ready=False)
     waits = site.ask()
     began = time.monotonic()
     site.go_on()
     assert waits.end().status == 503
     assert time.monotonic() - began < SOON_S
-    assert {*site.told().values()} == {False}
+    assert {*site.readiness().values()} == {False}
     assert site.refused_s() >= 1
     site.mend()
-    site.wait_told("it is ready again", ready=True)
+    site.wait_for_readiness("it is ready again", ready=True)
     assert site.ask().end().status == 200
 
 
@@ -255,12 +255,12 @@ def test_while_its_version_changes_it_is_ready_and_while_the_engine_stops_it_is_
     site.hold()
     order = site.load()
     wait_until(lambda: len(site.server.status().models) > 1, "the next one loads beside it")
-    assert {*site.told().values()} == {True}
+    assert {*site.readiness().values()} == {True}
     assert site.ask().end().status == 200
     site.go_on()
     assert order.end().status == 200
-    assert {*site.told().values()} == {True}
+    assert {*site.readiness().values()} == {True}
     site.server.process.send_signal(signal.SIGTERM)
-    site.wait_told("it stops", ready=False)
+    site.wait_for_readiness("it stops", ready=False)
     assert site.ask().end().status == 200
     site.server.process.send_signal(signal.SIGTERM)

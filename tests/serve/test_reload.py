@@ -95,7 +95,7 @@ class Site:
         lines = self.post("/v2/repository/index").json
         return [(line["name"], line["version"], line["state"]) for line in lines]
 
-    def says_another(self) -> bool:
+    def file_is_newer(self) -> bool:
         """Whether the model's readiness tells of another file at its path."""
         with Connection(self.server.port) as connection:
             ready = connection.ask(request("/v2/models/m/ready", method="GET"))
@@ -330,23 +330,23 @@ def test_copies_of_files_that_are_served_no_more_are_let_go(
 def test_a_worker_that_takes_the_place_of_another_serves_what_was_loaded(
     site: Site, wait_until: WaitUntil
 ) -> None:
-    assert not site.says_another()
+    assert not site.file_is_newer()
     site.write(2)
     worker = site.server.role("worker m/0")
     os.kill(worker, signal.SIGKILL)
     assert site.number() == 1, "what lies there now is for a reload to take"
     assert site.server.role("worker m/0") != worker
-    wait_until(site.says_another, "readiness to tell of the other file")
-    told = subprocess.run(
+    wait_until(site.file_is_newer, "readiness to tell of the other file")
+    completed = subprocess.run(
         [*COMMAND, "status", "--pid", str(site.server.pid)],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert "1 of 1 workers ready; the model file was changed or removed" in told.stdout
+    assert "1 of 1 workers ready; the model file was changed or removed" in completed.stdout
     assert site.reload().returncode == 0
     assert site.number() == 2
-    assert not site.says_another()
+    assert not site.file_is_newer()
 
 
 @exhaustive
@@ -360,11 +360,11 @@ def test_a_link_that_leads_elsewhere_is_another_file(site: Site, wait_until: Wai
     assert site.number() == 2
     link.unlink()
     link.symlink_to("blob3")
-    wait_until(site.says_another, "readiness to tell of the other file")
+    wait_until(site.file_is_newer, "readiness to tell of the other file")
     assert site.number() == 2
     assert site.reload().returncode == 0
     assert site.number() == 3
-    assert not site.says_another()
+    assert not site.file_is_newer()
 
 
 def test_what_the_old_workers_cannot_finish_is_answered_by_the_new_ones(

@@ -224,7 +224,7 @@ def folder(tmp_path: Path) -> Path:
     ],
 )
 def test_a_start_that_fails_says_why_in_one_line(folder: Path, arguments: str, words: str) -> None:
-    assert told(folder, *arguments.split()).startswith(words.format(here=folder))
+    assert check_error(folder, *arguments.split()).startswith(words.format(here=folder))
 
 
 @exhaustive
@@ -235,13 +235,13 @@ def test_a_start_without_the_package_says_how_to_install_it(
     raising = "raise ModuleNotFoundError('not here', name='onnxruntime')\n"
     (folder / "stub" / "onnxruntime.py").write_text(raising)
     monkeypatch.setenv("PYTHONPATH", str(folder / "stub"))
-    assert told(folder, "fixed.onnx") == (
+    assert check_error(folder, "fixed.onnx") == (
         f"{folder}/fixed.onnx: the runtime onnx needs the module onnxruntime, which is not "
         "installed; pip install 'ringbatch[onnx]', or in a clone '.[onnx]'"
     )
 
 
-def told(folder: Path, *arguments: str) -> str:
+def check_error(folder: Path, *arguments: str) -> str:
     """The only line that a start which fails says."""
     server = Server(folder, *arguments, *SMALL, "--port", "0")
     assert server.process.wait() == 2

@@ -451,14 +451,14 @@ def test_other_keys_are_in_force_once_they_are_there(
     wait_until(lambda: asked(connection, "fast", bearer()).status == 401, "the old key's end")
     assert asked(connection, "fast", bearer(OTHER_KEY)).status == 200
 
-    def told() -> bool:
+    def is_refused() -> bool:
         try:
             triton.get_model_metadata("add", headers={"x-api-key": KEY})
         except InferenceServerException:
             return True
         return False
 
-    wait_until(told, "the old key's end over gRPC")
+    wait_until(is_refused, "the old key's end over gRPC")
     wait_until(lambda: not stream.answers(), "the old key's end on an open stream")
     assert triton.get_model_metadata("add", headers={"x-api-key": OTHER_KEY}).name == "add"
     assert OTHER_KEY not in server.stderr
@@ -546,14 +546,14 @@ def test_a_key_of_another_certificate_ends_the_start(tmp_path: Path, authority: 
         tls_certificate=str(certificate),
         tls_key=str(key),
     )
-    told = subprocess.run(
+    completed = subprocess.run(
         [*COMMAND, "serve", *words],
         cwd=tmp_path,
         capture_output=True,
         text=True,
     )
-    assert told.returncode == 2
-    assert told.stderr.splitlines() == [
+    assert completed.returncode == 2
+    assert completed.stderr.splitlines() == [
         f"ringbatch: {key}: is not the private key of the certificate in {certificate}"
     ]
 

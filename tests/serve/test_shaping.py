@@ -91,10 +91,12 @@ def test_one_that_is_refused_in_a_padded_batch_is_refused_alone(server: Server) 
 
 
 def test_the_operator_sees_what_each_size_took(server: Server) -> None:
-    told = subprocess.run(
+    listed = subprocess.run(
         [*COMMAND, "models", "--pid", str(server.pid)], capture_output=True, text=True, check=True
     ).stdout
-    tokens, picky, cold = (told.partition(f"\n{name}: ")[2] for name in ("tokens", "picky", "cold"))
+    tokens, picky, cold = (
+        listed.partition(f"\n{name}: ")[2] for name in ("tokens", "picky", "cold")
+    )
     assert "batches: of 1, 4, 8 instances, padded to 4, 8, eager" in tokens
     for size in ("1 x 4 ", "4 x 8 ", "8 x 8 "):
         assert f" {size}" in tokens.partition("picky")[0]

@@ -84,7 +84,7 @@ def asked(model: str, request_id: str, *values: Any) -> bytes:
     return request(predict_target(model), instances(*values), headers=headers)
 
 
-def told(answer: Response) -> dict[str, float]:
+def timings(answer: Response) -> dict[str, float]:
     """The durations of the header, in milliseconds."""
     found = re.findall(r"([a-z]+);dur=([0-9.]+)", answer.headers["server-timing"])
     return {name: float(ms) for name, ms in found}
@@ -94,7 +94,7 @@ def expect_blame(
     answer: Response, line: dict[str, Any], cause: str, phase: str, took_s: float
 ) -> None:
     """Header and log blame the same, and their figures add up to what the client saw."""
-    times = told(answer)
+    times = timings(answer)
     total = times.pop("total")
     assert max(times, key=lambda name: times[name]) == phase
     assert sum(times.values()) == pytest.approx(total, abs=0.01)
@@ -297,11 +297,11 @@ def test_over_grpc_id_and_times_are_in_the_trailing_metadata(
     with Stub(int(found[1])) as stub:
         call = stub.channel.unary_unary(f"/{INFERENCE_SERVICE}/ModelInfer")
         _, ended = call.with_call(data, metadata=sent, wait_for_ready=True)
-        told = dict(ended.trailing_metadata())
+        metadata = dict(ended.trailing_metadata())
         _, unasked = call.with_call(data)
         assert {*dict(unasked.trailing_metadata())} == {"x-request-id"}
-    assert told["x-request-id"] == "over-grpc"
-    assert re.search(r"queue;dur=.*run;dur=.*total;dur=", told["server-timing"])
+    assert metadata["x-request-id"] == "over-grpc"
+    assert re.search(r"queue;dur=.*run;dur=.*total;dur=", metadata["server-timing"])
     line = logged("over-grpc")
     assert (line["protocol"], line["model"], line["status"]) == ("grpc", "matmul", 200)
     assert line["bytes_in"] == len(data)

@@ -154,10 +154,12 @@ def test_a_start_that_fails_says_why_in_one_line_and_leaves_nothing(
         server.watch()
         time.sleep(0.02)
     lines = server.stderr.splitlines()
-    told = [line.removeprefix("ringbatch: ") for line in lines if line.startswith("ringbatch: ")]
-    assert (server.process.returncode, len(told)) == (2, 1), server.stderr
-    assert re.fullmatch(words, told[0]), told[0]
-    assert lines[-1] == f"ringbatch: {told[0]}"
+    messages = [
+        line.removeprefix("ringbatch: ") for line in lines if line.startswith("ringbatch: ")
+    ]
+    assert (server.process.returncode, len(messages)) == (2, 1), server.stderr
+    assert re.fullmatch(words, messages[0]), messages[0]
+    assert lines[-1] == f"ringbatch: {messages[0]}"
     if case not in {
         "raises-in-load",
         "exits-in-load",
@@ -172,16 +174,16 @@ def test_a_start_that_fails_says_why_in_one_line_and_leaves_nothing(
 def test_a_working_directory_that_is_gone_is_told(folder: Path) -> None:
     """Gunicorn would not start there, and says so with a traceback."""
     gone = ["sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh"]
-    told = subprocess.run(
+    completed = subprocess.run(
         [*gone, *COMMAND, "serve", "--port", "0"],
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (told.returncode, told.stdout) == (2, "")
+    assert (completed.returncode, completed.stdout) == (2, "")
     words = "the working directory is gone; start the engine in one that there is"
-    assert told.stderr == f"ringbatch: {words}\n"
+    assert completed.stderr == f"ringbatch: {words}\n"
 
 
 def test_a_port_in_use_is_named(folder: Path) -> None:
@@ -207,14 +209,14 @@ def test_a_port_of_another_server_is_in_use(folder: Path, start: Callable[..., S
 
 def test_several_mistakes_are_told_at_once(folder: Path) -> None:
     (folder / "ringbatch.toml").write_text("[server]\nport = -1\nhots = 'x'\n[models.m]\n")
-    told = subprocess.run(
+    completed = subprocess.run(
         [*COMMAND, "serve", "--config", "ringbatch.toml"],
         cwd=folder,
         capture_output=True,
         text=True,
     )
-    lines = told.stderr.splitlines()
-    assert (told.returncode, len(lines)) == (2, 3), told.stderr
+    lines = completed.stderr.splitlines()
+    assert (completed.returncode, len(lines)) == (2, 3), completed.stderr
     assert all(line.startswith("ringbatch: ringbatch.toml: [") for line in lines)
 
 

@@ -477,7 +477,7 @@ def test_a_start_that_fails_with_a_closed_standard_error_has_its_status(
 def test_what_a_service_manager_says_is_for_the_supervisor_alone(
     server: Callable[..., Server], tmp_path: Path
 ) -> None:
-    told = {
+    own_environment = {
         "NOTIFY_SOCKET": str(tmp_path / "notify"),
         "WATCHDOG_USEC": "1000000",
         "WATCHDOG_PID": "1",
@@ -488,18 +488,18 @@ def test_what_a_service_manager_says_is_for_the_supervisor_alone(
     }
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as notified:
         notified.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        notified.bind(told["NOTIFY_SOCKET"])
-        own = server(UNRULY, environment=told).wait_ready()
+        notified.bind(own_environment["NOTIFY_SOCKET"])
+        own = server(UNRULY, environment=own_environment).wait_ready()
         assert serves(own)
         for pid in own.living():
             if pid != own.pid:
                 variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
                 names = {variable.partition(b"=")[0].decode() for variable in variables}
-                assert not names & told.keys()
+                assert not names & own_environment.keys()
         assert own.stop() == 0
-        said = list(notifications(notified))
-    assert {pid for pid, _ in said} == {own.pid}
-    assert [text for _, text in said if "READY=1" in text]
+        messages = list(notifications(notified))
+    assert {pid for pid, _ in messages} == {own.pid}
+    assert [text for _, text in messages if "READY=1" in text]
 
 
 @exhaustive
@@ -520,8 +520,8 @@ def test_a_signal_that_means_something_to_other_servers_ends_nobody(
         if (title, number) != ("ringbatch: frontends", "SIGHUP"):
             os.kill(pid, signal.Signals[number])
     words = {"SIGHUP": "on SIGHUP", "SIGWINCH": "", "SIGPIPE": ""}
-    said = words.get(number, f"{number} does nothing here")
-    wait_until(lambda: said in server.stderr, "the supervisor says so")
+    message = words.get(number, f"{number} does nothing here")
+    wait_until(lambda: message in server.stderr, "the supervisor says so")
     assert serves(server)
     assert server.titles() == before
     assert "was killed" not in server.stderr

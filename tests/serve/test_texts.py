@@ -274,7 +274,7 @@ RANKED = ("sat on the mat", "home", "the dog ran far away", "cat")
 
 def scores(folder: Path) -> NDArray[np.float32]:
     pairs = [(QUERY, text) for text in RANKED]
-    return np.array([said[0] for said in token_vectors(folder / "ranker", *pairs)])
+    return np.array([logits[0] for logits in token_vectors(folder / "ranker", *pairs)])
 
 
 def test_reranking_as_tei_has_it(connection: Connection, folder: Path) -> None:
@@ -307,20 +307,22 @@ def test_reranking_as_cohere_has_it(connection: Connection, folder: Path, path: 
 
 
 def test_a_rerank_takes_what_coheres_clients_send(connection: Connection, folder: Path) -> None:
-    told = [{"title": text, "text": "home"} for text in RANKED]
+    ranked_documents = [{"title": text, "text": "home"} for text in RANKED]
     body = {
         "query": QUERY,
-        "documents": told,
+        "documents": ranked_documents,
         "rank_fields": ["title", "text"],
         "max_chunks_per_doc": 10,
         "max_tokens_per_doc": 1,
     }
     answer = post(connection, "/v1/rerank", body)
     pairs = [(QUERY, text.split()[0]) for text in RANKED]
-    said = np.array([one[0] for one in token_vectors(folder / "ranker", *pairs)])
+    expected_logits = np.array([one[0] for one in token_vectors(folder / "ranker", *pairs)])
     found = {item["index"]: item["relevance_score"] for item in answer.json["results"]}
-    expected = 1 / (1 + np.exp(-said))
-    np.testing.assert_allclose([found[place] for place in range(len(said))], expected, atol=1e-5)
+    expected = 1 / (1 + np.exp(-expected_logits))
+    np.testing.assert_allclose(
+        [found[place] for place in range(len(expected_logits))], expected, atol=1e-5
+    )
 
 
 def test_classification_as_huggingface_hub_asks_for_it(connection: Connection) -> None:
@@ -368,15 +370,15 @@ def test_classification_as_tei_has_it(connection: Connection, folder: Path, seve
     answer = post(connection, "/predict", body).json
     raw = post(connection, "/predict", body | {"raw_scores": True}).json
     logits = token_vectors(folder / "moods", *texts)
-    for own, row, said in zip(
+    for own, row, own_logits in zip(
         answer if several else [answer], raw if several else [raw], logits, strict=True
     ):
-        powers = np.exp(said - np.max(said))
-        best = np.argsort(-np.array(said))
+        powers = np.exp(own_logits - np.max(own_logits))
+        best = np.argsort(-np.array(own_logits))
         np.testing.assert_allclose(
             [one["score"] for one in own], powers[best] / powers.sum(), atol=1e-5
         )
-        np.testing.assert_allclose([one["score"] for one in row], said[best], atol=1e-5)
+        np.testing.assert_allclose([one["score"] for one in row], own_logits[best], atol=1e-5)
         assert [one["label"] for one in own] == [f"label-{place}" for place in best]
 
 
@@ -473,8 +475,8 @@ def test_the_example_of_the_page(start: Start, tmp_path: Path) -> None:
     server = start({"minilm": {"path": str(tmp_path / "minilm")}})
     address = f"127.0.0.1:{server.port}"
     curl = shlex.split(example(PAGE, "text-curl").replace("127.0.0.1:8080", address))
-    told = json.loads(subprocess.run([*curl, "-s"], check=True, capture_output=True).stdout)
-    cat, dog = (item["embedding"] for item in told["data"])
+    embedded = json.loads(subprocess.run([*curl, "-s"], check=True, capture_output=True).stdout)
+    cat, dog = (item["embedding"] for item in embedded["data"])
     # As sentence-transformers gives it.
     assert np.dot(cat, dog) == pytest.approx(0.51853, abs=1e-4)
     names: dict[str, Any] = {}

@@ -161,10 +161,13 @@ def test_a_request_has_a_span_below_its_clients_and_phases_below_it(
     assert (span.name, span.kind) == ("predict slow", span.SPAN_KIND_SERVER)
     assert began_ns - 50_000_000 < span.start_time_unix_nano < span.end_time_unix_nano
     assert span.end_time_unix_nano < ended_ns + 50_000_000
-    said = attributes(span)
-    assert said["ringbatch.batch_id"] == answer.json["batchId"]
-    assert (said["http.response.status_code"], said["ringbatch.instances"]) == (200, 1)
-    assert (said["ringbatch.reason"], said["ringbatch.attempts"]) == ("idle", 1)
+    own_attributes = attributes(span)
+    assert own_attributes["ringbatch.batch_id"] == answer.json["batchId"]
+    assert (own_attributes["http.response.status_code"], own_attributes["ringbatch.instances"]) == (
+        200,
+        1,
+    )
+    assert (own_attributes["ringbatch.reason"], own_attributes["ringbatch.attempts"]) == ("idle", 1)
     phases = collector.below(span)
     assert {"queue", "gather", "run", "scatter", "write"} <= {*phases}
     run = phases["run"]

@@ -91,8 +91,8 @@ def alone(start_for_module: Start, folder_of_module: Path) -> Alone:
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_curl_asks_over_it(alone: Alone) -> None:
     asked = ["curl", "-sS", "--unix-socket", str(alone.folder / "http"), f"http://x{PATH}"]
-    told = subprocess.run([*asked, "--data", BODY], capture_output=True, check=True)
-    assert b'"predictions"' in told.stdout
+    completed = subprocess.run([*asked, "--data", BODY], capture_output=True, check=True)
+    assert b'"predictions"' in completed.stdout
 
 
 def test_without_tcp_nothing_listens_on_a_port(alone: Alone) -> None:

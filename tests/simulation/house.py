@@ -254,7 +254,7 @@ class PlayedLoop(Loop):
             try:
                 act()
             except (Fault, ChangeFailed) as fault:
-                self._house.kernel.say(f"a fault: {fault}")
+                self._house.kernel.log(f"a fault: {fault}")
                 raise
             except Exception as error:
                 raise Violation(f"{type(error).__name__}: {error}") from error

@@ -84,7 +84,7 @@ class Kernel:
         self._turns: Counter[int] = Counter()
         self._in_vain = 0
 
-    def say(self, what: str) -> None:
+    def log(self, what: str) -> None:
         """Tell of something that happens."""
         self.story.append(f"{self.now_ns / S - 1000:10.4f}  {what}")
 
@@ -120,7 +120,7 @@ class Kernel:
     def refuse(self, call: str) -> None:
         """Where this is the call to be refused, do so."""
         if number := self.refuses(call):
-            self.say(f"{call} is refused: {errno.errorcode[number]}")
+            self.log(f"{call} is refused: {errno.errorcode[number]}")
             raise OSError(number, os.strerror(number))
 
     def started(self, call: "Popen") -> Started:
@@ -212,14 +212,14 @@ class End:
     Attributes:
         peer: the other end.
         holders: how many processes have this end.
-        heard: called with what has come.
+        on_received: called with what has come.
     """
 
     peer: "End"
 
     def __init__(self, kernel: Kernel) -> None:
         self.holders = 1
-        self.heard: Callable[[bytes], object] = lambda _: None
+        self.on_received: Callable[[bytes], object] = lambda _: None
         self._kernel = kernel
         self._fd = kernel.open(self)
         self._data = b""
@@ -247,7 +247,7 @@ class End:
         if not taken:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         self.peer._data += taken
-        self.peer.heard(taken)
+        self.peer.on_received(taken)
         return len(taken)
 
     def recv(self, size: int) -> bytes:

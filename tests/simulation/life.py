@@ -329,8 +329,8 @@ class Life:
             assert late_ns <= TOLERANCE_NS, f"request {asked.number} is late by {late_ns} ns"
         allowed = STATUSES[asked.kind]
         assert status in allowed, f"request {asked.number} ends with {status}: {body!r}"
-        told = TEXTS.get(status, b"") in body and rb"\u0000" not in body
-        assert told, f"request {asked.number} ends with {status}, but {body!r}"
+        is_right = TEXTS.get(status, b"") in body and rb"\u0000" not in body
+        assert is_right, f"request {asked.number} ends with {status}, but {body!r}"
         if NOT_READY in body:
             self.seen[NONE_TO_EXPECT] += 1
             assert not asked.ready or self.engine.deaths > asked.deaths, (

@@ -100,7 +100,7 @@ class Cast:
             most = 2 if kind is CollectorProcess else 1
             if len(alike) >= most:
                 raise Violation(f"{process} is one too many beside {alike[0]}")
-        self.kernel.say(f"{process} is started")
+        self.kernel.log(f"{process} is started")
         if self.names_lost and kind is not WorkerProcess:
             process.takes(0.05, 1.0, process.find_no_segment)
         else:
@@ -185,7 +185,7 @@ class Member(Process):
         self.parts = [word for word in call.words if word.startswith("--number=")]
         self._unread = b""
         if self.control is not None:
-            self.control.heard = self.reached
+            self.control.on_received = self.reached
 
     def begin(self) -> None:
         """It has been started."""

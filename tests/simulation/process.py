@@ -51,7 +51,7 @@ class Process:
         """It has ended, with an exit status, or by a signal where that is negative."""
         if self.ended:
             return
-        self.kernel.say(f"{self} ends: {status}")
+        self.kernel.log(f"{self} ends: {status}")
         self.ended, self.status = True, status
         if self.control is not None and not self.parent_of:
             self.control.holders -= 1

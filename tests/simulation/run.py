@@ -78,8 +78,8 @@ def _live(first: int, count: int, seconds: float, *, simplify: bool) -> int:
         rate = (seed - first) / (time.process_time() - began)
         print(f"seeds {start} to {seed - 1}: {batch}; {rate:.0f}/s of CPU", flush=True)
     if wrong:
-        told = wrong[0].seed
-        print(story(*simplest(told)) if simplify else story(told))
+        wrong_seed = wrong[0].seed
+        print(story(*simplest(wrong_seed)) if simplify else story(wrong_seed))
     kinds = Counter(failed.kind for failed in wrong)
     counts = ", ".join(f"{kinds[kind]} {kind}" for kind in ("violations", "hangs", "crashes"))
     print(f"in all: {found.lives + len(wrong):,} lives, {counts}; {found}", flush=True)

@@ -193,17 +193,17 @@ class Life:
                     supervisor.frontends.close()
             except StartupError as error:
                 end = "not started"
-                self._kernel.say(f"it does not start: {error}")
+                self._kernel.log(f"it does not start: {error}")
             except Fault as fault:
                 end = "fault"
-                self._kernel.say(f"it ends by {fault}")
+                self._kernel.log(f"it ends by {fault}")
         self.ends[end] += 1
         self._check_end(end)
 
     # What may happen
 
     def _go_wild(self) -> None:
-        self._kernel.say("from now on anything may happen")
+        self._kernel.log("from now on anything may happen")
         self._wild = True
         self._happens()
 
@@ -213,7 +213,7 @@ class Life:
                 [(kind, what) for kind, what in self._misfortunes if kind not in self._left_out]
             )
             self.seen[kind] += 1
-            self._kernel.say(kind)
+            self._kernel.log(kind)
             what()
             self._kernel.after(self._chance.expovariate(1 / self._every_s), self._happens)
 
@@ -235,7 +235,7 @@ class Life:
     def _remove_names(self) -> None:
         if self._wild and self._house.segment is not None:
             self.seen["the names are removed"] += 1
-            self._kernel.say("the engine's names are removed")
+            self._kernel.log("the engine's names are removed")
             self._cast.names_lost = True
 
     def _length_s(self) -> float:
@@ -268,7 +268,7 @@ class Life:
         if not self._wild or self._chance.random() >= rate:
             return False
         self.seen["a process slips"] += 1
-        self._kernel.say(f"{process} slips before {what}")
+        self._kernel.log(f"{process} slips before {what}")
         if not self._harm(process):
             return False
         goes_on = what in ("step", "beat") or self._chance.random() < 0.1
@@ -295,15 +295,15 @@ class Life:
             self._liars.append(process)
             # What the collector says of itself and of workers, it alone can know.
             known = _NONSENSE_OF_OTHERS * (not isinstance(process, CollectorProcess))
-            said = chance.choice(_NONSENSE + known)
-            self._kernel.say(f"{process} says {said[:40]!r}")
-            if said is _FAILS_ALL and isinstance(process, WorkerProcess):
+            message = chance.choice(_NONSENSE + known)
+            self._kernel.log(f"{process} says {message[:40]!r}")
+            if message is _FAILS_ALL and isinstance(process, WorkerProcess):
                 process.fail()
-            process.write(said)
+            process.write(message)
             return True
         else:
             return False
-        self._kernel.say(f"{process}: {kind}")
+        self._kernel.log(f"{process}: {kind}")
         return True
 
     def _refuses(self, call: str) -> int:
@@ -336,13 +336,13 @@ class Life:
             model = None if action == "reload" and self._chance.random() < 0.7 else name
             self._house.orders.order(Order(action, model))
             self._unloaded |= {model} if action == "unload" else set()
-            self._kernel.say(f"{action} {model or ''}")
+            self._kernel.log(f"{action} {model or ''}")
 
     def _change_file(self) -> None:
         path = str(path_of(self._chance.choice("ab")))
         self._house.files[path] = number = self._house.files.get(path, 0) + 1
         if self._contents.random() < _UNSOUND:
-            self._kernel.say(f"the model at {path} fails at its declared shape")
+            self._kernel.log(f"the model at {path} fails at its declared shape")
             self._cast.unsound.add((path, number))
 
     def _reread(self) -> Config:
@@ -367,7 +367,7 @@ class Life:
 
     def _behave(self) -> None:
         """Everybody does what is expected from now on, but those who hang already."""
-        self._kernel.say("from now on everybody behaves")
+        self._kernel.log("from now on everybody behaves")
         self._wild = False
         self._house.let_in = lambda: False
         self._kernel.stopped_until_ns = 0
@@ -385,7 +385,7 @@ class Life:
             return
         if not (missing := self._missing()):
             self.ends["serves"] += 1
-            kernel.say("it serves")
+            kernel.log("it serves")
             self._signal(signal.SIGTERM)
             self._await_end()
         elif kernel.now_ns - self._calm_ns > SERVES_WITHIN_S * S:

@@ -73,10 +73,10 @@ def test_a_seed_names_one_life() -> None:
 def test_a_wrong_life_is_told_as_simply_as_can_be() -> None:
     with MUTANTS["a worker does not ring for its report"].applied():
         seed, profile = simplest(0)
-        told = story(seed, profile)
+        text = story(seed, profile)
     assert profile.requests == 1
-    assert told.splitlines()[-1] == "AssertionError: the collector sleeps on a report"
-    assert "is killed" not in told
+    assert text.splitlines()[-1] == "AssertionError: the collector sleeps on a report"
+    assert "is killed" not in text
 
 
 @pytest.mark.parametrize("chained", [False, True])

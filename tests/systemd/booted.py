@@ -63,8 +63,8 @@ class Machine:
     @cached_property
     def ringbatch(self) -> str:
         """The command of the ringbatch that is installed in it."""
-        told = "import sysconfig; print(sysconfig.get_path('scripts'))"
-        return f"{self.run(self.python, '-c', told)}/ringbatch"
+        code = "import sysconfig; print(sysconfig.get_path('scripts'))"
+        return f"{self.run(self.python, '-c', code)}/ringbatch"
 
     def command(self, *words: str) -> list[str]:
         """What runs a command in it."""

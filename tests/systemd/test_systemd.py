@@ -136,7 +136,7 @@ class Operator:
         seen: dict[str, int] = found["seen"]
         sent, broken = sum(seen.values()), sum(n for kind, n in seen.items() if "broken" in kind)
         failed = sent - seen.pop("answered", 0)
-        self.say(
+        self.log(
             f"{what}: {sent} requests, {failed} failed, the slowest took {found['slowest_s']} s"
         )
         assert failed == broken <= may_break, seen
@@ -144,7 +144,7 @@ class Operator:
     def _python(self) -> list[str]:
         return ["LD_LIBRARY_PATH=/opt/ringbatch/lib", self.machine.python]
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         """Keep a figure."""
         self.figures.append(line)
         print(line, flush=True)
@@ -197,7 +197,7 @@ def start(operator: Operator) -> None:
         int(machine.show(UNIT, f"{name}TimestampMonotonic"))
         for name in ("InactiveExit", "ActiveEnter")
     )
-    operator.say(f"ready {(ready - began) / 1e6:.1f} s after its start")
+    operator.log(f"ready {(ready - began) / 1e6:.1f} s after its start")
     with operator.load("light load"):
         wait_for(lambda: len(machine.processes(UNIT)) == 9, "all processes")
 
@@ -254,7 +254,7 @@ def hang_what_nobody_can_replace(operator: Operator) -> None:
         operator.machine.run("kill", "-STOP", str(operator.pid_of(title)))
     wait_for(lambda: operator.restarts > before, "a restart", 120)
     wait_for(operator.serves, "its start")
-    operator.say("kill -STOP of all frontends and their arbiter: restarted by the watchdog")
+    operator.log("kill -STOP of all frontends and their arbiter: restarted by the watchdog")
 
 
 def reload(operator: Operator) -> None:
@@ -274,8 +274,8 @@ def reload_a_broken_file(operator: Operator) -> None:
     machine = operator.machine
     with operator.load("reload of a broken file"):
         machine.write(CONFIGURATION, SETTINGS.replace("workers = 2", 'workers = "two"'))
-        said = machine.run("systemctl", "reload", UNIT, check=False)
-        assert "failed" in said
+        output = machine.run("systemctl", "reload", UNIT, check=False)
+        assert "failed" in output
         assert re.search("serving double .*; the last change failed: .*workers", operator.status)
         machine.write(CONFIGURATION, SETTINGS)
         machine.run("systemctl", "reload", UNIT)
@@ -289,7 +289,7 @@ def run_out_of_memory(operator: Operator) -> None:
     used = int(machine.show(UNIT, "MemoryCurrent"))
     machine.run("systemctl", "set-property", "--runtime", UNIT, f"MemoryMax={used + (400 << 20)}")
     if machine.show(UNIT, "MemoryMax") == "infinity":
-        operator.say("MemoryMax= has no effect here: nobody was taken")
+        operator.log("MemoryMax= has no effect here: nobody was taken")
         return
     key = f"Authorization: Bearer {operator.key}"
     body, url = '{"instances": [[666, 666]]}', f"http://127.0.0.1:{PORT}/v1/models/double:predict"
@@ -327,4 +327,4 @@ def stop(operator: Operator) -> None:
     assert machine.processes(UNIT) == {}
     assert machine.run("ls", "-A", "/dev/shm") == ""
     assert machine.run("pgrep", "-fc", "ringbatch: ", check=False) == "0"
-    operator.say("stopped: no process and no name in /dev/shm is left")
+    operator.log("stopped: no process and no name in /dev/shm is left")

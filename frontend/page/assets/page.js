@@ -67,8 +67,8 @@ async function refusal() {
 }
 
 function tell(words, alarm = false) {
-  write(byId("told"), words);
-  byId("told").classList.toggle("alarm", alarm);
+  write(byId("liveness"), words);
+  byId("liveness").classList.toggle("alarm", alarm);
 }
 
 function mark(kind, words) {

@@ -23,9 +23,9 @@ def test_check_takes_a_model_and_flags_as_serve_does(
     model = tmp_path / "mine.py"
     model.write_text("def predict(x): return x\n")
     assert cli.main(["check", str(model), "--max-batch-size", "7"]) == 0
-    told = capsys.readouterr().out
-    assert "[models.mine]\n" in told
-    assert "max_batch_size = 7\n" in told
+    printed = capsys.readouterr().out
+    assert "[models.mine]\n" in printed
+    assert "max_batch_size = 7\n" in printed
 
 
 @pytest.mark.usefixtures("well")

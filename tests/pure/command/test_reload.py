@@ -79,10 +79,10 @@ def test_a_word_is_an_engine_if_one_is_called_that_else_a_model(
 ) -> None:
     assert reload.main(engine, word, model) == 0
     assert asked == [order]
-    told = capsys.readouterr()
-    assert told.out == "ringbatch: loaded\n"
-    assert note in told.err
-    assert bool(told.err) == bool(note)
+    printed = capsys.readouterr()
+    assert printed.out == "ringbatch: loaded\n"
+    assert note in printed.err
+    assert bool(printed.err) == bool(note)
 
 
 def test_a_word_beside_both_flags_is_refused(asked: list[tuple[Any, str | None]]) -> None:

@@ -41,16 +41,16 @@ def test_what_a_message_says_of_a_file_can_be_typed_as_it_then_stands_there(data
     setting = data.draw(st.sampled_from(TYPED))
     value = data.draw(values(setting))
     text = in_flags(f"set {setting.key} = {in_toml(value)}", ALL_FLAGS)
-    said, *typed = shlex.split(text)
+    verb, *typed = shlex.split(text)
     given_ = cli._parser().parse_args(["serve", *typed])
-    assert said == "set"
+    assert verb == "set"
     assert getattr(given_, attribute_of(setting.key)) == value
 
 
 def test_the_door_decides(files: Files) -> None:
     file = str(files(ONE))
 
-    def told(*argv: str) -> str:
+    def hint(*argv: str) -> str:
         return setting_spelling.words_for(cli._parser().parse_args(argv))(PICKLE).partition("set ")[
             2
         ]
@@ -58,14 +58,14 @@ def test_the_door_decides(files: Files) -> None:
     as_file = "trust_pickle = true, or raise [server] port, max_batch_size or threads = 2"
     flags = "--trust-pickle, or raise --port, --max-batch-size or --threads 2"
     for command in ("serve", "check", "doctor", "handover"):
-        assert told(command, "model.py") == flags
-        assert told(command, "--config", file) == as_file
+        assert hint(command, "model.py") == flags
+        assert hint(command, "--config", file) == as_file
         mixed = "trust_pickle = true, or raise --port, max_batch_size or threads = 2"
-        assert told(command, "--config", file, "--port", "0") == mixed
+        assert hint(command, "--config", file, "--port", "0") == mixed
     agents = "trust_pickle = true, or raise --port, --max-batchsize or threads = 2"
-    assert told("sidecar") == agents
+    assert hint("sidecar") == agents
     for command in ("status", "reload", "units"):
-        assert told(command) == as_file
+        assert hint(command) == as_file
 
 
 def test_what_only_looks_like_a_setting_stays_as_it_is() -> None:
@@ -103,8 +103,8 @@ def test_what_ends_an_error_to_be_copied_stands_there_alone(
     setattr(stand_in, "run", run)  # noqa: B010
     monkeypatch.setitem(sys.modules, "ringbatch.engine.supervisor.run", stand_in)
     assert cli.main(["serve"]) == 2
-    told = "ringbatch: set --trust-pickle:\n\nx = 1\n    trust_pickle = true\n"
-    assert capsys.readouterr().err == told
+    hint = "ringbatch: set --trust-pickle:\n\nx = 1\n    trust_pickle = true\n"
+    assert capsys.readouterr().err == hint
 
 
 def test_arguments_that_set_nothing_leave_a_message_as_it_is() -> None:

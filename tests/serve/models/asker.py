@@ -12,7 +12,7 @@ from ringbatch.engine import InvalidInput, Tensor
 where = ""
 died = Path("asker_died")
 inputs = [Tensor("x", "FP32", [2]), Tensor("times", "INT64", [], default=1)]
-outputs = [Tensor("y", "FP32", [2]), Tensor("told", "BYTES", [])]
+outputs = [Tensor("y", "FP32", [2]), Tensor("context", "BYTES", [])]
 
 
 def load(device: str) -> None:
@@ -30,8 +30,8 @@ def predict(x: Any, times: Any, request: Any) -> Any:
     for own in request:
         if not isinstance(own.parameters.get("top_k", 1), int):
             raise InvalidInput("top_k must be a whole number")
-    told = [
+    context = [
         json.dumps([own.id, own.parameters, own.headers, own.remaining_s > 0, own.cancelled, where])
         for own in request
     ]
-    return x * times[:, None].astype(np.float32), np.array([*told, ""], object)[:-1]
+    return x * times[:, None].astype(np.float32), np.array([*context, ""], object)[:-1]

@@ -70,19 +70,19 @@ def objects() -> dict[str, Any]:
     """Each random generator, the locks that are held, and what has descriptors or threads."""
     # The parent's are frozen.
     gc.unfreeze()
-    told: dict[str, Any] = {}
+    digests: dict[str, Any] = {}
     locks, others = 0, []
     for thing in gc.get_objects():
         if isinstance(thing, GENERATORS) and not isinstance(thing, random.SystemRandom):
             kind = f"generator {type(thing).__qualname__}, number "
-            number = sum(key.startswith(kind) for key in told)
-            told[f"{kind}{number}"] = hashlib.sha256(pickle.dumps(thing)).hexdigest()
+            number = sum(key.startswith(kind) for key in digests)
+            digests[f"{kind}{number}"] = hashlib.sha256(pickle.dumps(thing)).hexdigest()
         elif type(thing).__name__ in ("lock", "RLock"):
             locks += repr(thing).startswith("<locked")
         elif isinstance(thing, DESCRIBED) and not getattr(thing, "closed", False):
             number = thing.fileno() if hasattr(thing, "fileno") else 0
             others += [type(thing).__qualname__] if number >= 0 else []
-    return told | {"held locks": locks, "open": sorted(others)}
+    return digests | {"held locks": locks, "open": sorted(others)}
 
 
 def packages() -> list[str]:
