@@ -26,7 +26,7 @@ from ringbatch.engine.command import (
     units,
 )
 from ringbatch.engine.command.flags import add_flag, configure, given
-from ringbatch.engine.command.parser import Parser
+from ringbatch.engine.command.parser import HelpFormatter, Parser
 from ringbatch.engine.command.usage import usage_of
 from ringbatch.engine.config.definitions import settings
 from ringbatch.engine.config.document import (
@@ -266,7 +266,7 @@ def _texts(about: str, epilog: str) -> dict[str, Any]:
     return {
         "description": about[0].upper() + about[1:],
         "epilog": epilog,
-        "formatter_class": argparse.RawDescriptionHelpFormatter,
+        "formatter_class": HelpFormatter,
         "allow_abbrev": False,
     }
 

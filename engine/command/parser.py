@@ -1,15 +1,24 @@
 """A parser of arguments that says what was probably meant where it refuses something.
 
-`_check_value` is the one place where argparse says which words are legal, and no public one; its
-name is the same in every Python since argparse was written, and `tests/pure/test_cli.py` holds it.
+`_check_value` is the one place where argparse says which words are legal, and `_split_lines` is the
+one that breaks lines of help. Neither is public. Both are in every Python since argparse was
+written, and `tests/pure/command/test_cli.py` holds them.
 """
 
 import argparse
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ringbatch.engine.command import unknown_commands
 from ringbatch.engine.config import unknown_keys
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """A layout of help texts that keeps flags, such as ``--max-batch-size``, on one line."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
 
 class Parser(argparse.ArgumentParser):

@@ -221,10 +221,14 @@ def test_demo_and_status_are_handed_what_was_said(
 
 
 def help_of(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    return " ".join(lines_of_help(capsys, *argv).split())
+
+
+def lines_of_help(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     with pytest.raises(SystemExit) as caught:
         cli.main([*argv, "--help"])
     assert caught.value.code == 0
-    return " ".join(capsys.readouterr().out.split())
+    return capsys.readouterr().out
 
 
 @pytest.mark.parametrize("section", [ServerConfig, ModelConfig])
@@ -238,12 +242,17 @@ def test_help_of_serve_names_every_flag_with_its_default(
         assert f"--{key.replace('_', '-')} " in text or f"--{key.replace('_', '-')}," in text
         if setting.default not in (None, ()) and not isinstance(setting.default, bool):
             about = in_flags(setting.sentence, ALL_FLAGS, about=key)
-            assert unbroken(f"{about} (default: {in_help(setting.default)})") in unbroken(text)
+            assert f"{about} (default: {in_help(setting.default)})" in text
 
 
-def unbroken(text: str) -> str:
-    """Return the text without line breaks after hyphens, which argparse makes inside flags."""
-    return text.replace("- ", "-")
+@pytest.mark.parametrize("columns", [60, 80, 100, 120])
+@pytest.mark.parametrize("command", ["serve", "check", "bench", "tune", "sidecar"])
+def test_help_breaks_no_flag_at_a_hyphen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    broken = [line for line in lines_of_help(capsys, command).splitlines() if line.endswith("-")]
+    assert not broken
 
 
 def in_help(default: Any) -> str:
