@@ -31,6 +31,12 @@ def exposures(
             f"[server] host: API keys travel unencrypted from other hosts to {host}",
             _ENCRYPT.format("tls_certificate and tls_key"),
         )
+    guarded = keys or clients.tls_client_ca is not None
+    if is_open and server.own_paths == "keys" and not guarded:
+        yield (
+            f"[server] host: models answer every host that reaches {host}, without a key",
+            "set api_keys_file or tls_client_ca, or let a firewall or a proxy decide",
+        )
     if server.control_port is not None and not is_loopback(server.control_host):
         if not keys:
             yield (
@@ -44,7 +50,6 @@ def exposures(
                 f"hosts to {server.control_host}",
                 _ENCRYPT.format("tls_certificate and tls_key, or control_tls_certificate"),
             )
-    guarded = keys or clients.tls_client_ca is not None
     if server.own_paths != "keys" and server.serves_grpc and not guarded:
         yield (
             "[server] own_paths does not hold for gRPC, which serves everybody",

@@ -10,7 +10,7 @@ _CREDENTIALS: Final = Topic(
     "credentials", "without a file that it is to use, an engine does not start"
 )
 
-_EXPOSED: Final = Topic("exposure", "whoever reads an API key can use the models by it")
+_EXPOSED: Final = Topic("exposure", "strangers could use the models, or read a key that lets them")
 
 
 def credentials(case: Case) -> Iterator[Finding]:
@@ -32,7 +32,7 @@ def exposure(case: Case) -> Iterator[Finding]:
     if found is None:
         yield _EXPOSED.unknown("whether API keys are encrypted on their way")
     elif not found:
-        yield _EXPOSED.ok("no API key travels unencrypted to another host")
+        yield _EXPOSED.ok("no setting lets strangers use the models or read a key")
     else:
         for what, do in found:
             yield _EXPOSED.warning(what, do)

@@ -336,7 +336,7 @@ SOFTWARE_ROWS: Final = (
         credentials="/k.pem: cannot be read: Permission denied",
     ),
     row(credential_checks.exposure, NOTE, "cannot be known", "another user", exposed=None),
-    row(credential_checks.exposure, OK, "no API key travels"),
+    row(credential_checks.exposure, OK, "no setting lets strangers"),
     row(
         credential_checks.exposure,
         WARNING,
