@@ -3,9 +3,10 @@
 import os
 import re
 import socket
+import stat
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files as resources
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ from ringbatch.engine.config.paths import absolute
 from ringbatch.engine.config.problems import heading
 from ringbatch.engine.systemd.units import (
     TEMPLATES,
+    USER,
     WRITTEN,
     Engine,
     configuration,
@@ -67,6 +69,8 @@ def main(config: Config | None, path: Path | None, *, install: bool, root: Path,
             _warn(f"{path}: ringbatch@{engine.name} reads {read}, not this")
         if not user:
             _warn_of_unseen(config, path, root)
+    if not user:
+        _tell_of_closed_folders(root)
     folder = resources("ringbatch.engine.systemd") / "units"
     templates = {name: (folder / name).read_text() for name in TEMPLATES}
     found = files(templates, _command(), engine, user=user)
@@ -138,6 +142,40 @@ def _warn_of_unseen(config: Config, path: Path, root: Path) -> None:
                     f"{unseen}, because it has no access to homes and a /tmp of its own; "
                     "/var/lib/ringbatch is a place for it"
                 )
+
+
+def _tell_of_closed_folders(root: Path) -> None:
+    """Warn if the service's user may not enter a folder of what the service runs."""
+    top = absolute(root)
+    for program in _programs(top):
+        place = top / program.relative_to("/")
+        folders = [folder for folder in reversed(place.parents) if top in folder.parents]
+        closed = next((folder for folder in folders if _is_closed(folder)), None)
+        if closed is not None:
+            _warn(
+                f"the service cannot run {program}, because its user, {USER}, may not enter "
+                f"{_on_host(closed, root)}; install ringbatch in /opt/ringbatch, with a Python "
+                "that every user can run"
+            )
+
+
+def _programs(top: Path) -> Iterator[Path]:
+    """Yield the script and, on this host, the interpreter behind it."""
+    yield Path(_command()[0])
+    if top == Path("/"):
+        yield Path(sys.executable).resolve()
+
+
+def _is_closed(folder: Path) -> bool:
+    """Return whether the service's user may not enter a folder that exists; ACLs are not read."""
+    try:
+        if folder.stat().st_mode & stat.S_IXOTH:
+            return False
+        return USER not in (folder.owner(), folder.group())
+    except OSError:
+        return False
+    except KeyError:  # the owner has no name
+        return True
 
 
 def _warn(line: str) -> None:

@@ -19,7 +19,7 @@ TEMPLATES: Final = (SERVICE, SOCKET, SLICE, SYSUSERS, TMPFILES, GPU)
 
 _COMMAND: Final = "/opt/ringbatch/bin/ringbatch"
 _CONFIGURATIONS: Final = "/etc/ringbatch"
-_USER: Final = "ringbatch"
+USER: Final = "ringbatch"
 """The user and the group of the service."""
 _OF_A_USER: Final = "%E/ringbatch"
 _HOMES: Final = ("/home/", "/root/", "/run/user/")
@@ -152,7 +152,7 @@ def _address(engine: Engine, *, user: bool) -> str:
     if engine.path is not None:
         listen += f"ListenStream={engine.path}\nSocketMode={engine.mode}\n"
         # The file would be root's, as systemd makes it.
-        owner = None if user else _USER
+        owner = None if user else USER
         listen += "".join(
             f"{key}={value}\n"
             for key, value in (("SocketUser", owner), ("SocketGroup", engine.group or owner))

@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -317,6 +318,36 @@ def test_an_installation_in_a_home_sees_models_there(
     (image / "home/me/m.onnx").touch()
     assert install(image, configure(image, "home/me/m.onnx")) == 0
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("mode", "is_told"), [(0o700, True), (0o754, True), (0o711, False)])
+def test_an_installation_that_the_service_cannot_enter_is_told(
+    mode: int,
+    is_told: bool,
+    image: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = image / "opt/mine/.venv/bin/ringbatch"
+    script.parent.mkdir(parents=True)
+    script.touch()
+    (image / "opt/mine").chmod(mode)
+    monkeypatch.setattr(units, "_command", lambda: ["/opt/mine/.venv/bin/ringbatch"])
+    assert install(image, configure(image)) == 0
+    told = (
+        "ringbatch: the service cannot run /opt/mine/.venv/bin/ringbatch, because its user, "
+        "ringbatch, may not enter /opt/mine; install ringbatch in /opt/ringbatch, with a Python "
+        "that every user can run\n"
+    )
+    assert capsys.readouterr().err == (told if is_told else "")
+
+
+def test_on_this_host_the_interpreter_is_looked_at_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(units, "_command", lambda: ["/opt/ringbatch/bin/ringbatch"])
+    script, interpreter = units._programs(Path("/"))
+    assert script == Path("/opt/ringbatch/bin/ringbatch")
+    assert interpreter == Path(sys.executable).resolve()
+    assert [*units._programs(Path("/mnt/image"))] == [script]
 
 
 def test_credentials_lie_where_the_host_has_them(image: Path) -> None:
