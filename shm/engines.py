@@ -98,8 +98,7 @@ def only(engine: str | int | None) -> str:
         meant = _meant(engine, found)
         if len(meant) > 1:
             shown = "; ".join(
-                f"{_shown(segment)} serves {', '.join(m.name for m in segment.models)}"
-                for segment in meant
+                f"{_shown(segment)} serves {', '.join(_model_names(segment))}" for segment in meant
             )
             raise StartupError(
                 f"{len(meant)} engines run, say which, by name or process id: {shown}"
@@ -214,7 +213,7 @@ def not_running(engine: str | int | None) -> StartupError:
 def _not_among_those_that_run(engine: str | int | None) -> StartupError:
     error = not_running(engine)
     if engine is None:
-        return error
+        return StartupError(f"{error}; start one with `ringbatch serve`")
     try:
         with running(None) as others:
             return StartupError(f"{error}; there is: {', '.join(map(_shown, others))}")
@@ -224,6 +223,11 @@ def _not_among_those_that_run(engine: str | int | None) -> StartupError:
 
 def _shown(segment: Segment) -> str:
     return f"{segment.engine} (process {segment.pid})"
+
+
+def _model_names(segment: Segment) -> list[str]:
+    """Return the names of an engine's models, each once, whatever its number of versions."""
+    return [*dict.fromkeys(model.name for model in segment.models)]
 
 
 def _whose(engine: str | int | None) -> str:

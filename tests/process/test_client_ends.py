@@ -178,7 +178,7 @@ def test_a_client_goes_to_the_next_engine(
     harness: ClientHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [harness.name]
-    monkeypatch.setattr(engines_module, "names", lambda pid: iter(found))
+    monkeypatch.setattr(engines_module, "segment_names", lambda pid: iter(found))
     with Client() as client, ClientHarness(MODELS) as other:
         future = client.infer_async("same", numbers(1))
         harness.end()
@@ -201,7 +201,7 @@ def test_of_several_engines_one_must_be_named(
 ) -> None:
     with ClientHarness(MODELS[:1]) as other:
         found = [harness.name, other.name]
-        monkeypatch.setattr(engines_module, "names", lambda pid: iter(found))
+        monkeypatch.setattr(engines_module, "segment_names", lambda pid: iter(found))
         with pytest.raises(
             StartupError, match=r"2 engines run, say which, by name .*\(process \d+\) ser"
         ):
@@ -215,6 +215,8 @@ def test_of_several_engines_one_must_be_named(
 def test_without_an_engine_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StartupError, match="supervisor has process id 4194305 is running"):
         Client(4194305)
-    monkeypatch.setattr(engines_module, "names", lambda pid: iter(()))
-    with pytest.raises(StartupError, match=r"^no engine of ringbatch is running$"):
+    monkeypatch.setattr(engines_module, "segment_names", lambda pid: iter(()))
+    with pytest.raises(
+        StartupError, match=r"^no engine .* is running; start one with `ringbatch serve`$"
+    ):
         Client()
