@@ -12,6 +12,8 @@ from ringbatch.shm.host.background import short_thread
 _TIMEOUT_S = 2.0
 _ENGINE_READY = (http.client.OK, http.client.BAD_GATEWAY)
 """BAD_GATEWAY: only a model server behind the engine is not ready, and may be later."""
+_MARK = {"X-Request-Id": "ringbatch-probe"}
+"""Shows readers of the access log that the request is the engine's own."""
 
 
 class Probe:
@@ -54,7 +56,7 @@ def ask(
     connection = http.client.HTTPConnection("localhost", timeout=_TIMEOUT_S)
     try:
         connection.sock = _connected(listener, tls=tls)
-        connection.request("GET", path)
+        connection.request("GET", path, headers=_MARK)
         return connection.getresponse().status
     except (OSError, http.client.HTTPException):
         return None
