@@ -57,6 +57,7 @@ HOSTS: Final[Mapping[str, str]] = {
     r"Debian: (prometheus|chromium|nginx-light, haproxy|golang-go)": "where that package is; "
     ".ci/run installs it as root",
     r"curl": "where curl speaks HTTP/2",
+    r"openssl is not installed": "where openssl is",
     r"/dev/shm is large": "with a /dev/shm of an ordinary size",
     r"of /dev/shm, which has": "with a larger /dev/shm",
     r"open files are not allowed": "where the limit of open files can be raised",

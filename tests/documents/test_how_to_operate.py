@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 import stat
 from collections.abc import Callable
 from configparser import ConfigParser
@@ -37,12 +38,15 @@ TLS: Final = "docs/how-to/use-tls-and-keys.md"
 UPGRADE: Final = "docs/how-to/upgrade.md"
 
 
-@pytest.mark.parametrize("command", [example(MONITOR, "serve"), example(SOCKETS, "serve")])
+STARTS: Final = (example(MONITOR, "serve"), example(SOCKETS, "serve"), example(SLOW, "serve"))
+
+
+@pytest.mark.parametrize("command", STARTS)
 def test_the_command_starts_what_is_served_here(command: str) -> None:
-    """The engine of these tests has the options of both."""
+    """The engine of these tests has the options of all three."""
     arguments = cli._parser().parse_args(shlex.split(command)[1:])
     assert arguments.model == ["model.py"]
-    assert arguments.control_port == 9090 or arguments.unix_socket == "prod.sock"
+    assert arguments.control_port == 9090 or arguments.unix_socket == "$PWD/prod.sock"
 
 
 def test_metrics_are_at_the_control_address(served: Server, tmp_path: Path) -> None:
@@ -96,6 +100,16 @@ def test_keys_are_asked_for(tmp_path: Path) -> None:
         with Connection(server.port) as connection:
             assert connection.ask(request("/v1/models", method="GET")).status == 401
         assert "model" in printed(example(TLS, "curl"), tmp_path, server)
+
+
+@exhaustive
+def test_the_certificate_for_a_try_is_served(tmp_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    write(tmp_path, "model.py", example(README, "model.py"))
+    printed(example(TLS, "certificate"), tmp_path)
+    with serving(tmp_path, example(TLS, "serve-tls")) as server:
+        assert '"models":["model"]' in printed(example(TLS, "curl-tls"), tmp_path, server)
 
 
 @exhaustive

@@ -1,8 +1,6 @@
 """How-to pages that serve models: their files are written and their commands run, to the letter."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,11 +22,6 @@ ROUTES: Final = "docs/how-to/add-routes.md"
 
 def predictions(answer: str) -> Any:
     return json.loads(answer)["predictions"]
-
-
-def made(folder: Path, source: str) -> None:
-    """Run a page's script that makes a model file."""
-    subprocess.run([sys.executable, "-c", source], cwd=folder, check=True)
 
 
 def test_the_python_file_answers_as_the_page_shows(tmp_path: Path) -> None:
@@ -58,14 +51,12 @@ def test_a_python_file_answers_any_json(tmp_path: Path) -> None:
 def test_a_python_file_reads_a_header(tmp_path: Path) -> None:
     write(tmp_path, "greet.py", example(PYTHON, "greet.py"))
     write(tmp_path, "greet.toml", example(PYTHON, "greet.toml"))
-    headers = {"X-User": "zoe", "X-Request-Id": "1a"}
-    with (
-        serving(tmp_path, "ringbatch serve --config greet.toml") as server,
-        Connection(server.port) as connection,
-    ):
-        body = b'{"instances": [1]}'
-        answer = connection.ask(request("/v1/models/greet:predict", body, headers=headers))
-    assert answer.json["predictions"] == ["zoe: 1a"]
+    with serving(tmp_path, example(PYTHON, "greet")) as server:
+        answer = predictions(printed(example(PYTHON, "greet-curl"), tmp_path, server))
+        with Connection(server.port) as connection:
+            plain = connection.ask(request("/v1/models/greet:predict", b'{"instances": [1]}'))
+    assert answer == predictions(output_after(PYTHON, "greet-curl")) == ["zoe: 1a"]
+    assert plain.json["predictions"] == ["nobody: "]
 
 
 BESIDE: Final = """
@@ -105,7 +96,8 @@ def test_a_model_file_has_sizes_modules_logging_and_bytes(tmp_path: Path) -> Non
 
 @exhaustive
 def test_the_onnx_model_is_exported_and_answers(tmp_path: Path) -> None:
-    made(tmp_path, example(ONNX, "iris.py"))
+    write(tmp_path, "iris.py", example(ONNX, "iris.py"))
+    printed(example(ONNX, "export"), tmp_path)
     with serving(tmp_path, example(ONNX, "serve")) as server:
         (row,) = predictions(printed(example(ONNX, "curl"), tmp_path, server))
     assert row["label"] == 0
@@ -114,7 +106,8 @@ def test_the_onnx_model_is_exported_and_answers(tmp_path: Path) -> None:
 
 @exhaustive
 def test_the_pipeline_is_saved_and_answers(tmp_path: Path) -> None:
-    made(tmp_path, example(SKLEARN, "table.py"))
+    write(tmp_path, "table.py", example(SKLEARN, "table.py"))
+    printed(example(SKLEARN, "fit"), tmp_path)
     with serving(tmp_path, example(SKLEARN, "serve")) as server:
         (row,) = predictions(printed(example(SKLEARN, "curl"), tmp_path, server))
         unknown = b'{"instances": [{"age": 70, "city": "Oslo"}]}'
@@ -128,42 +121,24 @@ def test_the_pipeline_is_saved_and_answers(tmp_path: Path) -> None:
 
 @exhaustive
 def test_a_pickled_pipeline_is_served_where_it_is_trusted(tmp_path: Path) -> None:
-    save = 'import joblib; joblib.dump(model, "table.joblib")'
-    made(tmp_path, f"{example(SKLEARN, 'table.py')}\n{save}")
+    save = 'joblib.dump(model, "table.joblib")'
+    assert f"`{save}`" in prose(SKLEARN)
+    write(tmp_path, "table.py", f"{example(SKLEARN, 'table.py')}\nimport joblib; {save}")
+    printed(example(SKLEARN, "fit"), tmp_path)
     with serving(tmp_path, example(SKLEARN, "pickled")) as server:
         (row,) = predictions(printed(example(SKLEARN, "curl"), tmp_path, server))
     assert row["label"] == 1
 
 
-STEPS: Final = {
-    "tokenizer": """
-inputs = [Tensor("text", "BYTES", [])]
-outputs = [Tensor("ids", "INT64", [-1])]
-def predict(text):
-    return np.array([[*row] for row in text])
-""",
-    "encoder": """
-inputs = [Tensor("ids", "INT64", [-1])]
-outputs = [Tensor("vector", "FP32", [2])]
-def predict(ids):
-    return np.stack([ids.min(axis=1), ids.max(axis=1)], axis=1).astype("f4")
-""",
-    "ranker": """
-inputs = [Tensor("vector", "FP32", [2])]
-outputs = [Tensor("score", "FP32", [])]
-def predict(vector):
-    return vector[:, 1] - vector[:, 0]
-""",
-}
-
-
 def test_the_chain_answers_as_its_steps_do(tmp_path: Path) -> None:
-    for name, source in STEPS.items():
-        imports = "import numpy as np\nfrom ringbatch.engine import Tensor\n"
-        (tmp_path / f"{name}.py").write_text(imports + source)
+    write(tmp_path, "tokenizer.py", example(CHAIN, "tokenizer.py"))
+    write(tmp_path, "encoder.py", example(CHAIN, "encoder.py"))
+    write(tmp_path, "ranker.py", example(CHAIN, "ranker.py"))
     write(tmp_path, "chain.toml", example(CHAIN, "chain.toml"))
     with serving(tmp_path, example(CHAIN, "serve")) as server:
-        assert predictions(printed(example(CHAIN, "curl"), tmp_path, server)) == [25.0]
+        answer = predictions(printed(example(CHAIN, "curl"), tmp_path, server))
+    assert answer == [25.0]
+    assert '"predictions":[25.0]' in output_after(CHAIN, "curl")
 
 
 @exhaustive

@@ -1,12 +1,15 @@
 """The user's own application is tried by a process before anything starts."""
 
+import socket
 import sys
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from ringbatch.engine.supervisor import application_check
 from ringbatch.engine.supervisor.application_check import expect_importable
+from ringbatch.engine.supervisor.health_probe import ask
 from ringbatch.shm.errors import StartupError
 
 
@@ -70,3 +73,21 @@ def test_where_no_process_can_be_started_that_is_said(monkeypatch: pytest.Monkey
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(StartupError, match="no process can be started"):
         expect_importable("/nowhere/api:app", {})
+
+
+def test_the_log_shows_whose_request_the_check_sends() -> None:
+    heads: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                heads.append(connection.recv(4096))
+                connection.sendall(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+
+        application = Thread(target=answer)
+        application.start()
+        assert ask(listener, "/") == 404
+        application.join()
+    assert heads[0].startswith(b"GET / HTTP/1.1\r\n")
+    assert b"X-Request-Id: ringbatch-probe\r\n" in heads[0]

@@ -2,15 +2,13 @@
 
 import importlib
 import json
-import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from documents.commands import printed, serving
+from documents.commands import printed, serving, write
 from documents.pages import example
 from serve.client import Connection, Response, fast, instances, request
 from serve.server import Server, Start
@@ -33,7 +31,8 @@ def ask_at_once(server: Server, *requests: bytes) -> list[Response]:
 
 
 def test_the_tree_of_the_page_is_served(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", example(PAGE, "tree.py")], cwd=tmp_path, check=True)
+    write(tmp_path, "tree.py", example(PAGE, "tree.py"))
+    printed(example(PAGE, "make-tree"), tmp_path)
     with serving(tmp_path, example(PAGE, "tree")) as server:
         (answer,) = ask_at_once(server, fast("risk", instances(*ROWS)))
         (row,) = json.loads(printed(example(PAGE, "tree-curl"), tmp_path, server))["predictions"]
