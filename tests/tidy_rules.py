@@ -43,6 +43,7 @@ PURE_MODULES = (
     "ringbatch.engine.config.upstream_rules",
     "ringbatch.engine.collector.backlog",
     "ringbatch.engine.collector.batching",
+    "ringbatch.engine.collector.usage",
     "ringbatch.engine.supervisor.change_plan",
     "ringbatch.engine.supervisor.model_diff",
     "ringbatch.engine.supervisor.scaling",

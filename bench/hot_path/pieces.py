@@ -17,7 +17,7 @@ from observability import NOTHING, VARIANTS, Connections
 from steps import BODY, FAR_NS, SPEC, Engine
 
 from ringbatch.engine.collector.batching import Policy, decide
-from ringbatch.engine.collector.queues import Queue
+from ringbatch.engine.collector.queue import Queue
 from ringbatch.engine.worker.tensors import Gatherer, Scatterer
 from ringbatch.frontend.http.head_reader import HeadReader
 from ringbatch.frontend.http2.connection import Connection

@@ -17,6 +17,7 @@ from ringbatch.engine.collector.model_pool import ModelPool
 from ringbatch.engine.collector.models import Batch, Worker
 from ringbatch.engine.collector.quarantine import Quarantine
 from ringbatch.engine.collector.reports import Reports
+from ringbatch.engine.collector.usage import shared_account
 from ringbatch.engine.ipc.messages import ReportKind, read_reports
 from ringbatch.engine.process.role_events import EntryLoaded, ModelEvent, WorkerReleased
 from ringbatch.shm import cost_profile
@@ -448,7 +449,7 @@ class Collector:
 
     def _take_in_uniform(self, requests: list[Request], now_ns: int) -> bool:
         """Take in requests to one model; False, with nothing done, if one needs a closer look."""
-        refs, models, rows, _, keys, _, starts, _, accepted_ns, deadlines_ns, _ = columns(requests)
+        refs, models, rows, _, keys, _, starts, _, accepted_ns, due_ns, accounts = columns(requests)
         model = self._models.get(models[0])
         if (
             model is None
@@ -463,7 +464,7 @@ class Collector:
         ):
             return False
         self._in_flight.update(fresh)
-        model.take_in(key, requests, sum(rows), min(deadlines_ns))
+        model.take_in(key, requests, sum(rows), min(due_ns), shared_account(accounts))
         return True
 
     def _refuse_spoilt(self, ref: int) -> None:
@@ -490,10 +491,9 @@ class Collector:
         if not now_ns - model.spec.timeout_ns <= request.accepted_ns <= now_ns:
             # Accepted after the clock was read, if its frontend is not lying; and nobody else
             # is to wait longer for a lie.
-            accepted_ns = max(now_ns - model.spec.timeout_ns, 0)
-            request = request._replace(
-                accepted_ns=min(max(request.accepted_ns, accepted_ns), now_ns)
-            )
+            earliest_ns = max(now_ns - model.spec.timeout_ns, 0)
+            accepted_ns = min(max(request.accepted_ns, earliest_ns), now_ns)
+            request = request._replace(accepted_ns=accepted_ns)
         key = model.grouping.key(request) if request.key_bytes else b""
         self._in_flight[request.ref] = model.place(key)
-        model.take_in(key, [request], request.rows, request.deadline_ns)
+        model.take_in(key, [request], request.rows, request.deadline_ns, request.account)

@@ -15,7 +15,7 @@ from ringbatch.engine.collector.batching import Pending, Wait, decide, taking
 from ringbatch.engine.collector.instants import Instants
 from ringbatch.engine.collector.local_or_remote import LocalRemoteTimes, hold_until
 from ringbatch.engine.collector.models import Batch, ChainModel, InFlight, Model, Worker
-from ringbatch.engine.collector.queues import Queue
+from ringbatch.engine.collector.queue import Queue
 from ringbatch.engine.ipc.messages import TOO_LATE, task_words
 from ringbatch.shm.chain import step_in
 from ringbatch.shm.counters import ModelCounter

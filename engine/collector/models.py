@@ -14,8 +14,10 @@ from ringbatch.engine.collector.grouping import Grouping
 from ringbatch.engine.collector.health import ModelHealth
 from ringbatch.engine.collector.lingering import Lingering
 from ringbatch.engine.collector.local_or_remote import LocalRemoteTimes
-from ringbatch.engine.collector.queues import Key, Queues
+from ringbatch.engine.collector.queue import Key
+from ringbatch.engine.collector.queues import Queues
 from ringbatch.engine.collector.retries import RetryQueue
+from ringbatch.engine.collector.usage import shared_account
 from ringbatch.shm.chain import asked, step_in
 from ringbatch.shm.cost_profile import Trial
 from ringbatch.shm.engine_slots import BatchMark, Request
@@ -172,10 +174,12 @@ class Model:
             self.mark_idle(self.idle.pop())
         self._fill_up()
 
-    def take_in(self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int) -> None:
+    def take_in(
+        self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int, account: int
+    ) -> None:
         """Queue requests that are in `in_flight`; the arguments are those of `Queues.extend`."""
         self.agenda.add(self.reference)
-        self.queues.extend(key, requests, rows, earliest_ns)
+        self.queues.extend(key, requests, rows, earliest_ns, account)
         if self.lingering.watching:
             self.lingering.came(requests)
         self.taken_requests += len(requests)
@@ -322,7 +326,9 @@ class ChainModel(Model):
             if step is not None:
                 step.chains += (self.reference,)
 
-    def take_in(self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int) -> None:
+    def take_in(
+        self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int, account: int
+    ) -> None:
         """As in `Model`: they wait for the first step. The key is not looked at."""
         self.agenda.add(self.reference)
         self.taken_requests += len(requests)
@@ -346,7 +352,8 @@ class ChainModel(Model):
         if model is None:
             self.agenda.add(self.reference)
             for request in requests:
-                self.queues.extend(b"", [request], request.rows, request.deadline_ns)
+                fields = request.rows, request.deadline_ns, request.account
+                self.queues.extend(b"", [request], *fields)
                 self.in_flight[request.ref] = self.place(b"")
             return
         groups: dict[bytes, list[Request]] = {}
@@ -360,7 +367,9 @@ class ChainModel(Model):
             rows = sum([request.rows for request in own])
             place = model.place((word, key))
             self.in_flight.update(dict.fromkeys([request.ref for request in own], place))
-            model.take_in((word, key), own, rows, min([request.deadline_ns for request in own]))
+            account = shared_account([request.account for request in own])
+            earliest_ns = min([request.deadline_ns for request in own])
+            model.take_in((word, key), own, rows, earliest_ns, account)
 
 
 def serving(models: Iterable[Model]) -> dict[tuple[str, str], Model]:

@@ -1,18 +1,16 @@
 """Requests that wait for a batch, one queue for each signature of one model."""
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
-from ringbatch.engine.collector.batching import Pending, fitting
-from ringbatch.engine.collector.by_reference import ByReference
+from ringbatch.engine.collector.fair_order import Cost, FairOrder
 from ringbatch.engine.collector.instants import Instants
+from ringbatch.engine.collector.queue import Fitting, Key, Queue
+from ringbatch.engine.collector.usage import SEVERAL, Usage
+from ringbatch.shm.account import NOBODY
 from ringbatch.shm.engine_slots import Request
-from ringbatch.shm.tuples import unchecked_tuple
 
-Fitting = Callable[[Iterable[Request]], int]
-"""Function that limits the oldest requests of a batch for another reason than their rows."""
 Share = Callable[[Request], float]
 """The part of a batch that a request takes by itself, up to 1."""
 
@@ -21,171 +19,8 @@ _CHEAPEST: Final = 0.5
 ones hardly shorter."""
 _COSTS: Final = 16
 """Steps of a cost within one batch: rounding leaves few different costs to compare."""
-
-Key = bytes | tuple[int, bytes]
-"""Key of requests that may share a batch; at a step of a chain, with the word `asked`."""
-
-
-class Queue:
-    """Requests that may share a batch, oldest first.
-
-    The first removal builds an index by reference, which lasts until the queue is empty. So each
-    request enters an index at most once, and without cancellations there is none.
-
-    Attributes:
-        rows: instances in all of them.
-        earliest_ns: an instant before which no request expires.
-        key: of all its requests.
-        number: of the queue, larger than that of every earlier queue of the model.
-        cost: of the oldest request at the last ranking.
-        ranked: whether it has ever had a rank among other queues.
-        changed: whether it waits for a new rank.
-
-    Args:
-        fitting: bounds a batch beside its rows; None where nothing else does.
-        key: see above.
-    """
-
-    __slots__ = (
-        "_deadlines",
-        "_exact",
-        "_fitting",
-        "_requests",
-        "changed",
-        "cost",
-        "earliest_ns",
-        "key",
-        "number",
-        "ranked",
-        "rows",
-    )
-
-    def __init__(self, fitting: Fitting | None = None, key: Key = b"") -> None:
-        self._fitting = fitting
-        self.key = key
-        self.number = self.cost = 0
-        self.ranked = self.changed = False
-        self._requests: deque[Request] | ByReference = deque()
-        self._deadlines: Instants | None = None
-        """Deadlines by reference, from the first expiry until the queue is empty."""
-        self.earliest_ns = 0
-        self._exact = True
-        """True if a request expires exactly at `earliest_ns`."""
-        self.rows = 0
-
-    def __len__(self) -> int:
-        return len(self._requests)
-
-    def __iter__(self) -> Iterator[Request]:
-        return iter(self._requests)
-
-    @property
-    def oldest(self) -> Request:
-        """The request that has waited longest, in a queue that is not empty."""
-        return self._requests[0]
-
-    def extend(self, requests: Sequence[Request], rows: int, earliest_ns: int) -> None:
-        """Take requests in, behind the others.
-
-        Args:
-            requests: in order.
-            rows: instances in all of them.
-            earliest_ns: the earliest of their deadlines.
-        """
-        if not self._requests:
-            self.earliest_ns, self._exact = earliest_ns, True
-        elif earliest_ns < self.earliest_ns:
-            self.earliest_ns = earliest_ns
-        self._requests.extend(requests)
-        self.rows += rows
-        if self._deadlines is not None:
-            for request in requests:
-                self._deadlines.put(request.ref, request.deadline_ns)
-
-    def pending(self, max_batch_size: int, *, others: bool, idle: bool) -> Pending:
-        """Return the queue, not empty, as the batching decision sees it.
-
-        The earliest deadline, and whether the batch is full of something else than rows, matter
-        only if a worker is idle and the rows do not fill the batch. Only then are they looked for,
-        so a long queue costs no more than a short one.
-
-        Args:
-            max_batch_size: of one batch.
-            others: see `Pending`.
-            idle: True if a worker is.
-        """
-        requests, full = self._requests, False
-        if idle and self.rows < max_batch_size:
-            self.refresh()
-            full = self._fitting is not None and self._fitting(requests) < len(requests)
-        oldest_ns, deadline_ns = requests[0].accepted_ns, self.earliest_ns
-        fields = (len(requests), self.rows, oldest_ns, deadline_ns, others, full, False)
-        return unchecked_tuple(Pending, fields)
-
-    def take(self, max_batch_size: int) -> list[Request]:
-        """Remove as many of the oldest requests as fit under the cap."""
-        requests = self._requests
-        count = len(requests)
-        if self.rows > max_batch_size:
-            count = fitting((request.rows for request in requests), max_batch_size)
-        if self._fitting is not None:
-            count = self._fitting(islice(requests, count))
-        if count == len(requests):
-            return self.empty()
-        taken = [requests.popleft() for _ in range(count)]
-        self.rows -= sum(request.rows for request in taken)
-        self._exact = False
-        if self._deadlines is not None:
-            for request in taken:
-                self._deadlines.drop(request.ref)
-        return taken
-
-    def empty(self) -> list[Request]:
-        """Remove all of them."""
-        taken = list(self._requests)
-        self._requests = deque()
-        self._deadlines = None
-        self.rows = 0
-        return taken
-
-    def remove(self, ref: int) -> Request | None:
-        """Remove and return the request of a reference; None if it does not wait here."""
-        if isinstance(self._requests, deque):
-            self._requests = ByReference(self._requests)
-        request = self._requests.remove(ref)
-        if request is not None:
-            self.rows -= request.rows
-            self._exact = False
-            if self._deadlines is not None:
-                self._deadlines.drop(ref)
-        if not self._requests:
-            self.empty()
-        return request
-
-    def expire(self, now_ns: int) -> list[Request]:
-        """Remove and return the requests whose deadline has come, earliest first."""
-        if not self._requests or now_ns < self.earliest_ns:
-            return []
-        if self._deadlines is None:
-            # A little more work for each request saves a look at all of them at each deadline.
-            self._deadlines = Instants()
-            for request in self._requests:
-                self._deadlines.put(request.ref, request.deadline_ns)
-        left = [self.remove(ref) for ref in self._deadlines.take(now_ns)]
-        self._exact = False
-        if self._requests:
-            self.refresh()
-        return [request for request in left if request is not None]
-
-    def refresh(self) -> None:
-        """Make `earliest_ns` exact; the queue is not empty."""
-        if self._exact:
-            return
-        if self._deadlines is None:
-            self.earliest_ns = min([request.deadline_ns for request in self._requests])
-        else:
-            self.earliest_ns = self._deadlines.first()[0]
-        self._exact = True
+_LEAST_SHARE: Final = 1 / 4096
+"""Least cost of a request for its account, so that it never goes for nothing."""
 
 
 class Queues:
@@ -194,6 +29,10 @@ class Queues:
     Several queues have ranks by oldest request and by earliest deadline. Thus the next queue is
     found without a look at the others. A changed queue gets its new ranks when they are next
     needed. One queue alone has no ranks, so a model with one signature does not pay for them.
+
+    The order between accounts matters once requests of several accounts wait, and a batch leaves
+    some behind or several queues wait. From then until no request waits, accounts take turns
+    (`ringbatch.engine.collector.usage`), and the ranks by oldest request do not choose the queue.
 
     Attributes:
         rows: instances in all of them.
@@ -204,17 +43,22 @@ class Queues:
     """
 
     __slots__ = (
+        "_account",
         "_changed",
+        "_cost",
         "_deadlines",
         "_fitting",
         "_grown",
+        "_keys",
         "_next",
         "_numbered",
         "_oldest",
         "_only",
+        "_order",
         "_queues",
         "_share",
         "_spare",
+        "_usage",
         "rows",
     )
 
@@ -234,6 +78,15 @@ class Queues:
         self._deadlines = Instants()
         self._oldest = [Instants() for _ in range(1 if share is None else _COSTS + 1)]
         """By cost, the instants at which the queues' oldest requests were accepted."""
+        self._account = NOBODY
+        """The account word of everything that waits, or `SEVERAL`."""
+        self._cost: Cost = _rows_of if share is None else partial(_cost_of, share)
+        self._usage: Usage | None = None
+        """The turns of the accounts; None while there is no need for them."""
+        self._order: FairOrder | None = None
+        """All requests, from the first time that accounts take turns in several queues."""
+        self._keys: dict[int, Key] = {}
+        """For each request in `_order`, by reference, the key of its queue."""
         self.rows = 0
 
     def __len__(self) -> int:
@@ -244,8 +97,20 @@ class Queues:
         """Yield the queues, none empty, in any order."""
         return iter(self._queues.values())
 
-    def extend(self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int) -> None:
-        """Add requests to the queue of their key, as `Queue.extend` does."""
+    def extend(
+        self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int, account: int
+    ) -> None:
+        """Add requests to the queue of their key, as `Queue.extend` does.
+
+        Args:
+            key: of all of them.
+            requests: in order.
+            rows: instances in all of them.
+            earliest_ns: the earliest of their deadlines.
+            account: the account word of all of them, or `SEVERAL`.
+        """
+        if account != self._account:
+            self._account = SEVERAL if self.rows else account
         queue = self._queues.get(key)
         if queue is None:
             queue = self._begin(key)
@@ -253,6 +118,9 @@ class Queues:
         self.rows += rows
         if queue is not self._only:
             self._note(queue)
+        if self._order is not None:
+            self._order.extend(requests)
+            self._keys.update(dict.fromkeys([request.ref for request in requests], key))
 
     def _begin(self, key: Key) -> Queue:
         """Add and return an empty queue."""
@@ -265,13 +133,17 @@ class Queues:
             self._note(only)
         self._only = None if self._queues else queue
         self._queues[key] = queue
+        if self._usage is not None:
+            queue.share_fairly(self._usage, self._cost)
         return queue
 
     def take(self, queue: Queue, max_batch_size: int) -> list[Request]:
         """Remove and return requests of one queue, as `Queue.take` does."""
         before = queue.rows
+        if self._account == SEVERAL and (before > max_batch_size or self._fitting is not None):
+            self._share_fairly()
         taken = queue.take(max_batch_size)
-        self._removed(queue, before)
+        self._removed(queue, before, taken)
         return taken
 
     def expire(self, now_ns: int) -> list[Request]:
@@ -288,7 +160,7 @@ class Queues:
         """Remove and return requests of one queue, as `Queue.expire` does."""
         before = queue.rows
         expired = queue.expire(now_ns)
-        self._removed(queue, before)
+        self._removed(queue, before, expired)
         return expired
 
     def remove(self, key: Key, ref: int) -> Request | None:
@@ -299,7 +171,7 @@ class Queues:
         before = queue.rows
         request = queue.remove(ref)
         if request is not None:
-            self._removed(queue, before)
+            self._removed(queue, before, [request])
         return request
 
     def empty(self) -> list[Request]:
@@ -307,8 +179,9 @@ class Queues:
         taken: list[Request] = []
         for queue in [*self._queues.values()]:
             before = queue.rows
-            taken += queue.empty()
-            self._removed(queue, before)
+            removed = queue.empty()
+            self._removed(queue, before, removed)
+            taken += removed
         return taken
 
     @property
@@ -329,9 +202,15 @@ class Queues:
         Hansen's highest response ratio next (1971). So a request that needs almost nothing
         overtakes a request that fills a batch once it has waited a third as long. Of equal queues
         the one that has existed longest goes first.
+
+        While requests of several accounts wait, the account in turn decides: the queue with its
+        oldest request goes first.
         """
         if self._only is not None:
             return self._only
+        if self._account == SEVERAL:
+            ref = self._fair_order().next_request().ref
+            return self._queues[self._keys[ref]]
         self._rank()
         best, best_number = -1.0, 0
         for cost, oldest in enumerate(self._oldest):
@@ -372,9 +251,41 @@ class Queues:
             queue.changed = True
             self._changed.append(queue)
 
-    def _removed(self, queue: Queue, before: int) -> None:
+    def _share_fairly(self) -> Usage:
+        """Put the accounts in turn in all queues, and return their use of the model."""
+        usage = self._usage
+        if usage is None:
+            usage = self._usage = Usage()
+            for queue in self:
+                queue.share_fairly(usage, self._cost)
+        return usage
+
+    def _fair_order(self) -> FairOrder:
+        """Return the requests of all queues in one order."""
+        order = self._order
+        if order is None:
+            waiting = [(request, queue.key) for queue in self for request in queue]
+            waiting.sort(key=_arrival)
+            order = FairOrder(self._share_fairly(), self._cost, [request for request, _ in waiting])
+            self._order = order
+            self._keys = {request.ref: key for request, key in waiting}
+        return order
+
+    def _forget_turns(self, gone: Sequence[Request]) -> None:
+        """Update the turns of several accounts after requests have left."""
+        if not self.rows:
+            self._account, self._usage, self._order = NOBODY, None, None
+            self._keys.clear()
+        elif self._order is not None:
+            for request in gone:
+                self._order.remove(request.ref)
+                del self._keys[request.ref]
+
+    def _removed(self, queue: Queue, before: int, gone: Sequence[Request]) -> None:
         """Update counts and ranks after requests may have left a queue of `before` rows."""
         self.rows -= before - queue.rows
+        if self._account == SEVERAL:
+            self._forget_turns(gone)
         if queue.rows:
             if queue is not self._only:
                 self._note(queue)
@@ -409,3 +320,16 @@ class Queues:
             self._grown[number] = self._numbered[number] = queue
             queue.ranked = True
         self._changed.clear()
+
+
+def _rows_of(request: Request) -> float:
+    return request.rows
+
+
+def _cost_of(share: Share, request: Request) -> float:
+    """Return the part of a batch that a request takes, and a little if it has no elements."""
+    return max(share(request), _LEAST_SHARE)
+
+
+def _arrival(waiting: tuple[Request, Key]) -> int:
+    return waiting[0].accepted_ns

@@ -107,13 +107,15 @@ class Client:
         result_bytes: int = 1024,
         accepted_ns: int = 0,
         deadline_ns: int = FAR_NS,
+        account: int = 0,
     ) -> int:
         """Publish and submit a request; its slot."""
         slot = self.lane.claim(len(payload), result_bytes, model)
         assert slot is not None, "the lane is full"
         start = self.lane.request_offset[slot]
         self.memory[start : start + len(payload)] = payload
-        self.lane.publish(slot, model, rows, accepted_ns, deadline_ns, len(payload), key_bytes)
+        size = len(payload)
+        self.lane.publish(slot, model, rows, accepted_ns, deadline_ns, size, key_bytes, account)
         self.lane.submit()
         return slot
 

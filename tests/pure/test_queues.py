@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ringbatch.engine.collector.batching import Pending, fitting
-from ringbatch.engine.collector.queues import Queue, Queues
+from ringbatch.engine.collector.queue import Queue
+from ringbatch.engine.collector.queues import Queues
 from ringbatch.shm.engine_slots import Request
 
 CAP = 8
@@ -34,7 +35,7 @@ def add(queue: Queue, added: Request) -> None:
 
 
 def add_of(queues: Queues, key: bytes, added: Request) -> None:
-    queues.extend(key, [added], added.rows, added.deadline_ns)
+    queues.extend(key, [added], added.rows, added.deadline_ns, added.account)
 
 
 def seen(queue: Queue, cap: int = CAP, *, others: bool = False, idle: bool = True) -> Pending:

@@ -68,7 +68,7 @@ def play(
             at_ns, client = heapq.heappop(coming)
             tokens = clients[client]()
             key = b"%d" % bucket(tokens, edges)
-            queues.extend(key, [request(client, tokens, at_ns)], 1, 1 << 62)
+            queues.extend(key, [request(client, tokens, at_ns)], 1, 1 << 62, 0)
         batch = queues.take(queues.first(now_ns), 32)
         longest = max(one.request_bytes for one in batch)
         now_ns += FIXED_NS + TOKEN_NS * len(batch) * longest

@@ -41,6 +41,7 @@ from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.shm import engine_slots as holder_module
 from ringbatch.shm import lane as lane_module
 from ringbatch.shm import uniform_batch
+from ringbatch.shm.account import PriorityClass, account_word
 from ringbatch.shm.counters import Counters
 from ringbatch.shm.descriptors import (
     ANSWER_DETAILS,
@@ -65,6 +66,14 @@ LANES: Final = 2 * FRONTENDS
 another."""
 HOSTILE_LANE: Final = LANES
 SLOTS, LANE_BYTES = 8, 32 * PAGE
+ACCOUNTS: Final = (
+    1,
+    2,
+    account_word(2, weight=4),
+    account_word(3, PriorityClass.INTERACTIVE),
+    account_word(1, PriorityClass.BULK),
+)
+"""Whose requests they are."""
 _DUMP_NS: Final = 500 * MILLISECOND_NS
 """From SIGABRT to SIGKILL."""
 _SOON_NS: Final = 2 * MILLISECOND_NS
@@ -102,7 +111,7 @@ def installed() -> Iterator[None]:
     with (
         patch.object(collector_loop, "time", time),
         patch.object(reports_module, "_LOOKS", _LOOKS),
-        patch.object(lane_module, "_store_header", Packed(REQUEST_HEADER).pack_into),
+        patch.object(lane_module, "_store_header", _store_header),
         patch.object(holder_module, "_store_details", Packed(ANSWER_DETAILS).pack_into),
         patch.object(holder_module, "PACKED_DETAILS", Packed(PACKED_DETAILS)),
         patch.object(holder_module, "_PACKED_INSTANTS", Packed(holder_module._PACKED_INSTANTS)),
@@ -116,6 +125,13 @@ def installed() -> Iterator[None]:
         patch.object(models_module, "V2Model", lambda *_: None),
     ):
         yield
+
+
+def _store_header(memory: Memory, start: int, *values: int) -> None:
+    """Store the header of a request with the account of one client or another, by its deadline."""
+    *header, deadline_ns, _ = values
+    account = ACCOUNTS[deadline_ns % len(ACCOUNTS)]
+    Packed(REQUEST_HEADER).pack_into(memory, start, *header, deadline_ns, account)
 
 
 def _raise_again(_: str) -> NoReturn:

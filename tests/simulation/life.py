@@ -12,6 +12,7 @@ What must hold:
     a model that is said to be ready refuses nothing for want of a worker, and where none is to be
     expected nothing waits for one
     no model without a request under way is refused for slots that another has
+    a model knows the accounts of the requests that wait for it, and no others
     no DONE is stored but by who holds the request, and no payload changes while it is in flight
     what a chain answers has passed its steps in their order, and where nothing happens each once
     in the end every slot and all memory is free, and each model answers as if nothing had been

@@ -23,7 +23,9 @@ from ringbatch.engine.collector.agenda import Agenda
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.dead_batches import DeadBatches
 from ringbatch.engine.collector.dispatcher import Dispatcher
+from ringbatch.engine.collector.fair_order import FairOrder
 from ringbatch.engine.collector.models import Model
+from ringbatch.engine.collector.queues import Queues
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.frontend.request.gateway import Gateway
@@ -383,6 +385,16 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     "a model's own slots are lent once": Mutant(
         SlotMemory, "_take_back", "slots - own_slots, used", "slots, used"
     ),
+    "accounts take turns though nobody waits": Mutant(
+        Queues, "_forget_turns", "if not self.rows:", "if False:"
+    ),
+    "what has left keeps its turn": Mutant(
+        Queues, "_forget_turns", "self._order.remove(request.ref)", "pass"
+    ),
+    "what comes later has no turn": Mutant(
+        Queues, "extend", "self._order.extend(requests)", "pass"
+    ),
+    "an account that has left stays known": Mutant(FairOrder, "_leave", "self._usage.end", "id"),
     "no timer for a deadline": Mutant(
         Gateway, "wait_for", "if waiter.deadline_ns < self._look_ns:", "if False:"
     ),

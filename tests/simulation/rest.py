@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from simulation.engine import LANE_BYTES, SLOTS, Engine
 from simulation.served import steps_of
 
+from ringbatch.engine.collector.queues import Queues
 from ringbatch.engine.collector.takeover import held
 from ringbatch.shm.counters import CollectorCounter, Counters
 from ringbatch.shm.descriptors import ModelWords, SlotWords
@@ -71,6 +72,7 @@ def _check_collectors_sleep(engine: Engine) -> None:
     idle = any(model.idle for model in collector._models.values())
     assert not (asked and idle), "the collector sleeps on requests while a worker is idle"
     for model in collector._models.values():
+        _check_turns(model.queues)
         eager = model.policy.eager and model.queues
         assert not (model.idle and (eager or model.retries)), (
             f"requests of model {model.spec.name} wait while a worker is idle"
@@ -80,6 +82,29 @@ def _check_collectors_sleep(engine: Engine) -> None:
             f"requests of model {model.spec.name} wait, and no worker is to be expected"
         )
     _check_the_cancelled(engine)
+
+
+def _check_turns(queues: Queues) -> None:
+    """The accounts of a model are known that wait, and no others; none is ahead of its class."""
+    waiting = [request for queue in queues for request in queue]
+    usage = queues._usage
+    if usage is None:
+        assert queues._order is None, "requests are in an order without turns"
+        assert waiting or not queues._keys, "keys are kept of requests that have left"
+        assert waiting or queues._account >= 0, "several accounts are to wait, and none does"
+        return
+    known = usage._accounts
+    assert set(known) == {request.account for request in waiting}, "other accounts are known"
+    everything = [] if queues._order is None else [*queues._order]
+    orders = [everything, *[[*queue] for queue in queues]]
+    for word, account in known.items():
+        lines = sum(any(request.account == word for request in order) for order in orders)
+        assert account.lines == lines, "an account is taken for waiting elsewhere"
+        assert account.used <= account.priority.clock, "an account is ahead of its clock"
+    if queues._order is not None:
+        refs = {request.ref for request in waiting}
+        assert refs == {request.ref for request in everything}, "the order is another"
+        assert refs == queues._keys.keys(), "keys are kept of requests that have left"
 
 
 def _state(engine: Engine, spec: ModelSpec) -> ModelState:

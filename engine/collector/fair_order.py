@@ -1,0 +1,171 @@
+"""Order of waiting requests that shares a model fairly between accounts. Pure."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Final
+
+from ringbatch.engine.collector.by_reference import ByReference
+from ringbatch.engine.collector.usage import AccountUsage, Usage
+from ringbatch.shm.account import class_of
+from ringbatch.shm.engine_slots import Request
+
+Cost = Callable[[Request], float]
+"""The cost of a request: more than 0."""
+_SLACK: Final = 64
+"""Heaps of up to this many entries keep all their outdated ones."""
+
+
+class _Line:
+    """Requests of one account, in the order of their arrival.
+
+    Attributes:
+        account: the owner's use of the model.
+        numbers: for each request, by reference, its place in the order of all arrivals.
+        number: the place of the first request.
+        cost: of the first request.
+    """
+
+    __slots__ = ("account", "cost", "number", "numbers")
+
+    def __init__(self, account: AccountUsage) -> None:
+        self.account = account
+        self.numbers: OrderedDict[int, int] = OrderedDict()
+        self.number = 0
+        self.cost = 0.0
+
+    @property
+    def key(self) -> float:
+        """The account's counter once its first request is added."""
+        return self.account.used + self.cost / self.account.weight
+
+
+_Heap = list[tuple[float, int, _Line]]
+"""Lines of one class by key, then by arrival; outdated entries go when they reach the top."""
+
+
+class FairOrder(ByReference):
+    """Requests by arrival, and the order in which they are taken: see `Usage`.
+
+    It is a `ByReference`: iteration and place 0 are by arrival. Only `popleft` and `next_request`
+    follow the order between accounts. Within an account, they follow the arrival.
+
+    Args:
+        usage: of the model; several orders share it.
+        cost: of a request.
+        requests: the first, in the order of their arrival.
+    """
+
+    __slots__ = ("_arrivals", "_cost", "_heaps", "_lines", "_usage")
+
+    def __init__(self, usage: Usage, cost: Cost, requests: Iterable[Request]) -> None:
+        self._usage = usage
+        self._cost = cost
+        self._arrivals = 0
+        self._lines: dict[int, _Line] = {}
+        self._heaps: list[_Heap] = [[] for _ in usage.classes]
+        super().__init__(requests)
+
+    def extend(self, requests: Iterable[Request]) -> None:
+        """Append requests, as `deque.extend` does."""
+        for request in requests:
+            ref, word = request.ref, request.account
+            self._requests[ref] = request
+            line = self._lines.get(word)
+            if line is None:
+                line = self._lines[word] = _Line(self._usage.begin(word))
+            self._arrivals += 1
+            line.numbers[ref] = self._arrivals
+            if len(line.numbers) == 1:
+                self._place(line)
+
+    def next_request(self) -> Request:
+        """Return the request that `popleft` removes."""
+        return self._requests[next(iter(self._next_line().numbers))]
+
+    def popleft(self) -> Request:
+        """Remove and return the request that goes next, and charge it to its account."""
+        line = self._next_line()
+        self._usage.charge(line.account, line.cost)
+        return self._leave(line, next(iter(line.numbers)))
+
+    def remove(self, ref: int) -> Request | None:
+        """Remove and return the request of a reference, free of charge; None if it is not here."""
+        request = self._requests.get(ref)
+        return None if request is None else self._leave(self._lines[request.account], ref)
+
+    def fitting(self, most_rows: int, taken: list[Request]) -> Iterator[Request]:
+        """Yield requests in order while their rows fit; at least the first.
+
+        A request moves to `taken` when its successor is asked for. So a caller that finds that a
+        request does not fit for another reason just stops.
+
+        Args:
+            most_rows: of them all.
+            taken: gets the requests, which then wait no more.
+        """
+        rows = 0
+        while self._requests:
+            request = self.next_request()
+            rows += request.rows
+            if rows > most_rows and taken:
+                return
+            yield request
+            taken.append(self.popleft())
+
+    def _leave(self, line: _Line, ref: int) -> Request:
+        """Remove and return a request of a line."""
+        number = line.numbers.pop(ref)
+        if not line.numbers:
+            del self._lines[line.account.word]
+            self._usage.end(line.account)
+        elif number == line.number:
+            self._place(line)
+        return self._requests.pop(ref)
+
+    def _place(self, line: _Line) -> None:
+        """Put a line with another first request into its heap."""
+        ref, number = next(iter(line.numbers.items()))
+        line.number, line.cost = number, self._cost(self._requests[ref])
+        place = class_of(line.account.word)
+        heap = self._heaps[place]
+        heappush(heap, (line.key, number, line))
+        if len(heap) > _SLACK and len(heap) > 2 * line.account.priority.accounts:
+            current = [entry for entry in heap if _is_current(entry)]
+            heapify(current)
+            self._heaps[place] = current
+
+    def _next_line(self) -> _Line:
+        """Return the line that goes next; there is one."""
+        best: _Line | None = None
+        least, arrival = 0.0, 0
+        for heap in self._heaps:
+            line = _first(heap)
+            if line is None:
+                continue
+            priority = line.account.priority
+            key = priority.used + line.cost / priority.weight
+            if best is None or key < least or (key == least and line.number < arrival):
+                best, least, arrival = line, key, line.number
+        assert best is not None, "callers look only while requests wait"
+        return best
+
+
+def _is_current(entry: tuple[float, int, _Line]) -> bool:
+    """Return whether the request of an entry is still the first of its line."""
+    _, number, line = entry
+    return number == line.number and bool(line.numbers)
+
+
+def _first(heap: _Heap) -> _Line | None:
+    """Return the first line of a heap, by its key of now; None if the heap has no line."""
+    while heap:
+        key, number, line = heap[0]
+        if not _is_current(heap[0]):
+            heappop(heap)
+        elif line.key > key:
+            # Another order of the model has taken requests of the account.
+            heapreplace(heap, (line.key, number, line))
+        else:
+            return line
+    return None
