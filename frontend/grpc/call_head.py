@@ -168,12 +168,12 @@ class CallHeadReader:
 
     def account(self, head: CallHead, peer: Peer) -> int:
         """Return the account word of a call."""
-        said = head.account
-        if said & IDENTITY_MASK:
-            return said
+        key_account = head.account
+        if key_account & IDENTITY_MASK:
+            return key_account
         if not peer.is_proxy:
-            return said | peer.account
-        return self._accounts.word(said, peer, head.fields)
+            return key_account | peer.account
+        return self._accounts.word(key_account, peer, head.fields)
 
     def allow(self, authorization: str | None, key: str | None) -> bool:
         """Return whether a client with these credentials may be served now."""

@@ -100,12 +100,12 @@ class HeadReader:
 
     def _account(self, meaning: Meaning, peer: Peer, text: bytes) -> int:
         """Return the account word of a request; its lines are known to be sound."""
-        said = meaning.account
-        if said & IDENTITY_MASK:
-            return said
+        key_account = meaning.account
+        if key_account & IDENTITY_MASK:
+            return key_account
         if not peer.is_proxy:
-            return said | peer.account
-        return said | self._accounts.behind(peer, _FORWARDED.findall(text))
+            return key_account | peer.account
+        return key_account | self._accounts.behind(peer, _FORWARDED.findall(text))
 
     def _parse(
         self, text: bytes, kept: bytes, values: Mapping[bytes, bytes] | None, peer: Peer

@@ -101,19 +101,21 @@ class Accounts:
         digest = self._keys.digest(authorization, key)
         return NOBODY if digest is None else identity(_KEY, digest, self._seed)
 
-    def word(self, said: int, peer: Peer, headers: Iterable[tuple[bytes, bytes]]) -> int:
+    def word(self, key_account: int, peer: Peer, headers: Iterable[tuple[bytes, bytes]]) -> int:
         """Return the account word of a request.
 
         Args:
-            said: the word of its key and class.
+            key_account: the word of its key and class.
             peer: from which it came.
             headers: of the request, names in lower case.
         """
-        if said & IDENTITY_MASK:
-            return said
+        if key_account & IDENTITY_MASK:
+            return key_account
         if not peer.is_proxy:
-            return said | peer.account
-        return said | self.behind(peer, [value for name, value in headers if name == FORWARDED])
+            return key_account | peer.account
+        return key_account | self.behind(
+            peer, [value for name, value in headers if name == FORWARDED]
+        )
 
     def of_scope(self, scope: Mapping[str, Any]) -> int:
         """Return the account word of a request, as ASGI has it."""
@@ -121,8 +123,8 @@ class Accounts:
             return NOBODY
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         sent = {name: value.decode("latin-1") for name, value in headers if name in _KEY_NAMES}
-        said = self.of_key(*(sent.get(name) for name in _KEY_NAMES))
-        return self.word(said, self.peer(scope.get("client")), headers)
+        key_account = self.of_key(*(sent.get(name) for name in _KEY_NAMES))
+        return self.word(key_account, self.peer(scope.get("client")), headers)
 
     def behind(self, proxy: Peer, forwarded: Sequence[bytes]) -> int:
         """Return the account of a client behind a trusted proxy.
