@@ -142,6 +142,7 @@ PURE_MODULES = (
     "ringbatch.frontend.falcon.openapi",
     "ringbatch.frontend.falcon.openapi_tensors",
     "ringbatch.frontend.falcon.openapi_texts",
+    "ringbatch.frontend.codec.grpc_codes",
     "ringbatch.frontend.codec.limit_messages",
     "ringbatch.frontend.codec.model_list",
     "ringbatch.frontend.codec.outcome",

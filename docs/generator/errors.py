@@ -6,22 +6,19 @@ from typing import Final
 
 from generator.error_forms import GROUPS, Form, Group
 from ringbatch.frontend.client.errors import ClientClosed, EngineGone, Interrupted
+from ringbatch.frontend.codec import grpc_codes
 from ringbatch.frontend.codec.outcome import RULES, WrongCount
-from ringbatch.frontend.grpc import status
-from ringbatch.shm.errors import RequestError
 
 CLASSES: Final = {
     kind.__name__: kind for kind in (*RULES, WrongCount, ClientClosed, EngineGone, Interrupted)
 }
-_CODES: Final = {
-    value: name for name, value in vars(status).items() if isinstance(value, int) and name.isupper()
-}
+_CODES: Final = {value: name for name, value in vars(grpc_codes).items() if isinstance(value, int)}
 
 
 def statuses() -> str:
     """Return the table of errors with their statuses over HTTP and gRPC."""
     rows = [
-        f"| {rule.status} | {grpc_code(kind)} | `{kind.__name__}` | {rule.text} |"
+        f"| {rule.status} | {_CODES[rule.code]} | `{kind.__name__}` | {rule.text} |"
         for kind, rule in RULES.items()
     ]
     head = ["| HTTP | gRPC | error | text if there are no details |", "|---|---|---|---|"]
@@ -31,11 +28,6 @@ def statuses() -> str:
 def messages() -> str:
     """Return a table of message forms for each group."""
     return "\n\n".join(part for group in GROUPS for part in _group(group))
-
-
-def grpc_code(kind: type[RequestError]) -> str:
-    """Return the name of an error's status over gRPC."""
-    return _CODES[next(status.CODES[one] for one in kind.__mro__ if one in status.CODES)]
 
 
 def matches(form: str, message: str) -> bool:

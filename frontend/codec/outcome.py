@@ -10,6 +10,17 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from ringbatch.frontend.codec.grpc_codes import (
+    ALREADY_EXISTS,
+    DEADLINE_EXCEEDED,
+    INTERNAL,
+    INVALID_ARGUMENT,
+    NOT_FOUND,
+    RESOURCE_EXHAUSTED,
+    UNAUTHENTICATED,
+    UNAVAILABLE,
+    UNIMPLEMENTED,
+)
 from ringbatch.shm.errors import (
     DeadlineExceeded,
     Draining,
@@ -54,7 +65,7 @@ _RETRY: Final[Headers] = (*JSON, ("retry-after", "1"))
 REFUSED_S: Final = 60
 """Seconds for which a request is refused that two processes died of, see
 `ringbatch.engine.collector.quarantine`."""
-_RETRY_MUCH_LATER: Final[Headers] = (*JSON, ("retry-after", str(REFUSED_S)))
+_MUCH_LATER: Final[Headers] = (*JSON, ("retry-after", str(REFUSED_S)))
 _CHALLENGE: Final[Headers] = (*JSON, ("www-authenticate", 'Bearer realm="ringbatch"'))
 BATCH_HEADER: Final = "x-batch-id"
 
@@ -72,33 +83,41 @@ class NotSupported(RequestError):
 
 
 class Rule(NamedTuple):
-    """Rule for one kind of error: a status, the headers, and the text if the error has none."""
+    """Rule for one kind of error.
+
+    Attributes:
+        status: over HTTP.
+        code: over gRPC. Clients repeat a call after UNAVAILABLE; the other errors would come again.
+        headers: over HTTP.
+        text: if the error has none.
+    """
 
     status: int
+    code: int
     headers: Headers
     text: str
 
 
 RULES: Final[dict[type[RequestError], Rule]] = {
-    InvalidRequest: Rule(400, JSON, "the model refused the input"),
-    RegionTaken: Rule(400, JSON, "a region of that name is registered already"),
-    Unauthenticated: Rule(401, _CHALLENGE, "an API key is needed"),
-    ModelNotFound: Rule(404, JSON, "there is no such model"),
-    MemoryNotFound: Rule(404, JSON, "there is no such shared memory"),
-    RequestTooLarge: Rule(413, JSON, "the request is too large"),
-    ModelFailed: Rule(500, JSON, "the model failed"),
-    LoadFailed: Rule(500, JSON, "the model could not be loaded"),
-    InternalError: Rule(500, JSON, "internal error"),
-    NotSupported: Rule(501, JSON, "this is not supported"),
-    ModelServerAnswered: Rule(502, JSON, "the model server failed"),
-    ModelServerBroken: Rule(502, JSON, "the model server gave no answer"),
-    ModelServerMiscounted: Rule(502, JSON, WRONG_COUNT),
-    ModelServerDown: Rule(503, _RETRY, "the model server does not listen"),
-    ModelNotReady: Rule(503, _RETRY, "the model is not ready"),
-    Overloaded: Rule(503, _RETRY, "too many requests are waiting; try again later"),
-    Draining: Rule(503, _RETRY, "the server is stopping"),
-    WorkerDied: Rule(503, _RETRY_MUCH_LATER, "the process that ran the request died, twice"),
-    DeadlineExceeded: Rule(504, JSON, "no answer came before the deadline"),
+    InvalidRequest: Rule(400, INVALID_ARGUMENT, JSON, "the model refused the input"),
+    RegionTaken: Rule(400, ALREADY_EXISTS, JSON, "a region of that name is registered already"),
+    Unauthenticated: Rule(401, UNAUTHENTICATED, _CHALLENGE, "an API key is needed"),
+    ModelNotFound: Rule(404, NOT_FOUND, JSON, "there is no such model"),
+    MemoryNotFound: Rule(404, NOT_FOUND, JSON, "there is no such shared memory"),
+    RequestTooLarge: Rule(413, RESOURCE_EXHAUSTED, JSON, "the request is too large"),
+    ModelFailed: Rule(500, INTERNAL, JSON, "the model failed"),
+    LoadFailed: Rule(500, INTERNAL, JSON, "the model could not be loaded"),
+    InternalError: Rule(500, INTERNAL, JSON, "internal error"),
+    NotSupported: Rule(501, UNIMPLEMENTED, JSON, "this is not supported"),
+    ModelServerAnswered: Rule(502, INTERNAL, JSON, "the model server failed"),
+    ModelServerBroken: Rule(502, UNAVAILABLE, JSON, "the model server gave no answer"),
+    ModelServerMiscounted: Rule(502, INTERNAL, JSON, WRONG_COUNT),
+    ModelServerDown: Rule(503, UNAVAILABLE, _RETRY, "the model server does not listen"),
+    ModelNotReady: Rule(503, UNAVAILABLE, _RETRY, "the model is not ready"),
+    Overloaded: Rule(503, UNAVAILABLE, _RETRY, "too many requests are waiting; try again later"),
+    Draining: Rule(503, UNAVAILABLE, _RETRY, "the server is stopping"),
+    WorkerDied: Rule(503, UNAVAILABLE, _MUCH_LATER, "the process that ran the request died, twice"),
+    DeadlineExceeded: Rule(504, DEADLINE_EXCEEDED, JSON, "no answer came before the deadline"),
 }
 
 ERRORS: Final[dict[Status, type[RequestError]]] = {
@@ -153,7 +172,7 @@ def outcome(error: RequestError, *, kserve_errors: bool = False, batch_id: str =
         kserve_errors: the model's setting.
         batch_id: of the batch the request was in; empty if it was in none.
     """
-    rule = _rule(error)
+    rule = rule_of(error)
     text = text_of(error)
     if kserve_errors and not isinstance(error, _AGENT_REFUSES):
         return _as_kserve(error, text, batch_id)
@@ -183,12 +202,12 @@ def _as_answered(error: ModelServerAnswered, headers: Headers, batch_id: str) ->
 
 def status_of(error: RequestError) -> int:
     """Return the status of an error, even if the protocol or `kserve_errors` hides it."""
-    return error.status if isinstance(error, ModelServerAnswered) else _rule(error).status
+    return error.status if isinstance(error, ModelServerAnswered) else rule_of(error).status
 
 
 def text_of(error: RequestError) -> str:
     """Return the text of an error for the client."""
-    return str(error) or _rule(error).text
+    return str(error) or rule_of(error).text
 
 
 def error_body(text: str) -> bytes:
@@ -196,7 +215,8 @@ def error_body(text: str) -> bytes:
     return orjson.dumps({"error": text.encode(errors="replace").decode()})
 
 
-def _rule(error: RequestError) -> Rule:
+def rule_of(error: RequestError) -> Rule:
+    """Return the rule of the nearest of its kinds that has one."""
     for kind in type(error).__mro__:
         if rule := RULES.get(kind):
             return rule

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from ringbatch.frontend.codec.grpc_codes import INTERNAL, RESOURCE_EXHAUSTED, UNIMPLEMENTED
 from ringbatch.frontend.codec.request_ids import (
     ASK_HEADER,
     ASKED,
@@ -17,13 +18,7 @@ from ringbatch.frontend.codec.request_ids import (
     taken,
 )
 from ringbatch.frontend.grpc.messages import HEALTH_SERVICE, INFERENCE_SERVICE
-from ringbatch.frontend.grpc.status import (
-    INTERNAL,
-    RESOURCE_EXHAUSTED,
-    UNIMPLEMENTED,
-    GrpcStatus,
-    grpc_status,
-)
+from ringbatch.frontend.grpc.status import GrpcStatus, grpc_status
 from ringbatch.frontend.http2.connection import LIST_BYTES
 from ringbatch.frontend.http2.header_reader import Varying
 from ringbatch.frontend.http2.header_rules import Http2RequestHead, expect_sound_value

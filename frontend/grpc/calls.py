@@ -9,12 +9,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
+from ringbatch.frontend.codec.grpc_codes import OK, RESOURCE_EXHAUSTED
 from ringbatch.frontend.codec.outcome import NotSupported
 from ringbatch.frontend.grpc.answer_blocks import HEAD, Metadata, trailers, trailers_alone
 from ringbatch.frontend.grpc.call_head import CallHead
 from ringbatch.frontend.grpc.large_messages import ArrivingMessage
 from ringbatch.frontend.grpc.message_reader import MessageReader, Packed, framed
-from ringbatch.frontend.grpc.status import OK, RESOURCE_EXHAUSTED, GrpcStatus, grpc_status
+from ringbatch.frontend.grpc.status import GrpcStatus, grpc_status
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.expanding import expanded
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, Clock, Phase

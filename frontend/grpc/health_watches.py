@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from ringbatch.frontend.codec.grpc_codes import RESOURCE_EXHAUSTED
 from ringbatch.frontend.grpc.calls import CallEnded
-from ringbatch.frontend.grpc.status import RESOURCE_EXHAUSTED, GrpcStatus
+from ringbatch.frontend.grpc.status import GrpcStatus
 from ringbatch.shm.host.background import essential_task
 
 MOST: Final = 4096

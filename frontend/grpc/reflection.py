@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
+from ringbatch.frontend.codec.grpc_codes import INVALID_ARGUMENT, NOT_FOUND
 from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.grpc.messages import REFLECTION_VERSIONS, SCHEMA, Message
-from ringbatch.frontend.grpc.status import INVALID_ARGUMENT, NOT_FOUND
 
 REFLECTION_SERVICES: Final = [
     f"grpc.reflection.{version}.ServerReflection" for version in REFLECTION_VERSIONS

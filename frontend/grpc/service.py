@@ -13,6 +13,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from ringbatch.frontend.access.recorder import Recorder
+from ringbatch.frontend.codec.grpc_codes import INVALID_ARGUMENT, NOT_FOUND
 from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.codec.limit_messages import MAX_CONTROL_BYTES
 from ringbatch.frontend.codec.outcome import InternalError
@@ -29,7 +30,7 @@ from ringbatch.frontend.grpc.messages import (
 from ringbatch.frontend.grpc.messages import Method as Types
 from ringbatch.frontend.grpc.reflection import REFLECTION_SERVICES, reflected
 from ringbatch.frontend.grpc.shared_memory import Fields, MemoryControl
-from ringbatch.frontend.grpc.status import INVALID_ARGUMENT, NOT_FOUND, GrpcStatus, grpc_status
+from ringbatch.frontend.grpc.status import GrpcStatus, grpc_status
 from ringbatch.frontend.grpc.streams import Keys, Streams, still_allowed
 from ringbatch.frontend.payloads.recorder import PayloadRecorder
 from ringbatch.frontend.request.model_control import control_model
