@@ -83,6 +83,7 @@ PURE_MODULES = (
     "ringbatch.engine.process.role_commands",
     "ringbatch.engine.process.role_events",
     "ringbatch.engine.process.cpu_plan",
+    "ringbatch.engine.runtimes.trees.releases",
     "ringbatch.engine.runtimes.upstreams.predictions",
     "ringbatch.engine.process.respawn",
     "ringbatch.engine.systemd.units",

@@ -10,8 +10,10 @@ import pytest
 
 from ringbatch.engine.models.model import InvalidInput, Model, Options
 from ringbatch.engine.runtimes.opening import open_model
+from ringbatch.engine.runtimes.trees import lightgbm_row, xgboost_dense
 from ringbatch.engine.runtimes.trees import xgboost as runtime
 from ringbatch.engine.runtimes.trees.lightgbm_row import SingleRow
+from ringbatch.engine.runtimes.trees.releases import is_tested
 from ringbatch.engine.runtimes.trees.signature import Column, Trees, served
 from ringbatch.engine.runtimes.trees.xgboost_dense import Dense
 from ringbatch.shm.errors import StartupError
@@ -310,6 +312,29 @@ def test_lightgbm_answers_alike_where_its_library_is_not_found(
     monkeypatch.setattr(lightgbm.Booster, "num_feature", property(lambda self: self.missing))
     found = asked(opened("lightgbm", path, answers=EVERY), row)
     assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("runtime", ["xgboost", "lightgbm"])
+def test_the_installed_release_is_among_those_that_were_tested(runtime: str) -> None:
+    """If not, run this file with it, with TESTED changed, and see that nothing but this failed."""
+    tested = {"xgboost": xgboost_dense.TESTED, "lightgbm": lightgbm_row.TESTED}[runtime]
+    assert is_tested(pytest.importorskip(runtime).__version__, tested)
+
+
+@pytest.mark.parametrize("version", ["1.7.6", "99.0.1"])
+@pytest.mark.parametrize("runtime", ["xgboost", "lightgbm"])
+def test_a_release_that_was_not_tested_answers_alike_by_its_own_methods(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: str, version: str
+) -> None:
+    library = pytest.importorskip(runtime)
+    make = xgboost_file if runtime == "xgboost" else lightgbm_file
+    path = make(tmp_path, "reg:squarederror" if runtime == "xgboost" else "regression", AMOUNT)
+    row = X[:1].astype(float if runtime == "lightgbm" else np.float32)
+    expected = asked(opened(runtime, path), row)
+    monkeypatch.setattr(library, "__version__", version)
+    for module, name in ((xgboost_dense, "Dense"), (lightgbm_row, "SingleRow")):
+        monkeypatch.delattr(getattr(module, name), "__call__")
+    assert np.array_equal(asked(opened(runtime, path), row), expected)
 
 
 def test_categories_of_lightgbm_are_texts_and_one_never_seen_is_missing(tmp_path: Path) -> None:

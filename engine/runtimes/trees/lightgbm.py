@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from ringbatch.engine.models.extras import required
 from ringbatch.engine.models.model import Model, Options, refusing
-from ringbatch.engine.runtimes.trees.lightgbm_row import SingleRow
+from ringbatch.engine.runtimes.trees.lightgbm_row import TESTED, SingleRow
+from ringbatch.engine.runtimes.trees.releases import is_tested
 from ringbatch.engine.runtimes.trees.signature import Column, Trees, both_classes, served
 from ringbatch.shm.errors import StartupError
 
@@ -61,6 +62,9 @@ def open_lightgbm(path: Path, options: Options) -> Model:
 
     def run_of(margins: bool) -> Callable[[Array], Array]:
         rows = run(raw_score=margins)
+        if not is_tested(lightgbm.__version__, TESTED):
+            logger.debug("LightGBM %s is asked by Booster.predict alone", lightgbm.__version__)
+            return rows
         try:
             row = SingleRow(lightgbm, booster, options.threads, options.iterations, margins=margins)
         except AttributeError:

@@ -11,6 +11,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+TESTED: Final = ((4, 5), (4, 7))
+"""The oldest and the newest release with which this was tested. All others have Booster.predict."""
 _DOUBLES: Final = 1
 """C_API_DTYPE_FLOAT64."""
 _VALUES: Final = 0

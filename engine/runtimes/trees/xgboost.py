@@ -8,6 +8,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -19,8 +20,9 @@ from numpy.typing import NDArray
 from ringbatch.engine.models.extras import required
 from ringbatch.engine.models.model import Model, Options, refusing
 from ringbatch.engine.runtimes.trees import ubjson
+from ringbatch.engine.runtimes.trees.releases import is_tested, numbers
 from ringbatch.engine.runtimes.trees.signature import Column, Trees, both_classes, served
-from ringbatch.engine.runtimes.trees.xgboost_dense import Dense
+from ringbatch.engine.runtimes.trees.xgboost_dense import TESTED, Dense
 from ringbatch.shm.errors import StartupError
 
 logger = logging.getLogger("ringbatch.worker")
@@ -100,13 +102,14 @@ class _Run:
         return self._predicted(matrix, pred_contribs=True)
 
     def _in_place(self, xgboost: Any, margins: bool) -> Callable[[Array], Array]:
-        try:
-            return Dense(xgboost, self._booster, self._rounds, margins=margins)
-        except AttributeError:
+        if is_tested(xgboost.__version__, TESTED):
             # Where the module keeps its library is not promised; only the C API is.
-            inplace_predict: Callable[..., Array] = self._booster.inplace_predict
-            what = "margin" if margins else "value"
-            return partial(inplace_predict, iteration_range=self._rounds, predict_type=what)
+            with suppress(AttributeError):
+                return Dense(xgboost, self._booster, self._rounds, margins=margins)
+        logger.debug("XGBoost %s is asked by Booster.inplace_predict", xgboost.__version__)
+        inplace_predict: Callable[..., Array] = self._booster.inplace_predict
+        what = "margin" if margins else "value"
+        return partial(inplace_predict, iteration_range=self._rounds, predict_type=what)
 
     def _predicted(self, matrix: Array, **what: bool) -> Array:
         own = self._own_form(matrix, **self._features)
@@ -127,7 +130,7 @@ def _loaded(path: Path, content: bytes, xgboost: Any) -> Any:
             ubjson.walk(content)
         except ubjson.NotWhole as error:
             raise StartupError(f"{path}: is no whole XGBoost model: {error}") from None
-    written, installed = _version(content), _numbers(xgboost.__version__)
+    written, installed = _version(content), numbers(xgboost.__version__)
     newer = written is not None and written > installed
     by = f"XGBoost {'.'.join(map(str, written or ()))}"
     booster = xgboost.Booster()
@@ -158,10 +161,6 @@ def _version(content: bytes) -> tuple[int, ...] | None:
         if found:
             return tuple(number(group) for group in found.groups())
     return None
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
 def _best(booster: Any) -> int:

@@ -12,6 +12,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+TESTED: Final = ((2, 1), (3, 2))
+"""The oldest and the newest release with which this was tested. All others have
+Booster.inplace_predict.
+"""
 _VALUES: Final = 0
 _MARGINS: Final = 1
 _MATRIX: Final = (
