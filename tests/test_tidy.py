@@ -10,6 +10,7 @@ import re
 import pytest
 from sources import PACKAGES, ROOT, assert_holds, breaks, calls, modules
 from tidy_rules import (
+    LONG_TABLES,
     MAX_ATTRIBUTES,
     MAX_LINES,
     OWN_BACKGROUND,
@@ -84,6 +85,18 @@ def test_timers_are_armed_before_anything_fails() -> None:
 
 def test_files_are_short_enough_to_read() -> None:
     assert_holds(is_short_enough_to_read)
+
+
+def test_files_beside_the_packages_are_short_enough_to_read() -> None:
+    folders = (ROOT / name for name in ("tests", "bench", "docs"))
+    lines = {
+        str(path.relative_to(ROOT)): len(path.read_text().splitlines())
+        for folder in folders
+        for path in folder.rglob("*.py")
+        if not any(part.startswith(".") for part in path.parts)
+    }
+    long = {name for name, count in lines.items() if count > MAX_LINES}
+    assert long == set(LONG_TABLES), "a file of more than 500 lines, or one that is short by now"
 
 
 def test_objects_with_many_attributes_have_slots() -> None:

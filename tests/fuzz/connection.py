@@ -10,11 +10,11 @@ import hashlib
 import random
 import time
 import tracemalloc
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import eq
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 from urllib.parse import unquote_to_bytes
 
 from fuzz.limits import Difference, Endless, Overrun
@@ -30,10 +30,12 @@ from fuzz.talk import (
     Step,
     expected,
     flood,
+    pieces_of,
     sound,
     spoilt,
     steps_of,
 )
+from fuzz.virtual_time import VirtualTimeLoop
 from segment_fixture import local_segment, spec
 from silent_recorder import silent_recorder
 from uvicorn.config import Config
@@ -56,8 +58,6 @@ from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.tensor import Tensor
 
-Result = TypeVar("Result")
-
 MAX_REQUEST_BYTES: Final = 1 << 12
 FLOOD_BYTES: Final = 1 << 20
 MEMORY_BYTES: Final = 6 << 20
@@ -70,28 +70,11 @@ _FLOOD_EVERY: Final = 100
 _NOW_NS: Final = 1_000_000_000
 _CONTINUE: Final = 100
 _REFUSALS: Final = frozenset({400, 408, 431})
-_PIECE_BYTES: Final = 1 << 15
 _TURNS: Final = 6
 """Of the event loop, in which nothing comes, before a connection counts as quiet."""
 _TURNS_AT_MOST: Final = 5_000
 _ENDS_IN_S: Final = 200
 """Some clock ends a connection on which nothing comes."""
-
-
-class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock is told the time."""
-
-    now_s = 0.0
-
-    def time(self) -> float:
-        """As the base class's."""
-        return self.now_s
-
-
-def in_virtual_time(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Run it to its end."""
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(coroutine)
 
 
 @dataclass
@@ -244,7 +227,7 @@ class Pair:
                 elif isinstance(step, Deaf):
                     transport.turn_deaf()
                 else:
-                    await self._deliver(_pieces(step), transport, state)
+                    await self._deliver(pieces_of(step), transport, state)
             await self._pass(_ENDS_IN_S, state)
         if not seen.closed:
             raise Endless(f"after {_ENDS_IN_S} s of silence the connection is open")
@@ -498,13 +481,6 @@ def _measured(seen: Seen, *, memory: bool) -> Iterator[None]:
         if memory:
             seen.peak_bytes = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
-
-
-def _pieces(step: bytes | Flood) -> list[bytes]:
-    if isinstance(step, bytes):
-        return [step]
-    data = step.piece * max(_PIECE_BYTES // len(step.piece), 1)
-    return [data] * max(step.count * len(step.piece) // len(data), 1)
 
 
 def _answers(written: bytes) -> list[tuple[int, bytes, bool]]:

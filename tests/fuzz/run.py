@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(1, str(Path(__file__).parents[1] / "harness"))
 
-from fuzz.connection import Pair, in_virtual_time, live
+from fuzz.connection import Pair, live
 from fuzz.corpora import mutator
 from fuzz.decoders import TARGETS, try_one
 from fuzz.growth import NAMES, check_growth
@@ -32,6 +32,7 @@ from fuzz.http2_oracle import compare
 from fuzz.limits import Difference, Endless, Overrun
 from fuzz.model_server import answer_one
 from fuzz.segment import live_beside_hostility
+from fuzz.virtual_time import in_virtual_time
 
 CONNECTION, SEGMENT, ORACLE = "connection", "segment", "http2 beside h2"
 MODEL_SERVER, GRPC_LIFE = "model server", "grpc life"

@@ -18,6 +18,7 @@ PROXY: Final = "10.0.0.1"
 """Address of the peer of every connection, a trusted proxy."""
 IDLE_S: Final = 7
 """How long a connection may be idle. Other limits are the server's own."""
+_PIECE_BYTES: Final = 1 << 15
 MOMENT_S, WHILE_S, AGE_S = 2, 13, 100
 """Shorter than every limit; longer than that of a head, and twice shorter than that of a body;
 longer than any. Sums of what is in one connection stay on the same side, too."""
@@ -287,3 +288,11 @@ def _cut(data: bytes, chance: random.Random) -> Iterator[bytes]:
     edges = sorted({0, len(data), *(chance.randrange(len(data) + 1) for _ in range(count))})
     for start, end in pairwise(edges):
         yield data[start:end]
+
+
+def pieces_of(step: bytes | Flood) -> list[bytes]:
+    """Return the bytes of a step as they are sent, one piece after the other."""
+    if isinstance(step, bytes):
+        return [step]
+    data = step.piece * max(_PIECE_BYTES // len(step.piece), 1)
+    return [data] * max(step.count * len(step.piece) // len(data), 1)

@@ -17,7 +17,6 @@ from fuzz.connection import (
     Pair,
     Seen,
     check,
-    in_virtual_time,
     live,
 )
 from fuzz.corpora import mutator
@@ -31,6 +30,7 @@ from fuzz.requests import BODY, CORPUS, IN_CHUNKS, SMUGGLED, bare, request
 from fuzz.segment import live_beside_hostility
 from fuzz.strict import check_head
 from fuzz.talk import AGE_S, Flood, Keys, Seconds, Step
+from fuzz.virtual_time import in_virtual_time
 from tiers import exhaustive, first_of
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 

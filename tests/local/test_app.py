@@ -1,103 +1,29 @@
 """Every endpoint on Falcon, with a service whose answers are scripted."""
 
 import asyncio
-import hashlib
 import zlib
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import orjson
 import pytest
 from falcon.inspect import inspect_compiled_router, inspect_routes, register_router
-from falcon.testing import Result, TestClient
-from http_harness import Transport
-from segment_fixture import local_segment, spec
-from uvicorn.config import Config
-from uvicorn.server import ServerState
+from falcon.testing import TestClient
+from scripted_app import MAX_REQUEST_BYTES, SINCE_S, ScriptedService, ask, client
+from segment_fixture import spec
 
 from ringbatch.engine.config.model_names import TAKEN_NAMES
-from ringbatch.frontend.codec.outcome import JSON, outcome
-from ringbatch.frontend.falcon import memory_resources, v2_resources
 from ringbatch.frontend.falcon.app import create_app
 from ringbatch.frontend.falcon.openapi import document
-from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.http.router import Router
 from ringbatch.frontend.request.calls import Body, Reply
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.texts import classifying, cohere, tei
-from ringbatch.frontend.v1.forwarded import Origins
-from ringbatch.frontend.v2.regions import NOTHING_SHARED, Regions
-from ringbatch.shm.errors import Draining, ModelNotFound, ModelNotReady
-from ringbatch.shm.model_spec import ModelSpec
-from ringbatch.shm.region_registry import Registry
 from ringbatch.shm.tallies import Protocol
 from ringbatch.shm.tensor import Tensor
 from ringbatch.shm.texts import Tokens
 
-MAX_REQUEST_BYTES = 100
-
-
-SINCE_S = 1_790_000_000
 GOOD = {"id": "good", "object": "model", "created": SINCE_S, "owned_by": "ringbatch"}
-
-
-class ScriptedService:
-    """Knows two models, `good` and one that is not ready; echoes the size of a body."""
-
-    models = ("good", "loading")
-    regions = Regions(Registry.attach(local_segment(spec())), NOTHING_SHARED)
-    specs = ()
-    origins = Origins(())
-    stopping = False
-    model_control = False
-    since_s = SINCE_S
-
-    def __init__(self) -> None:
-        self.ended: list[tuple[Protocol, int, str]] = []
-
-    def record_outside(
-        self, protocol: Protocol, code: int, name: str = "", accepted_ns: int = 0
-    ) -> None:
-        self.ended.append((protocol, code, name))
-
-    def last_ending(self) -> Any:
-        return None
-
-    def check(self, name: str, version: str = "") -> ModelSpec:
-        if name == "loading":
-            raise ModelNotReady("still loading")
-        if name != "good" or version not in ("", "2"):
-            raise ModelNotFound(f"no {name}")
-        return spec(name=name)
-
-    def expect_known(self, name: str, version: str = "") -> None:
-        if name not in self.models:
-            self.check(name, version)
-
-    def expect_ready(self) -> None:
-        if self.stopping:
-            raise Draining
-        for name in self.models:
-            self.check(name)
-
-    def predict(
-        self,
-        name: str,
-        body: Body,
-        reply: Reply,
-        timeout_ns: int,
-        origin: bytes | None,
-        account: int,
-    ) -> None:
-        name, _, version = name.partition("/versions/")
-        try:
-            self.check(name, version)
-        except (ModelNotFound, ModelNotReady) as error:
-            reply(outcome(error))
-        else:
-            later = asyncio.get_running_loop().call_soon
-            later(reply, (200, b'{"echo":%d}' % len(body), JSON))
 
 
 class BrokenService(ScriptedService):
@@ -113,19 +39,6 @@ class BrokenService(ScriptedService):
         account: int,
     ) -> None:
         raise ZeroDivisionError("secret detail")
-
-
-def client(service: Any) -> TestClient:
-    return TestClient(create_app(service, MAX_REQUEST_BYTES))
-
-
-@cache
-def usual_client() -> TestClient:
-    return client(ScriptedService())
-
-
-def ask(method: str, path: str, **options: Any) -> Result:
-    return usual_client().simulate_request(method, path, **options)
 
 
 @pytest.mark.parametrize(
@@ -156,132 +69,6 @@ def test_what_can_be_read_is_json_and_head_is_the_same_without_a_body(
     head = ask("HEAD", path)
     assert (head.status_code, head.content) == (200, b"")
     assert head.headers["content-length"] == str(len(got.content))
-
-
-FOREIGN = {
-    "cross-site": {"Sec-Fetch-Site": "cross-site"},
-    "another-port": {"Sec-Fetch-Site": "same-site", "Origin": "http://engine:9090"},
-    "old-browser": {"Origin": "http://elsewhere.example"},
-    "no-origin": {"Origin": "null"},
-}
-OWN: dict[str, dict[str, str]] = {
-    "no-browser": {},
-    "own-page": {"Sec-Fetch-Site": "same-origin", "Origin": "http://engine:8080"},
-    "own-page-behind-a-proxy": {"Sec-Fetch-Site": "same-origin", "Origin": "https://x.y"},
-    "own-page-in-an-old-browser": {"Origin": "http://engine:8080"},
-    "its-user": {"Sec-Fetch-Site": "none"},
-}
-HERE = {"host": "engine", "port": 8080}
-CHANGES = [
-    "/v2/repository/models/good/load",
-    "/v2/repository/models/good/unload",
-    "/v2/systemsharedmemory/region/r/register",
-    "/v2/systemsharedmemory/region/r/unregister",
-    "/v2/systemsharedmemory/unregister",
-    "/v2/cudasharedmemory/unregister",
-    "/v2/logging",
-]
-
-
-@pytest.mark.parametrize("path", CHANGES)
-def test_pages_of_other_sites_change_nothing(path: str) -> None:
-    for case, headers in FOREIGN.items():
-        got = ask("POST", path, headers=headers, **HERE)
-        assert got.status_code == 403, case
-        assert "another site" in got.json["error"]
-    for case, headers in OWN.items():
-        assert ask("POST", path, headers=headers, **HERE).status_code != 403, case
-
-
-@pytest.mark.parametrize(
-    ("host", "refused"),
-    [
-        ("attacker.example", True),
-        ("10.0.0.1.attacker.example", True),
-        ("localhost.attacker.example", True),
-        ("attacker.example.", True),
-        ("[::1", True),
-        ("127.0.0.1", False),
-        ("[::1]", False),
-        ("localhost", False),
-        ("engine", False),
-        ("engine.default.svc.cluster.local", False),
-    ],
-)
-def test_without_keys_no_page_changes_anything_under_a_name_that_others_may_have(
-    host: str, refused: bool
-) -> None:
-    """The page's host and the request's are the same then (DNS rebinding)."""
-
-    def status(keys: ApiKeys | None, **headers: str) -> int:
-        service = ScriptedService()
-        app = create_app(service, MAX_REQUEST_BYTES, keys=keys)  # type: ignore[arg-type]
-        sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        got = TestClient(app).simulate_post("/v2/logging", headers=sent, host=host, port=8080)
-        return got.status_code
-
-    own = f"http://{host}:8080"
-    assert (status(None, Origin=own) == 403) is refused
-    # A browser says so under a name that a certificate vouches for.
-    assert status(None, Origin=own, Sec_Fetch_Site="same-origin") != 403
-    assert status(None, Origin=f"https://{host}:8080") != 403
-    assert status(None) != 403
-    keys = ApiKeys([hashlib.sha256(b"key").digest()])
-    assert status(keys, Origin=own, X_API_Key="key") != 403
-
-
-@pytest.mark.parametrize("path", CHANGES[:5])
-@pytest.mark.parametrize("framing", [b"Content-Length: 2", b"Transfer-Encoding: chunked"])
-def test_a_request_that_broke_off_changes_nothing(
-    path: str, framing: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    changes: list[object] = []
-
-    async def change(*wanted: object) -> None:
-        changes.append(wanted)
-
-    async def test() -> None:
-        monkeypatch.setattr(v2_resources, "control_model", change)
-        monkeypatch.setattr(memory_resources, "patiently", change)
-        monkeypatch.setattr(Regions, "expect_on", lambda _: None)
-        app = create_app(ScriptedService(), MAX_REQUEST_BYTES)  # type: ignore[arg-type]
-        config = Config(app, lifespan="off", ws="none", log_config=None, interface="asgi3")
-        transport = Transport()
-        loop = asyncio.get_running_loop()
-        transport.protocol = FallbackProtocol(config, ServerState(), {}, loop)
-        transport.protocol.connection_made(transport)
-        head = b"POST %b HTTP/1.1\r\nHost: x\r\n%b\r\n\r\n" % (path.encode(), framing)
-        transport.protocol.data_received(head)
-        await settle()
-        transport.protocol.connection_lost(None)
-        await settle()
-
-    asyncio.run(test())
-    assert changes == []
-
-
-async def settle() -> None:
-    """Let everything run that is ready to."""
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
-def test_whatever_is_new_and_can_be_posted_to_is_taken_for_a_change() -> None:
-    app = create_app(ScriptedService(), MAX_REQUEST_BYTES)  # type: ignore[arg-type]
-
-    class New:
-        async def on_post(self, _req: Any, _resp: Any) -> None:
-            """Nothing."""
-
-    app.add_route("/new", New())
-    got = TestClient(app).simulate_post("/new", headers=FOREIGN["cross-site"])
-    assert got.status_code == 403
-
-
-@pytest.mark.parametrize("path", ["/v1/models/good:predict", "/v2/models/good/infer"])
-def test_what_changes_nothing_may_be_asked_by_any_page(path: str) -> None:
-    for headers in FOREIGN.values():
-        assert ask("POST", path, headers=headers, body=b"{}", **HERE).status_code != 403
 
 
 def test_ready_means_that_every_model_is() -> None:

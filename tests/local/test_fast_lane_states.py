@@ -9,6 +9,7 @@ from types import FunctionType
 
 import pytest
 from fuzz import connection as fuzzed
+from fuzz.virtual_time import in_virtual_time
 from http_harness import ESCAPED, IDLE_TIMEOUT_S, Connection, request
 from sources import ROOT
 
@@ -86,7 +87,7 @@ def test_strangers_bytes_lead_through_transitions_of_the_table_alone(
             await fuzzed.live(pairs, seed)
 
     monkeypatch.setattr(fuzzed, "FastLane", Watched)
-    fuzzed.in_virtual_time(talk())
+    in_virtual_time(talk())
     assert SEEN_BY_FUZZ <= seen <= BY_TABLE
 
 

@@ -4,17 +4,18 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
+from upstream_pool_harness import FAR_NS, Clock, failure, post
 
-from ringbatch.engine.models.model import Options, ServerFailed
+from ringbatch.engine.models.model import Options
 from ringbatch.engine.runtimes.upstreams.connection import Address, Answer, Unreached
-from ringbatch.engine.runtimes.upstreams.names import AGAIN_NS, Names, grouped
+from ringbatch.engine.runtimes.upstreams.names import Names
 from ringbatch.engine.runtimes.upstreams.pool import Manner, Pool
 from ringbatch.engine.runtimes.upstreams.tls import tls_context
 from ringbatch.shm.descriptors import WorkerState, WorkerWords
@@ -26,8 +27,6 @@ from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Status
 from ringbatch.shm.upstreams import DOWN_AFTER, OwnUpstreams, ServerCounts
 
-FAR_NS = 20_000_000_000
-"""Longer than any test, unless something hangs."""
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 BUSY = b"HTTP/1.1 503 Busy\r\nretry-after: 7\r\ncontent-length: 4\r\n\r\nbusy"
 MANY = b"HTTP/1.1 429 Many\r\nretry-after: 9\r\ncontent-length: 4\r\n\r\nmany"
@@ -118,16 +117,6 @@ class Attended(Pool):
         return False
 
 
-class Clock:
-    """The monotonic clock, put forward at will."""
-
-    def __init__(self) -> None:
-        self.ahead_ns = 0
-
-    def __call__(self) -> int:
-        return time.monotonic_ns() + self.ahead_ns
-
-
 def pool_of(*ports: int, always: bool = False, clock: Clock | None = None) -> Pool:
     """Of servers on this host, which are asked in their order where they are equal."""
     names = Names("m", [Address("127.0.0.1", port, "") for port in ports])
@@ -144,16 +133,6 @@ def shared(*ports: int) -> tuple[Pool, Pool]:
         segment.words[layout.worker(number) + WorkerWords.STATE] = WorkerState.READY
         pool.share(OwnUpstreams(segment.words, layout, number))
     return pools
-
-
-def post(pool: Pool, left_ns: int = FAR_NS) -> Answer:
-    return pool.post(b"/p", b"", b"body", time.monotonic_ns() + left_ns)
-
-
-def failure(pool: Pool, left_ns: int = FAR_NS) -> ServerFailed:
-    with pytest.raises(ServerFailed) as caught:
-        post(pool, left_ns)
-    return caught.value
 
 
 def counts(pool: Pool) -> list[ServerCounts]:
@@ -398,110 +377,6 @@ def test_a_batch_leaves_a_server_that_has_stopped_where_it_may(server: Make) -> 
     pool._records.failed(tag, time.monotonic_ns(), 3, of_batch=False)
     thread.join()
     assert [answer.body for answer in answers] == [b"ok"]
-
-
-class Resolver:
-    """What names stand for, to be changed."""
-
-    def __init__(self, *found: str) -> None:
-        self.found: Sequence[str] | OSError = found
-        self.gate = threading.Event()
-        self.gate.set()
-
-    def __call__(self, _host: str, _engine_slots: int) -> Sequence[str]:
-        self.gate.wait()
-        if isinstance(self.found, OSError):
-            raise self.found
-        return self.found
-
-
-def named(resolver: Resolver, clock: Clock | None = None) -> Names:
-    return Names("m", [Address("models", 8501, "")], resolver, clock or Clock())
-
-
-def hosts(names: Names) -> list[tuple[str, ...]]:
-    return [endpoint.hosts for endpoint in names.endpoints]
-
-
-def test_every_address_of_a_name_is_a_server() -> None:
-    clock, resolver = Clock(), Resolver("10.0.0.2", "10.0.0.1")
-    names = named(resolver, clock)
-    found = names.found(clock() + FAR_NS)
-    assert hosts(names) == [("10.0.0.1",), ("10.0.0.2",)]
-    assert [one.name for one in found] == [
-        "http://models:8501 (10.0.0.1)",
-        "http://models:8501 (10.0.0.2)",
-    ]
-    resolver.found = ["10.0.0.3", "10.0.0.1"]
-    assert not names.due()
-    clock.ahead_ns = AGAIN_NS + 1
-    assert names.due()
-    names.refresh(clock() + FAR_NS)
-    assert hosts(names) == [("10.0.0.1",), ("10.0.0.3",)]
-    assert names.endpoints[0].tag == found[0].tag
-    assert len({one.tag for one in (*found, *names.endpoints)}) == 3
-
-
-def test_a_name_keeps_its_addresses_where_none_are_found() -> None:
-    resolver = Resolver("10.0.0.1")
-    names = named(resolver)
-    names.refresh(time.monotonic_ns() + FAR_NS)
-    resolver.found = OSError(5, "No answer")
-    names.refresh(time.monotonic_ns() + FAR_NS)
-    resolver.found = ()
-    names.refresh(time.monotonic_ns() + FAR_NS)
-    assert hosts(names) == [("10.0.0.1",)]
-
-
-def test_a_name_that_is_nobodys_is_down() -> None:
-    resolver = Resolver()
-    resolver.found = OSError(-2, "Name or service not known")
-    pool = Pool(named(resolver), Manner("m", "/"))
-    error = failure(pool)
-    assert error.status is Status.SERVER_DOWN
-    assert str(error) == "the model server cannot be reached: name or service not known"
-
-
-def test_a_resolver_that_says_nothing_is_not_waited_for_beyond_the_deadline() -> None:
-    resolver = Resolver("10.0.0.1")
-    resolver.gate.clear()
-    names = named(resolver)
-    try:
-        with pytest.raises(Unreached, match="the name models was not found in time"):
-            names.found(time.monotonic_ns() + 20_000_000)
-        before = threading.active_count()
-        with pytest.raises(Unreached):
-            names.found(time.monotonic_ns() + 20_000_000)
-        assert threading.active_count() == before, "it is asked once at a time"
-    finally:
-        resolver.gate.set()
-
-
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        (["::1", "127.0.0.1"], [("::1", "127.0.0.1")]),
-        (["127.0.0.1", "127.0.0.1"], [("127.0.0.1",)]),
-        (["10.0.0.2", "10.0.0.1", "fd::1"], [("10.0.0.1",), ("10.0.0.2",)]),
-        (["10.0.0.1", "fd::2", "fd::1"], [("fd::1",), ("fd::2",)]),
-        (["10.0.0.2", "10.0.0.1", "fd::2", "fd::1"], [("10.0.0.1",), ("10.0.0.2",)]),
-        ([], []),
-    ],
-)
-def test_two_families_are_two_ways_to_the_same_servers(
-    found: list[str], expected: list[tuple[str, ...]]
-) -> None:
-    assert grouped(found) == expected
-
-
-def test_an_address_needs_no_resolver() -> None:
-    def never(_host: str, _engine_slots: int) -> list[str]:
-        raise AssertionError("there is nothing to look up")
-
-    names = Names("m", [Address("127.0.0.1", 1, ""), Address("::1", 1, "")], never)
-    assert names.settled
-    names.found(0)
-    assert hosts(names) == [("127.0.0.1",), ("::1",)]
 
 
 def test_what_is_wrong_with_tls_is_said(tmp_path: Path) -> None:

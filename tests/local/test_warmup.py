@@ -12,224 +12,23 @@ from typing import Any
 import numpy as np
 import pytest
 from segment_fixture import local_segment, spec
+from warmup_harness import IDS, PATH, SUM, TEXT, Harness, X, shaped
 
-from ringbatch.engine.models.model import InvalidInput, Model
-from ringbatch.engine.worker.codec import Codec
-from ringbatch.engine.worker.finite_outputs import FiniteCodec
-from ringbatch.engine.worker.padding import PaddedCodec, padding
-from ringbatch.engine.worker.runner import Runner
-from ringbatch.engine.worker.samples import MadeUp, Samples, made_up, spread
+from ringbatch.engine.models.model import InvalidInput
+from ringbatch.engine.worker.samples import Samples
 from ringbatch.engine.worker.warmup import (
     Progress,
-    Wanted,
-    planned,
-    sizes_to_try,
-    warm_up,
-    warmed_up,
 )
 from ringbatch.shm import cost_profile
 from ringbatch.shm.cost_profile import Trial
 from ringbatch.shm.descriptors import CostProfileWords
-from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor
 
-X = Tensor("x", "FP32", [2])
-IDS = Tensor("ids", "INT64", [-1])
-TEXT = Tensor("text", "BYTES", [])
-SUM = Tensor("sum", "FP32", [])
-PATH = Path("/models/m.py")
-
-
-class Clock:
-    """Time that passes when the model runs."""
-
-    def __init__(self) -> None:
-        self.now_ns = 0
-
-    def __call__(self) -> int:
-        return self.now_ns
-
-
-class Harness:
-    """A runner with a model that is to be warmed up."""
-
-    def __init__(
-        self,
-        model: ModelSpec,
-        predict: Callable[..., Any],
-        cost_ns: int = 10,
-        *,
-        lengths_input: str = "",
-        fill: int = 0,
-    ) -> None:
-        self.spec = model
-        self.clock = Clock()
-        self.seen: list[Any] = []
-
-        def watched(*arguments: Any) -> Any:
-            self.seen.append(arguments)
-            self.clock.now_ns += cost_ns * len(arguments[0])
-            return predict(*arguments)
-
-        segment = local_segment(model)
-        engine_slots = EngineSlots(segment, 0, lambda _lane: None)
-        opened = Model(model.inputs, model.outputs, lambda: None, watched)
-        codec: Codec | None = FiniteCodec(segment.memory, opened) if model.refuse_nan else None
-        if model.pad_variable_length:
-            if lengths_input:
-                opened = replace(opened, inputs=(*opened.inputs, LENGTH))
-            fills = {"ids": fill}
-            opened, shaped = padding(opened, model.length_buckets, fills, lengths_input)
-            codec = PaddedCodec(segment.memory, opened, shaped, finite=model.refuse_nan)
-        self.runner = Runner(
-            opened,
-            "m",
-            engine_slots,
-            self.clock,
-            batched=model.batched,
-            sizes=model.allowed_batch_sizes,
-            codec=codec,
-        )
-
-    def warm(
-        self, limit_s: float = 1.0, file: Path | None = None, *, required: bool = True
-    ) -> list[tuple[int, int, int]]:
-        return [
-            (trial.rows, trial.length, trial.run_ns)
-            for trial in warmed_up(
-                self.spec,
-                self.runner.try_out,
-                Wanted(
-                    required=required,
-                    limit_s=limit_s,
-                    limit=f"warm_up_s = {limit_s:g}",
-                    batch_timeout="batch_timeout_s = 1, derived from timeout_s = 3",
-                    length=5,
-                    file=file,
-                ),
-                path=PATH,
-                title="m/0",
-                out=None,
-                clock_ns=self.clock,
-            )
-        ]
-
-
-def shaped(**more: Any) -> ModelSpec:
-    return replace(spec(0, [IDS], [SUM]), **more)
-
 
 def sums(x: Any) -> Any:
     return x.reshape(len(x), -1).sum(axis=1, dtype="f4")
-
-
-@pytest.mark.parametrize(
-    ("cap", "allowed", "sizes"),
-    [
-        (1, (), [1]),
-        (32, (), [1, 2, 4, 8, 16, 32]),
-        (20, (), [1, 2, 4, 8, 16, 20]),
-        (20, (3, 20), [3, 20]),
-        (4096, (), [1 << power for power in range(13)]),
-    ],
-)
-def test_the_allowed_sizes_are_run_or_the_powers_of_two(
-    cap: int, allowed: tuple[int, ...], sizes: list[int]
-) -> None:
-    assert sizes_to_try(cap, allowed) == sizes
-
-
-@pytest.mark.parametrize(
-    ("inputs", "edges", "lengths"),
-    [([X], (), [0]), ([X, IDS], (), [16]), ([IDS], (32, 64), [32, 64])],
-)
-def test_open_dimensions_have_the_sizes_of_the_buckets(
-    inputs: list[Tensor], edges: tuple[int, ...], lengths: list[int]
-) -> None:
-    model = replace(spec(0, inputs, [SUM]), length_buckets=edges)
-    assert MadeUp(model, 16).lengths == lengths
-
-
-@pytest.mark.parametrize(
-    ("below", "length", "count", "sizes"),
-    [
-        (0, 8, 1, [8]),
-        (0, 8, 2, [8, 1]),
-        (32, 64, 3, [64, 49, 33]),
-        (32, 64, 4, [64, 54, 44, 33]),
-        (3, 4, 3, [4, 4, 4]),
-    ],
-)
-def test_the_lengths_of_rows_are_spread_over_what_a_bucket_takes(
-    below: int, length: int, count: int, sizes: list[int]
-) -> None:
-    assert spread(below, length, count) == sizes
-
-
-def test_what_is_little_to_do_is_run_first_and_what_is_never_formed_not_at_all() -> None:
-    runs = planned([1, 4], [32, 64], lambda rows, length: rows * length <= 128)
-    assert runs == [(1, 32), (1, 64), (4, 32)]
-
-
-def test_every_length_is_run_before_any_with_more_rows() -> None:
-    runs = planned([2, 8], [1, 512], lambda _rows, _length: True)
-    assert runs == [(2, 1), (2, 512), (8, 1), (8, 512)]
-
-
-def test_the_best_of_several_runs_counts() -> None:
-    clock, times = Clock(), iter([900, 50, 60, 90, 80, 70])
-
-    def run(_rows: int, _length: int) -> int:
-        run_ns = next(times)
-        clock.now_ns += run_ns
-        return run_ns
-
-    trials_done: list[tuple[int, Trial]] = []
-    result = warm_up(
-        [(1, 0), (2, 0)],
-        run,
-        lambda done, trial: trials_done.append((done, trial)),
-        limit_ns=10**6,
-        clock_ns=clock,
-    )
-    assert result.trials == (Trial(1, 0, 60), Trial(2, 0, 50))
-    assert [done for done, _ in trials_done] == [1, 2, 3, 4, 5, 6]
-    assert trials_done[0] == (1, Trial(1, 0, 900))
-    assert (result.left_out, result.error) == ((), None)
-
-
-@pytest.mark.parametrize(
-    ("limit_ns", "done", "left"),
-    [(0, 1, 3), (1000, 1, 3), (3500, 2, 2), (15_000, 4, 0), (10**6, 4, 0)],
-)
-def test_what_would_take_too_long_is_left_out(limit_ns: int, done: int, left: int) -> None:
-    clock = Clock()
-
-    def run(rows: int, _length: int) -> int:
-        clock.now_ns += 1000 * rows
-        return 1000 * rows
-
-    runs = [(rows, 0) for rows in (1, 2, 4, 8)]
-    result = warm_up(runs, run, lambda *_: None, limit_ns=limit_ns, clock_ns=clock)
-    assert len(result.trials) == done
-    assert result.left_out == tuple(runs[len(runs) - left :])
-    assert clock.now_ns <= max(limit_ns, 1000) + 1000 * runs[done - 1][0]
-
-
-def test_made_up_values_are_ones_of_the_right_shape() -> None:
-    x, ids, text = made_up([X, IDS, TEXT], 3, 7)
-    assert (x.dtype, x.tolist()) == (np.dtype("f4"), [[1, 1]] * 3)
-    assert (ids.dtype, ids.shape) == (np.dtype("i8"), (3, 7))
-    assert text.tolist() == [b"1"] * 3
-
-
-@pytest.mark.parametrize("datatype", ["BOOL", "BF16", "FP16", "UINT8", "BYTES"])
-def test_every_datatype_can_be_made_up_and_is_what_a_request_would_be(datatype: str) -> None:
-    tensor = Tensor("x", datatype, [2])
-    harness = Harness(spec(0, [tensor], [tensor]), lambda x: x)
-    assert len(harness.warm()) == 6
 
 
 def test_a_model_is_run_at_every_size() -> None:
@@ -257,7 +56,6 @@ def test_every_bucket_is_run_at_every_size_within_the_budget() -> None:
     assert [trial[:2] for trial in harness.warm()] == [(1, 8), (1, 32), (4, 8)]
 
 
-LENGTH = Tensor("length", "INT64", [])
 BUCKETS = {"pad_variable_length": True, "length_buckets": (4, 8)}
 
 

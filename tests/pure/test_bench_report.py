@@ -6,120 +6,23 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
-import orjson
 import pytest
+from bench_results import RATE, outcome, point, result
 
 from ringbatch.bench.command.measurement import trial_of
 from ringbatch.bench.command.settings import Settings, rates_of
 from ringbatch.bench.load.arrivals import Kind
 from ringbatch.bench.load.outcome import BROKEN, UNANSWERED, WRONG, Outcome
 from ringbatch.bench.report import svg
-from ringbatch.bench.report.comparison import NotComparable, compared, shown, unlike
 from ringbatch.bench.report.document import markdown
 from ringbatch.bench.report.page import page
-from ringbatch.bench.report.point import Asked, Point, judged
+from ringbatch.bench.report.point import Point
 from ringbatch.bench.report.result import Result
 from ringbatch.bench.report.words import knee
 from ringbatch.bench.served.machine import CpuTimes, others_share
-from ringbatch.bench.served.metrics import Observed, between, parse
+from ringbatch.bench.served.metrics import between, parse
 from ringbatch.bench.served.signature import Input, inputs_of, protocol_of, v1_body, v2_body
 from ringbatch.bench.statistics.knee import Trial
-
-MS = 1_000_000
-SEEN = Observed(
-    100,
-    400,
-    {"idle": 80, "full": 20},
-    {"frontend": 20.0, "worker <m>": 8.0},
-    {"model": 0.1, "waits for its batch": 0.2},
-)
-
-
-def outcome(
-    count: int = 1000,
-    took_ms: float = 5.0,
-    statuses: dict[int, int] | None = None,
-    lag_ms: float = 0.1,
-    seed: int = 0,
-    held_back: int = 0,
-) -> Outcome:
-    """Of a second, with requests evenly spread and times that vary by a tenth."""
-    random = np.random.default_rng(seed)
-    ends = np.full(count, 200, np.int16)
-    at = 0
-    for status, many in (statuses or {}).items():
-        ends[at : at + many] = status
-        at += many
-    return Outcome(
-        (np.arange(count) * 1_000_000_000 // max(count, 1)).astype(np.int64),
-        (took_ms * MS * np.exp(random.normal(0, 0.1, count))).astype(np.int64),
-        np.full(count, int(lag_ms * MS), np.int64),
-        ends,
-        1.0,
-        held_back,
-        8,
-        {"the server closed the connection": 1} if BROKEN in (statuses or {}) else {},
-    )
-
-
-def point(
-    asked: Asked, rounds: list[Outcome], seen: Observed | None = SEEN, slo_ms: float = 20
-) -> Point:
-    return judged(asked, rounds, [seen] * len(rounds), slo_ms=slo_ms, lag_max_ms=2)
-
-
-RATE = Asked("1,000 requests/s", 1000.0, 64)
-
-
-def result(took_ms: float = 5.0, seed: int = 0, rounds: int = 5) -> Result:
-    """Of a server that takes about so long."""
-
-    def of(asked: Asked, count: int) -> Point:
-        runs = [
-            outcome(count, took_ms * (1 + 0.01 * n), seed=seed + 100 * n) for n in range(rounds)
-        ]
-        return point(asked, runs)
-
-    return Result(
-        model="<mnist>",
-        started_utc="2026-11-23T15:00:00+00:00",
-        settings={
-            "path": "/v1/models/mnist:predict",
-            "protocol": "v1",
-            "requests": "made up from the signature",
-            "request_bytes": 100,
-            "slo_ms": 20.0,
-            "arrivals": "poisson",
-            "seconds": 2.0,
-            "rounds": rounds,
-            "connections": 64,
-            "generators": 1,
-            "engines": "one for each round",
-            "answers_compared": False,
-            "lag_max_ms": 5.0,
-            "seed": 1,
-        },
-        machine={
-            "cpu": "X",
-            "cores": 2,
-            "memory_mib": 1024,
-            "kernel": "6.1",
-            "python": "3.11",
-            "ringbatch": "0.1.0",
-            "compiled": True,
-            "load_average": 0.1,
-        },
-        lone=of(Asked("one at a time", None, 1), 700),
-        closed=of(Asked("closed loop, 64 connections", None, 64), 2000),
-        points=(
-            of(replace(RATE, title="500 requests/s", rate_per_s=500.0), 500),
-            of(RATE, 1000),
-            point(replace(RATE, title="9,000 requests/s"), [outcome(lag_ms=30)]),
-        ),
-        knee={"rate_per_s": 1000.0, "missed_per_s": 1050.0, "why": ""},
-        warnings=("Others were <busy>.",),
-    )
-
 
 # A point
 
@@ -348,105 +251,6 @@ def test_axes_hold_every_value(values: list[float]) -> None:
         places = [axis.place(value) for value, _ in axis.ticks]
         assert places == sorted(places)
         assert 2 <= len(places) <= 30
-
-
-# Comparison
-
-
-def test_equal_results_differ_in_nothing() -> None:
-    found = compared(result(), result(seed=7), 0.03, np.random.default_rng(0))
-    assert len(found) == 4
-    assert not any(one.worse or one.better for one in found)
-    assert "nothing is proven" in shown(found, 0.03)
-
-
-def test_what_is_slower_is_worse_and_the_other_way_round_better() -> None:
-    quick, slow = result(5), result(8)
-    found = {c.name: c for c in compared(quick, slow, 0.03, np.random.default_rng(0))}
-    assert found["one at a time, p50 ms"].worse
-    assert found["1,000 requests/s, p50 ms"].worse
-    assert not found["closed loop, CPU µs a request"].worse
-    assert "worse by more than 3%: one at a time" in shown(list(found.values()), 0.03)
-    back = compared(slow, quick, 0.03, np.random.default_rng(0))
-    assert next(one.name for one in back if one.better) == "one at a time, p50 ms"
-    assert not any(one.worse for one in back)
-
-
-def test_a_difference_within_the_threshold_is_no_alarm() -> None:
-    found = compared(result(5), result(8), 0.9, np.random.default_rng(0))
-    assert not any(one.worse for one in found)
-    assert "differs, within the threshold" in shown(found, 0.9)
-
-
-def test_what_is_perhaps_within_the_threshold_is_no_alarm() -> None:
-    """Its median is beyond, but so little that chance may have made it."""
-    for earlier, later in ((5, 5.5), (5.5, 5)):
-        found = compared(result(earlier), result(later), 0.08, np.random.default_rng(0))
-        lone = next(one for one in found if one.name == "one at a time, p50 ms")
-        assert lone.cost.differs
-        assert abs(np.log(lone.cost.ratio)) > np.log(1.08)
-        assert lone.cost.low < 1.08
-        assert lone.cost.high > 1 / 1.08
-        assert not lone.worse
-        assert not lone.better
-        assert "differs, perhaps within the threshold" in shown(found, 0.08)
-
-
-def test_less_in_a_second_costs_more() -> None:
-    slower = result()
-    rounds = {**slower.closed.rounds, "rate /s": [v / 2 for v in slower.closed.rounds["rate /s"]]}
-    slower = replace(slower, closed=replace(slower.closed, rounds=rounds))
-    found = {c.name: c for c in compared(result(), slower, 0.03, np.random.default_rng(0))}
-    assert found["closed loop, answered/s"].worse
-    assert found["closed loop, answered/s"].cost.ratio == pytest.approx(2, rel=0.05)
-
-
-@pytest.mark.parametrize("name", ["lone", "closed"])
-def test_a_figure_that_has_become_void_is_no_difference_that_is_passed_over(name: str) -> None:
-    sound = result()
-    asked = getattr(sound, name).asked
-    changed: dict[str, Any] = {name: point(asked, [outcome(statuses={WRONG: 1})] * 5)}
-    void = replace(sound, **changed)
-    for earlier, later, which in ((sound, void, "later"), (void, sound, "earlier")):
-        with pytest.raises(NotComparable) as caught:
-            compared(earlier, later, 0.03, np.random.default_rng(0))
-        words = f"{asked.title} is void in the {which} one: 5 of 5000 answers were not the right"
-        assert str(caught.value).startswith(words)
-    names = {one.name for one in compared(void, void, 0.03, np.random.default_rng(0))}
-    assert 0 < len(names) < 4
-
-
-def test_few_rounds_prove_nothing_and_say_how_many_would() -> None:
-    with pytest.raises(NotComparable, match="3 rounds prove nothing: measure with --rounds 5"):
-        compared(result(rounds=3), result(rounds=3), 0.03, np.random.default_rng(0))
-
-
-def test_other_hosts_and_requests_are_unlike() -> None:
-    one = result()
-    assert unlike(one, one) == []
-    other = replace(
-        one, machine={**one.machine, "cpu": "Y"}, settings={**one.settings, "path": "/"}
-    )
-    assert unlike(one, other) == [
-        "the CPU differs: X and Y",
-        "path differs: /v1/models/mnist:predict and /",
-    ]
-    built = replace(one, machine={**one.machine, "compiled": False})
-    (words,) = unlike(one, built)
-    assert words.endswith("compiled or not, differs: True and False")
-    asked_of_one = replace(one, settings={**one.settings, "engines": "one for all rounds"})
-    assert unlike(one, asked_of_one)[0].startswith("engines differs: one for each round and one")
-    asked = replace(one, settings={**one.settings, "protocol": "grpc"})
-    assert unlike(one, asked) == ["protocol differs: v1 and grpc"]
-    same, own = (replace(one, settings={**one.settings, "heads": h}) for h in ("same", "own"))
-    assert unlike(one, same) == []
-    assert unlike(one, own) == ["heads differs: same and own"]
-
-
-def test_keys_of_a_file_that_a_result_no_longer_has_are_ignored() -> None:
-    plain = orjson.loads(result().as_json())
-    plain["loadgen"] = {"version": "6.0.17"}
-    assert Result.from_json(orjson.dumps(plain)) == result()
 
 
 # What is asked, and what the engine says

@@ -20,7 +20,6 @@ from ringbatch.bench.command.tune import (
     ask_for_all,
     measured,
     result_text,
-    throughput,
 )
 from ringbatch.bench.load.arrivals import Arrivals
 from ringbatch.bench.load.outcome import UNANSWERED, Outcome
@@ -299,83 +298,6 @@ def test_processes_share_the_cpus() -> None:
         assert int(values["workers"]) * int(values["threads"]) <= 16
     assert choices_for(1)["workers and threads"] == [{"workers": 1, "threads": 1}]
     assert list(choices_for(4, keep=("workers", "policy"))) == ["max_batch_size", "frontends"]
-
-
-def of_level(connections: int, took_ms: float, statuses: int = 200) -> Outcome:
-    """A second of a closed loop, in which every answer takes so long."""
-    count = int(connections * 1000 / took_ms)
-    due = (np.arange(count) * 1_000_000_000 // count).astype(np.int64)
-    took = np.minimum(int(took_ms * 1e6), 1_000_000_000 - due)
-    ends = np.full(count, statuses, np.int16)
-    return Outcome(due, took, np.zeros(count, np.int64), ends, 1.0, 0, connections, {})
-
-
-@pytest.mark.parametrize(
-    ("limit_ms", "levels", "rate"),
-    [
-        # Answers 10,000/s at most, in a millisecond at least.
-        (None, [16, 64], 10_000),
-        (30, [16, 64], 10_000),
-        (7, [16, 64], 10_000),
-        (1.2, [16, 4], 4_000),
-        (0.5, [16, 4, 1], 0),
-    ],
-)
-def test_throughput_is_the_most_within_the_limit(
-    limit_ms: float | None, levels: list[int], rate: float
-) -> None:
-    asked = []
-
-    def run(connections: int) -> Outcome:
-        asked.append(connections)
-        return of_level(connections, max(1.0, connections / 10))
-
-    found = throughput(run, limit_ms)
-    assert asked == levels
-    assert found.rate_per_s == pytest.approx(rate, rel=0.02)
-    assert ("no number of connections" in found.words) is (rate == 0)
-
-
-def test_throughput_is_looked_for_where_it_was_found_before() -> None:
-    asked = []
-
-    def run(connections: int) -> Outcome:
-        asked.append(connections)
-        return of_level(connections, max(5.0, connections / 10))
-
-    assert throughput(run, None).connections == 64
-    assert asked == [16, 64, 256]
-    asked.clear()
-    assert throughput(run, None, first=64).connections == 64
-    assert asked == [64, 256]
-    asked.clear()
-    # What is slower than what was measured before is within the limit with fewer.
-    assert throughput(run, 5.5, first=64).connections == 16
-    assert asked == [64, 16]
-
-
-def test_a_server_that_refuses_has_no_throughput() -> None:
-    found = throughput(lambda connections: of_level(connections, 1.0, 503), None)
-    assert found.rate_per_s == 0
-    assert "requests were not answered: status 503" in found.words
-
-
-@pytest.mark.parametrize(
-    ("first", "most", "levels", "best"), [(16, 16, [16, 64], 16), (64, 10, [64, 16, 4], 4)]
-)
-def test_connections_that_are_refused_leave_what_fewer_have_found(
-    first: int, most: int, levels: list[int], best: int
-) -> None:
-    asked = []
-
-    def run(connections: int) -> Outcome:
-        asked.append(connections)
-        return of_level(connections, 1.0, 200 if connections <= most else 503)
-
-    found = throughput(run, None, first)
-    assert asked == levels
-    assert found.connections == best
-    assert found.rate_per_s == pytest.approx(best * 1000, rel=0.02)
 
 
 class MadeUpServer:

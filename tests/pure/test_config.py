@@ -16,7 +16,6 @@ from ringbatch.engine.config.document import (
     bundled,
     conclude,
     load,
-    read,
 )
 from ringbatch.engine.config.model_names import is_model_name
 
@@ -431,69 +430,6 @@ def test_legal_names(name: str) -> None:
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "é", "x" * 129, "a\n", "a:predict"])
 def test_illegal_names(name: str) -> None:
     assert not is_model_name(name)
-
-
-def test_a_file_is_loaded_with_paths_beside_it(tmp_path: Path) -> None:
-    (tmp_path / "model.py").touch()
-    (tmp_path / "ringbatch.toml").write_text(model(""))
-    assert load(tmp_path / "ringbatch.toml").models[0].path == (tmp_path / "model.py").resolve()
-
-
-def test_a_path_is_absolute_where_the_file_is_named_relatively(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "model.py").touch()
-    (tmp_path / "ringbatch.toml").write_text(model(""))
-    monkeypatch.chdir(tmp_path)
-    assert load(Path("ringbatch.toml")).models[0].path == (tmp_path / "model.py").resolve()
-
-
-def test_a_file_that_does_not_exist(tmp_path: Path) -> None:
-    path = tmp_path / "none.toml"
-    with pytest.raises(ConfigError) as caught:
-        read(path)
-    assert str(caught.value) == f"{path}: cannot be read: No such file or directory"
-
-
-def test_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
-        read(tmp_path)
-
-
-INVALID = {
-    "no-equals-sign": (b"[server]\nport 3", r"not valid TOML: .*\(at line 2, column 6\)"),
-    "ends-too-soon": (b"[server]\nport = ", r"not valid TOML: .*\(at line 2, "),
-    "open-bracket-at-the-end": (b"[server]\nx = [1,", r"\(at line 2, the end of the document\)"),
-    "table-twice": (b"[server]\n[server]\n", r"not valid TOML: .*line 2"),
-    "yaml": (
-        b"server:\n  port: 80\n",
-        r"line 1, column 7\): server:; a section begins with a line",
-    ),
-    "json": (b'{"server": {}}', r'line 1, column 1\): \{"server": \{\}\}; a section begins with'),
-    "text-without-quotes": (b"a = 1\nb = c\n", r"column 5\): b = c; texts stand in quotes"),
-    "a-long-line": (b"x = y" + b"z" * 500, r"column 5\): x = y" + "z" * 72 + r"\.\.\.; texts"),
-    "line-not-to-be-shown": (b"a = \x1b[0m\n", r"column 5\)$"),
-    "not-utf-8": (b"[server]\nhost = '\xff'", r"not UTF-8 text \(at line 2, column 9\)"),
-    "nested-too-deep": (b"x = " + b"[" * 100_000, r"not valid TOML: "),
-    "number-too-long": (b"x = " + b"9" * 5000, r"not valid TOML: "),
-}
-
-
-@pytest.mark.parametrize(("data", "words"), INVALID.values(), ids=INVALID)
-def test_a_file_that_is_not_toml_is_refused_with_the_place(
-    tmp_path: Path, data: bytes, words: str
-) -> None:
-    path = tmp_path / "ringbatch.toml"
-    path.write_bytes(data)
-    with pytest.raises(ConfigError, match=words) as caught:
-        read(path)
-    assert str(caught.value).startswith(f"{path}: ")
-
-
-def test_the_mark_that_editors_of_windows_put_first_is_no_part_of_the_text(tmp_path: Path) -> None:
-    path = tmp_path / "ringbatch.toml"
-    path.write_text("a = 1\n", encoding="utf-8-sig", newline="\r\n")
-    assert read(path) == {"a": 1}
 
 
 def test_the_bundled_model_is_served_without_any_setting() -> None:

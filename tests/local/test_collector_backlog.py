@@ -1,0 +1,124 @@
+"""The backlog that the collector publishes, and the requests that it drops or puts off by it."""
+
+from typing import Any
+
+from collector_harness import CollectorHarness, eager
+
+from ringbatch.shm.descriptors import ModelWords
+from ringbatch.shm.slot import Status
+
+CYCLE = 100
+
+
+def backlog(harness: CollectorHarness) -> tuple[int, int]:
+    """The published time to an answer, and what each further instance adds."""
+    first = harness.segment.layout.model(0)
+    words = harness.segment.words
+    return words[first + ModelWords.ANSWER_NS], words[first + ModelWords.ROW_NS]
+
+
+def busy_harness(requests: int, **limits: Any) -> CollectorHarness:
+    """A model whose batches take `CYCLE`, with a batch of one under way since the instant 1000 and
+    more requests waiting."""
+    harness = CollectorHarness(eager(max_batch_size=2)).begin()
+    harness.send(100)
+    harness.step(0)
+    harness.workers[0].finish(harness.workers[0].task())
+    harness.step(CYCLE)
+    harness.send(101)
+    harness.step(1000)
+    for number in range(requests):
+        harness.send(number, **limits)
+    harness.step(1001)
+    return harness
+
+
+def test_the_backlog_is_published_and_withdrawn() -> None:
+    harness = CollectorHarness(eager(max_batch_size=2)).begin()
+    assert backlog(harness) == (0, 0)
+    for waiting, answer in ((0, 2), (1, 2), (2, 3), (5, 4)):
+        assert backlog(busy_harness(waiting)) == (answer * CYCLE, CYCLE // 2)
+    harness = busy_harness(1)
+    for now_ns in (1100, 1200):
+        harness.workers[0].finish(harness.workers[0].task())
+        harness.step(now_ns)
+    assert backlog(harness) == (0, CYCLE // 2)
+
+
+def test_a_batch_of_which_nothing_was_run_says_nothing_of_how_long_batches_take() -> None:
+    harness = busy_harness(0)
+    batch = harness.workers[0].task().mark.batch
+    before = backlog(harness)
+    harness.workers[0].say_dropped(batch, expired=0, cancelled=1)
+    harness.workers[0].say_done(batch)
+    harness.step(1001)
+    assert backlog(harness) == (0, before[1])
+
+
+def test_one_stalled_batch_refuses_nobody_and_a_slow_model_does() -> None:
+    """What is published is what frontends refuse by."""
+    harness, now_ns = busy_harness(0), 1000
+    stall_ns = 1000 * CYCLE
+    for took_ns, most in ((stall_ns, 2), (CYCLE, 2), (CYCLE, 2)):
+        harness.workers[0].finish(harness.workers[0].task())
+        now_ns += took_ns
+        harness.step(now_ns)
+        harness.send(1)
+        harness.step(now_ns)
+        assert backlog(harness)[0] <= 2 * most * CYCLE
+    for _ in range(2):
+        harness.workers[0].finish(harness.workers[0].task())
+        now_ns += stall_ns
+        harness.step(now_ns)
+        harness.send(1)
+        harness.step(now_ns)
+    assert backlog(harness)[0] >= 2 * stall_ns // 8
+
+
+def test_where_much_waits_no_place_is_given_to_what_would_be_late() -> None:
+    harness = busy_harness(0)
+    late = [harness.send(n, deadline_ns=1150) for n in (0, 1)]
+    for number in (7, 8):
+        harness.send(number)
+    harness.workers[0].finish(harness.workers[0].task())
+    harness.step(1100)
+    assert harness.running() == [7, 8]
+    replies = harness.clients[0].collect()
+    assert [replies[slot].answer.status for slot in late] == [Status.EXPIRED] * 2
+    assert harness.model().dropped == 2
+
+
+def test_an_idle_worker_would_be_in_time_where_a_busy_one_would_not() -> None:
+    harness = busy_harness(0)
+    harness.workers[0].finish(harness.workers[0].task())
+    for number in range(4):
+        harness.send(number, deadline_ns=1150)
+    harness.step(1040)
+    assert harness.running() == [0, 1]
+
+
+def test_where_little_waits_even_what_may_be_late_is_run() -> None:
+    harness = busy_harness(2, deadline_ns=1150)
+    harness.workers[0].finish(harness.workers[0].task())
+    harness.step(1100)
+    assert harness.running() == [0, 1]
+
+
+def test_a_first_slow_batch_does_not_keep_everything_after_it_from_running() -> None:
+    harness = CollectorHarness(eager(max_batch_size=2)).begin()
+    harness.send(0)
+    harness.step(0)
+    harness.workers[0].finish(harness.workers[0].task())
+    harness.step(10**9)
+    for turn in range(3):
+        now_ns = 10**9 + 10 * turn
+        for number in range(6):
+            harness.send(number, deadline_ns=now_ns + 1000)
+        harness.step(now_ns)
+        for task in harness.workers[0].tasks():
+            harness.workers[0].finish(task)
+        harness.step(now_ns + 5)
+        harness.clients[0].collect()
+    harness.send(9, deadline_ns=10**9 + 2000)
+    harness.step(10**9 + 100)
+    assert harness.running() == [9]

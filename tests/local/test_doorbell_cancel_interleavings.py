@@ -1,0 +1,158 @@
+"""Interleavings of clients that cancel, with the doorbells of collector and workers."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from doorbell_harness import REAL, Parts, Site, both_memories, current, explored, layout_of
+from interleave import Actor, Scenario, Violation, Watch, fence
+from tiers import only
+
+from ringbatch.engine.collector import collector as collector_module
+from ringbatch.engine.collector.collector import Collector
+from ringbatch.shm import lane as lane_module
+from ringbatch.shm.fence import full_fence
+from ringbatch.shm.lane import Lane
+from ringbatch.shm.slot import without_part
+
+
+@pytest.fixture(autouse=True)
+def _fences_are_the_explorers(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (lane_module, collector_module):
+        assert module.full_fence is full_fence
+        monkeypatch.setattr(module, "full_fence", lambda: fence(current.words))
+
+
+# Clients that leave
+
+
+def leaving(
+    state: str,
+    *,
+    submitted: bool = True,
+    finishes: bool = False,
+    dies: str = "",
+    parts: Parts = REAL,
+) -> Scenario:
+    """A client that sends and leaves, a collector, and a worker that "stays" what it is or finishes
+    its batch.
+
+    Args:
+        state: of the worker at first, see `Site`.
+        submitted: whether the client leaves only once its request was submitted.
+        finishes: whether the worker does.
+        dies: who is killed at any point, and followed by another: "frontend", "collector" or "".
+        parts: what the site is made of.
+    """
+
+    def made(watch: Watch) -> tuple[list[Actor], Callable[[], None]]:
+        site = Site(watch, state, parts=parts)
+
+        def follow_frontend() -> None:
+            site.lanes[0] = site.new_lane(0)
+
+        def follow_collector() -> None:
+            site.new_collector()
+            site.collect()
+
+        frontend = Actor(
+            "frontend",
+            lambda: site.leave(site.lanes[0], submitted=submitted),
+            follow_frontend if dies == "frontend" else None,
+        )
+        collector = Actor(
+            "collector", site.collect, follow_collector if dies == "collector" else None
+        )
+        worker = Actor("worker", lambda: cast(None, site.workers[0].step()))
+        return [frontend, collector, *[worker] * finishes], site.check_left
+
+    return made
+
+
+LEAVING = {
+    "before it was submitted": leaving("busy", submitted=False),
+    "a busy worker": leaving("busy"),
+    "no worker": leaving("absent"),
+    "a worker idle": leaving("idle"),
+    "a worker finishes": leaving("busy", finishes=True),
+    "the frontend dies": leaving("busy", dies="frontend"),
+    "the collector dies": leaving("busy", dies="collector"),
+}
+
+
+@both_memories
+@pytest.mark.parametrize(
+    "made", only(LEAVING, "before it was submitted", "a busy worker", "no worker", "a worker idle")
+)
+def test_what_is_cancelled_before_it_is_dispatched_is_given_back_whatever_workers_do(
+    made: Scenario, store_buffers: bool
+) -> None:
+    found = explored(made, layout_of(), store_buffers=store_buffers, slots=True)
+    assert found.states > 20
+
+
+class CancelsQuietly(Lane):
+    """Wrong: what is cancelled is submitted, and rings only where requests must."""
+
+    def submit(self) -> None:
+        self._withdraws = False
+        super().submit()
+
+
+class CancelsForItself(Lane):
+    """Wrong: what is cancelled stands in its slot, and nobody is told."""
+
+    def cancel(self, slot: int) -> None:
+        super().cancel(slot)
+        self._unsubmitted.pop()
+
+
+class RingsBeforeItCancels(Lane):
+    """Wrong: rings for what is cancelled, and submits that after."""
+
+    def submit(self) -> None:
+        if self._withdraws:
+            self._wake_collector()
+        self._withdraws = False
+        super().submit()
+
+
+class LooksAtTheNewAlone(Collector):
+    """Wrong: passes over what it knows and is submitted again."""
+
+    def _take_submissions(self, lane: int, references: list[int] | None, now_ns: int) -> None:
+        own = [ref for ref in references or () if without_part(ref) not in self._in_flight]
+        super()._take_submissions(lane, own, now_ns)
+
+
+class TakesInTheCancelled(Collector):
+    """Wrong: does not look whether what it takes in, or takes over, is cancelled."""
+
+    def _read_new(self, lane: int, references: list[int]) -> Any:
+        requests, spoilt, _, strays = super()._read_new(lane, references)
+        return requests, spoilt, [], strays
+
+    def _requeue(self, ref: int, now_ns: int) -> None:
+        request = self._slots.read(ref)
+        assert request is not None
+        self._take_in(request, now_ns)
+
+
+LEFT_WRONG = {
+    "rung only for requests": leaving("busy", parts=Parts(lane=CancelsQuietly)),
+    "submits nothing": leaving("busy", parts=Parts(lane=CancelsForItself)),
+    "rings before TAIL": leaving("busy", parts=Parts(lane=RingsBeforeItCancels)),
+    "looks at the new alone": leaving("busy", parts=Parts(collector=LooksAtTheNewAlone)),
+    "takes in the cancelled": leaving(
+        "busy", submitted=False, parts=Parts(collector=TakesInTheCancelled)
+    ),
+    "takes over the cancelled": leaving(
+        "busy", dies="collector", parts=Parts(collector=TakesInTheCancelled)
+    ),
+}
+
+
+@pytest.mark.parametrize("made", LEFT_WRONG.values(), ids=LEFT_WRONG)
+def test_who_keeps_what_is_cancelled_is_caught(made: Scenario) -> None:
+    with pytest.raises(Violation, match="asleep beside a cancelled request"):
+        explored(made, layout_of(), store_buffers=True, slots=True)
