@@ -84,6 +84,12 @@ GROUPS: Final = (
             ),
             Form(
                 _INVALID,
+                ("X-Priority is ..., not interactive, normal or bulk",),
+                "The header names no class of requests.",
+                "Send one of the three, or leave it out.",
+            ),
+            Form(
+                _INVALID,
                 ("the client has gone",),
                 "The client closed its connection. Only the log shows this, as 499.",
                 "Raise the client's timeout.",

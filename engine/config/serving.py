@@ -189,7 +189,8 @@ class ServingConfig:
     api_keys_file: Annotated[
         Path | None,
         FILE,
-        "file of API keys, a line each. Each client must then send one of them. By default no key "
+        "file of API keys, a line each. With weight=N behind it, a key has N times the share of "
+        "one without. Each client must then send one of the keys. By default no key "
         "is needed",
     ] = None
     control_host: Annotated[

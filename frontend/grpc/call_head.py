@@ -24,10 +24,10 @@ from ringbatch.frontend.http2.header_reader import Varying
 from ringbatch.frontend.http2.header_rules import Http2RequestHead, expect_sound_value
 from ringbatch.frontend.load.orca_report import ASK_HEADER as LOAD_HEADER
 from ringbatch.frontend.load.orca_report import Form, form_of
-from ringbatch.frontend.security.accounts import Accounts, Peer
+from ringbatch.frontend.security.accounts import PRIORITY, Accounts, Peer
 from ringbatch.frontend.security.api_keys import ApiKeys
-from ringbatch.shm.account import IDENTITY_MASK
-from ringbatch.shm.errors import Unauthenticated
+from ringbatch.shm.account import IDENTITY_MASK, NOBODY
+from ringbatch.shm.errors import InvalidRequest, Unauthenticated
 from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
 from ringbatch.shm.tuples import unchecked_tuple
 
@@ -55,7 +55,7 @@ _KEPT: Final = frozenset(
     for name in (
         *(":method", ":scheme", ":path", ":authority", "host", "te"),
         *("content-type", "content-length", AUTHORIZATION, KEY_HEADER, ASK_HEADER, LOAD_HEADER),
-        *("user-agent", "grpc-encoding", "grpc-accept-encoding"),
+        *("user-agent", "grpc-encoding", "grpc-accept-encoding", PRIORITY.decode()),
     )
 )
 _METHOD_NOT_ALLOWED: Final = 405
@@ -78,7 +78,7 @@ class CallHead(NamedTuple):
         http_status: of that end; other than 200 it is for whoever does not speak gRPC.
         denied: whether it ends so for want of a key.
         fields: all of its metadata.
-        account: the word of its key, without an identity if it has none.
+        account: the word of its key and class, without an identity if it has no key.
     """
 
     method: Any
@@ -140,6 +140,13 @@ class CallHeadReader:
             refusal, denied = grpc_status(Unauthenticated()), True
         elif refusal is None and method is None:
             refusal = GrpcStatus(UNIMPLEMENTED, "there is no such method here")
+        account, priority = NOBODY, sent.get(PRIORITY)
+        try:
+            account = self._accounts.of_key_and_class(
+                authorization, key, [] if priority is None else [priority]
+            )
+        except InvalidRequest as error:
+            refusal = refusal or grpc_status(error)
         head = CallHead(
             method if refusal is None else None,
             0,
@@ -153,7 +160,7 @@ class CallHeadReader:
             refusal,
             http_status,
             denied,
-            account=self._accounts.of_key(authorization, key),
+            account=account,
         )
         return with_values(head, sent, request.fields)
 

@@ -27,7 +27,7 @@ from ringbatch.frontend.codec.request_timeout import timeout_ns_of
 from ringbatch.frontend.http.content_coding import PLAIN, acceptance
 from ringbatch.frontend.load.orca_report import ASK_HEADER as LOAD_HEADER
 from ringbatch.frontend.load.orca_report import Form, form_of
-from ringbatch.frontend.security.accounts import Accounts
+from ringbatch.frontend.security.accounts import PRIORITY, Accounts
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.security.cors import ORIGIN, SharedWith
 from ringbatch.frontend.v1.forwarded import Origins
@@ -78,7 +78,7 @@ SERVING: Final = frozenset(
     {
         *(b"host", b"accept-encoding", b"content-encoding", b"content-type"),
         *(b"connection", b"proxy-connection", b"upgrade", *_CONNECTION, *_NEVER),
-        *(*_KEY_NAMES, _ASK, _LOAD, _ORIGIN),
+        *(*_KEY_NAMES, _ASK, _LOAD, _ORIGIN, PRIORITY),
     }
 )
 """Headers that decide how a request is served, beside those in `VARYING`: all others that this
@@ -165,7 +165,7 @@ class Meaning(NamedTuple):
     Attributes:
         origin: as in `RequestHead`; None if it is the head itself.
         model, keep_alive, infer, coding, timing, load, cors, asks: as in `RequestHead`.
-        account: the word of its key, without an identity if it has none.
+        account: the word of its key and class, without an identity if it has no key.
     """
 
     model: str
@@ -238,6 +238,12 @@ def parsed_head(
     if infer and origins.has(model):
         # V2 is passed on as it is.
         return headers, None
+    account = NOBODY
+    if keys is not None or PRIORITY in headers:
+        try:
+            account = accounts.of_key_and_class(*_key_values(headers), headers.get(PRIORITY, ()))
+        except InvalidRequest:
+            return headers, None
     timing = only(headers, _ASK) == ASKED.encode()
     load = form_of(only(headers, _LOAD))
     cors = shared_with.lines(only(headers, _ORIGIN)) if _ORIGIN in headers else b""
@@ -251,7 +257,7 @@ def parsed_head(
         load=load,
         cors=cors,
         asks=timing or bool(load or cors),
-        account=NOBODY if keys is None else accounts.of_key(*_key_values(headers)),
+        account=account,
     )
 
 

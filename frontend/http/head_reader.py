@@ -127,7 +127,9 @@ class HeadReader:
             and kept.count(b"\r\n") <= _MOST_KEPT
         ):
             self._known.put(kept, meaning, len(kept))
-        account = self._account(meaning, peer, text)
+        account = peer.account
+        if meaning.account or peer.is_proxy:
+            account = self._account(meaning, peer, text)
         return head_of(text, headers, meaning, self._max_request_bytes, account)
 
 

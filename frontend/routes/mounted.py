@@ -147,7 +147,8 @@ class Mounted:
                 scope[ENDING] = outcomes[0]
             await send(message)
 
-        _account.set(self._accounts.of_scope(scope))
+        # The application may have a header of that name with words of its own.
+        _account.set(self._accounts.of_scope(scope, lenient=True))
         # What an application keeps between its start and its requests, as its lifespan has it.
         scope["state"] = self._lifespan.state.copy()
         scope[ENDINGS] = outcomes

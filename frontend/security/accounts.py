@@ -14,11 +14,21 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any, Final
 
 from ringbatch.frontend.security.api_keys import ApiKeys
-from ringbatch.shm.account import IDENTITY_MASK, NOBODY, identity
+from ringbatch.shm.account import (
+    IDENTITY_MASK,
+    NOBODY,
+    PriorityClass,
+    account_word,
+    identity,
+    with_class,
+)
+from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
 
 FORWARDED: Final = b"x-forwarded-for"
 """The header in which proxies name the address of their client."""
+PRIORITY: Final = b"x-priority"
+"""The header in which a client names the class of its request."""
 UNIX: Final = "unix"
 """Stands for all clients of Unix sockets among the trusted proxies."""
 _KEY_NAMES: Final = (AUTHORIZATION.encode(), KEY_HEADER.encode())
@@ -31,6 +41,9 @@ _KNOWN: Final = 4096
 _KEY: Final = "key"
 _ADDRESS: Final = "address"
 _LOCAL: Final = "local"
+_CLASSES: Final = {each.name.lower().encode(): each for each in PriorityClass}
+_SHOWN: Final = 40
+"""The most characters of a wrong class that an error quotes."""
 
 Address = IPv4Address | IPv6Address
 
@@ -91,7 +104,7 @@ class Accounts:
         return self._at(host) or self._local
 
     def of_key(self, authorization: str | None, key: str | None) -> int:
-        """Return the account of a request's API key; `NOBODY` if it has none of the server's.
+        """Return the word of a request's API key; `NOBODY` if it has none of the server's.
 
         Args:
             authorization, key: the headers, as for `ApiKeys.allow`.
@@ -99,7 +112,32 @@ class Accounts:
         if self._keys is None or not self._on:
             return NOBODY
         digest = self._keys.digest(authorization, key)
-        return NOBODY if digest is None else identity(_KEY, digest, self._seed)
+        if digest is None:
+            return NOBODY
+        account = identity(_KEY, digest, self._seed)
+        return account_word(account, weight=self._keys.weight(digest))
+
+    def of_key_and_class(
+        self, authorization: str | None, key: str | None, priority: Sequence[bytes] = ()
+    ) -> int:
+        """Return the word of a request's key and class, for `word`.
+
+        Args:
+            authorization, key: the headers, as for `ApiKeys.allow`.
+            priority: the values of all headers `PRIORITY`.
+
+        Raises:
+            InvalidRequest: the request names no class; the text names them.
+        """
+        account = self.of_key(authorization, key)
+        if not priority or not self._on:
+            return account
+        named = b",".join(priority).strip(b" \t")
+        found = _CLASSES.get(named.lower())
+        if found is None:
+            text = ascii(named[:_SHOWN].decode("latin-1"))
+            raise InvalidRequest(f"X-Priority is {text}, not interactive, normal or bulk")
+        return with_class(account, found)
 
     def word(self, key_account: int, peer: Peer, headers: Iterable[tuple[bytes, bytes]]) -> int:
         """Return the account word of a request.
@@ -117,13 +155,28 @@ class Accounts:
             peer, [value for name, value in headers if name == FORWARDED]
         )
 
-    def of_scope(self, scope: Mapping[str, Any]) -> int:
-        """Return the account word of a request, as ASGI has it."""
+    def of_scope(self, scope: Mapping[str, Any], *, lenient: bool = False) -> int:
+        """Return the account word of a request, as ASGI has it.
+
+        Args:
+            scope: of the request.
+            lenient: True to pass over a class that is none.
+
+        Raises:
+            InvalidRequest: as `of_key_and_class`.
+        """
         if not self._on:
             return NOBODY
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         sent = {name: value.decode("latin-1") for name, value in headers if name in _KEY_NAMES}
-        key_account = self.of_key(*(sent.get(name) for name in _KEY_NAMES))
+        authorization, key = (sent.get(name) for name in _KEY_NAMES)
+        priority = [value for name, value in headers if name == PRIORITY]
+        try:
+            key_account = self.of_key_and_class(authorization, key, priority)
+        except InvalidRequest:
+            if not lenient:
+                raise
+            key_account = self.of_key(authorization, key)
         return self.word(key_account, self.peer(scope.get("client")), headers)
 
     def behind(self, proxy: Peer, forwarded: Sequence[bytes]) -> int:

@@ -6,7 +6,7 @@ time it takes says nothing of how near a guess was.
 
 import hashlib
 import hmac
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 OPEN_PATHS: Final = frozenset({"/", "/v2/health/live", "/v2/health/ready"})
@@ -18,20 +18,20 @@ class ApiKeys:
     """The keys of a server, which may change while it runs.
 
     Args:
-        digests: of the keys, SHA-256.
+        digests: of the keys, SHA-256; as a mapping with the weight of each.
 
     Attributes:
         changes: how often they have become others; whoever was allowed something before the last
             of them is to be asked again.
     """
 
-    def __init__(self, digests: Iterable[bytes]) -> None:
-        self._digests = tuple(digests)
+    def __init__(self, digests: Iterable[bytes] | Mapping[bytes, int]) -> None:
+        self._weights = _weights(digests)
         self.changes = 0
 
-    def replace(self, digests: Iterable[bytes]) -> None:
+    def replace(self, digests: Iterable[bytes] | Mapping[bytes, int]) -> None:
         """Take these keys, and no others any more."""
-        self._digests = tuple(digests)
+        self._weights = _weights(digests)
         self.changes += 1
 
     def allow(self, authorization: str | None, key: str | None) -> bool:
@@ -54,9 +54,17 @@ class ApiKeys:
         known = [self._known(candidate) for candidate in (bearer, key or "") if candidate]
         return next(filter(None, known), None)
 
+    def weight(self, digest: bytes) -> int:
+        """Return the weight of a key by its digest; 1 if it is none of the server's."""
+        return self._weights.get(digest, 1)
+
     def _known(self, candidate: str) -> bytes | None:
         digest = hashlib.sha256(candidate.encode(errors="replace")).digest()
         found = False
-        for known in self._digests:
+        for known in self._weights:
             found |= hmac.compare_digest(digest, known)
         return digest if found else None
+
+
+def _weights(digests: Iterable[bytes] | Mapping[bytes, int]) -> dict[bytes, int]:
+    return dict(digests) if isinstance(digests, Mapping) else dict.fromkeys(digests, 1)

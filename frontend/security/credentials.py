@@ -134,7 +134,7 @@ class Security:
         self.keys: ApiKeys | None = None
         self.context: ContextInForce | None = None
         self.failed_handshakes = FailedHandshakes()
-        self._digests: ReloadingFiles[frozenset[bytes]] | None = None
+        self._digests: ReloadingFiles[dict[bytes, int]] | None = None
         if credentials.api_keys is not None:
             path = credentials.api_keys
             self._digests = ReloadingFiles((path,), lambda: key_digests(path))

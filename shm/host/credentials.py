@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from ringbatch.shm.account import MAX_WEIGHT
 from ringbatch.shm.errors import StartupError
 
 LEAST_KEY_CHARACTERS: Final = 16
@@ -22,6 +23,7 @@ LEAST_KEY_CHARACTERS: Final = 16
 
 _KEY: Final = re.compile(rf"[!-~]{{{LEAST_KEY_CHARACTERS},512}}")
 _DIGEST: Final = re.compile(r"sha256:([0-9a-fA-F]{64})")
+_WEIGHT: Final = re.compile(r"weight=([0-9]{1,3})")
 _OTHERS: Final = stat.S_IROTH | stat.S_IWOTH
 _NO_CERTIFICATE: Final = "{}: holds no certificate in PEM"
 
@@ -161,27 +163,34 @@ def objection(tls: Tls) -> str | None:
     return None
 
 
-def key_digests(path: Path) -> frozenset[bytes]:
-    """Return the SHA-256 digests of the API keys in a file.
+def key_digests(path: Path) -> dict[bytes, int]:
+    """Return the weights of the API keys in a file, by their SHA-256 digests.
 
     A line is a key of 16 to 512 printable ASCII characters without blanks, or ``sha256:`` and the
-    64 hexadecimal digits of a key's digest. Empty lines and those that begin with ``#`` are
-    comments.
+    64 hexadecimal digits of a key's digest. Behind it, ``weight=N`` may stand; else its weight is
+    1. Empty lines and those that begin with ``#`` are comments.
 
     Raises:
         StartupError: the file cannot be read, every user can read it, it holds no key, or a line
             is none; the text never quotes one.
     """
     text = _read(path, private=True)
-    digests = set()
+    digests: dict[bytes, int] = {}
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.strip()
         if not line or line.startswith("#"):
             continue
-        if digest := _DIGEST.fullmatch(line):
-            digests.add(bytes.fromhex(digest[1]))
-        elif _KEY.fullmatch(line) and not line.startswith("sha256:"):
-            digests.add(hashlib.sha256(line.encode()).digest())
+        key, _, option = line.partition(" ")
+        weight = _WEIGHT.fullmatch(option.strip() or "weight=1")
+        if weight is None or not 1 <= int(weight[1]) <= MAX_WEIGHT:
+            raise StartupError(
+                f"{path}: line {number} has more than an API key: only weight=N may follow it, "
+                f"with a number from 1 to {MAX_WEIGHT}"
+            )
+        if digest := _DIGEST.fullmatch(key):
+            digests[bytes.fromhex(digest[1])] = int(weight[1])
+        elif _KEY.fullmatch(key) and not key.startswith("sha256:"):
+            digests[hashlib.sha256(key.encode()).digest()] = int(weight[1])
         else:
             raise StartupError(
                 f"{path}: line {number} is no API key: that is {LEAST_KEY_CHARACTERS} to 512 "
@@ -189,7 +198,7 @@ def key_digests(path: Path) -> frozenset[bytes]:
             )
     if not digests:
         raise StartupError(f"{path}: holds no API key, so nobody could send one")
-    return frozenset(digests)
+    return digests
 
 
 def _read(path: Path, *, private: bool = False) -> str:

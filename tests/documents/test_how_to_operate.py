@@ -32,6 +32,7 @@ MONITOR: Final = "docs/how-to/monitor.md"
 PAYLOADS: Final = "docs/how-to/log-payloads.md"
 PYTHON: Final = "docs/how-to/serve-python.md"
 SETTINGS: Final = "docs/how-to/choose-settings.md"
+SHARE: Final = "docs/how-to/share-between-teams.md"
 SLOW: Final = "docs/how-to/explain-slow-requests.md"
 SOCKETS: Final = "docs/how-to/use-unix-sockets.md"
 TLS: Final = "docs/how-to/use-tls-and-keys.md"
@@ -51,6 +52,14 @@ def test_the_command_starts_what_is_served_here(command: str) -> None:
 
 def test_metrics_are_at_the_control_address(served: Server, tmp_path: Path) -> None:
     assert "ringbatch_requests_total" in printed(example(MONITOR, "curl"), tmp_path, served)
+
+
+def test_a_request_may_name_its_class(served: Server, tmp_path: Path) -> None:
+    command = example(SHARE, "curl")
+    assert "predictions" in printed(command, tmp_path, served)
+    assert "not interactive, normal or bulk" in printed(
+        command.replace(" bulk", " urgent"), tmp_path, served
+    )
 
 
 def test_commands_show_what_a_running_engine_does(served: Server, tmp_path: Path) -> None:

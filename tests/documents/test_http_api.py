@@ -12,6 +12,7 @@ from serve.server import Server
 
 from ringbatch.frontend.http.head_reader import HeadReader
 from ringbatch.frontend.metrics.exposition import LANE_NAMES
+from ringbatch.frontend.security.accounts import Accounts
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.counters import LaneCounter
 
@@ -28,6 +29,7 @@ LEAVES: Final = {
     "Accept-Encoding": FAST + b"Accept-Encoding: gzip, identity;q=0\r\n",
     "wrong API key": FAST + b"X-API-Key: another\r\n",
     "X-Request-Timeout": FAST + b"X-Request-Timeout: soon\r\n",
+    "X-Priority": FAST + b"X-Priority: urgent\r\n",
 }
 """Requests by a word of the page's item."""
 
@@ -36,7 +38,7 @@ def test_requests_leave_the_fast_lane_as_the_page_says() -> None:
     keys = ApiKeys([hashlib.sha256(b"k" * 16).digest()])
     key = b"X-API-Key: " + b"k" * 16 + b"\r\n"
     text = section(PAGE, "The fast lane")
-    reader = HeadReader(1000, compress_answers=True, keys=keys)
+    reader = HeadReader(1000, compress_answers=True, keys=keys, accounts=Accounts(keys=keys))
     assert reader.read(FAST + key + b"\r\n") is not None
     for word, head in LEAVES.items():
         assert word in text

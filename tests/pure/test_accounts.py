@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from ringbatch.frontend.http.head_reader import HeadReader
 from ringbatch.frontend.security.accounts import Accounts, Peer
 from ringbatch.frontend.security.api_keys import ApiKeys
-from ringbatch.shm.account import NOBODY
+from ringbatch.shm.account import (
+    NOBODY,
+    PriorityClass,
+    class_of,
+    identity_of,
+    weight_of,
+    with_class,
+)
+from ringbatch.shm.errors import InvalidRequest
 
 KEY, OTHER = "0123456789abcdef", "fedcba9876543210"
 PROXY, INNER = "10.0.0.7", "192.168.3.4"
@@ -142,6 +150,19 @@ def test_a_key_counts_more_than_an_address() -> None:
         assert accounts.of_scope({"headers": fields, "client": (peer, 1)}) == first
 
 
+def test_a_key_brings_its_weight() -> None:
+    digests = [hashlib.sha256(text.encode()).digest() for text in (KEY, OTHER)]
+    accounts = Accounts(3, (), known := ApiKeys({digests[0]: 4, digests[1]: 256}))
+    words = [accounts.of_key(None, text) for text in (KEY, OTHER)]
+    assert [weight_of(word) for word in words] == [4, 256]
+    assert all(0 < word < 1 << 64 for word in words)
+    known.replace({digests[0]: 2})
+    changed = accounts.of_key(None, KEY)
+    assert weight_of(changed) == 2
+    assert identity_of(changed) == identity_of(words[0])
+    assert accounts.of_key(None, OTHER) == NOBODY
+
+
 @pytest.mark.parametrize("server", [None, ApiKeys(())])
 def test_what_is_no_key_of_the_server_makes_no_account(server: ApiKeys | None) -> None:
     accounts = Accounts(3, (), server)
@@ -194,3 +215,62 @@ def test_memory_is_bounded_whatever_addresses_come() -> None:
     accounts.behind(peer, [b"fe80::1%" + b"x" * 1000])
     assert max(map(len, accounts._known)) <= 64
     assert account_at("1.2.3.4", accounts) == before
+
+
+CLASSES = [
+    ([], PriorityClass.NORMAL),
+    (["interactive"], PriorityClass.INTERACTIVE),
+    (["normal"], PriorityClass.NORMAL),
+    (["bulk"], PriorityClass.BULK),
+    (["Bulk"], PriorityClass.BULK),
+    ([" bulk\t"], PriorityClass.BULK),
+]
+
+
+@pytest.mark.parametrize(("values", "priority"), CLASSES)
+@pytest.mark.parametrize("key", [None, KEY])
+def test_a_request_may_name_its_class(
+    values: list[str], priority: PriorityClass, key: str | None
+) -> None:
+    known = None if key is None else keys()
+    accounts = Accounts(3, TRUSTED, known)
+    own = [] if key is None else [(b"x-api-key", key.encode())]
+    fields = [(b"x-forwarded-for", b"2.2.2.2"), *own]
+    peer = accounts.peer((PROXY, 1))
+    plain = accounts.word(accounts.of_key(None, key), peer, fields)
+    named = [(b"x-priority", value.encode()) for value in values]
+    wanted = with_class(plain, priority)
+    assert class_of(wanted) is priority
+    assert accounts.of_scope({"headers": [*fields, *named], "client": (PROXY, 1)}) == wanted
+    reader = HeadReader(100, keys=known, accounts=accounts)
+    lines = b"".join(b"%b: %b\r\n" % line for line in [*fields, *named])
+    for _ in range(2):
+        head = reader.read(START + lines + b"\r\n", peer)
+        assert head is not None
+        assert head.account == wanted
+
+
+@pytest.mark.parametrize("values", [["urgent"], [""], ["bulk", "bulk"], ["bulk,"], ["\xff"], ["1"]])
+def test_another_word_is_refused(values: list[str]) -> None:
+    accounts = Accounts(3)
+    named = [(b"x-priority", value.encode("latin-1")) for value in values]
+    scope = {"headers": named, "client": ("1.1.1.1", 1)}
+    with pytest.raises(InvalidRequest, match="not interactive, normal or bulk"):
+        accounts.of_scope(scope)
+    # An application may have a header of that name with other words.
+    assert accounts.of_scope(scope, lenient=True) == account_at("1.1.1.1", accounts)
+    lines = b"".join(b"%b: %b\r\n" % line for line in named)
+    assert HeadReader(100, accounts=accounts).read(START + lines + b"\r\n") is None
+    off = Accounts(on=False)
+    assert off.of_scope(scope) == NOBODY
+    assert HeadReader(100, accounts=off).read(START + lines + b"\r\n") is not None
+
+
+def test_heads_of_two_classes_are_not_taken_for_each_other() -> None:
+    reader = HeadReader(100, accounts=Accounts(3))
+    found = []
+    for name in (b"bulk", b"interactive", b"bulk"):
+        head = reader.read(START + b"X-Priority: %b\r\n\r\n" % name)
+        assert head is not None
+        found.append(class_of(head.account))
+    assert found == [PriorityClass.BULK, PriorityClass.INTERACTIVE, PriorityClass.BULK]

@@ -14,7 +14,7 @@ from serve.secure import KEY, OTHER_KEY, bearer, write_private
 from serve.server import Server, Start
 
 from ringbatch.frontend import Client
-from ringbatch.shm.account import NOBODY, identity_of
+from ringbatch.shm.account import NOBODY, PriorityClass, class_of, identity_of, with_class
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.engines import only
@@ -159,6 +159,36 @@ def test_a_program_with_a_client_is_an_account_of_its_own(server: Server, slots:
     assert found[0] == found[2] != found[1]
     assert NOBODY not in found
     assert not set(found) & before
+
+
+def test_a_request_may_name_its_class_whatever_the_way(server: Server, slots: Slots) -> None:
+    asked(server, ways()["fast"])
+    plain = slots.last()
+    bulk = with_class(plain, PriorityClass.BULK)
+    for way, data in ways(X_Priority="bulk").items():
+        asked(server, data)
+        assert slots.last() == bulk, way
+    over_http2(server, PROXY, X_Priority="bulk")
+    assert slots.last() == bulk
+    over_grpc(server, ("x-priority", "bulk"))
+    assert slots.last() == bulk
+
+
+def test_another_class_is_refused_in_words(server: Server, slots: Slots) -> None:
+    wrong = "X-Priority is 'urgent', not interactive, normal or bulk"
+    for way, data in ways(X_Priority="urgent").items():
+        with Connection(server.port) as connection:
+            answer = connection.ask(data)
+        if way in ("app", "thread"):
+            assert answer.status == 200
+            assert class_of(slots.last()) is PriorityClass.NORMAL
+        else:
+            assert (answer.status, answer.error) == (400, wrong), way
+    with Stub(grpc_port(server)) as stub:
+        request_of = {**TENSOR, "contents": FP32}
+        end = stub.infer("matmul", request_of, metadata=[("x-priority", "urgent")])
+        assert (end.code, end.text) == ("INVALID_ARGUMENT", wrong)
+        assert stub.infer("matmul", request_of).code == "OK"
 
 
 @pytest.fixture(scope="module")
