@@ -406,7 +406,7 @@ end:
     /* engine/collector/collector.py: Collector._adopt_worker; engine/collector/takeover.py: is_ready() */
     :: d_step {
             collector_at == ASKING ->
-            ready[scanned] = is_ready[scanned];
+            ready[scanned] = says_ready[scanned];
             collector_at = LEARNING
         }
 
