@@ -81,6 +81,7 @@ class Frontends:
             expect_importable(server.app, LEAN)
         self._payloads = PayloadPassage(server)
         self._sockets = ListeningSockets(server, old_engine)
+        self._warn_of_exposures()
         self._probe = Probe(lambda: answers_ready(self._sockets.front, tls=self._tls))
         self.http = ManagedProcess("frontends", self._start_http, role=Role.ARBITER)
         count = server.grpc_frontends if server.serves_grpc else 0
@@ -202,7 +203,10 @@ class Frontends:
                 logger.warning("%s: clients may refuse this certificate: %s", certificate, why)
         if clients.api_keys is not None:
             key_digests(clients.api_keys)
-        for exposed, do in exposures(self._server, clients, control):
+
+    def _warn_of_exposures(self) -> None:
+        """Log settings that let strangers in; a start that fails says only why it fails."""
+        for exposed, do in exposures(self._server, self._credentials, self._control_credentials):
             logger.warning("%s; %s", exposed, do)
 
     def sockets(self) -> list[PassedSocket]:

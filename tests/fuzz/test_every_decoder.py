@@ -75,7 +75,7 @@ OTHERS: Final = {
     "http/connection_limit.py": "dropped unread",
     "metrics/control_keys.py": "one header at the control address",
     "payloads/events.py": "a body in the sender of the payload log, whether it is JSON or not",
-    "payloads/exchange.py": "what a frontend has written for the sender of the payload log",
+    "payloads/messages.py": "what a frontend has written for the sender of the payload log",
     "proxy/agent_probe.py": "a variable of the operator's environment",
     "request/offload.py": "the model table",
     "request/load_override.py": "a parameter of a control request, of 64 KiB at most",

@@ -438,7 +438,7 @@ def test_other_keys_are_in_force_once_they_are_there(
     stream = Stream(server, authority)
     assert stream.answers()
     assert asked(connection, "fast", bearer()).status == 200
-    write_private(keys, "too short\n")
+    write_private(keys, "too-short\n")
     wait_until(lambda: "is no API key" in server.stderr, "words on what is wrong")
     assert asked(connection, "fast", bearer()).status == 200
     write_private(keys, f"{OTHER_KEY}\n")
