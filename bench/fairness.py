@@ -1,4 +1,4 @@
-"""One polite client beside another that floods: what it waits, and what the flood pays.
+"""Wait of a polite client beside one that floods, and the rate that the flood keeps.
 
 A model takes 10 ms for a batch of up to 32, and one frontend serves it over HTTP. The polite
 client has one connection and sends its next request after each answer. The flood has many such
@@ -41,7 +41,7 @@ CASES = ("other account", "same account", "not fair")
 
 @dataclass(frozen=True)
 class Load:
-    """What one client got.
+    """Answers to one client, and their times.
 
     Attributes:
         requests: answered, after the first part.
@@ -116,7 +116,7 @@ async def _ask(
 
 
 def summary(times: Sequence[tuple[float, float, bool]], seconds: float) -> Load:
-    """Return what the answers after the first part are."""
+    """Return the figures of the answers after the first part."""
     from_s = times[-1][0] - seconds * (1 - SKIPPED) if times else 0.0
     took = sorted(took_s for at_s, took_s, _ in times if at_s >= from_s)
     failed = sum(not right for _, _, right in times)
@@ -130,7 +130,7 @@ def summary(times: Sequence[tuple[float, float, bool]], seconds: float) -> Load:
 
 @contextmanager
 def client(port: int, source: str, connections: int, seconds: float) -> Iterator[list[Load]]:
-    """A client at work; what it got stands in the list afterwards."""
+    """Run a client; the list has its answers afterwards."""
     argv = [sys.executable, str(BENCH / "fairness.py"), "--client", str(port), source]
     argv += [str(connections), str(seconds)]
     found: list[Load] = []
@@ -138,8 +138,8 @@ def client(port: int, source: str, connections: int, seconds: float) -> Iterator
         assert process.stdout is not None, "it is a pipe"
         process.stdout.readline()
         yield found
-        told, _ = process.communicate()
-    found.append(Load(**json.loads(told)))
+        printed, _ = process.communicate()
+    found.append(Load(**json.loads(printed)))
 
 
 def measure(case: str, connections: int, seconds: float) -> Run:
@@ -154,14 +154,16 @@ def measure(case: str, connections: int, seconds: float) -> Run:
     ):
         with client(server.port, HOST, 1, seconds) as alone:
             pass
-        with client(server.port, source, connections, seconds + 1) as flood:  # noqa: SIM117
-            with client(server.port, HOST, 1, seconds) as beside:
-                pass
+        with (
+            client(server.port, source, connections, seconds + 1) as flood,
+            client(server.port, HOST, 1, seconds) as beside,
+        ):
+            pass
     return Run(alone[0], beside[0], flood[0])
 
 
 def hold_to_limits(report: Report, found: Mapping[str, Sequence[Run]]) -> None:
-    """Compare the medians with what ringbatch promises; no request may fail."""
+    """Compare the medians with the limits; no request may fail."""
     own = found["other account"]
     times = median(run.beside.p99_ms / run.alone.p99_ms for run in own)
     report.limit("polite p99 beside another account / alone", times, at_most=TIMES)

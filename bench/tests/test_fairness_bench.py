@@ -1,4 +1,4 @@
-"""What the measurement of fair shares rests on: figures of a client, and what is held to limits."""
+"""Figures of a client in the measurement of fair shares, and their limits."""
 
 from dataclasses import replace
 

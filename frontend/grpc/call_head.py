@@ -6,6 +6,7 @@ whether its key is good, until the keys change (`ringbatch.frontend.http2.header
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from ringbatch.frontend.codec.grpc_codes import INTERNAL, RESOURCE_EXHAUSTED, UNIMPLEMENTED
@@ -24,9 +25,9 @@ from ringbatch.frontend.http2.header_reader import Varying
 from ringbatch.frontend.http2.header_rules import Http2RequestHead, expect_sound_value
 from ringbatch.frontend.load.orca_report import ASK_HEADER as LOAD_HEADER
 from ringbatch.frontend.load.orca_report import Form, form_of
-from ringbatch.frontend.security.accounts import PRIORITY, Accounts, Peer
+from ringbatch.frontend.security.accounts import PRIORITY, Accounts, Peer, forwarded_in
 from ringbatch.frontend.security.api_keys import ApiKeys
-from ringbatch.shm.account import IDENTITY_MASK, NOBODY
+from ringbatch.shm.account import NOBODY
 from ringbatch.shm.errors import InvalidRequest, Unauthenticated
 from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
 from ringbatch.shm.tuples import unchecked_tuple
@@ -170,12 +171,7 @@ class CallHeadReader:
 
     def account(self, head: CallHead, peer: Peer) -> int:
         """Return the account word of a call."""
-        key_account = head.account
-        if key_account & IDENTITY_MASK:
-            return key_account
-        if not peer.is_proxy:
-            return key_account | peer.account
-        return self._accounts.word(key_account, peer, head.fields)
+        return self._accounts.word(head.account, peer, partial(forwarded_in, head.fields))
 
     def allow(self, authorization: str | None, key: str | None) -> bool:
         """Return whether a client with these credentials may be served now."""

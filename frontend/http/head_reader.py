@@ -13,6 +13,7 @@ blanks and tabs. Every other line stays, so that the parser decides about it. Pu
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from ringbatch.frontend.codec.parse_cache import ParseCache
@@ -30,7 +31,6 @@ from ringbatch.frontend.security.accounts import FORWARDED, UNKNOWN_PEER, Accoun
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.security.cors import SharedWith
 from ringbatch.frontend.v1.forwarded import Origins
-from ringbatch.shm.account import IDENTITY_MASK
 
 _REMEMBERED: Final = 1024
 _MOST_CUT: Final = 64
@@ -100,12 +100,7 @@ class HeadReader:
 
     def _account(self, meaning: Meaning, peer: Peer, text: bytes) -> int:
         """Return the account word of a request; its lines are known to be sound."""
-        key_account = meaning.account
-        if key_account & IDENTITY_MASK:
-            return key_account
-        if not peer.is_proxy:
-            return key_account | peer.account
-        return key_account | self._accounts.behind(peer, _FORWARDED.findall(text))
+        return self._accounts.word(meaning.account, peer, partial(_FORWARDED.findall, text))
 
     def _parse(
         self, text: bytes, kept: bytes, values: Mapping[bytes, bytes] | None, peer: Peer

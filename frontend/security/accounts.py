@@ -8,8 +8,9 @@ address. Each proxy appends the address that it sees, so only the last entries a
 the client is the right-most address that is no trusted proxy.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any, Final
 
@@ -139,21 +140,19 @@ class Accounts:
             raise InvalidRequest(f"X-Priority is {text}, not interactive, normal or bulk")
         return with_class(account, found)
 
-    def word(self, key_account: int, peer: Peer, headers: Iterable[tuple[bytes, bytes]]) -> int:
+    def word(self, key_account: int, peer: Peer, forwarded: Callable[[], Sequence[bytes]]) -> int:
         """Return the account word of a request.
 
         Args:
             key_account: the word of its key and class.
             peer: from which it came.
-            headers: of the request, names in lower case.
+            forwarded: returns the values of all its headers `FORWARDED`, in their order.
         """
         if key_account & IDENTITY_MASK:
             return key_account
         if not peer.is_proxy:
             return key_account | peer.account
-        return key_account | self.behind(
-            peer, [value for name, value in headers if name == FORWARDED]
-        )
+        return key_account | self.behind(peer, forwarded())
 
     def of_scope(self, scope: Mapping[str, Any], *, lenient: bool = False) -> int:
         """Return the account word of a request, as ASGI has it.
@@ -177,7 +176,8 @@ class Accounts:
             if not lenient:
                 raise
             key_account = self.of_key(authorization, key)
-        return self.word(key_account, self.peer(scope.get("client")), headers)
+        forwarded = partial(forwarded_in, headers)
+        return self.word(key_account, self.peer(scope.get("client")), forwarded)
 
     def behind(self, proxy: Peer, forwarded: Sequence[bytes]) -> int:
         """Return the account of a client behind a trusted proxy.
@@ -215,6 +215,11 @@ class Accounts:
             account = identity(_ADDRESS, _of_one_client(address), self._seed)
             found = self._known[host] = Peer(account, is_proxy)
         return found
+
+
+def forwarded_in(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+    """Return the values of all headers `FORWARDED`, in their order; names are in lower case."""
+    return [value for name, value in headers if name == FORWARDED]
 
 
 def _plain(address: Address) -> Address:

@@ -1,6 +1,7 @@
 """Whose a request is: by key, by address, behind proxies, and what nobody can make up."""
 
 import hashlib
+from functools import partial
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringbatch.frontend.http.head_reader import HeadReader
-from ringbatch.frontend.security.accounts import Accounts, Peer
+from ringbatch.frontend.security.accounts import Accounts, Peer, forwarded_in
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.account import (
     NOBODY,
@@ -111,7 +112,7 @@ def test_the_client_is_the_right_most_address_that_is_no_trusted_proxy(
     lines = b"".join(b"x-FORWARDED-for: %b\r\n" % value for value in values)
     wanted = account_at(client, Accounts(3))
     end = accounts.peer((peer, 1))
-    assert accounts.word(NOBODY, end, [(b"host", b"x"), *fields]) == wanted
+    assert accounts.word(NOBODY, end, partial(forwarded_in, [(b"host", b"x"), *fields])) == wanted
     assert accounts.of_scope({"headers": fields, "client": (peer, 1)}) == wanted
     # The fast lane reads heads, and remembers their lines.
     reader = HeadReader(100, accounts=accounts)
@@ -145,7 +146,7 @@ def test_a_key_counts_more_than_an_address() -> None:
     assert accounts.of_key(None, OTHER) not in (first, NOBODY)
     for peer in ("1.1.1.1", PROXY):
         end = accounts.peer((peer, 1))
-        assert accounts.word(first, end, [(b"x-forwarded-for", b"2.2.2.2")]) == first
+        assert accounts.word(first, end, lambda: [b"2.2.2.2"]) == first
         fields = [(b"x-forwarded-for", b"2.2.2.2"), (b"x-api-key", KEY.encode())]
         assert accounts.of_scope({"headers": fields, "client": (peer, 1)}) == first
 
@@ -237,7 +238,7 @@ def test_a_request_may_name_its_class(
     own = [] if key is None else [(b"x-api-key", key.encode())]
     fields = [(b"x-forwarded-for", b"2.2.2.2"), *own]
     peer = accounts.peer((PROXY, 1))
-    plain = accounts.word(accounts.of_key(None, key), peer, fields)
+    plain = accounts.word(accounts.of_key(None, key), peer, partial(forwarded_in, fields))
     named = [(b"x-priority", value.encode()) for value in values]
     wanted = with_class(plain, priority)
     assert class_of(wanted) is priority
