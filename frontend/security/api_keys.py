@@ -6,7 +6,7 @@ time it takes says nothing of how near a guess was.
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 OPEN_PATHS: Final = frozenset({"/", "/v2/health/live", "/v2/health/ready"})
@@ -18,20 +18,20 @@ class ApiKeys:
     """The keys of a server, which may change while it runs.
 
     Args:
-        digests: of the keys, SHA-256; as a mapping with the weight of each.
+        weights: of the keys, by their SHA-256 digests.
 
     Attributes:
         changes: how often they have become others; whoever was allowed something before the last
             of them is to be asked again.
     """
 
-    def __init__(self, digests: Iterable[bytes] | Mapping[bytes, int]) -> None:
-        self._weights = _weights(digests)
+    def __init__(self, weights: Mapping[bytes, int]) -> None:
+        self._weights = dict(weights)
         self.changes = 0
 
-    def replace(self, digests: Iterable[bytes] | Mapping[bytes, int]) -> None:
+    def replace(self, weights: Mapping[bytes, int]) -> None:
         """Take these keys, and no others any more."""
-        self._weights = _weights(digests)
+        self._weights = dict(weights)
         self.changes += 1
 
     def allow(self, authorization: str | None, key: str | None) -> bool:
@@ -64,7 +64,3 @@ class ApiKeys:
         for known in self._weights:
             found |= hmac.compare_digest(digest, known)
         return digest if found else None
-
-
-def _weights(digests: Iterable[bytes] | Mapping[bytes, int]) -> dict[bytes, int]:
-    return dict(digests) if isinstance(digests, Mapping) else dict.fromkeys(digests, 1)

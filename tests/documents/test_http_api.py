@@ -35,7 +35,7 @@ LEAVES: Final = {
 
 
 def test_requests_leave_the_fast_lane_as_the_page_says() -> None:
-    keys = ApiKeys([hashlib.sha256(b"k" * 16).digest()])
+    keys = ApiKeys({hashlib.sha256(b"k" * 16).digest(): 1})
     key = b"X-API-Key: " + b"k" * 16 + b"\r\n"
     text = section(PAGE, "The fast lane")
     reader = HeadReader(1000, compress_answers=True, keys=keys, accounts=Accounts(keys=keys))

@@ -169,7 +169,7 @@ class Pair:
 
     def __init__(self, *, asks_for_keys: bool = False) -> None:
         self._seen = Seen()
-        self._keys = ApiKeys(()) if asks_for_keys else None
+        self._keys = ApiKeys({}) if asks_for_keys else None
         tensor = Tensor("x", "FP32", [-1])
         segment = local_segment(spec(0, [tensor], [tensor], name="m"))
         loop = asyncio.get_running_loop()
@@ -252,7 +252,7 @@ class Pair:
         self, valid: tuple[bytes, ...], state: ServerState, heads: HeadReader
     ) -> None:
         if self._keys is not None:
-            self._keys.replace(hashlib.sha256(key).digest() for key in valid)
+            self._keys.replace({hashlib.sha256(key).digest(): 1 for key in valid})
             heads.forget()
             for connection in list(state.connections):
                 connection.forget()  # type: ignore[union-attr]

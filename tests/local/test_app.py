@@ -266,7 +266,7 @@ def test_a_defect_is_counted_as_what_it_is_answered_with() -> None:
 def test_who_has_no_key_is_counted_for_no_model() -> None:
     service = ScriptedService()
     unchecked: Any = service
-    app = create_app(unchecked, MAX_REQUEST_BYTES, keys=ApiKeys(()))
+    app = create_app(unchecked, MAX_REQUEST_BYTES, keys=ApiKeys({}))
     TestClient(app).simulate_post("/v1/models/good:predict", body=b"{}")
     assert service.ended == [(Protocol.HTTP, 401, "")]
 

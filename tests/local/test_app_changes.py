@@ -85,7 +85,7 @@ def test_without_keys_no_page_changes_anything_under_a_name_that_others_may_have
     assert status(None, Origin=own, Sec_Fetch_Site="same-origin") != 403
     assert status(None, Origin=f"https://{host}:8080") != 403
     assert status(None) != 403
-    keys = ApiKeys([hashlib.sha256(b"key").digest()])
+    keys = ApiKeys({hashlib.sha256(b"key").digest(): 1})
     assert status(keys, Origin=own, X_API_Key="key") != 403
 
 

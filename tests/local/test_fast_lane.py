@@ -195,11 +195,11 @@ KEYED = request(b"{}", b"X-API-Key: " + KEY)
 )
 def test_nothing_that_a_removed_key_allowed_is_allowed_any_more(head: bytes) -> None:
     async def test() -> None:
-        keys = ApiKeys([hashlib.sha256(KEY).digest()])
+        keys = ApiKeys({hashlib.sha256(KEY).digest(): 1})
         connection = Connection(at_once=True, keys=keys)
         connection.feed(KEYED)
         assert len(connection.calls) == 1
-        keys.replace([hashlib.sha256(b"another").digest()])
+        keys.replace({hashlib.sha256(b"another").digest(): 1})
         connection.heads.forget()
         connection.lane.forget()
         connection.feed(head + b"{}")

@@ -189,7 +189,7 @@ def test_a_key_is_asked_for_until_keys_change_and_then_again() -> None:
     digests = [hashlib.sha256(key).digest() for key in (b"first-key", b"second-key")]
 
     async def test() -> None:
-        keys = ApiKeys(digests[:1])
+        keys = ApiKeys({digests[0]: 1})
         harness = Harness(keys=keys)
         code, _ = await harness.call(message(1)).ended()
         assert code == "UNAUTHENTICATED"
@@ -199,7 +199,7 @@ def test_a_key_is_asked_for_until_keys_change_and_then_again() -> None:
         await call.answer()
         stream = harness.call(message(2), path=STREAM, end=False, metadata=mine)
         harness.answer(*await harness.taken(1))
-        keys.replace(digests[1:])
+        keys.replace(dict.fromkeys(digests[1:], 1))
         for connection in harness.settings.connections:
             connection.forget()
         code, _ = await harness.call(message(1), metadata=mine).ended()

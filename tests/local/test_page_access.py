@@ -81,7 +81,7 @@ def test_health_needs_none_nor_does_this_host_nor_anybody_where_there_are_none(
 def test_keys_that_are_taken_away_open_nothing_any_more(keys: ApiKeys) -> None:
     headers = {"Authorization": f"Bearer {KEY}"}
     assert from_afar(keys, "/", headers).status_code == 200
-    keys.replace([])
+    keys.replace({})
     assert from_afar(keys, "/", headers).status_code == 401
 
 

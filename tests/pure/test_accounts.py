@@ -28,7 +28,7 @@ START = b"POST /v1/models/m:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n
 
 
 def keys() -> ApiKeys:
-    return ApiKeys(hashlib.sha256(text.encode()).digest() for text in (KEY, OTHER))
+    return ApiKeys({hashlib.sha256(text.encode()).digest(): 1 for text in (KEY, OTHER)})
 
 
 def account_at(host: str, accounts: Accounts | None = None) -> int:
@@ -164,7 +164,7 @@ def test_a_key_brings_its_weight() -> None:
     assert accounts.of_key(None, OTHER) == NOBODY
 
 
-@pytest.mark.parametrize("server", [None, ApiKeys(())])
+@pytest.mark.parametrize("server", [None, ApiKeys({})])
 def test_what_is_no_key_of_the_server_makes_no_account(server: ApiKeys | None) -> None:
     accounts = Accounts(3, (), server)
     assert accounts.of_key(f"Bearer {KEY}", None) == accounts.of_key(None, KEY) == NOBODY

@@ -36,7 +36,7 @@ class Heads(CallHeadReader):
     """Counts what it reads in full."""
 
     def __init__(self) -> None:
-        super().__init__({PATH: "infer"}, ApiKeys([hashlib.sha256(KEY).digest()]))
+        super().__init__({PATH: "infer"}, ApiKeys({hashlib.sha256(KEY).digest(): 1}))
         self.reads = 0
 
     def read(self, request: Http2RequestHead) -> CallHead:
