@@ -2,13 +2,14 @@
 
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from serve.client import Connection, Response, fast, instances, request
-from serve.server import COMMAND, Server, toml
+from serve.server import COMMAND, Server, Start, toml
 
 WaitUntil = Callable[..., Any]
 
@@ -164,3 +165,37 @@ def goes_on(load: Load, wait_until: WaitUntil) -> None:
     """Wait until many more requests are answered."""
     wanted = load.answered + 20 * CLIENTS
     wait_until(lambda: load.answered >= wanted or load.failures, "more requests are answered")
+
+
+@pytest.fixture(scope="module")
+def common_site(start_for_module: Start, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    folder = tmp_path_factory.mktemp("models")
+    write_model(folder, 1)
+    return Site(start_for_module({"m": {"path": str(folder / "m.py")}}, **SERVER), folder)
+
+
+@pytest.fixture
+def site(common_site: Site, wait_until: WaitUntil) -> Site:
+    """One model "m" that says 1, and one worker; whatever an earlier test has left."""
+    site = common_site
+    for gate in ("hold", "pause"):
+        (site.folder / gate).unlink(missing_ok=True)
+    site.write(1)
+    site.configure({"m": {"path": "m.py"}})
+    for names in ((), ("m",)):
+        done = site.reload(*names)
+        assert done.returncode == 0, done.stderr
+    wait_until(lambda: site.workers() == ["m/0"] and len(site.index()) == 1, "nothing is left")
+    return site
+
+
+@pytest.fixture
+def load(site: Site, wait_until: WaitUntil) -> Iterator[Load]:
+    """Under way; at the end no request has failed."""
+    load = Load(site)
+    try:
+        goes_on(load, wait_until)
+        yield load
+    finally:
+        load.stop()
+    assert load.failures == []

@@ -9,10 +9,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from start_times import all_running, start_time_of
 
 from ringbatch.engine.report.status import snapshot
@@ -155,27 +156,27 @@ class Server:
 Start = Callable[..., Server]
 
 
-@contextmanager
-def launching(folder: Path, free_port: Callable[[], int]) -> Iterator[Start]:
-    """Give a function that starts a small server; all servers end with the block."""
+@pytest.fixture
+def launch(tmp_path: Path, free_port_factory: Callable[[], int]) -> Iterator[Start]:
+    """`launch(*arguments)` starts a small server; all that it started ends with the test."""
     servers: list[Server] = []
 
     def begin(*arguments: str, port: int | None = None, program: Sequence[str] = PROGRAM) -> Server:
-        own = folder / f"server{len(servers)}"
+        own = tmp_path / f"server{len(servers)}"
         own.mkdir()
-        servers.append(Server(own, port or free_port(), *SMALL, *arguments, program=program))
+        own_port = port or free_port_factory()
+        servers.append(Server(own, own_port, *SMALL, *arguments, program=program))
         return servers[-1]
 
-    try:
-        yield begin
-    finally:
-        for server in servers:
-            server.end()
-        remove_dead_engines()
+    yield begin
+    for server in servers:
+        server.end()
+    remove_dead_engines()
 
 
-def starting(launch: Start, wait_until: WaitUntil) -> Start:
-    """Return a function that starts a server and waits until it serves."""
+@pytest.fixture
+def start(launch: Start, wait_until: WaitUntil) -> Start:
+    """`start(*arguments)` starts a server and waits until it serves."""
 
     def begin(*arguments: str, **given: Any) -> Server:
         server = launch(*arguments, "--frontends", "1", **given)

@@ -2,13 +2,22 @@
 
 import io
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from model_files import BIAS, WEIGHTS
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from ringbatch.engine.models.model import Model, Options
+from ringbatch.engine.runtimes.opening import open_model
+from ringbatch.shm.errors import StartupError
+
+SIGNATURE = {"inputs": ["x FP32 [3]"], "outputs": ["y FP32 [2]"]}
+"""The linear model's, for TorchScript."""
 
 
 class Linear(nn.Module):
@@ -129,6 +138,28 @@ def pickled(value: Any, **more: Any) -> bytes:
     file = io.BytesIO()
     torch.save(value, file, **more)
     return file.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def threads_as_before() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def opened(folder: Path, data: bytes, **options: Any) -> Model:
+    path = folder / "model.bin"
+    path.write_bytes(data)
+    return open_model("torch", path, Options(**{"max_batch_size": 32, "threads": 1, **options}))
+
+
+def refused(folder: Path, data: bytes, **options: Any) -> str:
+    with pytest.raises(StartupError) as caught:
+        opened(folder, data, **options)
+    text = str(caught.value)
+    assert text.startswith(f"{folder / 'model.bin'}: ")
+    assert "\n" not in text
+    return text.removeprefix(f"{folder / 'model.bin'}: ")
 
 
 def _dimension(text: str) -> Any:

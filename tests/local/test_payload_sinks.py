@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import orjson
+import payload_ends
 import pytest
+from payload_ends import Ends
 
 from ringbatch.frontend.payloads import log as log_module
 from ringbatch.frontend.payloads import messages
@@ -221,14 +223,7 @@ def test_a_server_that_is_gone_is_an_error_of_the_system(
 # The thread that takes messages and delivers their events
 
 
-@pytest.fixture
-def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
-    reader, writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with reader, writer:
-        yield reader, writer
-
-
-Ends = tuple[socket.socket, socket.socket]
+ends = payload_ends.ends
 
 
 class HeldSink:

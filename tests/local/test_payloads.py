@@ -1,13 +1,14 @@
 """The payload log: the socket between processes, and exchanges that a process gathers."""
 
 import os
-import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import payload_ends
 import pytest
 from frontend_harness import SteppedLoop
 from lane_harness import Harness
+from payload_ends import Ends
 from silent_recorder import silent_recorder
 
 from ringbatch.frontend.payloads import passage
@@ -27,15 +28,7 @@ from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.tallies import Protocol, Tally
 
-
-@pytest.fixture
-def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
-    reader, writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with reader, writer:
-        yield reader, writer
-
-
-Ends = tuple[socket.socket, socket.socket]
+ends = payload_ends.ends
 
 
 @pytest.mark.parametrize("size", [1, MOST_BYTES, MOST_BYTES + 1, 5 << 20])

@@ -3,7 +3,7 @@
 import logging
 import os
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 from model_files import INPUTS, OUTPUTS, ROWS, expected
 
-from ringbatch.engine.models.model import InvalidInput, Model, Options
+from ringbatch.engine.models.model import InvalidInput, Options
 from ringbatch.engine.runtimes.opening import open_model
-from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+import torch_models  # noqa: E402
 from torch_models import (  # noqa: E402
+    SIGNATURE,
     Calling,
     Dropping,
     Greedy,
@@ -27,6 +28,8 @@ from torch_models import (  # noqa: E402
     Twice,
     Watching,
     exported,
+    opened,
+    refused,
     saved,
     scripted,
 )
@@ -35,30 +38,8 @@ EXPORTED_LATELY = pytest.mark.skipif(
     tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13),
     reason="older versions of torch know no name for these in a file",
 )
-SIGNATURE = {"inputs": ["x FP32 [3]"], "outputs": ["y FP32 [2]"]}
-"""The linear model's, for TorchScript."""
 
-
-@pytest.fixture(autouse=True)
-def threads_as_before() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-def opened(folder: Path, data: bytes, **options: Any) -> Model:
-    path = folder / "model.bin"
-    path.write_bytes(data)
-    return open_model("torch", path, Options(**{"max_batch_size": 32, "threads": 1, **options}))
-
-
-def refused(folder: Path, data: bytes, **options: Any) -> str:
-    with pytest.raises(StartupError) as caught:
-        opened(folder, data, **options)
-    text = str(caught.value)
-    assert text.startswith(f"{folder / 'model.bin'}: ")
-    assert "\n" not in text
-    return text.removeprefix(f"{folder / 'model.bin'}: ")
+threads_as_before = torch_models.threads_as_before
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7])

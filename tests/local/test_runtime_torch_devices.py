@@ -3,7 +3,6 @@
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,44 +10,22 @@ import numpy as np
 import pytest
 from model_files import ROWS, expected
 
-from ringbatch.engine.models.model import Model, Options
-from ringbatch.engine.runtimes.opening import open_model
-from ringbatch.shm.errors import StartupError
-
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+import torch_models  # noqa: E402
 from torch_models import (  # noqa: E402
+    SIGNATURE,
     Calling,
     Linear,
     exported,
+    opened,
+    refused,
     scripted,
 )
 
 ON_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
-SIGNATURE = {"inputs": ["x FP32 [3]"], "outputs": ["y FP32 [2]"]}
-"""The linear model's, for TorchScript."""
 
-
-@pytest.fixture(autouse=True)
-def threads_as_before() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-def opened(folder: Path, data: bytes, **options: Any) -> Model:
-    path = folder / "model.bin"
-    path.write_bytes(data)
-    return open_model("torch", path, Options(**{"max_batch_size": 32, "threads": 1, **options}))
-
-
-def refused(folder: Path, data: bytes, **options: Any) -> str:
-    with pytest.raises(StartupError) as caught:
-        opened(folder, data, **options)
-    text = str(caught.value)
-    assert text.startswith(f"{folder / 'model.bin'}: ")
-    assert "\n" not in text
-    return text.removeprefix(f"{folder / 'model.bin'}: ")
+threads_as_before = torch_models.threads_as_before
 
 
 def test_a_torch_without_cuda_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,11 @@
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+import supervised_server
 from start_times import start_time_of
 from supervised_server import (
     DOUBLE,
@@ -17,8 +18,6 @@ from supervised_server import (
     WaitUntil,
     WriteModel,
     in_engine,
-    launching,
-    starting,
 )
 from tiers import exhaustive
 
@@ -35,18 +34,7 @@ sys.exit(main())
 """
 """The command, with names in /dev/shm that no other engine's start sweeps up."""
 
-
-@pytest.fixture
-def launch(tmp_path: Path, free_port_factory: Callable[[], int]) -> Iterator[Start]:
-    """`launch(*arguments)` starts a small server; all that it started ends with the test."""
-    with launching(tmp_path, free_port_factory) as begin:
-        yield begin
-
-
-@pytest.fixture
-def start(launch: Start, wait_until: WaitUntil) -> Start:
-    """`start(*arguments)` starts a server and waits until it serves."""
-    return starting(launch, wait_until)
+launch, start = supervised_server.launch, supervised_server.start
 
 
 def runs(server: Server, pid: int) -> bool:

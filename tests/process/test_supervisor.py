@@ -5,11 +5,11 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import supervised_server
 from supervised_server import (
     DOUBLE,
     HELD,
@@ -19,8 +19,6 @@ from supervised_server import (
     WaitUntil,
     WriteModel,
     in_engine,
-    launching,
-    starting,
 )
 from tiers import exhaustive, only
 
@@ -28,18 +26,7 @@ from ringbatch.engine.report.status import snapshot
 from ringbatch.engine.supervisor.listener import listen
 from ringbatch.shm.shm_objects import DIRECTORY, segment_names
 
-
-@pytest.fixture
-def launch(tmp_path: Path, free_port_factory: Callable[[], int]) -> Iterator[Start]:
-    """`launch(*arguments)` starts a small server; all that it started ends with the test."""
-    with launching(tmp_path, free_port_factory) as begin:
-        yield begin
-
-
-@pytest.fixture
-def start(launch: Start, wait_until: WaitUntil) -> Start:
-    """`start(*arguments)` starts a server and waits until it serves."""
-    return starting(launch, wait_until)
+launch, start = supervised_server.launch, supervised_server.start
 
 
 def lane_requests(server: Server) -> int:

@@ -2,7 +2,6 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -12,40 +11,18 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
+from v1_models import PAIR, SCALAR, UNTYPED, VECTOR, codec, refusal, spec
 
 from ringbatch.frontend.codec.outcome import UNREADABLE
 from ringbatch.frontend.codec.payload import Part
 from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.frontend.v1.request import Parsed
-from ringbatch.shm.errors import InvalidRequest, ModelFailed
+from ringbatch.shm.errors import ModelFailed
 from ringbatch.shm.frame import Frame
-from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import DATATYPES, Tensor
 
 BATCH_ID = "123e4567-e89b-42d3-a456-426614174000"
 NUMERIC = sorted(set(DATATYPES) - {"BF16", "BYTES"})
-
-
-def spec(
-    inputs: Sequence[Tensor] = (), outputs: Sequence[Tensor] = (), max_batch_size: int = 32
-) -> ModelSpec:
-    return ModelSpec(
-        index=0,
-        name="m",
-        platform="python",
-        inputs=tuple(inputs),
-        outputs=tuple(outputs) or tuple(inputs),
-        max_batch_size=max_batch_size,
-        max_latency_ns=0,
-        timeout_ns=0,
-        policy="eager",
-        workers=(0,),
-    )
-
-
-def codec(*inputs: Tensor, max_batch_size: int = 32) -> V1Model:
-    """Of a model with these inputs, and the same as outputs."""
-    return V1Model(spec(inputs, max_batch_size=max_batch_size))
 
 
 def rendered(
@@ -60,23 +37,12 @@ def body(answer: str, key: str = "predictions") -> bytes:
     return f'{{"message":"","batchId":"{BATCH_ID}","{key}":{answer}}}'.encode()
 
 
-def refusal(model: V1Model, text: str | bytes) -> str:
-    with pytest.raises(InvalidRequest) as refused:
-        model.requests.parse(text.encode() if isinstance(text, str) else text)
-    return str(refused.value)
-
-
 def one(rows: int, payload: bytes, key_bytes: int = 0, columns: bool = False) -> Parsed:
     return (Part(rows, payload, key_bytes),), columns
 
 
-VECTOR = codec(Tensor("x", "FP32", [2]))
-MATRIX = codec(Tensor("x", "FP32", [2, 3]))
-SCALAR = codec(Tensor("x", "INT64", []))
 OPEN = codec(Tensor("x", "FP32", [-1, 2]))
-PAIR = codec(Tensor("a", "INT64", []), Tensor("b", "INT64", []))
 BYTES = codec(Tensor("s", "BYTES", []))
-UNTYPED = V1Model(spec())
 
 
 # The vectors of the protocol

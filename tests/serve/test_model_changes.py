@@ -2,55 +2,22 @@
 
 import json
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+import reload_site
 import tritonclient.grpc
 import tritonclient.http
-from reload_site import SERVER, Load, Site, WaitUntil, goes_on, write_model
+from reload_site import Load, Site, WaitUntil, goes_on
 from serve.client import Connection, fast, instances, request
 from serve.grpc_stub import grpc_port
-from serve.server import Start
 from tiers import only
 from tritonclient.utils import InferenceServerException
 
 from ringbatch.frontend import Client
 
-
-@pytest.fixture(scope="module")
-def common_site(start_for_module: Start, tmp_path_factory: pytest.TempPathFactory) -> Site:
-    folder = tmp_path_factory.mktemp("models")
-    write_model(folder, 1)
-    return Site(start_for_module({"m": {"path": str(folder / "m.py")}}, **SERVER), folder)
-
-
-@pytest.fixture
-def site(common_site: Site, wait_until: WaitUntil) -> Site:
-    """One model "m" that says 1, and one worker; whatever an earlier test has left."""
-    site = common_site
-    for gate in ("hold", "pause"):
-        (site.folder / gate).unlink(missing_ok=True)
-    site.write(1)
-    site.configure({"m": {"path": "m.py"}})
-    for names in ((), ("m",)):
-        done = site.reload(*names)
-        assert done.returncode == 0, done.stderr
-    wait_until(lambda: site.workers() == ["m/0"] and len(site.index()) == 1, "nothing is left")
-    return site
-
-
-@pytest.fixture
-def load(site: Site, wait_until: WaitUntil) -> Iterator[Load]:
-    """Under way; at the end no request has failed."""
-    load = Load(site)
-    try:
-        goes_on(load, wait_until)
-        yield load
-    finally:
-        load.stop()
-    assert load.failures == []
+common_site, site, load = reload_site.common_site, reload_site.site, reload_site.load
 
 
 def test_limits_policy_and_the_number_of_workers_change_without_loading(

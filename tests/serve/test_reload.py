@@ -3,49 +3,17 @@
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import reload_site
 from reload_site import SERVER, SPARE, Load, Site, WaitUntil, goes_on, write_model
 from serve.server import COMMAND, Start
 from tiers import exhaustive, only
 
-
-@pytest.fixture(scope="module")
-def common_site(start_for_module: Start, tmp_path_factory: pytest.TempPathFactory) -> Site:
-    folder = tmp_path_factory.mktemp("models")
-    write_model(folder, 1)
-    return Site(start_for_module({"m": {"path": str(folder / "m.py")}}, **SERVER), folder)
-
-
-@pytest.fixture
-def site(common_site: Site, wait_until: WaitUntil) -> Site:
-    """One model "m" that says 1, and one worker; whatever an earlier test has left."""
-    site = common_site
-    for gate in ("hold", "pause"):
-        (site.folder / gate).unlink(missing_ok=True)
-    site.write(1)
-    site.configure({"m": {"path": "m.py"}})
-    for names in ((), ("m",)):
-        done = site.reload(*names)
-        assert done.returncode == 0, done.stderr
-    wait_until(lambda: site.workers() == ["m/0"] and len(site.index()) == 1, "nothing is left")
-    return site
-
-
-@pytest.fixture
-def load(site: Site, wait_until: WaitUntil) -> Iterator[Load]:
-    """Under way; at the end no request has failed."""
-    load = Load(site)
-    try:
-        goes_on(load, wait_until)
-        yield load
-    finally:
-        load.stop()
-    assert load.failures == []
+common_site, site, load = reload_site.common_site, reload_site.site, reload_site.load
 
 
 def test_a_model_is_reloaded_under_load_and_no_answer_is_an_old_one(

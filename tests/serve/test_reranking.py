@@ -1,51 +1,17 @@
 """Reranking and classification of texts, as clients of TEI, Cohere and Hugging Face ask for it."""
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from serve.client import Connection, Response, request
-from serve.server import Server, Start
-from text_models import LIMIT, token_vectors, write_directory
+from serve import texts_site
+from serve.client import Connection, request
+from serve.texts_site import embedded, post
+from text_models import LIMIT, token_vectors
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("texts")
-
-
-@pytest.fixture(scope="module")
-def server(start_for_module: Start, folder: Path) -> Server:
-    embedder = {"path": str(write_directory(folder / "embedder"))}
-    return start_for_module(
-        {
-            "embedder": embedder,
-            "strict": embedder | {"truncate": False},
-            "held": embedder | {"policy": "fixed", "max_batch_size": 4, "max_latency_ms": 60_000},
-            "ranker": {"path": str(write_directory(folder / "ranker", labels=1))},
-            "moods": {"path": str(write_directory(folder / "moods", labels=3))},
-        },
-        grpc_port=0,
-    )
-
-
-@pytest.fixture
-def connection(server: Server) -> Iterator[Connection]:
-    with Connection(server.port) as connection:
-        yield connection
-
-
-def post(connection: Connection, path: str, body: Any) -> Response:
-    return connection.ask(request(path, json.dumps(body).encode()))
-
-
-def embedded(connection: Connection, **members: Any) -> Response:
-    return post(connection, "/v1/embeddings", {"model": "embedder", **members})
-
+folder, server, connection = texts_site.folder, texts_site.server, texts_site.connection
 
 QUERY = "the cat"
 RANKED = ("sat on the mat", "home", "the dog ran far away", "cat")

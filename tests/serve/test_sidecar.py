@@ -4,7 +4,7 @@ import json
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ import pytest
 from dev_shm import takes
 from model_files import ROWS, expected
 from model_server import Answer, Asked, ModelServer, answer_json, running
+from serve import before_server
+from serve.before_server import ask
 from serve.client import Closed, Connection, Response, fast, instances, request
 from serve.secure import KEY, write_private
 from serve.server import SMALL, Server, Start
@@ -23,23 +25,12 @@ from ringbatch.shm.host.key_headers import KEY_HEADERS
 
 pytestmark = takes(30)
 
+behind, as_new, prompt = before_server.behind, before_server.as_new, before_server.prompt
+
 CAP = 4
 HELD = {"policy": "fixed", "max_batch_size": CAP, "max_latency_ms": 60_000}
 """A batch that is not full would wait longer than any test."""
 PATH = "/v1/models/any:predict"
-
-
-@pytest.fixture(scope="module")
-def behind() -> Iterator[ModelServer]:
-    with running() as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def as_new(behind: ModelServer) -> Iterator[None]:
-    behind.reset()
-    yield
-    behind.gate.set()
 
 
 @pytest.fixture(scope="module")
@@ -48,22 +39,9 @@ def sidecar(start_for_module: Start, behind: ModelServer) -> Server:
     return start_for_module({"model": model | HELD}, sidecar=True)
 
 
-@pytest.fixture(scope="module")
-def prompt(start_for_module: Start, behind: ModelServer) -> Server:
-    """One that waits for nobody, and gives up early."""
-    model = {"path": behind.url, "workers": 2, "isolate_errors": True}
-    return start_for_module({"model": model}, sidecar=True)
-
-
 def post(body: Any, path: str = PATH, **headers: str) -> bytes:
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
     return request(path, text, headers={k.replace("_", "-"): v for k, v in headers.items()})
-
-
-def ask(server: Server, *requests: bytes) -> list[Response]:
-    """One after the other, over one connection."""
-    with Connection(server.port) as connection:
-        return [connection.ask(one) for one in requests]
 
 
 def ask_at_once(server: Server, *requests: bytes) -> list[Response]:

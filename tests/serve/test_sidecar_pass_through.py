@@ -6,37 +6,15 @@ import httpx
 import pytest
 from dev_shm import takes
 from model_server import Answer, Asked, ModelServer, running
-from serve.client import Connection, Response, request
+from serve import before_server
+from serve.before_server import ask
+from serve.client import Connection, request
 from serve.server import Server, Start
 from tiers import exhaustive
 
 pytestmark = takes(30)
 
-
-@pytest.fixture(scope="module")
-def behind() -> Iterator[ModelServer]:
-    with running() as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def as_new(behind: ModelServer) -> Iterator[None]:
-    behind.reset()
-    yield
-    behind.gate.set()
-
-
-@pytest.fixture(scope="module")
-def prompt(start_for_module: Start, behind: ModelServer) -> Server:
-    """One that waits for nobody, and gives up early."""
-    model = {"path": behind.url, "workers": 2, "isolate_errors": True}
-    return start_for_module({"model": model}, sidecar=True)
-
-
-def ask(server: Server, *requests: bytes) -> list[Response]:
-    """One after the other, over one connection."""
-    with Connection(server.port) as connection:
-        return [connection.ask(one) for one in requests]
+behind, as_new, prompt = before_server.behind, before_server.as_new, before_server.prompt
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"])

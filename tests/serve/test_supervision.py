@@ -12,13 +12,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from serve.client import Closed, Connection, Response, fast, instances, request
+from serve import supervised
+from serve.client import Connection, Response, fast, instances, request
 from serve.server import COMMAND, Server, Start, configured
+from serve.supervised import serves
 from start_times import start_time_of
 from tiers import exhaustive, first_of, only
 
 WaitUntil = Callable[..., Any]
 WriteModel = Callable[..., Path]
+
+server = supervised.server
 
 UNRULY: dict[str, dict[str, Any]] = {"unruly": {"path": "unruly.py"}}
 WORKER = "worker unruly/0"
@@ -42,15 +46,6 @@ def ask(server: Server, what: str) -> int:
         answer = connection.ask(fast("unruly", instances(what)))
     assert answer.status == 200, answer.body
     return int(answer.json["predictions"][0])
-
-
-def serves(server: Server) -> bool:
-    """Whether a request is answered."""
-    try:
-        with Connection(server.port) as connection:
-            return connection.ask(fast("unruly", instances("answer"))).status == 200
-    except (OSError, Closed):
-        return False
 
 
 def replaced(server: Server, role: str, pid: int) -> bool:
@@ -281,25 +276,6 @@ def test_a_collector_that_dies_while_workers_load_is_replaced(
         assert not re.search("Assertion|Traceback", server.stderr)
     finally:
         server.destroy()
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """`server(models, **how)` starts one that need not become ready.
-
-    `program` and `environment` are the server's, everything else is a key of the configuration.
-    """
-    servers: list[Server] = []
-
-    def begin(models: dict[str, dict[str, Any]], **how: Any) -> Server:
-        keys = {key: how.pop(key) for key in how.keys() - {"program", "environment"}}
-        arguments = configured(tmp_path, models, **keys)
-        servers.append(Server(tmp_path, *arguments, **how))
-        return servers[-1]
-
-    yield begin
-    for each in servers:
-        each.destroy()
 
 
 @exhaustive

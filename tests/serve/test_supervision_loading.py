@@ -3,46 +3,21 @@
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from serve.client import Closed, Connection, fast, instances, request
-from serve.server import COMMAND, Server, Start, configured
+from serve import supervised
+from serve.client import Connection, fast, instances, request
+from serve.server import COMMAND, Server, Start
+from serve.supervised import serves
 from tiers import exhaustive, first_of
 
 WaitUntil = Callable[..., Any]
 
-
-def serves(server: Server) -> bool:
-    """Whether a request is answered."""
-    try:
-        with Connection(server.port) as connection:
-            return connection.ask(fast("unruly", instances("answer"))).status == 200
-    except (OSError, Closed):
-        return False
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """`server(models, **how)` starts one that need not become ready.
-
-    `program` and `environment` are the server's, everything else is a key of the configuration.
-    """
-    servers: list[Server] = []
-
-    def begin(models: dict[str, dict[str, Any]], **how: Any) -> Server:
-        keys = {key: how.pop(key) for key in how.keys() - {"program", "environment"}}
-        arguments = configured(tmp_path, models, **keys)
-        servers.append(Server(tmp_path, *arguments, **how))
-        return servers[-1]
-
-    yield begin
-    for each in servers:
-        each.destroy()
-
+server = supervised.server
 
 IMPATIENT: dict[str, dict[str, Any]] = {"unruly": {"path": "unruly.py", "load_timeout_s": 4.0}}
 STUCK = """

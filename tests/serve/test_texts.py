@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,9 +19,11 @@ import pytest
 import tritonclient.grpc as triton
 from documents.pages import example
 from numpy.typing import NDArray
-from serve.client import Connection, Response, instances, predict_target, request
+from serve import texts_site
+from serve.client import Connection, instances, predict_target, request
 from serve.grpc_stub import grpc_port
 from serve.server import COMMAND, Server, Start
+from serve.texts_site import embedded, post
 from text_models import DIMS, LIMIT, tokens, vectors, write_directory
 from tiers import exhaustive
 
@@ -40,39 +42,7 @@ TEXTS = (
 LONG = "the cat sat on the mat " * 250
 """Of so many characters that a thread makes its tokens."""
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("texts")
-
-
-@pytest.fixture(scope="module")
-def server(start_for_module: Start, folder: Path) -> Server:
-    embedder = {"path": str(write_directory(folder / "embedder"))}
-    return start_for_module(
-        {
-            "embedder": embedder,
-            "strict": embedder | {"truncate": False},
-            "held": embedder | {"policy": "fixed", "max_batch_size": 4, "max_latency_ms": 60_000},
-            "ranker": {"path": str(write_directory(folder / "ranker", labels=1))},
-            "moods": {"path": str(write_directory(folder / "moods", labels=3))},
-        },
-        grpc_port=0,
-    )
-
-
-@pytest.fixture
-def connection(server: Server) -> Iterator[Connection]:
-    with Connection(server.port) as connection:
-        yield connection
-
-
-def post(connection: Connection, path: str, body: Any) -> Response:
-    return connection.ask(request(path, json.dumps(body).encode()))
-
-
-def embedded(connection: Connection, **members: Any) -> Response:
-    return post(connection, "/v1/embeddings", {"model": "embedder", **members})
+folder, server, connection = texts_site.folder, texts_site.server, texts_site.connection
 
 
 def objects(*texts: Any) -> NDArray[Any]:

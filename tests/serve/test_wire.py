@@ -4,37 +4,26 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from serve import wire
 from serve.client import (
     Connection,
-    assert_serves,
     chunked,
     fast,
     instances,
     old,
-    predict_target,
     request,
 )
-from serve.server import Server, Start
+from serve.server import Server
+from serve.wire import LIMIT, TARGETS, both_paths
 from tiers import first_of
 
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW
 
-LIMIT = 1 << 16
 HEAD_LIMIT = 1 << 16
 MANY = 1 << 24
 """Bytes: more than the kernel takes for somebody who does not read them."""
-TARGETS = {"fast": predict_target("echo"), "escaped": "/v1/models/echo%3Apredict"}
-both_paths = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
 
-
-@pytest.fixture(scope="module")
-def server(start_for_module: Start) -> Server:
-    return start_for_module(
-        {"matmul": {"path": "matmul.py"}, "echo": {"path": "moody.py"}},
-        max_request_bytes=LIMIT,
-        frontends=2,
-    )
-
+server, still_serves = wire.server, wire.still_serves
 
 STALLED = {
     "body-fast": request(TARGETS["fast"], b"{", headers={"Content-Length": "2"}),
@@ -55,13 +44,6 @@ def stalled(server: Server) -> Iterator[dict[str, Connection]]:
     yield connections
     for connection in connections.values():
         connection.close()
-
-
-@pytest.fixture(autouse=True)
-def still_serves(server: Server) -> Iterator[None]:
-    """Whatever a test sends, the server serves afterwards."""
-    yield
-    assert_serves(server.port)
 
 
 @pytest.mark.parametrize(

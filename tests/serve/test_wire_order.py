@@ -1,42 +1,24 @@
 """Pipelined requests and requests in pieces, as bytes on a connection."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
+from serve import wire
 from serve.client import (
     WAYS,
     Connection,
-    assert_serves,
     chunked,
     escaped,
     fast,
     instances,
     old,
-    predict_target,
     request,
 )
-from serve.server import Server, Start, unread
+from serve.server import Server, unread
+from serve.wire import both_paths
 from tiers import exhaustive, first_of
 
-LIMIT = 1 << 16
-TARGETS = {"fast": predict_target("echo"), "escaped": "/v1/models/echo%3Apredict"}
-both_paths = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
-
-
-@pytest.fixture(scope="module")
-def server(start_for_module: Start) -> Server:
-    return start_for_module(
-        {"matmul": {"path": "matmul.py"}, "echo": {"path": "moody.py"}},
-        max_request_bytes=LIMIT,
-        frontends=2,
-    )
-
-
-@pytest.fixture(autouse=True)
-def still_serves(server: Server) -> Iterator[None]:
-    """Whatever a test sends, the server serves afterwards."""
-    yield
-    assert_serves(server.port)
+server, still_serves = wire.server, wire.still_serves
 
 
 def test_pipelined_requests_of_every_kind_are_answered_in_order(server: Server) -> None:

@@ -1,0 +1,16 @@
+"""Both ends of a socket that carries the payload log's messages."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+Ends = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    """The one that reads, and the one that writes."""
+    reader, writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with reader, writer:
+        yield reader, writer
