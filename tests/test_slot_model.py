@@ -12,9 +12,8 @@ from types import FrameType
 from typing import Final
 
 import pytest
-from model.check import (
-    CONFIGURATIONS,
-    CONTROLS,
+from model.configurations import CONFIGURATIONS, CONTROLS
+from model.spin import (
     FOLDER,
     Result,
     comment_above,

@@ -1,0 +1,150 @@
+"""Forms of errors in shared memory, texts and arrays, from which inputs come."""
+
+from typing import Final
+
+from generator.error_forms.form import INVALID, Form, Group
+
+GROUPS: Final = (
+    Group(
+        "Shared memory of clients",
+        (
+            Form(
+                INVALID,
+                (
+                    "... bytes from offset ... are not within ...",
+                    'output "..." has ... bytes, more than the ... of shared memory ...',
+                    'the object of shared memory region "..." ...',
+                    "... has no ..., which goes with ... and shared_memory_offset",
+                    "... is in shared memory and has ... as well",
+                    'output "..." is in shared memory and ... as well',
+                    "the shared_memory_region of ... is ..., not a string",
+                    "the request lacks its byte_size, ...",
+                    "the request ..., which is a string, the name of the object",
+                    "the name of a shared memory region is ...",
+                    "the key ...",
+                ),
+                "The region, its name, or the place in it is not allowed.",
+                "Register the region anew, with a name that `shared_memory_prefixes` allows.",
+            ),
+            Form(
+                "MemoryNotFound",
+                (
+                    'no ...shared memory region "..." is registered',
+                    "there is no shared memory object ...",
+                ),
+                "The region is not registered, or its object does not exist.",
+                "Create the object, then register the region.",
+            ),
+            Form(
+                "RegionTaken",
+                ('shared memory region "..." is registered already; unregister it first',),
+                "Another registration has this name.",
+                "Unregister it, or choose another name.",
+            ),
+            Form(
+                "NotSupported",
+                (
+                    "shared memory is switched off here; ...",
+                    "CUDA shared memory is not supported; ...",
+                ),
+                "The engine does not offer this kind of shared memory.",
+                "Set `shared_memory_prefixes`, and use system shared memory.",
+            ),
+            Form(
+                "Overloaded",
+                (
+                    "... shared memory regions are registered, and there is no room for more; ...",
+                    "another shared memory region is being registered; try again",
+                    "this server has too much open to open another object",
+                ),
+                "There is no room for another region now.",
+                "Unregister regions, or try again.",
+            ),
+        ),
+    ),
+    Group(
+        "Texts",
+        (
+            Form(
+                INVALID,
+                (
+                    '"..." ...; it must ...',
+                    "unknown member ...; known are ...",
+                    '"..." is missing; ...',
+                    '"embedding_types" has ...; ...',
+                    '"..." is not supported; ...',
+                    '"..." is ..., but this model\'s vectors have ...',
+                ),
+                "A member of the body is unknown, missing or wrong.",
+                "Send the members of the path's form. The text names them.",
+            ),
+            Form(
+                INVALID,
+                (
+                    "text ... is empty: it has no tokens",
+                    "text ... has ... characters, but this model takes at most ... tokens; ...",
+                    "input ... has ... tokens; ...",
+                    "input ... has the token ...",
+                ),
+                "A text or a list of tokens is empty, too long, or not of this model.",
+                "Send a shorter one, or set `truncate`.",
+            ),
+            Form(
+                INVALID,
+                ('input "..." of instance ... is no UTF-8: ...',),
+                "A text is not UTF-8.",
+                "Encode texts as UTF-8.",
+            ),
+            Form(
+                INVALID,
+                ('model "..." is not for ...; models for that are: ...',),
+                "The model is not of the kind that the path needs.",
+                "Name one of the models in the text.",
+            ),
+            Form(
+                "Overloaded",
+                ("so many texts wait to be made tokens of ...",),
+                "Texts come faster than they are tokenized.",
+                "Try again later, or raise `frontends`.",
+            ),
+        ),
+    ),
+    Group(
+        "Client arrays",
+        (
+            Form(
+                INVALID,
+                (
+                    'input "..." is a ..., not a numpy array',
+                    'input "..." is a masked array that masks elements; ...',
+                    'input "..." holds ...',
+                    "the inputs are a ..., but ..., which are given as a dict of arrays by name",
+                ),
+                "The client got something other than arrays of the inputs' datatypes.",
+                "Pass a numpy array, or a dict of arrays by name.",
+            ),
+            Form(
+                "ClientClosed",
+                ("the client was closed", "this client belongs to process ..., ..."),
+                "The client is closed, or was made before a fork.",
+                "Make a new client in this process.",
+            ),
+            Form(
+                "EngineGone",
+                ("the engine has stopped...",),
+                "The engine ended while the request was in flight.",
+                "Send it again; a client opened by name follows a restart.",
+            ),
+            Form(
+                "Interrupted",
+                (
+                    "another thread was interrupted ...",
+                    "nobody waits for this request any more",
+                    "the thread that ...",
+                ),
+                "A thread that shared the client was interrupted or ended.",
+                "Send the request again.",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,29 @@
+"""What a group of settings is, and one setting of it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    """One setting of a group.
+
+    Attributes:
+        key: the setting.
+        example: a value in TOML.
+        see: related settings.
+        path: the model's path in the example.
+        beside: further lines of the example.
+    """
+
+    key: str
+    example: str
+    see: Sequence[str] = ()
+    path: str = '"model.py"'
+    beside: str = ""
+
+
+class Group(NamedTuple):
+    """Settings that are read together."""
+
+    title: str
+    entries: Sequence[Entry]
