@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from typing import Final
+from urllib.parse import quote
 
 from ringbatch.frontend.codec.request_ids import ID_HEADER
 from ringbatch.frontend.grpc.status import GrpcStatus
@@ -24,8 +25,7 @@ HEAD: Final = b"".join(
 """Of every answer with messages."""
 _OK: Final = value_after(_GRPC_STATUS, b"0")
 _WELL: Final = 200
-_PLAIN: Final = range(0x20, 0x7F)
-_PERCENT: Final = ord("%")
+_PLAIN: Final = bytes(range(0x20, 0x7F)).replace(b"%", b"")
 
 
 def usual_trailers(request_id: bytes) -> bytes:
@@ -61,7 +61,4 @@ def _fields(metadata: Metadata) -> list[bytes]:
 
 
 def _percent_encoded(text: str) -> bytes:
-    data = text.encode(errors="replace")
-    return b"".join(
-        b"%c" % byte if byte in _PLAIN and byte != _PERCENT else b"%%%02X" % byte for byte in data
-    )
+    return quote(text, _PLAIN, errors="replace").encode()

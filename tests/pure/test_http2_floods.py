@@ -4,7 +4,7 @@ import pytest
 from hpack import Encoder
 from http2_harness import USUAL, Served, block, call, data, frame, headers, settings, widen
 
-from ringbatch.frontend.http2.connection import FIELDS_AT_ONCE
+from ringbatch.frontend.http2.connection import FIELDS_AT_ONCE, STREAMS_AT_ONCE
 from ringbatch.frontend.http2.flood_budget import FREE_FIELDS, FREE_LIST_BYTES, MOST, STREAMS
 from ringbatch.frontend.http2.frames import (
     CONTINUATION,
@@ -151,6 +151,17 @@ def test_of_long_heads_some_are_read_at_once_and_the_others_in_order_later() -> 
     assert [len(streams) for streams in found] == [4] * 5
     assert [stream.number for streams in found for stream in streams] == [*range(1, 41, 2)]
     assert not served.connection.unfinished
+
+
+def test_of_many_short_heads_some_are_read_at_once_and_the_others_in_order_later() -> None:
+    served = Served()
+    numbers = range(1, 2 * STREAMS_AT_ONCE + 20, 2)
+    receive = served.connection.receive
+    found = [receive(b"".join(headers(number, END_STREAM) for number in numbers))]
+    while served.connection.behind:
+        found.append(receive(b""))
+    assert [len(streams) for streams in found] == [STREAMS_AT_ONCE, 10]
+    assert [stream.number for streams in found for stream in streams] == [*numbers]
 
 
 def test_heads_that_are_known_are_read_all_at_once() -> None:
