@@ -32,7 +32,16 @@ class PriorityClass(IntEnum):
     BULK = 2
 
 
+CLASS_NAMES: Final = {each.name.lower(): each for each in PriorityClass}
+"""The classes by their names in settings and headers."""
 _CLASSES: Final = {int(each): each for each in PriorityClass}
+_ORDER: Final = (PriorityClass.INTERACTIVE, PriorityClass.NORMAL, PriorityClass.BULK)
+"""From the highest to the lowest."""
+
+
+def at_most(priority: PriorityClass, highest: PriorityClass) -> PriorityClass:
+    """Return the lower of two classes."""
+    return max(priority, highest, key=_ORDER.index)
 
 
 def identity(kind: str, name: bytes, seed: int = 0) -> int:

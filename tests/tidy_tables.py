@@ -41,6 +41,7 @@ PURE_MODULES = (
     "ringbatch.engine.supervisor.scaling",
     "ringbatch.engine.supervisor.scaling_queue",
     "ringbatch.shm.scalings",
+    "ringbatch.shm.host.api_key_lines",
     "ringbatch.shm.host.logfmt",
     "ringbatch.engine.collector.cost_estimate",
     "ringbatch.engine.collector.batch_time_average",

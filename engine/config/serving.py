@@ -189,9 +189,9 @@ class ServingConfig:
     api_keys_file: Annotated[
         Path | None,
         FILE,
-        "file of API keys, a line each. With weight=N behind it, a key has N times the share of "
-        "one without. Each client must then send one of the keys. By default no key "
-        "is needed",
+        "file of API keys, a line each. Each client must then send one of the keys. Behind a key, "
+        "weight=N gives it N times the share of one without, class= its requests' usual class and "
+        "highest= their highest: interactive, normal or bulk. By default no key is needed",
     ] = None
     control_host: Annotated[
         str,

@@ -16,10 +16,12 @@ from typing import Any, Final
 
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.account import (
+    CLASS_NAMES,
     IDENTITY_MASK,
     NOBODY,
     PriorityClass,
     account_word,
+    at_most,
     identity,
     with_class,
 )
@@ -42,7 +44,7 @@ _KNOWN: Final = 4096
 _KEY: Final = "key"
 _ADDRESS: Final = "address"
 _LOCAL: Final = "local"
-_CLASSES: Final = {each.name.lower().encode(): each for each in PriorityClass}
+_CLASSES: Final = {name.encode(): each for name, each in CLASS_NAMES.items()}
 _SHOWN: Final = 40
 """The most characters of a wrong class that an error quotes."""
 
@@ -110,18 +112,26 @@ class Accounts:
         Args:
             authorization, key: the headers, as for `ApiKeys.allow`.
         """
+        return self._of_key(authorization, key)[0]
+
+    def _of_key(self, authorization: str | None, key: str | None) -> tuple[int, PriorityClass]:
+        """Return the word of a request's API key, and the highest class that it may name."""
         if self._keys is None or not self._on:
-            return NOBODY
+            return NOBODY, PriorityClass.INTERACTIVE
         digest = self._keys.digest(authorization, key)
         if digest is None:
-            return NOBODY
+            return NOBODY, PriorityClass.INTERACTIVE
+        options = self._keys.options(digest)
         account = identity(_KEY, digest, self._seed)
-        return account_word(account, weight=self._keys.weight(digest))
+        return account_word(account, options.priority, options.weight), options.highest
 
     def of_key_and_class(
         self, authorization: str | None, key: str | None, priority: Sequence[bytes] = ()
     ) -> int:
         """Return the word of a request's key and class, for `word`.
+
+        A request that names no class has its key's. One that names a class above the highest of its
+        key has that.
 
         Args:
             authorization, key: the headers, as for `ApiKeys.allow`.
@@ -130,7 +140,7 @@ class Accounts:
         Raises:
             InvalidRequest: the request names no class; the text names them.
         """
-        account = self.of_key(authorization, key)
+        account, highest = self._of_key(authorization, key)
         if not priority or not self._on:
             return account
         named = b",".join(priority).strip(b" \t")
@@ -138,7 +148,7 @@ class Accounts:
         if found is None:
             text = ascii(named[:_SHOWN].decode("latin-1"))
             raise InvalidRequest(f"X-Priority is {text}, not interactive, normal or bulk")
-        return with_class(account, found)
+        return with_class(account, at_most(found, highest))
 
     def word(self, key_account: int, peer: Peer, forwarded: Callable[[], Sequence[bytes]]) -> int:
         """Return the account word of a request.

@@ -9,29 +9,32 @@ import hmac
 from collections.abc import Mapping
 from typing import Final
 
+from ringbatch.shm.host.api_key_lines import KeyOptions
+
 OPEN_PATHS: Final = frozenset({"/", "/v2/health/live", "/v2/health/ready"})
 """Paths that need no key, for monitoring."""
 _SCHEME: Final = "bearer"
+_PLAIN: Final = KeyOptions()
 
 
 class ApiKeys:
     """The keys of a server, which may change while it runs.
 
     Args:
-        weights: of the keys, by their SHA-256 digests.
+        options: of the keys, by their SHA-256 digests.
 
     Attributes:
         changes: how often they have become others; whoever was allowed something before the last
             of them is to be asked again.
     """
 
-    def __init__(self, weights: Mapping[bytes, int]) -> None:
-        self._weights = dict(weights)
+    def __init__(self, options: Mapping[bytes, KeyOptions]) -> None:
+        self._options = dict(options)
         self.changes = 0
 
-    def replace(self, weights: Mapping[bytes, int]) -> None:
+    def replace(self, options: Mapping[bytes, KeyOptions]) -> None:
         """Take these keys, and no others any more."""
-        self._weights = dict(weights)
+        self._options = dict(options)
         self.changes += 1
 
     def allow(self, authorization: str | None, key: str | None) -> bool:
@@ -54,13 +57,13 @@ class ApiKeys:
         known = [self._known(candidate) for candidate in (bearer, key or "") if candidate]
         return next(filter(None, known), None)
 
-    def weight(self, digest: bytes) -> int:
-        """Return the weight of a key by its digest; 1 if it is none of the server's."""
-        return self._weights.get(digest, 1)
+    def options(self, digest: bytes) -> KeyOptions:
+        """Return the options of a key by its digest; of a key without any if it is not known."""
+        return self._options.get(digest, _PLAIN)
 
     def _known(self, candidate: str) -> bytes | None:
         digest = hashlib.sha256(candidate.encode(errors="replace")).digest()
         found = False
-        for known in self._weights:
+        for known in self._options:
             found |= hmac.compare_digest(digest, known)
         return digest if found else None

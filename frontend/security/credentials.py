@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.security.handshakes import FailedHandshakes, Handshake
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.api_key_lines import KeyOptions
 from ringbatch.shm.host.credentials import Credentials, Tls, key_digests, server_tls
 
 log = logging.getLogger("ringbatch.frontend")
@@ -134,7 +135,7 @@ class Security:
         self.keys: ApiKeys | None = None
         self.context: ContextInForce | None = None
         self.failed_handshakes = FailedHandshakes()
-        self._digests: ReloadingFiles[dict[bytes, int]] | None = None
+        self._digests: ReloadingFiles[dict[bytes, KeyOptions]] | None = None
         if credentials.api_keys is not None:
             path = credentials.api_keys
             self._digests = ReloadingFiles((path,), lambda: key_digests(path))

@@ -4,9 +4,7 @@ The supervisor reads them before it starts anything, so that a bad one ends the 
 frontends read them again, to use them, and whenever they have changed.
 """
 
-import hashlib
 import os
-import re
 import ssl
 import stat
 from collections.abc import Iterator, Sequence
@@ -15,15 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ringbatch.shm.account import MAX_WEIGHT
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.api_key_lines import KeyOptions, read_keys
 
-LEAST_KEY_CHARACTERS: Final = 16
-"""Of an API key: a shorter one could be guessed."""
-
-_KEY: Final = re.compile(rf"[!-~]{{{LEAST_KEY_CHARACTERS},512}}")
-_DIGEST: Final = re.compile(r"sha256:([0-9a-fA-F]{64})")
-_WEIGHT: Final = re.compile(r"weight=([0-9]{1,3})")
 _OTHERS: Final = stat.S_IROTH | stat.S_IWOTH
 _NO_CERTIFICATE: Final = "{}: holds no certificate in PEM"
 
@@ -163,42 +155,23 @@ def objection(tls: Tls) -> str | None:
     return None
 
 
-def key_digests(path: Path) -> dict[bytes, int]:
-    """Return the weights of the API keys in a file, by their SHA-256 digests.
+def key_digests(path: Path) -> dict[bytes, KeyOptions]:
+    """Return the options of the API keys in a file, by their SHA-256 digests.
 
-    A line is a key of 16 to 512 printable ASCII characters without blanks, or ``sha256:`` and the
-    64 hexadecimal digits of a key's digest. Behind it, ``weight=N`` may stand; else its weight is
-    1. Empty lines and those that begin with ``#`` are comments.
+    `ringbatch.shm.host.api_key_lines` has what may stand in it.
 
     Raises:
         StartupError: the file cannot be read, every user can read it, it holds no key, or a line
-            is none; the text never quotes one.
+            is wrong; the text never quotes a key.
     """
     text = _read(path, private=True)
-    digests: dict[bytes, int] = {}
-    for number, raw in enumerate(text.splitlines(), 1):
-        line = raw.strip()
-        if not line or line.startswith("#"):
-            continue
-        key, _, option = line.partition(" ")
-        weight = _WEIGHT.fullmatch(option.strip() or "weight=1")
-        if weight is None or not 1 <= int(weight[1]) <= MAX_WEIGHT:
-            raise StartupError(
-                f"{path}: line {number} has more than an API key: only weight=N may follow it, "
-                f"with a number from 1 to {MAX_WEIGHT}"
-            )
-        if digest := _DIGEST.fullmatch(key):
-            digests[bytes.fromhex(digest[1])] = int(weight[1])
-        elif _KEY.fullmatch(key) and not key.startswith("sha256:"):
-            digests[hashlib.sha256(key.encode()).digest()] = int(weight[1])
-        else:
-            raise StartupError(
-                f"{path}: line {number} is no API key: that is {LEAST_KEY_CHARACTERS} to 512 "
-                "printable ASCII characters, or sha256: and 64 hexadecimal digits"
-            )
-    if not digests:
+    try:
+        found = read_keys(text)
+    except StartupError as error:
+        raise StartupError(f"{path}: {error}") from None
+    if not found:
         raise StartupError(f"{path}: holds no API key, so nobody could send one")
-    return digests
+    return found
 
 
 def _read(path: Path, *, private: bool = False) -> str:

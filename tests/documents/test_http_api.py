@@ -15,6 +15,7 @@ from ringbatch.frontend.metrics.exposition import LANE_NAMES
 from ringbatch.frontend.security.accounts import Accounts
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.counters import LaneCounter
+from ringbatch.shm.host.api_key_lines import KeyOptions
 
 PAGE: Final = "docs/reference/http-api.md"
 FAST: Final = b"POST /v1/models/mnist:predict HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n"
@@ -35,7 +36,7 @@ LEAVES: Final = {
 
 
 def test_requests_leave_the_fast_lane_as_the_page_says() -> None:
-    keys = ApiKeys({hashlib.sha256(b"k" * 16).digest(): 1})
+    keys = ApiKeys({hashlib.sha256(b"k" * 16).digest(): KeyOptions()})
     key = b"X-API-Key: " + b"k" * 16 + b"\r\n"
     text = section(PAGE, "The fast lane")
     reader = HeadReader(1000, compress_answers=True, keys=keys, accounts=Accounts(keys=keys))

@@ -55,6 +55,7 @@ from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.security.accounts import Accounts
 from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.shm.host.api_key_lines import KeyOptions
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.tensor import Tensor
 
@@ -252,7 +253,7 @@ class Pair:
         self, valid: tuple[bytes, ...], state: ServerState, heads: HeadReader
     ) -> None:
         if self._keys is not None:
-            self._keys.replace({hashlib.sha256(key).digest(): 1 for key in valid})
+            self._keys.replace({hashlib.sha256(key).digest(): KeyOptions() for key in valid})
             heads.forget()
             for connection in list(state.connections):
                 connection.forget()  # type: ignore[union-attr]

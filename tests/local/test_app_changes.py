@@ -16,6 +16,7 @@ from ringbatch.frontend.falcon.app import create_app
 from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.v2.regions import Regions
+from ringbatch.shm.host.api_key_lines import KeyOptions
 
 FOREIGN = {
     "cross-site": {"Sec-Fetch-Site": "cross-site"},
@@ -85,7 +86,7 @@ def test_without_keys_no_page_changes_anything_under_a_name_that_others_may_have
     assert status(None, Origin=own, Sec_Fetch_Site="same-origin") != 403
     assert status(None, Origin=f"https://{host}:8080") != 403
     assert status(None) != 403
-    keys = ApiKeys({hashlib.sha256(b"key").digest(): 1})
+    keys = ApiKeys({hashlib.sha256(b"key").digest(): KeyOptions()})
     assert status(keys, Origin=own, X_API_Key="key") != 403
 
 

@@ -15,6 +15,7 @@ from ringbatch.engine.config.credentials import control_credentials_of, credenti
 from ringbatch.engine.config.settings import ServerConfig
 from ringbatch.frontend.security.credentials import Changes, ReloadingFiles, Security
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.api_key_lines import KeyOptions
 from ringbatch.shm.host.credentials import Credentials, key_digests, objection, server_tls
 
 KEY, OTHER = "0123456789abcdef", "fedcba9876543210"
@@ -45,27 +46,7 @@ def certified(authority: trustme.CA, folder: Path, name: str = "server") -> Cred
 def test_keys_and_digests_are_read_and_comments_are_not(tmp_path: Path) -> None:
     text = f"\n# {OTHER}\n  {KEY}\n{DIGEST.upper().replace('SHA', 'sha')}\n"
     digest = bytes.fromhex(DIGEST.partition(":")[2])
-    assert key_digests(private(tmp_path / "keys", text)) == {digest: 1}
-
-
-@pytest.mark.parametrize("key", [KEY, DIGEST])
-@pytest.mark.parametrize(
-    ("option", "weight"), [("", 1), (" weight=1", 1), ("  weight=4 ", 4), (" weight=256", 256)]
-)
-def test_a_weight_may_stand_behind_a_key(
-    tmp_path: Path, key: str, option: str, weight: int
-) -> None:
-    found = key_digests(private(tmp_path / "keys", f"{OTHER}\n{key}{option}\n"))
-    assert [*found.values()] == [1, weight]
-
-
-@pytest.mark.parametrize(
-    "option", ["weight=0", "weight=257", "weight=1000", "weight=-1", "weight=", "weight=2 x", "4"]
-)
-def test_nothing_else_may_stand_there(tmp_path: Path, option: str) -> None:
-    with pytest.raises(StartupError, match="line 1 has more than an API key") as caught:
-        key_digests(private(tmp_path / "keys", f"{KEY} {option}\n"))
-    assert KEY not in str(caught.value)
+    assert key_digests(private(tmp_path / "keys", text)) == {digest: KeyOptions()}
 
 
 @pytest.mark.parametrize(
@@ -74,7 +55,8 @@ def test_nothing_else_may_stand_there(tmp_path: Path, option: str) -> None:
         ("", "holds no API key"),
         (f"# {KEY}\n", "holds no API key"),
         ("0123456789abcde", "line 1 is no API key"),
-        (f"{KEY}\n\nwith blanks in it, so none\n", "line 3 has more than an API key"),
+        (f"{KEY}\n\nwith blanks in it, so none\n", "line 3 is no API key"),
+        (f"{KEY} weight=0", "keys: line 1 has 'weight=0'"),
         (f"{KEY}é", "line 1 is no API key"),
         ("sha256:0123456789abcdef", "line 1 is no API key"),
         ("x" * 513, "line 1 is no API key"),

@@ -21,6 +21,7 @@ from ringbatch.frontend.http.content_coding import MIN_ENCODED_BYTES, SLOW_BYTES
 from ringbatch.frontend.http.fast_lane import MAX_WAITING_BYTES
 from ringbatch.frontend.http.request_tracking import RequestTracking
 from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.shm.host.api_key_lines import KeyOptions
 from ringbatch.shm.host.log_lines import LineFormatter
 
 
@@ -195,11 +196,11 @@ KEYED = request(b"{}", b"X-API-Key: " + KEY)
 )
 def test_nothing_that_a_removed_key_allowed_is_allowed_any_more(head: bytes) -> None:
     async def test() -> None:
-        keys = ApiKeys({hashlib.sha256(KEY).digest(): 1})
+        keys = ApiKeys({hashlib.sha256(KEY).digest(): KeyOptions()})
         connection = Connection(at_once=True, keys=keys)
         connection.feed(KEYED)
         assert len(connection.calls) == 1
-        keys.replace({hashlib.sha256(b"another").digest(): 1})
+        keys.replace({hashlib.sha256(b"another").digest(): KeyOptions()})
         connection.heads.forget()
         connection.lane.forget()
         connection.feed(head + b"{}")

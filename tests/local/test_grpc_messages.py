@@ -8,6 +8,7 @@ from grpc_harness import INFER, STREAM
 from grpc_service_harness import MAX_REQUEST_BYTES, Harness, message, numbers_in, on_loop, whole
 
 from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.shm.host.api_key_lines import KeyOptions
 
 
 def test_a_message_may_come_in_pieces_and_with_others() -> None:
@@ -189,7 +190,7 @@ def test_a_key_is_asked_for_until_keys_change_and_then_again() -> None:
     digests = [hashlib.sha256(key).digest() for key in (b"first-key", b"second-key")]
 
     async def test() -> None:
-        keys = ApiKeys({digests[0]: 1})
+        keys = ApiKeys({digests[0]: KeyOptions()})
         harness = Harness(keys=keys)
         code, _ = await harness.call(message(1)).ended()
         assert code == "UNAUTHENTICATED"
@@ -199,7 +200,7 @@ def test_a_key_is_asked_for_until_keys_change_and_then_again() -> None:
         await call.answer()
         stream = harness.call(message(2), path=STREAM, end=False, metadata=mine)
         harness.answer(*await harness.taken(1))
-        keys.replace(dict.fromkeys(digests[1:], 1))
+        keys.replace(dict.fromkeys(digests[1:], KeyOptions()))
         for connection in harness.settings.connections:
             connection.forget()
         code, _ = await harness.call(message(1), metadata=mine).ended()

@@ -9,6 +9,7 @@ from ringbatch.shm.account import (
     NOBODY,
     PriorityClass,
     account_word,
+    at_most,
     class_of,
     identity,
     identity_of,
@@ -73,3 +74,11 @@ def test_an_identity_depends_on_kind_name_and_seed() -> None:
     assert len(found) == 2 * 4 * 3
     assert all(0 < each < 1 << 48 for each in found)
     assert identity("key", b"a", 7) == identity("key", b"a", 7)
+
+
+def test_interactive_is_above_normal_and_that_above_bulk() -> None:
+    order = [PriorityClass.INTERACTIVE, PriorityClass.NORMAL, PriorityClass.BULK]
+    for highest in order:
+        for priority in order:
+            lower = order[max(order.index(priority), order.index(highest))]
+            assert at_most(priority, highest) is lower

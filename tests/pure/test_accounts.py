@@ -20,6 +20,7 @@ from ringbatch.shm.account import (
     with_class,
 )
 from ringbatch.shm.errors import InvalidRequest
+from ringbatch.shm.host.api_key_lines import KeyOptions, read_keys
 
 KEY, OTHER = "0123456789abcdef", "fedcba9876543210"
 PROXY, INNER = "10.0.0.7", "192.168.3.4"
@@ -28,7 +29,7 @@ START = b"POST /v1/models/m:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n
 
 
 def keys() -> ApiKeys:
-    return ApiKeys({hashlib.sha256(text.encode()).digest(): 1 for text in (KEY, OTHER)})
+    return ApiKeys({hashlib.sha256(text.encode()).digest(): KeyOptions() for text in (KEY, OTHER)})
 
 
 def account_at(host: str, accounts: Accounts | None = None) -> int:
@@ -153,11 +154,12 @@ def test_a_key_counts_more_than_an_address() -> None:
 
 def test_a_key_brings_its_weight() -> None:
     digests = [hashlib.sha256(text.encode()).digest() for text in (KEY, OTHER)]
-    accounts = Accounts(3, (), known := ApiKeys({digests[0]: 4, digests[1]: 256}))
+    known = ApiKeys({digests[0]: KeyOptions(4), digests[1]: KeyOptions(256)})
+    accounts = Accounts(3, (), known)
     words = [accounts.of_key(None, text) for text in (KEY, OTHER)]
     assert [weight_of(word) for word in words] == [4, 256]
     assert all(0 < word < 1 << 64 for word in words)
-    known.replace({digests[0]: 2})
+    known.replace({digests[0]: KeyOptions(2)})
     changed = accounts.of_key(None, KEY)
     assert weight_of(changed) == 2
     assert identity_of(changed) == identity_of(words[0])
@@ -275,3 +277,43 @@ def test_heads_of_two_classes_are_not_taken_for_each_other() -> None:
         assert head is not None
         found.append(class_of(head.account))
     assert found == [PriorityClass.BULK, PriorityClass.INTERACTIVE, PriorityClass.BULK]
+
+
+INTERACTIVE, NORMAL, BULK = PriorityClass.INTERACTIVE, PriorityClass.NORMAL, PriorityClass.BULK
+KEYS_CLASSES = [
+    # options of the key, what the request names, what it gets
+    ("", "", NORMAL),
+    ("class=bulk", "", BULK),
+    ("class=interactive", "", INTERACTIVE),
+    ("class=bulk", "interactive", INTERACTIVE),
+    ("class=interactive", "bulk", BULK),
+    ("highest=normal", "", NORMAL),
+    ("highest=normal", "interactive", NORMAL),
+    ("highest=normal", "normal", NORMAL),
+    ("highest=normal", "bulk", BULK),
+    ("highest=bulk", "", BULK),
+    ("highest=bulk", "interactive", BULK),
+    ("class=bulk highest=normal", "", BULK),
+    ("class=bulk highest=normal", "interactive", NORMAL),
+]
+
+
+@pytest.mark.parametrize(("options", "named", "priority"), KEYS_CLASSES)
+def test_a_key_has_a_class_and_a_highest_class(
+    options: str, named: str, priority: PriorityClass
+) -> None:
+    known = ApiKeys(read_keys(f"{KEY} {options}\n"))
+    accounts = Accounts(3, (), known)
+    fields = [(b"x-api-key", KEY.encode())]
+    if named:
+        fields.append((b"x-priority", named.encode()))
+    plain = Accounts(3, (), keys()).of_key(None, KEY)
+    wanted = with_class(plain, priority)
+    peer = accounts.peer(("1.1.1.1", 1))
+    assert accounts.of_scope({"headers": fields, "client": ("1.1.1.1", 1)}) == wanted
+    reader = HeadReader(100, keys=known, accounts=accounts)
+    lines = b"".join(b"%b: %b\r\n" % line for line in fields)
+    for _ in range(2):
+        head = reader.read(START + lines + b"\r\n", peer)
+        assert head is not None
+        assert head.account == wanted

@@ -7,12 +7,13 @@ import pytest
 
 from ringbatch.frontend.http.head_reader import HeadReader
 from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.shm.host.api_key_lines import KeyOptions
 
 KEY, OTHER = "0123456789abcdef", "fedcba9876543210"
 
 
 def keys(*texts: str) -> ApiKeys:
-    return ApiKeys({hashlib.sha256(text.encode()).digest(): 1 for text in texts})
+    return ApiKeys({hashlib.sha256(text.encode()).digest(): KeyOptions() for text in texts})
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_the_fast_lane_takes_heads_with_a_key_and_forgets_them_with_the_keys() -
             head(f"X-API-Key: {KEY}", "X-API-Key: x"),
         ):
             assert heads.read(bad) is None
-    known.replace({hashlib.sha256(OTHER.encode()).digest(): 1})
+    known.replace({hashlib.sha256(OTHER.encode()).digest(): KeyOptions()})
     heads.forget()
     assert heads.read(good) is None
     assert heads.read(head(f"Authorization: Bearer {OTHER}")) is not None

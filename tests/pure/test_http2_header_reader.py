@@ -14,6 +14,7 @@ from ringbatch.frontend.http2.frames import ConnectionFault, StreamFault
 from ringbatch.frontend.http2.header_reader import HeaderReader
 from ringbatch.frontend.http2.header_rules import Fields, Http2RequestHead
 from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.shm.host.api_key_lines import KeyOptions
 
 PATH = "/inference.GRPCInferenceService/ModelInfer"
 PSEUDO = [
@@ -36,7 +37,7 @@ class Heads(CallHeadReader):
     """Counts what it reads in full."""
 
     def __init__(self) -> None:
-        super().__init__({PATH: "infer"}, ApiKeys({hashlib.sha256(KEY).digest(): 1}))
+        super().__init__({PATH: "infer"}, ApiKeys({hashlib.sha256(KEY).digest(): KeyOptions()}))
         self.reads = 0
 
     def read(self, request: Http2RequestHead) -> CallHead:
