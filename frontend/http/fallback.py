@@ -117,6 +117,7 @@ class FallbackProtocol(HttpToolsProtocol):
         self._unanswered = 0
         self._line_bytes = 0
         self._body_bytes = 0
+        self._pieces: list[bytes] = []
         self._clock = Clock(self.timeout_keep_alive)
         self._refusal = b""
         self._held = b""
@@ -148,6 +149,7 @@ class FallbackProtocol(HttpToolsProtocol):
         self._line_bytes += len(data)
         try:
             self._feed(data)
+            self._take_body()
         except HttpParserError:
             self._refuse(400, "this is not an HTTP/1.1 request")
         # As long as a head may be the lines before a chunk, and those behind the last one.
@@ -297,11 +299,19 @@ class FallbackProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body; called by the parser."""
         self._line_bytes = 0
-        self._body_bytes += len(body)
-        super().on_body(body)
+        self._pieces.append(body)
+
+    def _take_body(self) -> None:
+        """Pass on the pieces of the body together; a chunk may be as short as a byte."""
+        if self._pieces:
+            body = b"".join(self._pieces)
+            self._pieces.clear()
+            self._body_bytes += len(body)
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Take the end of a request; called by the parser."""
+        self._take_body()
         if self.parser.should_upgrade():
             return
         self.scope[WHOLE] = True  # type: ignore[typeddict-unknown-key]

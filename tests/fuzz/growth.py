@@ -42,6 +42,8 @@ MAX_IN_FLIGHT: Final = 1024
 MOST_BATCHES: Final = 1 << 16
 """So that requests of many small batches are looked at as well, in bounded time."""
 _TRIES: Final = 4
+_BOUND_TRIES: Final = 10
+"""A neighbour on the same core may be busy for longer than a turn and the known work behind it."""
 _EDGE: Final = re.compile(rb"[,\[{]")
 _LONGEST: Final = 64
 _PIECES: Final = 60
@@ -143,7 +145,7 @@ def check_bound(target: str, seed: int) -> float:
         size = LARGE_TEXTS_BYTES
     run = runs_of(target, seed, MAX_IN_FLIGHT, by_loop=True)(size)
     least_s = 1e9
-    for _ in range(_TRIES):
+    for _ in range(_BOUND_TRIES):
         least_s = min(least_s, _turns_of(run).longest_s)
         if least_s <= MOST_S:
             return least_s

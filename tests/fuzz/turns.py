@@ -9,6 +9,7 @@ times less as that now takes longer.
 import asyncio
 import time
 from collections.abc import Callable
+from statistics import median
 from typing import Any, Final
 
 import orjson
@@ -94,7 +95,7 @@ class Turns:
 
 def pace() -> float:
     """Return how many times longer the known work takes now than on a quiet core; 1 at least."""
-    return max(min(_known_work_s() for _ in range(2)) / _QUIET_S, 1.0)
+    return max(median(_known_work_s() for _ in range(5)) / _QUIET_S, 1.0)
 
 
 def _known_work_s() -> float:
