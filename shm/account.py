@@ -20,6 +20,8 @@ _CLASS_BITS: Final = 8
 _WEIGHT_SHIFT: Final = _IDENTITY_BITS + _CLASS_BITS
 IDENTITY_MASK: Final = (1 << _IDENTITY_BITS) - 1
 """The bits of the identity."""
+EVERY_BIT: Final = (1 << 64) - 1
+"""The word of no request that a frontend writes."""
 _CLASS_MASK: Final = (1 << _CLASS_BITS) - 1
 _CLASSED: Final = ~(_CLASS_MASK << _IDENTITY_BITS)
 

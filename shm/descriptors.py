@@ -26,7 +26,7 @@ from typing import Final
 PAIR: Final = 16
 """Words of two cache lines: the adjacent-line prefetcher pulls them together."""
 
-LAYOUT_VERSION: Final = 21
+LAYOUT_VERSION: Final = 22
 MAGIC_VALUE: Final = 0x31_48_43_54_42_47_4E_52
 """``RNGBTCH1`` as it stands in memory."""
 BEAT_S: Final = 0.5
@@ -200,9 +200,11 @@ class ModelWords:
     READY counts the workers that hold it now. TAKES is 1 while its requests are accepted, and 0
     while they are refused; STATE says why, as a `ringbatch.shm.readiness.ModelState`. Until
     UNSTEADY_NS its workers count as unsteady, after DEATHS deaths in a row. ANSWER_NS is the
-    expected time of a new request, 0 if nothing waits; ROW_NS is added for each instance not yet
-    taken by the collector. From STUCK_NS on, if not 0, no batch was finished for too long. AWAITED
-    is 1 while requests lack a worker.
+    expected time of a new request behind all that waits, 0 if nothing does. ROW_NS is added for
+    each instance not yet taken by the collector. ACCOUNT is the account word of all that waits or
+    waited last, EVERY_BIT if that has several. LEAST_NS is the least time of a request of class
+    normal and weight 1 whose account has nothing waiting. From STUCK_NS on, if not 0, no batch was
+    finished for too long. AWAITED is 1 while requests lack a worker.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -214,6 +216,8 @@ class ModelWords:
            5  STATE              collector   rarely     frontends   rarely
           16  ANSWER_NS          collector   batch      frontends   request
           17  ROW_NS             collector   batch      frontends   request
+          18  LEAST_NS           collector   batch      frontends   request
+          19  ACCOUNT            collector   batch      frontends   request
           32  STUCK_NS           collector   batch      frontends   rarely
     """
 
@@ -225,6 +229,8 @@ class ModelWords:
     STATE: Final = 5
     ANSWER_NS: Final = PAIR
     ROW_NS: Final = 17
+    LEAST_NS: Final = 18
+    ACCOUNT: Final = 19
     STUCK_NS: Final = 2 * PAIR
     SIZE: Final = 3 * PAIR
 

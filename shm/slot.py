@@ -114,6 +114,8 @@ class Status(IntEnum):
     """It answered with another number of predictions than it was given instances."""
     SERVER_DOWN = 13
     """Nothing listens where that server should be."""
+    OVERLOADED = 14
+    """The answer would come too late; with a text of `ringbatch.shm.lateness`."""
 
 
 class Reason(IntEnum):

@@ -31,6 +31,7 @@ PURE_MODULES = (
     "ringbatch.engine.config.chained",
     "ringbatch.engine.supervisor.chains",
     "ringbatch.shm.account",
+    "ringbatch.shm.lateness",
     "ringbatch.shm.chain",
     "ringbatch.engine.config.upstream_rules",
     "ringbatch.engine.collector.backlog",

@@ -4,8 +4,11 @@ The collector publishes it for each model. So a frontend can refuse at once a re
 answered too late, and say when to try again.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from ringbatch.engine.collector.usage import shared_account
+from ringbatch.shm.account import NOBODY
 from ringbatch.shm.tuples import unchecked_tuple
 
 
@@ -13,20 +16,32 @@ class Backlog(NamedTuple):
     """Backlog that a new request meets.
 
     Attributes:
-        answer_ns: the time to its answer; 0 if nothing waits. At least 1 if something does, even if
-            its time is unknown.
+        answer_ns: the time to its answer behind all that waits; 0 if nothing does. At least 1 if
+            something does, even if its time is unknown.
         row_ns: how much every further instance before it adds.
+        least_ns: the least time to its answer if its account has nothing waiting.
+        account: the account word of all that waits, see
+            `ringbatch.engine.collector.queues.Queues.account`.
     """
 
     answer_ns: int
     row_ns: int
+    least_ns: int = 0
+    account: int = NOBODY
 
 
 NOTHING = Backlog(0, 0)
 
 
 def estimate(
-    rows: int, max_batch_size: int, idle: int, ready: int, cycle_ns: int, behind: int = 0
+    rows: int,
+    max_batch_size: int,
+    idle: int,
+    ready: int,
+    cycle_ns: int,
+    behind: int = 0,
+    least_rows: int = 0,
+    account: int = NOBODY,
 ) -> Backlog:
     """Return the backlog of one model.
 
@@ -39,13 +54,29 @@ def estimate(
         ready: workers, busy or not; with none, nothing can be predicted.
         cycle_ns: recent time from the beginning of a batch to its report.
         behind: batches that busy workers have beside those they run.
+        least_rows: of those that wait, how many go before a request whose account has none.
+        account: the word of all that waits.
     """
     if not ready:
         return NOTHING
     row_ns = cycle_ns // (max_batch_size * ready)
     if idle and not rows:
         # Nothing is in the way of one; of a thousand that come at once, most are in each other's.
-        return unchecked_tuple(Backlog, (0, row_ns))
+        return unchecked_tuple(Backlog, (0, row_ns, 0, account))
     # Those that run, those that are full by then, and the one that takes the request itself.
-    batches = (ready - idle) + behind + rows // max_batch_size + 1
-    return unchecked_tuple(Backlog, (-(-batches // ready) * max(cycle_ns, 1), row_ns))
+    batches, full = (ready - idle) + behind + 1, rows // max_batch_size
+    answer_ns = least_ns = -(-(batches + full) // ready) * max(cycle_ns, 1)
+    if full:
+        least_ns = -(-(batches + least_rows // max_batch_size) // ready) * max(cycle_ns, 1)
+    return unchecked_tuple(Backlog, (answer_ns, row_ns, least_ns, account))
+
+
+def together(steps: Sequence[Backlog]) -> Backlog:
+    """Return the backlog of a chain by those of its steps."""
+    accounts = [step.account for step in steps if step.answer_ns]
+    return Backlog(
+        sum([step.answer_ns for step in steps]),
+        sum([step.row_ns for step in steps]),
+        sum([step.least_ns for step in steps]),
+        shared_account(accounts) if accounts else NOBODY,
+    )

@@ -8,6 +8,7 @@ is published until it is dispatched; what dies here is expired, cancelled or wit
 from collections.abc import Callable
 
 from ringbatch.engine.collector import takeover
+from ringbatch.engine.collector.admission import may_be_late, refusal
 from ringbatch.engine.collector.batch_time_average import FAR, SHARE
 from ringbatch.engine.collector.changeover import Changeover
 from ringbatch.engine.collector.dead_batches import DeadBatches
@@ -459,12 +460,15 @@ class Collector:
             or self._quarantine.count
             or min(accepted_ns) < now_ns - model.spec.timeout_ns
             or max(accepted_ns) > now_ns
+            or may_be_late(
+                model, account := shared_account(accounts), sum(rows) - 1, min(due_ns), now_ns
+            )
             or (key := model.grouping.shared_key(starts, keys[0])) is None
             or len(fresh := dict.fromkeys(refs, model.place(key))) < len(refs)
         ):
             return False
         self._in_flight.update(fresh)
-        model.take_in(key, requests, sum(rows), min(due_ns), shared_account(accounts))
+        model.take_in(key, requests, sum(rows), min(due_ns), account)
         return True
 
     def _refuse_spoilt(self, ref: int) -> None:
@@ -477,16 +481,12 @@ class Collector:
         if model is None:
             self._dispatcher.fail(request, Status.NO_WORKER, UNLOADED, NO_BATCH, now_ns)
             return
-        if request.rows > model.most_rows:
+        refused = refusal(model, request, self._quarantine, now_ns)
+        if refused is not None:
+            if refused.status is Status.WORKER_DIED:
+                self._counters.add(CollectorCounter.QUARANTINED)
             model.turned_away(request.rows)
-            text = f"a request may hold {model.most_rows} instances"
-            self._dispatcher.fail(request, Status.INVALID, text, NO_BATCH, 0)
-            return
-        if self._quarantine.count and self._quarantine.knows(request, now_ns):
-            self._counters.add(CollectorCounter.QUARANTINED)
-            model.turned_away(request.rows)
-            text = "the worker processes that ran the same request a moment ago died"
-            self._dispatcher.fail(request, Status.WORKER_DIED, text, NO_BATCH, now_ns)
+            self._dispatcher.fail(request, refused.status, refused.text, NO_BATCH, now_ns)
             return
         if not now_ns - model.spec.timeout_ns <= request.accepted_ns <= now_ns:
             # Accepted after the clock was read, if its frontend is not lying; and nobody else

@@ -10,13 +10,15 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ringbatch.engine.collector.agenda import Agenda
-from ringbatch.engine.collector.backlog import Backlog, estimate
+from ringbatch.engine.collector.backlog import together
 from ringbatch.engine.collector.batching import Pending, Wait, decide, taking
 from ringbatch.engine.collector.instants import Instants
 from ringbatch.engine.collector.local_or_remote import LocalRemoteTimes, hold_until
 from ringbatch.engine.collector.models import Batch, ChainModel, InFlight, Model, Worker
 from ringbatch.engine.collector.queue import Queue
+from ringbatch.engine.collector.usage import SEVERAL
 from ringbatch.engine.ipc.messages import TOO_LATE, task_words
+from ringbatch.shm.account import EVERY_BIT
 from ringbatch.shm.chain import step_in
 from ringbatch.shm.counters import ModelCounter
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request, columns
@@ -118,17 +120,10 @@ class Dispatcher:
                 self.fail(request, Status.NO_WORKER, "", NO_BATCH, now_ns)
 
     def _update_backlog(self, model: Model) -> None:
-        idle, ready = len(model.idle), model.ready
-        if not ready:
-            model.health.publish_awaited(awaited=bool(model.queues.rows or model.retries))
-        backlog = estimate(
-            model.queues.rows,
-            model.policy.max_batch_size,
-            idle,
-            ready,
-            model.cycle_ns,
-            behind=ready - idle - len(model.busy),
-        )
+        queues = model.queues
+        if not model.ready:
+            model.health.publish_awaited(awaited=bool(queues.rows or model.retries))
+        backlog = model.expected(queues.rows, queues.least_rows, queues.account)
         if backlog != model.backlog:
             model.backlog = backlog
             self.publish_backlog(model)
@@ -177,18 +172,18 @@ class Dispatcher:
             chain.health.publish_worker_count(ready)
         chain.health.publish_state(state)
         chain.health.as_worst([step.health for step in steps])
-        answer_ns = row_ns = 0
-        for step in steps:
-            answer_ns += step.backlog.answer_ns
-            row_ns += step.backlog.row_ns
-        if chain.backlog != (answer_ns, row_ns):
-            chain.backlog = Backlog(answer_ns, row_ns)
+        backlog = together([step.backlog for step in steps])
+        if chain.backlog != backlog:
+            chain.backlog = backlog
             self.publish_backlog(chain)
 
     def publish_backlog(self, model: Model) -> None:
         """Publish in the segment how long a request to a model would take."""
-        self._words[model.row_word] = model.backlog.row_ns
-        self._words[model.answer_word] = model.backlog.answer_ns
+        words, backlog = self._words, model.backlog
+        words[model.row_word] = backlog.row_ns
+        words[model.least_word] = backlog.least_ns
+        words[model.account_word] = EVERY_BIT if backlog.account == SEVERAL else backlog.account
+        words[model.answer_word] = backlog.answer_ns
 
     def _serve_retries(self, model: Model, now_ns: int) -> int | None:
         """Dispatch what runs once more; the instant by which some of the rest expires."""

@@ -54,13 +54,17 @@ class FairOrder(ByReference):
         usage: of the model; several orders share it.
         cost: of a request.
         requests: the first, in the order of their arrival.
+        counts: whether its requests count in the usage as waiting; False if they wait elsewhere.
     """
 
-    __slots__ = ("_arrivals", "_cost", "_heaps", "_lines", "_usage")
+    __slots__ = ("_arrivals", "_cost", "_counts", "_heaps", "_lines", "_usage")
 
-    def __init__(self, usage: Usage, cost: Cost, requests: Iterable[Request]) -> None:
+    def __init__(
+        self, usage: Usage, cost: Cost, requests: Iterable[Request], *, counts: bool = True
+    ) -> None:
         self._usage = usage
         self._cost = cost
+        self._counts = counts
         self._arrivals = 0
         self._lines: dict[int, _Line] = {}
         self._heaps: list[_Heap] = [[] for _ in usage.classes]
@@ -74,6 +78,8 @@ class FairOrder(ByReference):
             line = self._lines.get(word)
             if line is None:
                 line = self._lines[word] = _Line(self._usage.begin(word))
+            if self._counts:
+                self._usage.came(line.account, self._cost(request))
             self._arrivals += 1
             line.numbers[ref] = self._arrivals
             if len(line.numbers) == 1:
@@ -115,13 +121,15 @@ class FairOrder(ByReference):
 
     def _leave(self, line: _Line, ref: int) -> Request:
         """Remove and return a request of a line."""
-        number = line.numbers.pop(ref)
+        request, number = self._requests.pop(ref), line.numbers.pop(ref)
+        if self._counts:
+            self._usage.left(line.account, self._cost(request))
         if not line.numbers:
             del self._lines[line.account.word]
             self._usage.end(line.account)
         elif number == line.number:
             self._place(line)
-        return self._requests.pop(ref)
+        return request
 
     def _place(self, line: _Line) -> None:
         """Put a line with another first request into its heap."""

@@ -257,6 +257,8 @@ def _new_model(
         ModelHealth(words, layout.model(spec.index), spec.workers, now_ns),
         layout.model(spec.index) + ModelWords.ANSWER_NS,
         layout.model(spec.index) + ModelWords.ROW_NS,
+        layout.model(spec.index) + ModelWords.LEAST_NS,
+        layout.model(spec.index) + ModelWords.ACCOUNT,
         in_flight,
         running=spec.running,
         local_remote_times=LocalRemoteTimes() if has_both(spec) else None,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from ringbatch.engine.collector.agenda import Agenda
-from ringbatch.engine.collector.backlog import NOTHING, Backlog
+from ringbatch.engine.collector.backlog import NOTHING, Backlog, estimate
 from ringbatch.engine.collector.batch_time_average import Departures
 from ringbatch.engine.collector.batching import Policy
 from ringbatch.engine.collector.chain_step import advance_requests
@@ -18,6 +18,7 @@ from ringbatch.engine.collector.queue import Key
 from ringbatch.engine.collector.queues import Queues
 from ringbatch.engine.collector.retries import RetryQueue
 from ringbatch.engine.collector.usage import shared_account
+from ringbatch.shm.account import NOBODY
 from ringbatch.shm.chain import asked, step_in
 from ringbatch.shm.cost_profile import Trial
 from ringbatch.shm.engine_slots import BatchMark, Request
@@ -116,6 +117,8 @@ class Model:
         backlog: as it was published last.
         answer_word: where its time to an answer stands.
         row_word: where its time for every instance stands.
+        least_word: where the least time to an answer stands.
+        account_word: where the account of all that waits stands.
         in_flight: the requests of all models, shared with the pool.
         taken_requests: requests taken in since they were last counted.
         taken_rows: instances in them.
@@ -136,6 +139,8 @@ class Model:
     health: ModelHealth
     answer_word: int
     row_word: int
+    least_word: int
+    account_word: int
     in_flight: InFlight
     retries: RetryQueue = field(default_factory=RetryQueue)
     lingering: Lingering = field(default_factory=Lingering)
@@ -193,6 +198,20 @@ class Model:
         """Remove and return a request, by the key of its `Place`; None if it does not wait."""
         self.agenda.add(self.reference)
         return self.retries.remove(ref) if key is None else self.queues.remove(key, ref)
+
+    def expected(self, rows: int, least_rows: int = 0, account: int = NOBODY) -> Backlog:
+        """Return the backlog if so many instances wait; the arguments are those of `estimate`."""
+        ready, idle = self.ready, len(self.idle)
+        return estimate(
+            rows,
+            self.policy.max_batch_size,
+            idle,
+            ready,
+            self.cycle_ns,
+            ready - idle - len(self.busy),
+            least_rows,
+            account,
+        )
 
     def turned_away(self, rows: int) -> None:
         """Count a request that is refused.

@@ -50,6 +50,7 @@ class Queues:
         "_fitting",
         "_grown",
         "_keys",
+        "_least_cost",
         "_next",
         "_numbered",
         "_oldest",
@@ -81,6 +82,7 @@ class Queues:
         self._account = NOBODY
         """The account word of everything that waits, or `SEVERAL`."""
         self._cost: Cost = _rows_of if share is None else partial(_cost_of, share)
+        self._least_cost = 1.0 if share is None else _LEAST_SHARE
         self._usage: Usage | None = None
         """The turns of the accounts; None while there is no need for them."""
         self._order: FairOrder | None = None
@@ -194,6 +196,34 @@ class Queues:
         self._rank()
         return self._deadlines.first()[0]
 
+    @property
+    def account(self) -> int:
+        """The account word of all that waits, or of what waited last; `SEVERAL` if it differs."""
+        only = None if self._usage is None else self._usage.only_account
+        return self._account if only is None else only
+
+    def rows_before(self, request: Request) -> int:
+        """Return how many of the waiting instances go before a new request, as far as is sure.
+
+        From then on accounts take turns. See `Usage.share_before` for the error. If several queues
+        wait, a batch may also take requests before their turn.
+        """
+        if not self.rows:
+            return 0
+        self._account = SEVERAL
+        usage = self._share_fairly()
+        return int(self.rows * usage.share_before(request.account, self._cost(request)))
+
+    @property
+    def least_rows(self) -> int:
+        """`rows_before` of the cheapest request of class normal whose account has none waiting.
+
+        Before accounts take turns, 0.
+        """
+        if self._usage is None:
+            return 0
+        return int(self.rows * self._usage.share_before(NOBODY, self._least_cost))
+
     def first(self, now_ns: int) -> Queue:
         """Return the queue whose requests go first; there is at least one queue.
 
@@ -266,7 +296,8 @@ class Queues:
         if order is None:
             waiting = [(request, queue.key) for queue in self for request in queue]
             waiting.sort(key=_arrival)
-            order = FairOrder(self._share_fairly(), self._cost, [request for request, _ in waiting])
+            requests = [request for request, _ in waiting]
+            order = FairOrder(self._share_fairly(), self._cost, requests, counts=False)
             self._order = order
             self._keys = {request.ref: key for request, key in waiting}
         return order

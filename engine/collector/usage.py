@@ -40,13 +40,15 @@ class ClassUsage:
         used: cost of its requests by weight; starts at the model's clock when the class does.
         clock: the largest `used` of any of its accounts.
         accounts: how many wait.
+        waiting: cost of the requests that wait.
+        furthest: a counter that no account exceeds once all that waits now is served.
     """
 
-    __slots__ = ("accounts", "clock", "used", "weight")
+    __slots__ = ("accounts", "clock", "furthest", "used", "waiting", "weight")
 
     def __init__(self, weight: int) -> None:
         self.weight = weight
-        self.used = self.clock = 0.0
+        self.used = self.clock = self.waiting = self.furthest = 0.0
         self.accounts = 0
 
 
@@ -58,16 +60,18 @@ class AccountUsage:
         priority: its class.
         weight: its share among the accounts of its class that wait.
         used: cost of its requests by weight.
+        waiting: cost of the requests that wait.
         lines: the `ringbatch.engine.collector.fair_order.FairOrder` objects in which it waits.
     """
 
-    __slots__ = ("lines", "priority", "used", "weight", "word")
+    __slots__ = ("lines", "priority", "used", "waiting", "weight", "word")
 
     def __init__(self, word: int, priority: ClassUsage) -> None:
         self.word = word
         self.priority = priority
         self.weight = weight_of(word)
         self.used = priority.clock
+        self.waiting = 0.0
         self.lines = 0
 
 
@@ -90,6 +94,11 @@ class Usage:
         """The number of accounts that wait."""
         return len(self._accounts)
 
+    @property
+    def only_account(self) -> int | None:
+        """The word of the account that waits if there is only one, else None."""
+        return next(iter(self._accounts)) if len(self._accounts) == 1 else None
+
     def begin(self, word: int) -> AccountUsage:
         """Return the account of a word, which begins to wait in one more place."""
         account = self._accounts.get(word)
@@ -97,6 +106,7 @@ class Usage:
             priority = self.classes[class_of(word)]
             if not priority.accounts:
                 priority.used = self._clock
+                priority.waiting, priority.furthest = 0.0, priority.clock
             priority.accounts += 1
             account = self._accounts[word] = AccountUsage(word, priority)
         account.lines += 1
@@ -116,3 +126,47 @@ class Usage:
         priority.clock = max(priority.clock, account.used)
         priority.used += cost / priority.weight
         self._clock = max(self._clock, priority.used)
+
+    def came(self, account: AccountUsage, cost: float) -> None:
+        """Note that a request of an account waits."""
+        priority = account.priority
+        account.waiting += cost
+        priority.waiting += cost
+        priority.furthest = max(priority.furthest, account.used + account.waiting / account.weight)
+
+    def left(self, account: AccountUsage, cost: float) -> None:
+        """Note that a request of an account waits no more."""
+        account.waiting -= cost
+        account.priority.waiting -= cost
+
+    def share_before(self, word: int, cost: float) -> float:
+        """Return the part of all that waits that goes before a new request, from 0 to 1.
+
+        It errs on the side of too little, as if requests were taken in pieces of any size. So an
+        account may be counted with one request too much. Within the class, the cost up to a counter
+        is concave in that counter, because all accounts are served side by side. It thus lies above
+        the straight line from the clock to the counter that the longest line of requests will
+        reach. The classes are few, and are counted one by one.
+
+        Args:
+            word: of the request's account.
+            cost: of the request.
+        """
+        priority, account = self.classes[class_of(word)], self._accounts.get(word)
+        if account is None:
+            reached = priority.clock + cost / weight_of(word)
+        else:
+            reached = account.used + (account.waiting + cost) / account.weight
+        waiting, before = priority.waiting, 0.0
+        if priority.accounts:
+            span, whole = reached - priority.clock, priority.furthest - priority.clock
+            before = waiting if span >= whole else waiting * span / whole
+        begun = priority.used if priority.accounts else self._clock
+        until = begun + (before + cost) / priority.weight
+        total = 0.0
+        for other in self.classes:
+            if other.accounts:
+                total += other.waiting
+                if other is not priority:
+                    before += min(max((until - other.used) * other.weight, 0.0), other.waiting)
+        return min(before / total, 1.0) if total else 0.0

@@ -6,6 +6,7 @@ These settings are no secret of the host's: a refused client may ask for another
 from typing import Final
 
 from ringbatch.shm.errors import DeadlineExceeded, ModelFailed, Overloaded, RequestTooLarge
+from ringbatch.shm.lateness import limit_words
 
 ANY_NUMBER: Final = 1 << 62
 """No limit on batches, for programs that send each one as soon as it has room."""
@@ -107,26 +108,6 @@ def no_thread_now() -> Overloaded:
     return Overloaded("the system has no thread for this request now; try again later")
 
 
-def too_long_a_wait(
-    answer_ns: int, left_ns: int, limit_ns: int, timeout_ns: int, retry_after_s: int
-) -> Overloaded:
-    """For a request whose answer would come after its deadline.
-
-    Args:
-        answer_ns: how long it would take.
-        left_ns: until the deadline.
-        limit_ns: from the request's acceptance to its deadline.
-        timeout_ns: the model's own limit.
-        retry_after_s: when it may be sent again.
-    """
-    left = f"the {left_ns / 1e9:.3g} s that are left of " if left_ns < limit_ns else ""
-    return Overloaded(
-        f"so many requests wait that an answer would take {round(answer_ns / 1e9, 3)} s, "
-        f"too long for {left}{_wait(limit_ns, timeout_ns)}",
-        retry_after_s=retry_after_s,
-    )
-
-
 def no_answer(waited_ns: int, timeout_ns: int) -> DeadlineExceeded:
     """For a request whose deadline has come.
 
@@ -134,7 +115,7 @@ def no_answer(waited_ns: int, timeout_ns: int) -> DeadlineExceeded:
         waited_ns: from its acceptance to its deadline.
         timeout_ns: the model's own limit.
     """
-    return DeadlineExceeded(f"no answer came within {_wait(waited_ns, timeout_ns)}")
+    return DeadlineExceeded(f"no answer came within {limit_words(waited_ns, timeout_ns)}")
 
 
 def too_many_connections(max_connections: int) -> Overloaded:
@@ -148,8 +129,3 @@ def too_many_bodies(limit_bytes: int, bodies: int) -> Overloaded:
         "so many large requests are being received that none has room; they may take "
         f"{limit_bytes} bytes, {bodies} times max_request_bytes and no less than 64 MiB"
     )
-
-
-def _wait(waited_ns: int, timeout_ns: int) -> str:
-    waited = f"{waited_ns / 1e9:g}"
-    return f"timeout_s = {waited}" if waited_ns >= timeout_ns else f"the {waited} s it asked for"

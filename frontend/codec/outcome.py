@@ -42,6 +42,7 @@ from ringbatch.shm.errors import (
     WorkerDied,
 )
 from ringbatch.shm.forward_envelope import read_refusal
+from ringbatch.shm.lateness import read_overload
 from ringbatch.shm.slot import Status
 
 UNREADABLE: Final = "can't unmarshal body: "
@@ -134,6 +135,7 @@ ERRORS: Final[dict[Status, type[RequestError]]] = {
     Status.SERVER_BROKEN: ModelServerBroken,
     Status.SERVER_MISCOUNTED: ModelServerMiscounted,
     Status.SERVER_DOWN: ModelServerDown,
+    Status.OVERLOADED: Overloaded,
 }
 """Errors for answers that are not OK."""
 
@@ -161,6 +163,8 @@ def error_of(status: Status, text: str) -> RequestError:
     if status is Status.SERVER_ANSWERED:
         refusal = read_refusal(text)
         return ModelServerAnswered(refusal.body, refusal.status, refusal.retry_after)
+    if status is Status.OVERLOADED:
+        return read_overload(text)
     return ERRORS[status](text)
 
 

@@ -107,6 +107,8 @@ class Models:
             takes_word=start + ModelWords.TAKES,
             answer_word=start + ModelWords.ANSWER_NS,
             row_word=start + ModelWords.ROW_NS,
+            least_word=start + ModelWords.LEAST_NS,
+            account_word=start + ModelWords.ACCOUNT,
             tallies=self.tallies.of(spec.account, spec.name, spec.version),
             texts=texts,
         )

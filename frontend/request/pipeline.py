@@ -14,7 +14,6 @@ from typing import Final, TypeVar
 from ringbatch.frontend.codec.limit_messages import (
     no_answer,
     no_room_ever,
-    too_long_a_wait,
     too_many_parts,
 )
 from ringbatch.frontend.codec.outcome import InternalError, status_of
@@ -31,9 +30,11 @@ from ringbatch.frontend.request.split import SplitRequest
 from ringbatch.frontend.request.task import Engine, InflightRequest
 from ringbatch.frontend.request.tokenizing import MOST_WAITING, Reordered, Tokenizing
 from ringbatch.frontend.texts.tokenizing import TextModel, Tokenized, thread
+from ringbatch.shm.account import IDENTITY_MASK
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import HeaderWords
 from ringbatch.shm.errors import RequestError
+from ringbatch.shm.lateness import lateness_ns, too_long_a_wait
 from ringbatch.shm.tallies import CLIENT_GONE
 
 log = logging.getLogger("ringbatch.frontend")
@@ -43,8 +44,6 @@ F = TypeVar("F")
 A = TypeVar("A")
 _MODEL_TABLE: Final = HeaderWords.MODEL_TABLE
 _EVER_NS: Final = 1 << 62
-_MARGIN: Final = 8
-"""By one part in so many, answers may take longer than expected."""
 
 
 class Pipeline:
@@ -229,6 +228,9 @@ class Pipeline:
     def _expect_time(self, task: InflightRequest[A], now_ns: int) -> None:
         """Return if the answer can be in time, by the collector's backlog and by its input.
 
+        Of a request that is not behind all that waits, this knows the least wait alone. The
+        collector refuses it if its account's requests make it late.
+
         Raises:
             Overloaded: saying when to try again.
             DeadlineExceeded: there is no time left.
@@ -244,12 +246,14 @@ class Pipeline:
         if left_ns <= 0:
             lane.counters.add(LaneCounter.TIMEOUTS)
             raise no_answer(limit_ns, timeout_ns)
-        answer_ns += lane.untaken * row_ns
-        late_ns = answer_ns + answer_ns // _MARGIN - left_ns
-        if late_ns > 0:
+        if not answer_ns or task.account == words[model.account_word]:
+            answer_ns += lane.untaken * row_ns
+        else:
+            # That of a higher class or weight is less, and how much less is the collector's to say.
+            answer_ns = 0 if task.account > IDENTITY_MASK else words[model.least_word]
+        if lateness_ns(answer_ns, left_ns) > 0:
             lane.counters.add(LaneCounter.REFUSED)
-            again_s = -(-late_ns // 1_000_000_000)
-            raise too_long_a_wait(answer_ns, left_ns, limit_ns, timeout_ns, again_s)
+            raise too_long_a_wait(answer_ns, left_ns, limit_ns, timeout_ns)
 
     def _split(self, task: InflightRequest[A], parts: Parts) -> SplitRequest[A]:
         call = SplitRequest(self.engine, task)

@@ -20,6 +20,8 @@ class ServedModel(ResultSizes):
         takes_word: where it stands whether requests are taken.
         answer_word: where it stands how long a request that comes now will take.
         row_word: where it stands how much every instance adds that was not counted there.
+        least_word: where it stands how long one whose account has nothing waiting will take.
+        account_word: where it stands whose everything is that waits.
         tallies: by protocol, where the ends of its requests are counted.
         texts: makes tokens of what clients send; None where that stands in slots as it is.
     """
@@ -34,6 +36,8 @@ class ServedModel(ResultSizes):
         takes_word: int,
         answer_word: int,
         row_word: int,
+        least_word: int,
+        account_word: int,
         tallies: tuple[Tally, ...],
         texts: TextModel | None = None,
     ) -> None:
@@ -46,5 +50,7 @@ class ServedModel(ResultSizes):
         self.takes_word = takes_word
         self.answer_word = answer_word
         self.row_word = row_word
+        self.least_word = least_word
+        self.account_word = account_word
         self.tallies = tallies
         self.texts = texts

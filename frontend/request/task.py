@@ -189,6 +189,8 @@ class SlotRequest(ABC, Generic[A]):
         if status is Status.EXPIRED:
             # The collector has looked at the clock before the gateway did.
             lane.counters.add(LaneCounter.TIMEOUTS)
+        elif status is Status.OVERLOADED:
+            lane.counters.add(LaneCounter.REFUSED)
         if too_large and size > self._result_bytes:
             self._send_again(size)
             return

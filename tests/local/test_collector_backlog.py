@@ -4,7 +4,9 @@ from typing import Any
 
 from collector_harness import CollectorHarness, eager
 
+from ringbatch.shm.account import EVERY_BIT
 from ringbatch.shm.descriptors import ModelWords
+from ringbatch.shm.lateness import read_overload
 from ringbatch.shm.slot import Status
 
 CYCLE = 100
@@ -30,6 +32,7 @@ def busy_harness(requests: int, **limits: Any) -> CollectorHarness:
     for number in range(requests):
         harness.send(number, **limits)
     harness.step(1001)
+    harness.clients[0].collect()
     return harness
 
 
@@ -122,3 +125,81 @@ def test_a_first_slow_batch_does_not_keep_everything_after_it_from_running() -> 
     harness.send(9, deadline_ns=10**9 + 2000)
     harness.step(10**9 + 100)
     assert harness.running() == [9]
+
+
+FLOODER, POLITE = 7, 8
+PUBLISHED = ModelWords.ACCOUNT, ModelWords.LEAST_NS
+
+
+def published(harness: CollectorHarness) -> tuple[int, int]:
+    """Whose all is that waits, and the least time to an answer."""
+    first = harness.segment.layout.model(0)
+    account, least_ns = (harness.segment.words[first + word] for word in PUBLISHED)
+    return account, least_ns
+
+
+def outcomes(harness: CollectorHarness, lane: int = 0) -> dict[int, Status]:
+    return {slot: reply.answer.status for slot, reply in harness.clients[lane].collect().items()}
+
+
+def test_it_is_published_whose_all_is_that_waits_and_what_another_waits() -> None:
+    harness = busy_harness(20, account=FLOODER)
+    assert backlog(harness)[0] == 12 * CYCLE
+    assert published(harness) == (FLOODER, 3 * CYCLE)
+    harness.send(1, lane=1, account=POLITE)
+    harness.step(1002)
+    assert published(harness) == (EVERY_BIT, 3 * CYCLE)
+    for now_ns in (1100, 1200):
+        harness.workers[0].finish(harness.workers[0].task())
+        harness.step(now_ns)
+    assert published(harness) == (FLOODER, 3 * CYCLE)
+
+
+def test_a_polite_account_is_in_time_where_a_flood_is_late() -> None:
+    harness = busy_harness(20, account=FLOODER)
+    polite = harness.send(1, lane=1, account=POLITE, deadline_ns=1001 + 4 * CYCLE)
+    harness.step(1001)
+    late = harness.send(2, account=FLOODER, deadline_ns=1001 + 4 * CYCLE)
+    patient = harness.send(3, account=FLOODER)
+    harness.step(1001)
+    replies = harness.clients[0].collect()
+    assert replies.keys() == {late}
+    assert replies[late].answer.status is Status.OVERLOADED
+    refused = read_overload(replies[late].data.decode())
+    assert "would take" in str(refused)
+    now_ns = 1001
+    while tasks := harness.workers[0].tasks():
+        for task in tasks:
+            harness.workers[0].finish(task)
+        now_ns += len(tasks) * CYCLE
+        harness.step(now_ns)
+    assert outcomes(harness, lane=1) == {polite: Status.OK}
+    assert outcomes(harness)[patient] is Status.OK
+    assert harness.model().requests == 2 + 20 + 3
+
+
+def test_of_many_at_once_each_is_looked_at_where_one_may_be_late() -> None:
+    for accounts in ((FLOODER,), (FLOODER, POLITE)):
+        harness = busy_harness(6, account=POLITE)
+        for number in range(8):
+            harness.send(
+                number, account=accounts[number % len(accounts)], deadline_ns=1001 + 6 * CYCLE
+            )
+        harness.step(1001)
+        refused = outcomes(harness)
+        assert set(refused.values()) == {Status.OVERLOADED}
+        assert 0 < len(refused) < 8
+
+
+def test_what_has_come_too_late_expires_and_is_not_refused() -> None:
+    harness = busy_harness(20, account=FLOODER)
+    harness.send(1, lane=1, account=POLITE, deadline_ns=900)
+    harness.step(1001)
+    assert [*outcomes(harness, lane=1).values()] == [Status.EXPIRED]
+
+
+def test_the_requests_of_one_account_are_left_to_the_frontends() -> None:
+    harness = busy_harness(20, account=FLOODER)
+    harness.send(1, account=FLOODER, deadline_ns=1001 + 3 * CYCLE)
+    harness.step(1001)
+    assert outcomes(harness) == {}

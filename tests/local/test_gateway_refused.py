@@ -7,9 +7,11 @@ from frontend_harness import SECOND_NS, TIMEOUT_NS, FrontendHarness, predictions
 from ringbatch.frontend.codec.outcome import Answer
 from ringbatch.frontend.codec.payload import LazyBytes, LazyPart
 from ringbatch.frontend.request.task import InflightRequest
+from ringbatch.shm.account import EVERY_BIT, PriorityClass, account_word
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.errors import InvalidRequest, ModelNotReady
+from ringbatch.shm.lateness import overload_text, too_long_a_wait
 from ringbatch.shm.readiness import ModelState, publish
 from ringbatch.shm.slot import Status
 
@@ -81,6 +83,53 @@ def test_what_the_collector_has_not_taken_yet_counts() -> None:
     harness.taken()
     harness.predict(6, [6])
     assert list(harness.replies.got) == [4, 5]
+
+
+OWN, OTHER = 7, 8
+
+
+def expecting_of(harness: FrontendHarness, account: int, least_s: float) -> None:
+    """The collector has also published whose all is that waits, and the least wait."""
+    expecting(harness, 20, row_ns=SECOND_NS)
+    first = harness.segment.layout.model(0)
+    harness.segment.words[first + ModelWords.ACCOUNT] = account
+    harness.segment.words[first + ModelWords.LEAST_NS] = int(least_s * SECOND_NS)
+
+
+@pytest.mark.parametrize(
+    ("account", "all_of", "least_s", "refused"),
+    [
+        (OWN, OWN, 2, True),  # it is behind all that waits
+        (OWN, OTHER, 2, False),
+        (OWN, EVERY_BIT, 2, False),
+        (OWN, OTHER, 9, True),
+        (account_word(OWN, PriorityClass.INTERACTIVE), OTHER, 9, False),
+        (account_word(OWN, weight=2), OTHER, 9, False),
+    ],
+)
+def test_what_may_have_its_turn_in_time_is_not_refused(
+    account: int, all_of: int, least_s: float, refused: bool
+) -> None:
+    harness = FrontendHarness(untyped(timeout_ns=10 * SECOND_NS))
+    expecting_of(harness, all_of, least_s)
+    body = b'{"instances": [0]}'
+    harness.service.predict(harness.name, body, harness.replies.to(0), account=account)
+    assert bool(harness.replies.got) is refused
+    assert harness.count(LaneCounter.REFUSED) == refused
+
+
+def test_what_the_collector_refuses_is_refused_with_the_same_words_and_counted() -> None:
+    harness = FrontendHarness(untyped())
+    harness.predict(0, [0])
+    harness.loop.turn()
+    error = too_long_a_wait(90 * SECOND_NS, TIMEOUT_NS, TIMEOUT_NS, TIMEOUT_NS)
+    harness.answer(harness.taken(), Status.OVERLOADED, overload_text(error))
+    harness.gateway.collect()
+    status, body, headers = harness.replies.got[0]
+    assert (status, headers["retry-after"]) == (503, "42")
+    words = "so many requests wait that an answer would take 90.0 s, too long for timeout_s = 60"
+    assert body == {"error": words}
+    assert harness.count(LaneCounter.REFUSED) == 1
 
 
 def test_a_burst_into_an_idle_engine_is_refused_where_it_would_be_too_late() -> None:

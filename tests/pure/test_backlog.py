@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.engine.collector.backlog import NOTHING, estimate
+from ringbatch.engine.collector.backlog import NOTHING, Backlog, estimate, together
+from ringbatch.engine.collector.usage import SEVERAL
 
 CYCLE = 1000
 
@@ -28,7 +29,32 @@ def test_batches_before_it_and_its_own(
     rows: int, idle: int, ready: int, answer: float, row: float
 ) -> None:
     found = estimate(rows, 8, idle=idle, ready=ready, cycle_ns=CYCLE)
-    assert found == (answer * CYCLE, int(row * CYCLE))
+    assert (found.answer_ns, found.row_ns) == (answer * CYCLE, int(row * CYCLE))
+
+
+@pytest.mark.parametrize(
+    ("rows", "least_rows", "idle", "ready", "least"),
+    [
+        (0, 0, 1, 1, 0),
+        (7, 0, 0, 1, 2),  # the next batch takes all that waits
+        (80, 0, 0, 1, 2),
+        (80, 16, 0, 1, 4),
+        (80, 80, 0, 1, 12),
+        (80, 16, 0, 2, 3),
+    ],
+)
+def test_least_wait_of_an_account_without_waiting_requests(
+    rows: int, least_rows: int, idle: int, ready: int, least: int
+) -> None:
+    found = estimate(rows, 8, idle, ready, CYCLE, least_rows=least_rows, account=7)
+    assert (found.least_ns, found.account) == (least * CYCLE, 7)
+
+
+def test_a_chain_waits_for_the_account_of_all_its_steps() -> None:
+    one, other = Backlog(5, 1, 3, 7), Backlog(6, 1, 4, 8)
+    assert together([one, one, Backlog(0, 1, 0, 9)]) == (10, 3, 6, 7)
+    assert together([one, other]) == (11, 2, 7, SEVERAL)
+    assert together([]) == NOTHING
 
 
 def test_before_the_first_batch_has_ended_it_is_known_that_something_is_in_the_way() -> None:

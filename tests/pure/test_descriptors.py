@@ -163,9 +163,9 @@ def test_what_is_behind_an_outcome_begins_with_the_next_word() -> None:
     assert names[-1] == SlotWords.FINISHED_NS
 
 
-def test_the_numbers_of_version_21() -> None:
+def test_the_numbers_of_version_22() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert LAYOUT_VERSION == 21
+    assert LAYOUT_VERSION == 22
     assert MAGIC_VALUE.to_bytes(8, "little") == b"RNGBTCH1"
     assert constants(HeaderWords) == {
         "MAGIC": 0,
@@ -201,6 +201,8 @@ def test_the_numbers_of_version_21() -> None:
         "STATE": 5,
         "ANSWER_NS": 16,
         "ROW_NS": 17,
+        "LEAST_NS": 18,
+        "ACCOUNT": 19,
         "STUCK_NS": 32,
         "SIZE": 48,
     }

@@ -10,6 +10,7 @@ from ringbatch.engine.config.settings import ModelConfig
 from ringbatch.engine.supervisor.managed_process import Limit
 from ringbatch.frontend.codec import limit_messages as of_request
 from ringbatch.shm.errors import RequestError
+from ringbatch.shm.lateness import too_long_a_wait
 
 S = 1_000_000_000
 
@@ -92,21 +93,21 @@ OF_REQUESTS: dict[str, tuple[RequestError, str]] = {
         "max_in_flight = 8 are for one model at once",
     ),
     "a wait beyond the model's limit": (
-        of_request.too_long_a_wait(7 * S, 5 * S, 5 * S, 5 * S, 2),
+        too_long_a_wait(7 * S, 5 * S, 5 * S, 5 * S),
         "so many requests wait that an answer would take 7.0 s, too long for timeout_s = 5",
     ),
     "a wait beyond the client's limit": (
-        of_request.too_long_a_wait(7 * S, S // 2, S // 2, 5 * S, 2),
+        too_long_a_wait(7 * S, S // 2, S // 2, 5 * S),
         "so many requests wait that an answer would take 7.0 s, too long for the 0.5 s it asked "
         "for",
     ),
     "a wait of milliseconds": (
-        of_request.too_long_a_wait(42 * S // 1000, S // 100, S // 100, 5 * S, 1),
+        too_long_a_wait(42 * S // 1000, S // 100, S // 100, 5 * S),
         "so many requests wait that an answer would take 0.042 s, too long for the 0.01 s it asked "
         "for",
     ),
     "a wait beyond what is left": (
-        of_request.too_long_a_wait(7 * S, S // 3, 5 * S, 5 * S, 2),
+        too_long_a_wait(7 * S, S // 3, 5 * S, 5 * S),
         "so many requests wait that an answer would take 7.0 s, too long for the 0.333 s that are "
         "left of timeout_s = 5",
     ),
@@ -146,4 +147,4 @@ def test_what_limits_a_request_is_named(error: RequestError, words: str) -> None
 
 
 def test_a_wait_that_is_too_long_says_when_to_come_back() -> None:
-    assert of_request.too_long_a_wait(7 * S, 5 * S, 5 * S, 5 * S, 2).retry_after_s == 2
+    assert too_long_a_wait(7 * S, 5 * S, 5 * S, 5 * S).retry_after_s == 3

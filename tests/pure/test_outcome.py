@@ -124,6 +124,7 @@ def test_every_status_but_ok_stands_for_an_error() -> None:
         (Status.SERVER_BROKEN, 502),
         (Status.SERVER_MISCOUNTED, 502),
         (Status.SERVER_DOWN, 503),
+        (Status.OVERLOADED, 503),
     ],
 )
 def test_a_status_becomes_this_http_status(status: Status, http: int) -> None:

@@ -163,6 +163,7 @@ def test_the_numbers_that_cross_between_processes_are_these() -> None:
         "SERVER_BROKEN": 11,
         "SERVER_MISCOUNTED": 12,
         "SERVER_DOWN": 13,
+        "OVERLOADED": 14,
     }
     assert {reason.name: reason.value for reason in Reason} == {
         "FULL": 0,

@@ -26,6 +26,7 @@ from ringbatch.engine.collector.dispatcher import Dispatcher
 from ringbatch.engine.collector.fair_order import FairOrder
 from ringbatch.engine.collector.models import Model
 from ringbatch.engine.collector.queues import Queues
+from ringbatch.engine.collector.usage import Usage
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.frontend.request.gateway import Gateway
@@ -395,6 +396,12 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         Queues, "extend", "self._order.extend(requests)", "pass"
     ),
     "an account that has left stays known": Mutant(FairOrder, "_leave", "self._usage.end", "id"),
+    "what has left counts as waiting": Mutant(
+        FairOrder, "_leave", "self._usage.left(line.account, self._cost(request))", "pass"
+    ),
+    "a longer line does not count as the longest": Mutant(
+        Usage, "came", "max(priority.furthest, account.used", "(account.used"
+    ),
     "no timer for a deadline": Mutant(
         Gateway, "wait_for", "if waiter.deadline_ns < self._look_ns:", "if False:"
     ),

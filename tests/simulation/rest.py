@@ -5,6 +5,7 @@ it does not put back.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from simulation.engine import LANE_BYTES, SLOTS, Engine
 from simulation.served import steps_of
@@ -20,6 +21,8 @@ from ringbatch.shm.model_readiness import unready_reason
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.readiness import ModelState, refuses, state_without_worker
 from ringbatch.shm.slot import State, generation_in, reference, state_of
+
+_ROUNDING: Final = 1e-6
 
 
 def is_at_rest(engine: Engine, specs: Sequence[ModelSpec]) -> bool:
@@ -101,6 +104,10 @@ def _check_turns(queues: Queues) -> None:
         lines = sum(any(request.account == word for request in order) for order in orders)
         assert account.lines == lines, "an account is taken for waiting elsewhere"
         assert account.used <= account.priority.clock, "an account is ahead of its clock"
+        rows = sum(request.rows for request in waiting if request.account == word)
+        assert account.waiting == rows, "an account counts with other requests than wait"
+        reached = account.used + account.waiting / account.weight
+        assert reached <= account.priority.furthest + _ROUNDING, "a line is longer than the longest"
     if queues._order is not None:
         refs = {request.ref for request in waiting}
         assert refs == {request.ref for request in everything}, "the order is another"

@@ -1,0 +1,56 @@
+"""Refusal of requests whose answers would come too late. Pure.
+
+A frontend refuses what would be late whatever its turn, and the collector what its account's turn
+makes too late. Both use the same rule and the same words.
+"""
+
+from typing import Final
+
+from ringbatch.shm.errors import Overloaded
+
+_MARGIN: Final = 8
+"""By one part in so many, answers may take longer than expected."""
+
+
+def lateness_ns(answer_ns: int, left_ns: int) -> int:
+    """Return by how much an answer may be late; not above 0 if it will be in time.
+
+    Args:
+        answer_ns: how long it is expected to take.
+        left_ns: until the deadline.
+    """
+    return answer_ns + answer_ns // _MARGIN - left_ns
+
+
+def too_long_a_wait(answer_ns: int, left_ns: int, limit_ns: int, timeout_ns: int) -> Overloaded:
+    """Return the error for a request whose answer would come after its deadline.
+
+    Args:
+        answer_ns: how long it would take.
+        left_ns: until the deadline.
+        limit_ns: from the request's acceptance to its deadline.
+        timeout_ns: the model's own limit.
+    """
+    left = f"the {left_ns / 1e9:.3g} s that are left of " if left_ns < limit_ns else ""
+    return Overloaded(
+        f"so many requests wait that an answer would take {round(answer_ns / 1e9, 3)} s, "
+        f"too long for {left}{limit_words(limit_ns, timeout_ns)}",
+        retry_after_s=-(-lateness_ns(answer_ns, left_ns) // 1_000_000_000),
+    )
+
+
+def limit_words(waited_ns: int, timeout_ns: int) -> str:
+    """Return the words for how long a request waits at most: its model's setting, or its own."""
+    waited = f"{waited_ns / 1e9:g}"
+    return f"timeout_s = {waited}" if waited_ns >= timeout_ns else f"the {waited} s it asked for"
+
+
+def overload_text(error: Overloaded) -> str:
+    """Return an error as the text for the result memory."""
+    return f"{error.retry_after_s} {error}"
+
+
+def read_overload(text: str) -> Overloaded:
+    """Return the error of a text, perhaps a shortened one; of any other, one that says it."""
+    seconds, _, words = text.partition(" ")
+    return Overloaded(words, int(seconds)) if seconds.isdecimal() else Overloaded(text)
