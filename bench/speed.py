@@ -30,10 +30,6 @@ DEFAULT = [
     "in-place-2",
 ]
 MOSECS = ("mosec", "mosec-json")
-SILENT = "ringbatch-silent"
-OBSERVED = ("ringbatch", "ringbatch-logging", "ringbatch-timing", "ringbatch-payloads")
-"""Which say more of requests than that one."""
-MIN_OBSERVED = 0.97
 MIN_OF_SAME_HEADS = 0.85
 MIN_OF_MOSEC_WITH_OWN_HEADS = 1.6
 PLACEMENT = """\
@@ -130,11 +126,6 @@ def ratio_table(runs: Runs, connections: Sequence[object], base: str) -> str:
 
 def hold_to_limits(report: Report, runs: Runs, driven: Sequence[Load]) -> None:
     """Compare ringbatch with what it promises against whichever of the peers have run."""
-    for name in OBSERVED if SILENT in runs else ():
-        for each in driven if name in runs else ():
-            silent, observed = (_field(runs[one], each, "requests_per_s") for one in (SILENT, name))
-            found = ratios(observed, silent).median
-            report.limit(f"req/s of {name}, {each} connections", found, at_least=MIN_OBSERVED)
     ours = runs.get("ringbatch")
     if ours is None:
         return
@@ -194,7 +185,7 @@ def main() -> int:
     runs = run_entries(report, names, options.rounds, run)
     report.print_text(rate_table(runs, driven))
     report.print_text(latency_table(runs, driven))
-    for base in (*MOSECS, "in-place", "in-place-2", SILENT):
+    for base in (*MOSECS, "in-place", "in-place-2"):
         if base in runs and len(runs) > 1:
             report.print_text(ratio_table(runs, driven, base))
     if 1 in options.connections:
