@@ -5,9 +5,13 @@ from typing import Final
 
 _PREDICTIONS: Final = "predictions are at /v1/models/NAME:predict and /v2/models/NAME/infer"
 _TEXTS: Final = "of texts there are embeddings at /embed, reranking at /rerank, classes at /predict"
+_CLASSES: Final = "classes of texts are here while a classifier of texts is served"
+_BASE: Final = "give the client an address that ends with /v1: embeddings are at /v1/embeddings"
+_BASE_OF_COHERE: Final = "give the client an address without a path: it adds /v1 or /v2 itself"
 _NO_TEXT: Final = "no model here writes text; of texts there are /v1/embeddings and /v1/rerank"
 _VERBS: Final = "predict|predictions|infer|inference|invocations|generate"
 _ELSEWHERE: Final = (
+    (r"/predict", f"{_PREDICTIONS}; {_CLASSES}"),
     (r"/metrics", "metrics are at the control address, where control_port is set"),
     (
         r"(/v[12])?/(health|healthz|livez?|readyz?|ping|status)(/.*)?",
@@ -24,8 +28,13 @@ _ELSEWHERE: Final = (
         r"/similarity|/embed_(all|sparse)|/tokenize|/decode|/v[12]/(classify|tokenize|detokenize)",
         _TEXTS,
     ),
-    (r"/v1/(chat/completions|completions|responses)|/v[12]/chat|/generate_stream", _NO_TEXT),
-    (r"/embed|/info|/v[12]/embed", "it is there while a model of texts is served"),
+    (r"(/v1)*/(chat/completions|completions|responses)|/v[12]/chat|/generate_stream", _NO_TEXT),
+    (r"/v[12]/v[12]/(embed|rerank|chat|models)", _BASE_OF_COHERE),
+    (
+        r"/info|(/v[12])?/(embed|rerank)|/v1/embeddings",
+        "it is there while a model of texts is served",
+    ),
+    (r"(/.*)?/embeddings", _BASE),
     (r"/.+/", "try it without the slash at the end"),
 )
 _KNOWN: Final = tuple((re.compile(path), words) for path, words in _ELSEWHERE)

@@ -34,8 +34,16 @@ NOT_HAD: Final[tuple[str, ...]] = (
     "/v1/completions",
     "/v1/responses",
     "/v1/moderations",
+    "/v1/v1/embeddings",
+    "/embeddings",
+    "/chat/completions",
+    "/completions",
+    "/responses",
 )
-"""Paths that its clients ask, at which there is nothing; they read no other form of errors."""
+"""Paths that its clients ask, at which there is nothing; they read no other form of errors.
+
+Those without /v1, or with two, come from clients with a wrong base address.
+"""
 _SERVER_ERRORS: Final = 500
 _KNOWN: Final = ("model", "input", "encoding_format", "dimensions", "user", "truncate")
 _FORMATS: Final = ("float", "base64")

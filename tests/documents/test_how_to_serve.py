@@ -130,15 +130,31 @@ def test_a_pickled_pipeline_is_served_where_it_is_trusted(tmp_path: Path) -> Non
     assert row["label"] == 1
 
 
+def write_steps(folder: Path) -> None:
+    write(folder, "tokenizer.py", example(CHAIN, "tokenizer.py"))
+    write(folder, "encoder.py", example(CHAIN, "encoder.py"))
+    write(folder, "ranker.py", example(CHAIN, "ranker.py"))
+
+
 def test_the_chain_answers_as_its_steps_do(tmp_path: Path) -> None:
-    write(tmp_path, "tokenizer.py", example(CHAIN, "tokenizer.py"))
-    write(tmp_path, "encoder.py", example(CHAIN, "encoder.py"))
-    write(tmp_path, "ranker.py", example(CHAIN, "ranker.py"))
+    write_steps(tmp_path)
     write(tmp_path, "chain.toml", example(CHAIN, "chain.toml"))
     with serving(tmp_path, example(CHAIN, "serve")) as server:
         answer = predictions(printed(example(CHAIN, "curl"), tmp_path, server))
-    assert answer == [25.0]
-    assert '"predictions":[25.0]' in output_after(CHAIN, "curl")
+        with Connection(server.port) as connection:
+            empty = request("/v1/models/search:predict", b'{"instances": [""]}')
+            assert connection.ask(empty).json["predictions"] == [0.0]
+    assert answer == predictions(output_after(CHAIN, "curl")) == [120.0, 96.0]
+
+
+@exhaustive
+def test_a_chain_in_the_long_form_answers(tmp_path: Path) -> None:
+    write_steps(tmp_path)
+    write(tmp_path, "chain.toml", example(CHAIN, "long.toml"))
+    with serving(tmp_path, example(CHAIN, "serve")) as server:
+        output = printed(example(CHAIN, "curl"), tmp_path, server)
+    first = {"relevance": 120.0, "vector": [2.0, 122.0]}
+    assert predictions(output) == [first, {"relevance": 96.0, "vector": [3.0, 99.0]}]
 
 
 @exhaustive

@@ -134,7 +134,7 @@ class Harness:
         self._submitted = Consumer(self._words, layout.submission_ring(0), layout.slots)
         self._batch = 0
         self.needed_bytes = 0
-        """What answers take, where that is more than there is room for."""
+        """Bytes that answers take, if they need more than there is room for."""
         self.gathered = 0
         self.handed_over = 0
         self.logged: list[Entry] = []
@@ -191,7 +191,7 @@ class Harness:
         self.handed_over += 1
 
     def receives(self) -> bool:
-        """Whether a body is being received into a slot."""
+        """Return whether a body is being received into a slot."""
         receiver = self.transport.protocol
         return isinstance(receiver, Receiver) and len(receiver.get_buffer(-1)) != HEAD_BYTES
 

@@ -1,4 +1,4 @@
-"""How much Python does, in bytecodes: every loop takes more of them, whatever the machine."""
+"""Counts of executed bytecodes: every loop takes more of them, on any machine."""
 
 import sys
 from collections.abc import Callable
@@ -10,12 +10,12 @@ import pytest
 from ringbatch.shm.host.platform import is_compiled
 
 SLACK = 1.15
-"""What heaps and the like may take more of with many than with few."""
+"""Factor by which heaps and the like may take more bytecodes with many items than with few."""
 no_bytecodes = pytest.mark.skipif(is_compiled(), reason="machine code has no bytecodes")
 
 
 def bytecodes(call: Callable[[], object]) -> int:
-    """How many are executed by a call."""
+    """Return how many bytecodes a call executes."""
     count = 0
 
     def trace(frame: FrameType, event: str, _: object) -> Any:

@@ -1,5 +1,7 @@
-"""Chains in one process: a collector, the workers of every step, and a client, all to be stepped by
-hand, and the same models called one after the other as what the answers must be."""
+"""Chains in one process: a collector, the workers of every step, and a client, stepped by hand.
+
+The same models, called one after the other, give the expected answers.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -58,7 +60,7 @@ def step(model: str, outputs: Mapping[str, str] = {}, **inputs: str) -> StepConf
 def called(
     entries: Sequence[ModelSpec], parts: Mapping[str, Part], of: ModelSpec, given: Any
 ) -> Any:
-    """What a chain answers, from one Python function: its models called one after the other."""
+    """Return a chain's answer, computed by calling its models one after the other."""
     assert of.chain is not None
     kept: dict[tuple[int, int], Array] = {(REQUEST, n): array for n, array in enumerate(given)}
     outputs: list[Array] = []
@@ -109,7 +111,7 @@ class House:
         self.client = Client(self.segment)
         self.collector = self.new_collector()
         self.points: Iterator[bool] = iter(())
-        """Whether the next thing that a worker does is its last."""
+        """For each step of a worker, whether the worker dies there."""
         self.batches: list[tuple[str, int]] = []
         """The name of each model that was run, and with how many rows."""
         self.workers = [self.new_worker(number) for number in range(first)]
@@ -201,7 +203,7 @@ class House:
         return self._count
 
     def room(self, of: ModelSpec, rows: int) -> int:
-        """What a frontend claims for an answer; where it cannot know that, much."""
+        """Return the bytes that a frontend claims for an answer; many if it cannot know them."""
         frame = Frame(of.outputs)
         sizes = ResultSizes(lambda n: frame.place(n).size if frame.static else None, of.chain)
         return sizes.result_bytes(rows, 0) if sizes.sized else 16 * MIN_RESULT_BYTES

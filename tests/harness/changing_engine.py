@@ -110,7 +110,7 @@ class Engine:
         return self.wanted
 
     def advance(self) -> None:
-        """What the supervisor does after each turn of its loop."""
+        """Do what the supervisor does after each turn of its loop."""
         while effects := self.live.advance():
             for effect in effects:
                 self._carry_out(effect)

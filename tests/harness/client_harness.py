@@ -156,7 +156,7 @@ class ClientHarness:
         self._stop.clear()
 
     def everything_is_free(self, lane: int) -> bool:
-        """Whether the next owner of a client's lane, which nobody holds, finds all of it free."""
+        """Return whether the next owner of a client's lane finds all of it free."""
         assert self.segment.lock_lane(lane), "the lane is held"
         self.answer(self.take())
         heir = Lane(self.segment, lane, lambda: None)
@@ -165,7 +165,7 @@ class ClientHarness:
 
 
 def numbers(*values: int) -> NDArray[Any]:
-    """What the models take."""
+    """Return an input of the models."""
     return np.array(values, dtype=np.int64)
 
 
@@ -200,7 +200,7 @@ def taken(harness: ClientHarness, count: int, wait_until: WaitUntil) -> list[int
 
 
 def counted(harness: ClientHarness, counter: LaneCounter) -> int:
-    """What the first client has counted."""
+    """Return a counter of the first client."""
     layout = harness.segment.layout
     return Counters(harness.segment.words, layout.lane_counters(CLIENT_LANE))[counter]
 
@@ -211,5 +211,5 @@ def own_threads() -> list[threading.Thread]:
 
 
 def is_asleep(client: Client) -> bool:
-    """Whether a thread of the client sleeps at the doorbell."""
+    """Return whether a thread of the client sleeps at the doorbell."""
     return client._session.channel._leader is not None

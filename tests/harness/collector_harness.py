@@ -34,7 +34,7 @@ class HandWorker:
         self._tasks = Consumer(words, layout.task_ring(self.number), TASK_WORDS)
         self._reports = Producer(words, layout.report_ring(self.number), REPORT_WORDS)
         self._taken = 0
-        """How many of the tasks in the ring the test has."""
+        """Number of tasks in the ring that the test has taken."""
 
     def ready(self, model: ModelSpec | None = None) -> None:
         """A process of this number has loaded its model, by default that of the table."""
@@ -123,7 +123,7 @@ class CollectorHarness:
         return self.collector
 
     def notify(self, _message: ModelEvent) -> None:
-        """What the collector tells the supervisor."""
+        """Drop a message that the collector sends to the supervisor."""
 
     def dies(self, number: int, now_ns: int, *, killed: bool = False) -> bool:
         """A worker's process ends; the supervisor finds out, and tells the collector."""
@@ -173,7 +173,7 @@ class CollectorHarness:
         return self.status().models[name]
 
     def submit_words(self, *words: int, lane: int = 0) -> None:
-        """What a hostile frontend may write into its ring."""
+        """Write any words into a lane's ring, as a hostile frontend may."""
         layout = self.segment.layout
         ring = Producer(self.segment.words, layout.submission_ring(lane), layout.slots)
         assert ring.offer(words)

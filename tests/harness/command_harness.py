@@ -10,7 +10,7 @@ from ringbatch.engine.command import cli
 from ringbatch.engine.config.document import Config
 
 STATUS = 7
-"""What each command ends with that is recorded and not run."""
+"""Exit status of commands that are recorded instead of run."""
 
 Files = Callable[..., Path]
 

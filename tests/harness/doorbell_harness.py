@@ -44,7 +44,7 @@ class Echo:
 
 
 class Parts(NamedTuple):
-    """What a site is made of; the wrong variants take the place of these."""
+    """The classes that a site is made of; wrong variants replace them."""
 
     lane: type[Lane] = Lane
     collector: type[Collector] = Collector
@@ -129,7 +129,7 @@ class Site:
         return slot
 
     def leave(self, lane: Lane, *, submitted: bool) -> None:
-        """What a frontend does for a client that sends and leaves."""
+        """Act as a frontend does for a client that sends and leaves."""
         slot = self.publish(lane)
         if submitted:
             lane.submit()
@@ -137,27 +137,27 @@ class Site:
         lane.submit()
 
     def ask(self, lane: Lane, submitted: Sequence[int]) -> None:
-        """What a frontend does: so many requests with each submission."""
+        """Act as a frontend: send so many requests with each submission."""
         for requests in submitted:
             for _ in range(requests):
                 self.publish(lane)
             lane.submit()
 
     def collect(self) -> None:
-        """What the collector's process does, for ever."""
+        """Act as the collector's process, for ever."""
         counters = Counters(self.words, self.layout.collector_counters())
         loop = Loop(self.collector, cast(Wakeup, self.bell), counters)
         while True:
             loop.turn()
 
     def serve(self, number: int) -> None:
-        """What a worker's process does, for ever, once it has begun."""
+        """Act as a worker's process that has begun, for ever."""
         while True:
             self.workers[number].step()
             self._worker_bells[number].wait()
 
     def begin(self) -> None:
-        """What a worker's process does when its model is loaded."""
+        """Act as a worker's process whose model has just been loaded."""
         self.workers[0].begin()
         self.begun = True
 

@@ -5,13 +5,13 @@ request of account a in class k, Q is the rows of its account that wait when it 
 Until it is taken,
 
 - another account b of the class gets at most Q w(b) / w(a) + L rows;
-- all others of the class together get at most n (Q w / w(a) + L), if at most n of them wait at once
+- all others of the class together get at most n (Q w / w(a) + L). At most n of them wait at once,
   and none of the class weighs more than w. It does not help to come under a new name each time;
 - another class j gets at most (R + Q + L) w(j) / w(k) + L, if the others of class k get R. A class
   is held back by the request that goes next in it, and another may come before that one.
 
-While two accounts of a class both wait, W1 / w1 - W2 / w2 changes by at most L / w1 + L / w2, where
-W are the rows that they get in any part of that time. The same holds for two classes.
+While two accounts of a class both wait, W1 and W2 are the rows that they get in any part of that
+time. W1 / w1 - W2 / w2 changes by at most L / w1 + L / w2. The same holds for two classes.
 """
 
 from collections import Counter
@@ -50,7 +50,7 @@ class _Crowd(NamedTuple):
 
 
 class _Pair:
-    """What two get while both wait: the range of its difference by weight."""
+    """Range of the difference by weight between what two get while both wait."""
 
     def __init__(self) -> None:
         self.difference = self.low = self.high = 0.0

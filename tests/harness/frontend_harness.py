@@ -1,5 +1,7 @@
-"""The gateway and the service on it, with a lane in this process, an engine that is stepped by
-hand, and a loop and a clock that move when told to."""
+"""The gateway and its service with a lane in this process, and an engine that is stepped by hand.
+
+The test moves the loop and the clock.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -141,7 +143,7 @@ class AtOnce(OtherProcess):
 
 
 class Held(OtherProcess):
-    """What the other process is to do waits until it is told.
+    """Work for the other process that waits until the test lets it run.
 
     Attributes:
         waiting: what that is.
@@ -248,7 +250,7 @@ class FrontendHarness:
         return self.service.predict(self.name, body, self.replies.to(number))
 
     def taken(self) -> list[Request]:
-        """What the engine finds."""
+        """Return the requests that the engine finds."""
         references = dict.fromkeys(map(without_part, self.submitted.take()))
         found = [self.engine_slots.read(ref) for ref in references]
         assert None not in found

@@ -82,7 +82,7 @@ class Call:
         self.client.send(frame(RST_STREAM, 0, self.number, CANCEL.to_bytes(4, "big")))
 
     async def ended(self) -> tuple[str, str]:
-        """How it ended, once it has."""
+        """Wait for the end of the call, and return its status and message."""
         for _ in range(_TURNS):
             self.client.absorb()
             if self.status is not None:
@@ -184,7 +184,7 @@ class Client(asyncio.Transport):
             memory[:size] = bytes(size)
 
     def gone(self) -> bool:
-        """Whether the server has closed it."""
+        """Return whether the server has closed the connection."""
         return self._gone
 
     def windows(self, size: int) -> None:

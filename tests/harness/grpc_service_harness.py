@@ -119,7 +119,7 @@ class Harness:
         return found
 
     def submitted(self) -> list[Request]:
-        """What the engine finds now; what nobody wants by then it answers at once."""
+        """Return the requests that the engine finds now; cancelled ones it answers at once."""
         words = dict.fromkeys(map(without_part, self._submitted.take()))
         references = [ref for ref in words if ref not in self._found]
         self._found.update(references)

@@ -23,7 +23,7 @@ GET: Fields = ((":method", "GET"), (":scheme", "http"), (":path", "/p"), (":auth
 
 
 class Answer:
-    """What came on one stream."""
+    """Everything received on one stream."""
 
     def __init__(self) -> None:
         self.fields: dict[str, str] = {}
@@ -58,7 +58,7 @@ class Client:
         return number
 
     async def send(self) -> None:
-        """What the library has to say, and what follows."""
+        """Send the bytes that the library has ready, and take the replies."""
         self.connection.feed(self.h2.data_to_send())
         await self.take()
 

@@ -93,7 +93,7 @@ class Served:
         self.opening = self.sent_frames()
 
     def receive(self, given: bytes) -> list[Stream[Http2RequestHead]]:
-        """What happens on streams, however long it takes."""
+        """Return the streams that these bytes change, however many calls that takes."""
         found = self.connection.receive(given)
         while self.connection.behind:
             found += [one for one in self.connection.receive(b"") if one not in found]

@@ -270,7 +270,7 @@ class Connection:
         self.ended.append((protocol, code, name))
 
     def feed(self, data: bytes) -> None:
-        """What the transport would do with bytes from the network."""
+        """Hand bytes from the network to the protocol, as the transport would."""
         protocol = self.transport.protocol
         if isinstance(protocol, asyncio.BufferedProtocol):
             while data and not self.transport.closed:

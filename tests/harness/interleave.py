@@ -33,7 +33,7 @@ Watch = Callable[[memoryview], memoryview]
 
 @dataclass(frozen=True)
 class Actor:
-    """What runs, and what takes its place where it is killed (None: it is never killed)."""
+    """A body that runs, and the heir that replaces it if it is killed (None: never killed)."""
 
     name: str
     body: Body
@@ -50,7 +50,7 @@ class Violation(AssertionError):
 
 @dataclass(frozen=True)
 class Explored:
-    """How much was covered: every order of steps, in how many different states."""
+    """Coverage of an exploration: the orders of steps, and the different states."""
 
     schedules: int
     states: int
@@ -80,10 +80,10 @@ class _Player:
     finished: bool = False
     failure: BaseException | None = None
     seen: tuple[int | None, ...] = ()
-    """What each step loaded, None for a store: with the body, this is the actor's state."""
+    """The value that each step loaded, None for a store; with the body, the actor's state."""
     buffer: deque[tuple[int, int]] = field(default_factory=deque)
     asleep: Callable[[], bool] = lambda: False
-    """Whether it cannot take its next step."""
+    """Returns whether the actor cannot take its next step."""
     _killed: bool = False
     _greenlet: Any = None
 
@@ -229,7 +229,7 @@ class _Words:
 
 
 class _Loaded(list[int]):
-    """What a slice of the words returns, already loaded."""
+    """A slice of the words, already loaded."""
 
     def tolist(self) -> list[int]:
         return list(self)
@@ -383,7 +383,7 @@ def explore(
 
 
 def _paths(root: Hashable, following: dict[Hashable, list[Hashable]]) -> int:
-    """How many ways lead from the root to an end; every step makes some history longer."""
+    """Count the ways from the root to an end; every step makes some history longer."""
     counts: dict[Hashable, int] = {}
     todo = [root]
     while todo:

@@ -46,7 +46,7 @@ def signature(runtime: str) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
 
 
 def expected(rows: Array) -> Array:
-    """What the linear model answers for rows, shape [n, 3]; shape [n, 2]."""
+    """Return the linear model's answers, shape [n, 2], for rows of shape [n, 3]."""
     answers: Array = rows @ WEIGHTS + BIAS
     return answers
 
@@ -129,7 +129,7 @@ def linear_torch() -> bytes:
 
 
 def linear_xgboost() -> bytes:
-    """What the linear model answers for `ROWS`, learned by heart by trees of XGBoost."""
+    """Return trees of XGBoost that have learned the linear model's answers for `ROWS` by heart."""
     xgboost = importlib.import_module("xgboost")
     learn = {"learning_rate": 1, "reg_lambda": 0, "min_child_weight": 0, "base_score": 0}
     how = learn | {"tree_method": "exact", "nthread": 1}
@@ -188,7 +188,7 @@ def linear_openvino() -> bytes:
 
 
 BESIDE: Final[dict[str, tuple[str, bytes]]] = {}
-"""What must lie beside a file, by its name."""
+"""Files that must lie beside a model file, by the model file's name."""
 LINEAR: Final[dict[str, tuple[str, Callable[[], bytes]]]] = {
     "python": ("linear.py", linear_python),
     "onnx": ("linear.onnx", linear_onnx),
@@ -206,7 +206,7 @@ OPTIONAL: Final = ("torch", "xgboost", "lightgbm", "catboost", "openvino")
 
 
 def installed(runtime: str) -> bool:
-    """Whether the packages of a runtime are there; all but the optional ones must be."""
+    """Return whether the packages of a runtime are installed; only optional ones may be missing."""
     return runtime not in OPTIONAL or importlib.util.find_spec(runtime) is not None
 
 

@@ -38,7 +38,7 @@ class Asked(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What is answered."""
+    """An answer of the server."""
 
     body: bytes
     status: int = 200

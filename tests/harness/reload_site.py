@@ -84,7 +84,7 @@ class Site:
         return [(line["name"], line["version"], line["state"]) for line in lines]
 
     def file_is_newer(self) -> bool:
-        """Whether the model's readiness tells of another file at its path."""
+        """Return whether the model's readiness mentions another file at its path."""
         with Connection(self.server.port) as connection:
             ready = connection.ask(request("/v2/models/m/ready", method="GET"))
         return "model_file" in ready.json

@@ -71,12 +71,12 @@ class Harness:
         return self.send(text.encode(), rows, lane, **more)
 
     def spoil(self, ref: int, field: int, value: int) -> None:
-        """What a hostile frontend may do to its slot at any time."""
+        """Overwrite a word of a slot, as a hostile frontend may at any time."""
         start = self.segment.layout.slot(ref & SLOT_MASK)
         self.segment.words[start + field] = value
 
     def poke(self, ref: int, offset: int, word: int) -> None:
-        """What it may do to its payload."""
+        """Overwrite a word of a slot's payload, as a hostile frontend may."""
         first = self.segment.layout.slot(ref & SLOT_MASK)
         position = self.segment.words[first + SlotWords.REQUEST_OFFSET] + offset
         self.segment.memory[position : position + WORD] = word.to_bytes(WORD, "little")
@@ -106,5 +106,5 @@ def identity(x: Any) -> Any:
 
 
 def failed(reply: Reply, status: Status, words: str) -> bool:
-    """Whether a request has ended so, in these words."""
+    """Return whether a request has failed with this status and these words."""
     return reply.answer.status is status and words in reply.data.decode()

@@ -13,7 +13,7 @@ from ringbatch.shm.segment import Segment
 
 SHM = Path("/dev/shm")
 OWN = f"ringbatch-{os.getpid()}"
-"""What names begin with here: no other engine's start sweeps up what these tests look at."""
+"""Prefix of names that these tests look at; no other engine's start sweeps them up."""
 MODELS = (ModelSpec(0, "m", "python", (), (), 1, 0, 1, "eager", (0,)),)
 LAYOUT = Layout(
     lanes=2,

@@ -115,7 +115,7 @@ class Server:
         return self.roles()[title]
 
     def gone(self) -> bool:
-        """Whether nothing of all that was seen is left, neither processes nor names."""
+        """Return whether all processes and names that were seen are gone."""
         self.process.poll()
         alive = [pid for pid, when in self.seen.items() if start_time_of(pid) == when]
         return not alive and not self.names()

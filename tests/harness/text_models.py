@@ -110,8 +110,10 @@ def tokens(*texts: Any) -> list[list[int]]:
 
 
 def token_vectors(folder: Path, *texts: Any) -> list[NDArray[np.float32]]:
-    """What the encoder of a directory says of each text's tokens, each text run alone; of a
-    classifier, of each text."""
+    """Return the encoder's vectors of each text's tokens, each text run alone.
+
+    A classifier gives one vector for each text.
+    """
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(folder / "model.onnx"))
@@ -128,7 +130,7 @@ def token_vectors(folder: Path, *texts: Any) -> list[NDArray[np.float32]]:
 
 
 def vectors(folder: Path, *texts: str) -> NDArray[np.float32]:
-    """What an embedder with the mean of its tokens, scaled to length 1, says of each text alone."""
+    """Return each text's vector, run alone: the mean of its tokens, scaled to length 1."""
     means = np.array([found.mean(axis=0) for found in token_vectors(folder, *texts)])
     scaled: NDArray[np.float32] = means / np.linalg.norm(means, axis=1, keepdims=True)
     return scaled

@@ -134,7 +134,7 @@ def scripted(module: Any, *, training: bool = False) -> bytes:
 
 
 def pickled(value: Any, **more: Any) -> bytes:
-    """What torch.save writes."""
+    """Return the bytes that torch.save writes."""
     file = io.BytesIO()
     torch.save(value, file, **more)
     return file.getvalue()

@@ -206,7 +206,7 @@ def parsed(data: bytes) -> tuple[int, dict[str, str], bytes]:
 
 
 def without_batch(answer: Any) -> Any:
-    """What two answers to one request have in common."""
+    """Return the parts of an answer that do not depend on its batch, for comparisons."""
     status, headers, body = answer
     kept = {"content-type", "content-length", "inference-header-content-length", "retry-after"}
     named = {key: value for key, value in headers.items() if key in kept}

@@ -7,6 +7,11 @@ from ringbatch.frontend.falcon.path_hints import elsewhere, posted_elsewhere
 HEALTH = "; health is at /v2/health/live and /v2/health/ready"
 PREDICTIONS = "; predictions are at /v1/models/NAME:predict and /v2/models/NAME/infer"
 TEXTS = "; of texts there are embeddings at /embed, reranking at /rerank, classes at /predict"
+CLASSES = "; classes of texts are here while a classifier of texts is served"
+NO_TEXT = "; no model here writes text; of texts there are /v1/embeddings and /v1/rerank"
+SERVED = "; it is there while a model of texts is served"
+BASE = "; give the client an address that ends with /v1: embeddings are at /v1/embeddings"
+BASE_OF_COHERE = "; give the client an address without a path: it adds /v1 or /v2 itself"
 METADATA = "; a model's metadata is at /v2/models/NAME"
 MODELS = "; the models are listed at /v1/models and /v2/models"
 
@@ -20,7 +25,7 @@ MODELS = "; the models are listed at /v1/models and /v2/models"
         ("/v2/health", HEALTH),
         ("/v2/health/ready/", HEALTH),
         ("/ping", HEALTH),
-        ("/predict", PREDICTIONS),
+        ("/predict", PREDICTIONS + CLASSES),
         ("/predictions/m", PREDICTIONS),
         ("/v1/predict", PREDICTIONS),
         ("/v1/models/m/predict", PREDICTIONS),
@@ -31,6 +36,16 @@ MODELS = "; the models are listed at /v1/models and /v2/models"
         ("/v2/models/m/versions/1/generate", PREDICTIONS),
         ("/v1/models/m/metadata", METADATA),
         ("/v2/models/m/versions/1/metadata", METADATA),
+        ("/rerank", SERVED),
+        ("/v2/rerank", SERVED),
+        ("/v1/embeddings", SERVED),
+        ("/embeddings", BASE),
+        ("/v1/v1/embeddings", BASE),
+        ("/v2/embed/embeddings", BASE),
+        ("/v1/v2/embed", BASE_OF_COHERE),
+        ("/v2/v1/rerank", BASE_OF_COHERE),
+        ("/v1/completions", NO_TEXT),
+        ("/chat/completions", NO_TEXT),
         ("/v1", MODELS),
         ("/models", MODELS),
         ("/openapi.yaml", "; the documentation is at /docs"),

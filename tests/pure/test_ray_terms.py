@@ -143,7 +143,11 @@ def test_it_is_said_what_no_node_has() -> None:
     assert waiting(needs, []) == "the cluster has no node that lives"
     assert waiting(needs, [node(alive=False, CPU=9, GPU=9)]) == "the cluster has no node that lives"
     assert waiting(needs, [node(CPU=8), node(CPU=1, GPU=4)]) == (
-        "no node of 2 has CPU 2, GPU 1; the most that one has: CPU 8, GPU 4"
+        "no node of 2 has CPU 2, GPU 1; the most that one has: CPU 8, GPU 4; "
+        "set a smaller ray_cpus or ray_gpus, or add such a node"
+    )
+    assert waiting(needs | {"rare": 1.0}, [node(CPU=8, GPU=0)]).endswith(
+        "; set a smaller ray_gpus or ray_resources, or add such a node"
     )
     assert waiting(needs, [node(CPU=8, GPU=1)]).startswith("its actor waits for CPU 2, GPU 1 on")
 

@@ -23,7 +23,7 @@ STATUSES: Final = {
 NOT_READY: Final = b" is not ready: "
 """Of the text where a request is refused for want of a worker."""
 TEXTS: Final = {400: b"refused", 500: b"RuntimeError"}
-"""What a client must be told."""
+"""Text that the answer must have, by status."""
 
 
 @dataclass
@@ -48,9 +48,9 @@ class Asked:
     victims: Counter[int] = field(default_factory=Counter)
     """Workers that ran it, where that is fatal, for each collector's life."""
     runs: Counter[int] = field(default_factory=Counter)
-    """How many of its rows each step was run for."""
+    """Number of its rows that each step has run."""
     ready: bool = False
-    """Whether its model was said to be ready when it came."""
+    """Its model counted as ready when it came."""
     status: int = 0
     """0 while it has none."""
     gone: bool = False

@@ -1,4 +1,4 @@
-"""What an engine is configured to serve in a life of its supervisor, at first and later."""
+"""Configurations of an engine in a life of its supervisor, at first and later."""
 
 import random
 from dataclasses import replace
@@ -71,5 +71,5 @@ def _model(name: str, **more: Any) -> ModelConfig:
 
 
 def path_of(name: str) -> Path:
-    """Where the file of a model lies."""
+    """Return the path of a model's file."""
     return Path(f"/{name}.py")

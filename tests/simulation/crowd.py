@@ -156,7 +156,7 @@ class Crowd:
             self._kernel.after(_POLL_S, self._look)
 
     def _expect_places_used(self) -> None:
-        """Where requests wait, as many workers are being started as may be at once."""
+        """Assert that, if requests wait, as many workers are being started as may be at once."""
         processes = self._cast.living(WorkerProcess)
         starting = sum(not process.serves for process in processes)
         held = {process.path for process in processes}
@@ -183,7 +183,7 @@ class Crowd:
                 raise Violation(f"nobody has asked model {number} for {unused_s:.1f} s")
 
     def _ready(self, number: int) -> bool:
-        """Whether a model has a worker; its index is its number."""
+        """Return whether the model of that index has a ready worker."""
         segment = self._cast.segment
         assert segment is not None
         return segment.words[segment.layout.model(number) + ModelWords.READY] > 0

@@ -73,7 +73,7 @@ ACCOUNTS: Final = (
     account_word(3, PriorityClass.INTERACTIVE),
     account_word(1, PriorityClass.BULK),
 )
-"""Whose requests they are."""
+"""Accounts and classes that requests have."""
 _DUMP_NS: Final = 500 * MILLISECOND_NS
 """From SIGABRT to SIGKILL."""
 _SOON_NS: Final = 2 * MILLISECOND_NS
@@ -175,7 +175,7 @@ class Frontend:
         self.lane: Lane | None = None
         self.service: Service | None = None
         self.inbox: list[Callable[[Service], object]] = []
-        """What clients want of the process, as bytes that wait in its sockets."""
+        """Requests of clients that the process has not read yet, like bytes in its sockets."""
 
     def deliver(self, request: Callable[[Service], object]) -> None:
         """A client's bytes have come."""
@@ -235,9 +235,9 @@ class Engine:
         self.collector_bell = Bell(machine)
         self.collector: Collector | None = None
         self._inbox: list[tuple[int, bool]] = []
-        """What the collector has yet to read of deaths, and whether each was by SIGKILL."""
+        """Deaths that the collector has yet to read, and whether each was by SIGKILL."""
         self._said: list[Callable[[], object]] = []
-        """What collectors have said and the supervisor has yet to hear."""
+        """Messages of collectors that the supervisor has yet to read."""
         self._dead_workers: dict[int, bool] = {}
         """Those that have ended, until a collector says that what they held is reclaimed; and
         whether by SIGKILL."""
@@ -251,7 +251,7 @@ class Engine:
         self.deaths = 0
         """Of workers, as far as a collector has heard of them."""
         self.life = 0
-        """Which of the collectors, one after the other, it is."""
+        """Number of the present collector, one after the other."""
         self.frontends = [Frontend(number) for number in range(FRONTENDS)]
         for frontend in self.frontends:
             self._start_frontend(frontend)
@@ -260,11 +260,11 @@ class Engine:
             self._later(0, functools.partial(self._start_worker, number))
 
     def was_ready(self, number: int) -> bool:
-        """Whether a worker of that number was ever ready, and none is now."""
+        """Return whether a worker of that number has ended after it was ready."""
         return bool(self.raw[self.segment.layout.worker(number) + WorkerWords.ENDS])
 
     def role(self, process: Process) -> str:
-        """What kind of process it is."""
+        """Return the kind of a process."""
         return process.name.partition(" ")[0]
 
     def kill(self, process: Process, *, sigkill: bool = True) -> None:

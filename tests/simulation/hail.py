@@ -24,7 +24,7 @@ _LOOK_S: Final = 0.05
 
 
 class Way(Enum):
-    """How workers end."""
+    """Ways in which workers end."""
 
     KILLED = "somebody kills them"
     ANSWERED = "they crash after they have answered"
@@ -34,7 +34,7 @@ class Way(Enum):
 
 @dataclass(frozen=True)
 class Rule:
-    """What must hold.
+    """A bound that must hold.
 
     Attributes:
         way: how workers end.

@@ -1,4 +1,4 @@
-"""Where the real supervisor finds the played kernel, and what of it stands for the outside."""
+"""The played kernel in place of the real supervisor's own, and stand-ins for the rest."""
 
 import io
 import random
@@ -51,7 +51,7 @@ LOOK_EVERY_S = 2.0
 
 
 class House:
-    """What one supervisor finds.
+    """The surroundings of one supervisor.
 
     Attributes:
         cast: its processes.
@@ -420,7 +420,7 @@ class PlayedOrders:
 
 
 class PlayedFile:
-    """What lay at a path when it was opened."""
+    """The file that lay at a path when it was opened."""
 
     fds = ()
 

@@ -1,4 +1,4 @@
-"""What the supervisor asks of its kernel, played: processes, descriptors, signals, and time.
+"""A played kernel for the supervisor: processes, descriptors, signals, and time.
 
 Nothing is forked. A process is an object that acts at instants of a clock of its own kernel's, and
 time passes where the supervisor would sleep. Everything else that the supervisor is made of is the
@@ -19,7 +19,7 @@ S: Final = 1_000_000_000
 _FIRST_FD: Final = 100
 _FIRST_PID: Final = 5_000
 _TURN_NS: Final = 50_000
-"""What the supervisor takes for a turn of its loop."""
+"""Time that the supervisor takes for a turn of its loop."""
 _TURNS_IN_A_SECOND: Final = 3_000
 """More than that only a loop takes that turns without end."""
 _IN_VAIN_AT_MOST: Final = 100
@@ -33,11 +33,11 @@ class Violation(BaseException):
 
 
 class Readable(Protocol):
-    """What a descriptor stands for."""
+    """The object behind a descriptor."""
 
     @property
     def readable(self) -> bool:
-        """Whether there is something to read."""
+        """True if there is something to read."""
 
 
 class Started(Protocol):
@@ -118,7 +118,7 @@ class Kernel:
             raise Violation("the supervisor waits for a process")
 
     def refuse(self, call: str) -> None:
-        """Where this is the call to be refused, do so."""
+        """Raise if this is the call to be refused."""
         if number := self.refuses(call):
             self.log(f"{call} is refused: {errno.errorcode[number]}")
             raise OSError(number, os.strerror(number))
@@ -277,7 +277,7 @@ class End:
 
 
 class PidFd:
-    """What stands for a process."""
+    """A process's descriptor."""
 
     def __init__(self, process: Started) -> None:
         self.process = process
@@ -289,7 +289,7 @@ class PidFd:
 
 
 class Pipe:
-    """What one can be woken by."""
+    """A pipe that can wake a process."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.readable = False
@@ -337,7 +337,7 @@ class Popen:
 
 
 class Selector(selectors._BaseSelectorImpl):
-    """What the supervisor's loop waits with.
+    """The selector that the supervisor's loop waits with.
 
     Args:
         kernel: whose time passes meanwhile.

@@ -70,7 +70,7 @@ TOLERANCE_NS: Final = 100 * MILLISECOND_NS
 ASKED_A_CHAIN: Final = "asked a chain"
 NONE_TO_EXPECT: Final = "no worker was to be expected"
 LOAD_FAILED: Final = "a load failed"
-"""What is seen of that; all else that is seen is a misfortune."""
+"""Events that are no misfortunes; all others are."""
 SERVED_BY_NS: Final = 20 * MILLISECOND_NS
 _SETTLED_IN_NS: Final = 20 * SECOND_NS
 _MISFORTUNES_AT_MOST: Final = 8
@@ -101,10 +101,10 @@ class Life:
         self.asked: list[Asked] = []
         self.ends: Counter[int] = Counter()
         self.seen: Counter[str] = Counter()
-        """What happened, by kind."""
+        """Number of events, by kind."""
         self._calm = False
         self.story: list[str] = []
-        """What happened, step by step, where that is kept."""
+        """The events, step by step, if they are kept."""
         self._misfortunes = 0
         self._violation = ""
         self._rates = {
@@ -191,12 +191,12 @@ class Life:
         return self.asked[place] if known else None
 
     def _acts(self, number: int, stage: int) -> bool:
-        """Whether a request does in that step what its kind does."""
+        """Return whether a request acts by its kind in that step."""
         asked = self._known(number)
         return asked is None or asked.at == stage
 
     def _look_at(self, stages: dict[int, int]) -> None:
-        """What the requests of a batch do to a model, which has steps behind it for each."""
+        """Do to a model what the kinds of a batch's requests do, given the step of each."""
         numbers = [number for number, stage in stages.items() if self._acts(number, stage)]
         kinds = {number % 10 for number in numbers}
         process = self.machine.current
@@ -312,7 +312,7 @@ class Life:
 
     @property
     def _stood_still(self) -> bool:
-        """Whether batches may have taken any time."""
+        """True if batches may have taken any time."""
         return any("stopped" in what or "lost" in what for what in self.seen)
 
     def _reply(self, asked: Asked, answer: Answer) -> None:
@@ -379,7 +379,7 @@ class Life:
         )
 
     def _expect_each_step_once(self, asked: Asked) -> None:
-        """Where nobody dies or is cut short, and no model raises, nothing is run again."""
+        """Assert that nothing ran twice if nobody died or was cut short, and no model raised."""
         alike = all(other.kind == HARMLESS for other in self.asked)
         if alike and is_numeric(asked.model) and self.seen.keys() <= {ASKED_A_CHAIN}:
             wanted = dict.fromkeys(range(len(steps_of(asked.model))), asked.rows)
@@ -409,7 +409,7 @@ class Life:
                 asked.call = None
 
     def _load_fails(self, number: int) -> bool:
-        """Whether a worker ends before it is ready; at the start of an engine that is its end."""
+        """Return whether a worker ends before it is ready; never one of an engine's first."""
         if self._calm or not self.engine.was_ready(number):
             return False
         fails = self._loads.random() < self.profile.failing_loads

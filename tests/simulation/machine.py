@@ -1,7 +1,7 @@
 """A machine in one thread: processes that take turns, a clock that is told the time, doorbells.
 
-A process is real code in a greenlet. It gives way before it stores a word in the memory that all
-share, before it rings, and where it sleeps, and there it can be killed, stopped and let on again.
+A process is real code in a greenlet. It gives way before it stores a word in the shared memory,
+before it rings, and as it sleeps. There it can be killed, stopped and let on again.
 Which process goes on, and for how many stores, follows from the random numbers that the machine was
 made with, so a seed names a schedule.
 
@@ -39,7 +39,7 @@ class Process:
         self.alive = True
         self.asleep = False
         self.bell: Bell | None = None
-        """What wakes it; None where nothing but time does."""
+        """The bell that wakes it; None if only time does."""
         self.until_ns: int | None = 0
         self.stopped_until_ns = 0
         self.lost_ns = 0
@@ -55,7 +55,7 @@ class Process:
         raise AssertionError(f"{self.name} ended by itself")
 
     def can_go_on(self, now_ns: int) -> bool:
-        """Whether it is neither stopped nor asleep with nothing to wake it."""
+        """Return whether it is neither stopped nor asleep with nothing to wake it."""
         if self.stopped_until_ns > now_ns:
             return False
         if not self.asleep or (self.bell is not None and self.bell.rung):
@@ -85,7 +85,7 @@ class Machine:
         self._main = getcurrent()
         self._left = 0
         self.unwinding = False
-        """Whether a process that was killed is being taken down."""
+        """A process that was killed is being taken down."""
         self._due: list[tuple[int, int, Callable[[], object]]] = []
         self._order = count()
         self._pids = count(_FIRST_PID)
@@ -237,7 +237,7 @@ class Bell:
 
 
 class Timer:
-    """What `EventLoop.call_later` returns."""
+    """A timer, as `EventLoop.call_later` returns it."""
 
     def __init__(self, when_ns: int, call: Callable[[], object]) -> None:
         self.when_ns = when_ns

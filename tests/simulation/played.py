@@ -54,7 +54,7 @@ M = TypeVar("M", bound="Member")
 
 
 class Fault(Exception):
-    """What nobody expects."""
+    """An exception that no code expects."""
 
 
 class Cast:
@@ -151,7 +151,7 @@ class Cast:
             raise Violation(f"nobody serves {min(lost)} while it is loaded anew")
 
     def _expect_warm(self, before: Collection[ModelSpec], now: Collection[ModelSpec]) -> None:
-        """Where the load lets workers go, all that stay are ready."""
+        """Assert that, if the load lets workers go, all that stay are ready."""
         earlier = {spec.reference: spec for spec in before}
         for spec in now:
             was = earlier.get(spec.reference, spec)
@@ -192,7 +192,7 @@ class Member(Process):
 
     @property
     def well(self) -> bool:
-        """Whether it does what it is for."""
+        """True if the process serves, and neither ended, hangs nor is stopped."""
         return self.serves and not (self.ended or self.hangs or self.stopped)
 
     def signalled(self, number: int) -> None:

@@ -58,7 +58,7 @@ class Process:
         self.gone()
 
     def gone(self) -> None:
-        """What its end means for others."""
+        """Carry out the consequences of its end for other processes."""
 
     def killed(self) -> None:
         """SIGKILL for it and for all of its session."""

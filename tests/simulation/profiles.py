@@ -1,4 +1,4 @@
-"""What may happen in a life of an engine, and how often: drawn by chance, or given by name."""
+"""Misfortunes in a life of an engine, with their rates: drawn by chance, or given by name."""
 
 import random
 from dataclasses import dataclass, fields, replace
@@ -15,16 +15,16 @@ _FAILING_LOADS_SHARE: Final = 0.3
 
 @dataclass(frozen=True)
 class Profile:
-    """What may happen in a life, and how often. Rates are chances at each pause of a process."""
+    """Misfortunes in a life, with their rates: chances at each pause of a process."""
 
     requests: int = 10
     stride: int = 12
     loads: bool = False
-    """Whether processes give way before loads, too."""
+    """Processes give way before loads, too."""
     gap_ns: int = MILLISECOND_NS
     """Between two arrivals, about."""
     run_ns: int = 3 * MILLISECOND_NS
-    """How long the model runs, about."""
+    """Time that the model runs, about."""
     kills_of_workers: float = 0.0
     kills_of_collectors: float = 0.0
     kills_of_frontends: float = 0.0
@@ -45,7 +45,7 @@ class Profile:
     """Requests of one instance each to the typed model."""
     hostile: float = 0.0
     chained: bool = False
-    """Whether there is a chain among the models."""
+    """There is a chain among the models."""
 
     @staticmethod
     def of(chance: random.Random, chains: random.Random, loads: random.Random) -> "Profile":
@@ -133,7 +133,7 @@ BROKEN_CHAINS: Final = Profile(
     strange=0.3,
     chained=True,
 )
-"""Whoever holds a request of a chain dies between its steps, and some end before the last."""
+"""Processes that hold a chain's request die between its steps; some end before the last."""
 FAILING_CHAINS: Final = Profile(
     requests=8,
     stride=3,

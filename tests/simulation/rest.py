@@ -1,4 +1,4 @@
-"""What must hold of an engine while time passes, and once nothing happens any more.
+"""Invariants of an engine while time passes, and once nothing happens any more.
 
 It looks at the processes' own objects, past what they show each other, and changes nothing that
 it does not put back.
@@ -26,7 +26,7 @@ _ROUNDING: Final = 1e-6
 
 
 def is_at_rest(engine: Engine, specs: Sequence[ModelSpec]) -> bool:
-    """Whether all workers are ready, nobody is stopped, and nothing is in flight."""
+    """Return whether all workers are ready, none is stopped, and nothing is in flight."""
     for model in specs:
         word = engine.segment.layout.model(model.index) + ModelWords.READY
         steps = [step for step in specs if step.name in steps_of(model)]
@@ -115,7 +115,7 @@ def _check_turns(queues: Queues) -> None:
 
 
 def _state(engine: Engine, spec: ModelSpec) -> ModelState:
-    """What follows from the workers of a model; of a chain, what is published."""
+    """Return the state that follows from a model's workers; of a chain, the published one."""
     words, layout = engine.raw, engine.segment.layout
     first = layout.model(spec.index)
     published = ModelState(words[first + ModelWords.STATE])
@@ -125,13 +125,13 @@ def _state(engine: Engine, spec: ModelSpec) -> ModelState:
 
 
 def is_ready(engine: Engine, spec: ModelSpec) -> bool:
-    """Whether a model is said to be ready."""
+    """Return whether a model counts as ready."""
     now_ns = engine.machine.now_ns
     return not unready_reason(engine.raw, engine.segment.layout, spec, now_ns)
 
 
 def _check_the_cancelled(engine: Engine) -> None:
-    """What is cancelled and no worker holds is given back before any time passes."""
+    """Assert that cancelled slots that no worker holds are given back before any time passes."""
     workers = range(engine.segment.layout.workers)
     given = {ref for n in workers for task in held(engine.segment, n) for ref in task.references}
     layout = engine.segment.layout
@@ -177,7 +177,7 @@ def check_conservation(engine: Engine, specs: Sequence[ModelSpec], *, hangs: boo
 
 
 def _expect_its_part(lane: Lane, model: ModelSpec, models: int) -> None:
-    """Where nothing is in flight, one model finds its own slots and those for all."""
+    """Assert that, with nothing in flight, a model finds its own slots and those for all."""
     divided = division(SLOTS, LANE_BYTES, models)
     slots: list[int] = []
     while (slot := lane.claim(1, 0, model.reference)) is not None:

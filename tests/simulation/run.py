@@ -1,10 +1,10 @@
 """Many lives of the engine, the simplest wrong one, or how soon each mutant is found.
 
-python tests/simulation/run.py --seeds 100000 --from 50000
-python tests/simulation/run.py --seeds 10000000 --seconds 7200
-python tests/simulation/run.py --from 4711 --seeds 1       one life, told step by step
-python tests/simulation/run.py --mutants
-python tests/simulation/run.py --supervisor --seeds 100000 --seconds 3600
+- `python tests/simulation/run.py --seeds 100000 --from 50000`
+- `python tests/simulation/run.py --seeds 10000000 --seconds 7200`
+- `python tests/simulation/run.py --from 4711 --seeds 1` tells one life, step by step
+- `python tests/simulation/run.py --mutants`
+- `python tests/simulation/run.py --supervisor --seeds 100000 --seconds 3600`
 """
 
 import argparse

@@ -18,13 +18,13 @@ _TRIES: Final = 200
 _GARBAGE_AFTER: Final = 200
 """Lives."""
 _ENDLESS: Final = ("no end:", "nothing happens any more", "everybody sleeps for ever")
-"""What `Life` says where nothing comes to rest."""
+"""Openings of the failures of a `Life` that does not come to rest."""
 _LOGGERS: Final = ("ringbatch.worker", "ringbatch.frontend")
 
 
 @dataclass
 class Found:
-    """What lives there were."""
+    """Counts of the lives that were run."""
 
     lives: int = 0
     ends: Counter[int] = field(default_factory=Counter)
@@ -128,7 +128,7 @@ def simplest(seed: int) -> tuple[int, Profile]:
 
 
 def story(seed: int, profile: Profile | None = None) -> str:
-    """What happens in one life, and what went wrong in the end."""
+    """Return the events of one life, and its failure in the end."""
     life = Life(seed, profile, trace=True)
     what = failure(life)
     usual = Profile()

@@ -1,4 +1,4 @@
-"""What the engine of a life serves, what its clients send, and what its models answer.
+"""Models of a life's engine, the requests of its clients, and the models' answers.
 
 The models of numbers leave a trace: each puts a digit of its own behind those that a number came
 with. So the answer of a chain says which steps were run for it, and in which order.
@@ -49,7 +49,7 @@ FORWARDED: Final = replace(
     UNTYPED, name="forwarded", forward=Forward("/v1/models/forwarded:predict", (), any_path=False)
 )
 SERVED: Final[tuple[tuple[ModelSpec, ...], ...]] = ((TYPED, UNTYPED), (TYPED, FORWARDED))
-"""What an engine may serve that has no chain."""
+"""Sets of models that an engine without a chain may serve."""
 
 SECOND: Final = replace(UNTYPED, name="second", inputs=(X,), outputs=(X,))
 SPREADING: Final = replace(SECOND, name="spreading", outputs=(WIDE,), policy="eager")
@@ -99,7 +99,7 @@ def steps_of(model: ModelSpec) -> tuple[str, ...]:
 
 
 def is_numeric(model: ModelSpec) -> bool:
-    """Whether a model takes and returns numbers, and leaves a trace in them."""
+    """Return whether a model takes and returns numbers, and leaves a trace in them."""
     return steps_of(model)[-1] in _DIGITS
 
 
@@ -122,7 +122,7 @@ def number_in(value: int) -> int:
 
 
 def instances(model: ModelSpec, number: int, rows: int) -> list[Any]:
-    """What a request of that number holds."""
+    """Return the instances of a request of that number."""
     if not is_numeric(model):
         return [{"n": number, "row": row} for row in range(rows)]
     values = [ROWS_AT_MOST * number + row for row in range(rows)]

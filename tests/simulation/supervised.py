@@ -17,7 +17,7 @@ _GARBAGE_AFTER = 50
 
 @dataclass
 class Lived:
-    """What lives there were.
+    """Counts of the lives that were run.
 
     Attributes:
         lives: how many.
@@ -52,7 +52,7 @@ class Lived:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """What fails on purpose is not logged, and garbage is collected only between lives."""
+    """Silence the log of failures on purpose, and collect garbage only between lives."""
     logger = logging.getLogger("ringbatch.supervisor")
     before, logger.disabled = logger.disabled, True
     gc.disable()
@@ -90,7 +90,7 @@ def first_wrong(seeds: Iterable[int]) -> int | None:
 
 
 def story(seed: int) -> str:
-    """What happens in one life, and what went wrong in the end."""
+    """Return the events of one life, and its failure in the end."""
     life = Life(seed)
     what = failure(life)
     return "\n".join([f"seed {seed}", *life.story, what or "all is well"])

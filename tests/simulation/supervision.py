@@ -1,8 +1,8 @@
 """One life of the real supervisor among played processes: does it end, or serve?
 
-For a while anything may happen, as the seed says. Then everybody behaves, and the engine must serve
-within a bounded time, all of it, or have ended with a status, where an end was asked for or a fault
-of its own took it down.
+For a while anything may happen, as the seed says. Then everybody behaves. The whole engine must
+serve within a bounded time. It may instead have ended with a status, if somebody asked for its end
+or a fault of its own took it down.
 """
 
 import errno
@@ -111,7 +111,7 @@ _NONSENSE_OF_OTHERS: Final = (
 
 
 class Load(NamedTuple):
-    """What comes for every model whose workers are a range.
+    """The load of every model whose workers are a range.
 
     Attributes:
         wait_ns: predicted, where somebody serves it.
@@ -263,7 +263,7 @@ class Life:
             process.end(-signal.SIGKILL)
 
     def _slips(self, process: Member, what: str) -> bool:
-        """Whether something happens to a process in place of what it is about to do."""
+        """Return whether a misfortune happens to a process instead of its next act."""
         rate = self._slip_rate / 10 if what in ("step", "beat") else self._slip_rate
         if not self._wild or self._chance.random() >= rate:
             return False
@@ -349,7 +349,7 @@ class Life:
         return other_config(self._config, self._chance, self._loads)
 
     def _requests_come(self) -> None:
-        """What the collector would say of the load, it says here, for it gets no request."""
+        """Publish the load in the collector's place, because that gets no requests here."""
         segment = self._cast.segment
         if self._loads.random() < _LOAD_CHANGES and self._asked_ns is None and not self._calm_ns:
             self._load = self._loads.choice((IDLE, MUCH))
@@ -400,7 +400,7 @@ class Life:
         self._kernel.after(ENDS_WITHIN_S, late)
 
     def _missing(self) -> str:
-        """What an engine that serves would have; empty where it has all."""
+        """Return what the engine lacks to serve; empty if nothing."""
         cast, supervisor = self._cast, self._supervisor
         if cast.names_lost:
             return "nobody can attach"
@@ -444,7 +444,7 @@ class Life:
         return ""
 
     def _unsettled(self, entries: Iterable[ModelSpec]) -> str:
-        """Which model has not the number of workers that its load wants; empty for none."""
+        """Return which model has another number of workers than its load wants; empty if none."""
         for spec in filter(lambda spec: spec.most, entries):
             wanted = spec.most if self._load.rows else spec.least
             if spec.running != wanted:
@@ -479,5 +479,5 @@ class Life:
 
 
 def _has_broken_off(report: Report | None) -> bool:
-    """Whether an order has failed by what nobody expects."""
+    """Return whether an order has failed by an unexpected exception."""
     return report is not None and any("the engine's log says how" in s for s in report.lines)

@@ -183,4 +183,4 @@ RESTART_MUTANTS: Final[dict[str, Mutant | Late]] = {
     ),
     "no end costs any time": Mutant(respawn, "next_delay", "longest_s * (1 + jitter) / 2", "0.0"),
 }
-"""What breaks the restart rule; `simulation.hail` must find each."""
+"""Mutants that break the restart rule; `simulation.hail` must find each."""

@@ -122,6 +122,9 @@ def another_version(theirs: object, ours: str) -> str:
     )
 
 
+_SETTINGS: Final = {"CPU": "ray_cpus", "GPU": "ray_gpus"}
+
+
 def waiting(needs: Mapping[str, float], nodes: Iterable[Mapping[str, Any]]) -> str:
     """Return why an actor has no place yet, as text.
 
@@ -136,7 +139,12 @@ def waiting(needs: Mapping[str, float], nodes: Iterable[Mapping[str, Any]]) -> s
     if not any(all(have.get(name, 0) >= n for name, n in needs.items()) for have in alive):
         most = {name: max(have.get(name, 0) for have in alive) for name in needs}
         found = ", ".join(f"{name} {count:g}" for name, count in most.items())
-        return f"no node of {len(alive)} has {wanted}; the most that one has: {found}"
+        scarce = [name for name, count in needs.items() if most[name] < count] or needs
+        settings = dict.fromkeys(_SETTINGS.get(name, "ray_resources") for name in scarce)
+        return (
+            f"no node of {len(alive)} has {wanted}; the most that one has: {found}; "
+            f"set a smaller {' or '.join(settings)}, or add such a node"
+        )
     return f"its actor waits for {wanted} on one node, or is starting there"
 
 

@@ -1,5 +1,6 @@
 """Top level of `ringbatch tune`: starts the engine with one choice after another, and measures."""
 
+import math
 import os
 import signal
 import time
@@ -70,11 +71,13 @@ class Throughput:
         rate_per_s: 0 if it is unknown, or no number of connections is within the limit.
         connections: that reached it.
         words: the same, or why there is none.
+        remedy: how to get one, if that is known.
     """
 
     rate_per_s: float
     connections: int
     words: str
+    remedy: str = ""
 
 
 def tune(wish: Wish) -> int:
@@ -146,8 +149,9 @@ def throughput(
         p99_ms: the limit; None for none.
         first: how many connections are tried first.
     """
-    best = Throughput(0.0, first, "no number of connections is within the limit")
-    level, tried = first, set[int]()
+    best = Throughput(0.0, first, "nothing was answered")
+    level, tried, least_ms = first, set[int](), math.inf
+    limit_ms = math.inf if p99_ms is None else p99_ms
     while 1 <= level <= _LEVEL_MAX and level not in tried:
         tried.add(level)
         outcome = run(level)
@@ -162,13 +166,26 @@ def throughput(
             continue
         rate = outcome.rate_per_s()
         late_ms = outcome.times().quantile_ns(0.99) / 1e6
-        held = p99_ms is None or late_ms <= p99_ms
+        held = late_ms <= limit_ms
+        if not best.rate_per_s and not held and late_ms < least_ms:
+            least_ms = late_ms
+            best = _too_late(limit_ms, late_ms, level)
         # More connections make more requests/s, until they only wait for one another.
         more = held and rate > _GAIN_LEAST * best.rate_per_s
         if held and rate > best.rate_per_s:
             best = Throughput(rate, level, f"{number(rate)} requests/s from {level} connections")
         level = level * _STEP if more else level // _STEP
     return best
+
+
+def _too_late(limit_ms: float, least_ms: float, connections: int) -> Throughput:
+    """Return that no number of connections is within the limit, with the least p99 so far."""
+    several = "" if connections == 1 else "s"
+    words = (
+        f"no number of connections is within {limit_ms:g} ms: "
+        f"the least p99 is {least_ms:.3g} ms, with {connections} connection{several}"
+    )
+    return Throughput(0.0, connections, words, "; set --p99-ms above that, or leave it out")
 
 
 def ask_for_all(wish: Wish, search: Search) -> str:
@@ -201,7 +218,7 @@ def ask_for_all(wish: Wish, search: Search) -> str:
             found = Throughput(0.0, level, str(error).splitlines()[-1])
         if number_of == 1:
             if not found.rate_per_s:
-                raise CannotMeasure(f"the configuration as it is: {found.words}")
+                raise CannotMeasure(f"the configuration as it is: {found.words}{found.remedy}")
             # What is tried then is like it, so that fewer connections need not be tried.
             level = found.connections
         search.tell(trial, found.rate_per_s)
