@@ -1,220 +1,323 @@
 """Wait of a polite client beside one that floods, and the rate that the flood keeps.
 
-A model takes 10 ms for a batch of up to 32, and one frontend serves it over HTTP. The polite
-client has one connection and sends its next request after each answer. The flood has many such
-connections: from another address, so that it is another account, or from the polite client's own.
-Each client is a process. Times count from a request's first byte to its answer's last.
+A model takes 10 ms for a batch of up to 32, and one frontend for each protocol serves it. The
+polite client has one connection and sends its next request after each answer. The flood is another
+account and has many such connections. They ask in every way of `load.ways`, with fair shares and
+without. Then interactive requests come at a tenth of the model's capacity beside saturating bulk,
+and bulk beside saturating interactive ones. At last, one collector serves one account and another
+100,000 that are new with each request. Times count from the instant at which a request was due.
 """
 
 import argparse
-import asyncio
-import json
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import cast
 
-import uvloop
-from host.server import HOST, Server
-from peers.servers import BENCH, MODELS, Ringbatch
+import numpy as np
+from load.ways import CAP, WAYS, Mark, Protocol, Served, Way, served
 from report.record import Report
-from report.rounds import number, run_rounds, table
+from report.rounds import number, ratios, run_rounds, table
+from steps import ACCOUNTS, beside_accounts
 
-PATH = "/v1/models/sleep:predict"
-OTHER = "127.0.0.2"
-"""The flood's address, unless it is the polite client's."""
+from ringbatch.bench.load.arrivals import Arrivals, Kind
+from ringbatch.bench.load.fleet import Fleet
+from ringbatch.bench.load.outcome import Outcome
+from ringbatch.engine.collector.usage import CLASS_WEIGHTS
+from ringbatch.shm.account import PriorityClass
+
 TIMES = 3.0
 """The polite client's p99 may be as many times what it is alone."""
 FLOOD_SHARE = 0.97
 """The flood's least rate, as a share of that without fair shares."""
+BULK_SHARE = 0.95
+"""Bulk's least rate, as a share of what interactive requests leave of its rate alone."""
+BATCHES = 2
+"""Interactive requests may wait so many batches longer beside bulk than alone."""
+STEP = 1.05
+"""A request may cost the collector as many times what it does with few accounts."""
+INTERACTIVE_PER_S = 320
+"""A tenth of what the model can answer."""
+BULK_CONNECTIONS = 8
+"""Of bulk beside interactive requests that saturate the model."""
+ROUNDS_OF_STEPS = 25
+LEVEL_OF = 5
+"""Rounds at the begin and at the end that are compared."""
 SKIPPED = 0.2
 """First part of each run that does not count."""
-CASES = ("other account", "same account", "not fair")
-"""The flood is another account, the same, or another without fair shares."""
+GRACE_S = 10.0
+FIGURES = ("per_s", "p50_ms", "p99_ms", "longest_ms")
+CLASS_WAY = Way(Protocol.V1, Mark.ADDRESS)
 
 
 @dataclass(frozen=True)
 class Load:
-    """Answers to one client, and their times.
+    """Answers to one client.
 
     Attributes:
-        requests: answered, after the first part.
-        per_s: of them.
-        p50_ms, p99_ms: until their answers.
-        failed: answers with another status than 200.
+        per_s: answers in each second, after the first part.
+        p50_ms, p99_ms, longest_ms: until them.
+        failed: requests of the whole run without the right answer.
     """
 
-    requests: int
     per_s: float
     p50_ms: float
     p99_ms: float
+    longest_ms: float
     failed: int
 
 
 @dataclass(frozen=True)
-class Run:
-    """One server: the polite client alone, then beside the flood."""
+class Beside:
+    """The polite client beside the flood."""
 
-    alone: Load
-    beside: Load
+    polite: Load
     flood: Load
 
 
-class _Connection(asyncio.Protocol):
-    """Sends the same request again as soon as it is answered."""
+@dataclass(frozen=True)
+class Run:
+    """One way in one round: the polite client alone, and beside the flood."""
 
-    def __init__(self, message: bytes, times: list[tuple[float, float, bool]]) -> None:
-        self._message = message
-        self._times = times
-        self._data = b""
-        self._began_s = 0.0
-        self._transport: asyncio.Transport
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._send()
-
-    def _send(self) -> None:
-        self._began_s = time.monotonic()
-        self._transport.write(self._message)
-
-    def data_received(self, data: bytes) -> None:
-        self._data += data
-        head, end, body = self._data.partition(b"\r\n\r\n")
-        if end:
-            length = int(head.lower().rpartition(b"content-length: ")[2].split(b"\r\n")[0])
-            if len(body) >= length:
-                now_s = time.monotonic()
-                right = head[9:12] == b"200"
-                self._times.append((now_s, now_s - self._began_s, right))
-                self._data = b""
-                self._send()
+    alone: Load
+    fair: Beside
+    unfair: Beside
 
 
-async def _ask(
-    port: int, source: str, connections: int, seconds: float
-) -> list[tuple[float, float, bool]]:
-    """Instants, times and outcomes of all answers of a client's connections."""
-    body = b'{"instances": [3.0]}'
-    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    message = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
-    times: list[tuple[float, float, bool]] = []
-    loop = asyncio.get_running_loop()
-    for _ in range(connections):
-        await loop.create_connection(
-            lambda: _Connection(message, times), HOST, port, local_addr=(source, 0)
-        )
-    print("ready", flush=True)
-    await asyncio.sleep(seconds)
-    return [*times]
+@dataclass(frozen=True)
+class Classes:
+    """Classes in one round, each alone and beside the other.
+
+    Attributes:
+        interactive, bulk: alone.
+        beside_bulk, saturating: interactive requests at a tenth of the capacity, and bulk.
+        longest_bulk: bulk beside saturating interactive requests.
+    """
+
+    interactive: Load
+    bulk: Load
+    beside_bulk: Load
+    saturating: Load
+    longest_bulk: Load
 
 
-def summary(times: Sequence[tuple[float, float, bool]], seconds: float) -> Load:
-    """Return the figures of the answers after the first part."""
-    from_s = times[-1][0] - seconds * (1 - SKIPPED) if times else 0.0
-    took = sorted(took_s for at_s, took_s, _ in times if at_s >= from_s)
-    failed = sum(not right for _, _, right in times)
-
-    def percentile_ms(share: float) -> float:
-        return took[int(share * (len(took) - 1))] * 1e3 if took else 0.0
-
-    per_s = len(took) / (seconds * (1 - SKIPPED))
-    return Load(len(took), per_s, percentile_ms(0.5), percentile_ms(0.99), failed)
-
-
-@contextmanager
-def client(port: int, source: str, connections: int, seconds: float) -> Iterator[list[Load]]:
-    """Run a client; the list has its answers afterwards."""
-    argv = [sys.executable, str(BENCH / "fairness.py"), "--client", str(port), source]
-    argv += [str(connections), str(seconds)]
-    found: list[Load] = []
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None, "it is a pipe"
-        process.stdout.readline()
-        yield found
-        printed, _ = process.communicate()
-    found.append(Load(**json.loads(printed)))
+def summary(outcome: Outcome) -> Load:
+    """Return the figures of the requests after the first part."""
+    counted = outcome.answered & (outcome.due_ns >= outcome.seconds * SKIPPED * 1e9)
+    took_ms = outcome.took_ns[counted] / 1e6
+    failed = int((~outcome.answered).sum())
+    if not len(took_ms):
+        return Load(0.0, 0.0, 0.0, 0.0, failed)
+    p50, p99 = np.percentile(took_ms, [50, 99])
+    per_s = len(took_ms) / (outcome.seconds * (1 - SKIPPED))
+    return Load(per_s, float(p50), float(p99), float(took_ms.max()), failed)
 
 
-def measure(case: str, connections: int, seconds: float) -> Run:
-    """Start a server, and ask it without and with a flood."""
-    settings = {"max_batch_size": 32}
-    more = {"fair_shares": False} if case == "not fair" else {}
-    ours = Ringbatch("sleep", MODELS / "sleep_10ms.py", 1, settings, more)
-    source = HOST if case == "same account" else OTHER
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-") as folder,
-        Server(ours.command(Path(folder))) as server,
-    ):
-        with client(server.port, HOST, 1, seconds) as alone:
-            pass
+def closed(fleet: Fleet, connections: int, seconds: float) -> Load:
+    """Ask from connections that send their next request after each answer."""
+    return summary(fleet.run(Arrivals(Kind.CLOSED, seconds), connections, GRACE_S))
+
+
+def arriving(fleet: Fleet, seconds: float) -> Load:
+    """Ask at `INTERACTIVE_PER_S`, at random instants."""
+    arrivals = Arrivals(Kind.POISSON, seconds, INTERACTIVE_PER_S)
+    return summary(fleet.run(arrivals, 4 * CAP, GRACE_S))
+
+
+class Scenario:
+    """Runs on servers with and without fair shares.
+
+    Args:
+        servers: by whether they have fair shares, and whether they ask for keys.
+        connections: of the flood.
+        seconds: of each run.
+    """
+
+    def __init__(
+        self, servers: Mapping[tuple[bool, bool], Served], connections: int, seconds: float
+    ) -> None:
+        self._servers = servers
+        self._connections, self._seconds = connections, seconds
+        self._pool = ThreadPoolExecutor(1)
+
+    def flooded(self, way: Way) -> Run:
+        """Ask in one way, alone and beside a flood, with fair shares and without."""
+        alone: list[Load] = []
+        found = []
+        for fair in (True, False):
+            server = self._servers[fair, way.mark is Mark.KEY]
+            with way.fleet(server, 0) as polite, way.fleet(server, 1) as flood:
+                if fair:
+                    alone.append(closed(polite, 1, self._seconds))
+                flooding = self._pool.submit(closed, flood, self._connections, self._seconds)
+                beside = closed(polite, 1, self._seconds)
+                found.append(Beside(beside, flooding.result()))
+        return Run(alone[0], *found)
+
+    def classes(self) -> Classes:
+        """Ask for interactive answers and for bulk, alone and at the same time."""
+        server, seconds, many = self._servers[True, False], self._seconds, self._connections
         with (
-            client(server.port, source, connections, seconds + 1) as flood,
-            client(server.port, HOST, 1, seconds) as beside,
+            CLASS_WAY.fleet(server, 0, "interactive") as interactive,
+            CLASS_WAY.fleet(server, 1, "bulk") as bulk,
         ):
-            pass
-    return Run(alone[0], beside[0], flood[0])
+            alone = arriving(interactive, seconds), closed(bulk, many, seconds)
+            saturating = self._pool.submit(closed, bulk, many, seconds)
+            beside = arriving(interactive, seconds)
+            filled = saturating.result()
+            starving = self._pool.submit(closed, interactive, many, seconds)
+            longest = closed(bulk, BULK_CONNECTIONS, seconds)
+            starving.result()
+        return Classes(*alone, beside, filled, longest)
 
 
-def hold_to_limits(report: Report, found: Mapping[str, Sequence[Run]]) -> None:
+def batch_ms(found: Classes) -> float:
+    """Return how long the model takes for a batch, with what comes between two."""
+    return CAP / found.bulk.per_s * 1e3
+
+
+def longest_ms(found: Classes, connections: int) -> float:
+    """Return the longest wait of a bulk request that the rule allows.
+
+    The requests of all connections may go before it, and those of the other classes by weight, as
+    `tests/harness/fair_shares_ledger.py` has it. Then come the batch that runs as the request
+    comes, the one that the worker already has, and its own.
+    """
+    own = CLASS_WEIGHTS[PriorityClass.BULK]
+    others = sum(CLASS_WEIGHTS.values()) - own
+    requests = connections - 1 + (connections + 1) * others / own + len(CLASS_WEIGHTS) - 1
+    return (requests / CAP + 3) * batch_ms(found)
+
+
+def hold_ways_to_limits(report: Report, found: Mapping[Way, Sequence[Run]]) -> None:
     """Compare the medians with the limits; no request may fail."""
-    own = found["other account"]
-    times = median(run.beside.p99_ms / run.alone.p99_ms for run in own)
-    report.limit("polite p99 beside another account / alone", times, at_most=TIMES)
-    rates = {case: median(run.flood.per_s for run in runs) for case, runs in found.items()}
-    share = rates["other account"] / rates["not fair"]
-    report.limit("rate of the flood, fair / not fair", share, at_least=FLOOD_SHARE)
-    failed = sum(
-        load.failed for runs in found.values() for run in runs for load in (run.beside, run.flood)
-    )
-    report.limit("requests that failed", failed, at_most=0)
+    for way, runs in found.items():
+        times = median(run.fair.polite.p99_ms / run.alone.p99_ms for run in runs)
+        report.limit(f"{way}: polite p99 beside the flood / alone", times, at_most=TIMES)
+        share = ratios(
+            [run.fair.flood.per_s for run in runs], [run.unfair.flood.per_s for run in runs]
+        ).median
+        report.limit(f"{way}: rate of the flood, fair / not fair", share, at_least=FLOOD_SHARE)
+    all_runs = [run for runs in found.values() for run in runs]
+    loads = [load for run in all_runs for load in (run.alone, run.fair.polite, run.fair.flood)]
+    report.limit("requests that failed", sum(load.failed for load in loads), at_most=0)
 
 
-def show(found: Mapping[str, Sequence[Run]]) -> str:
-    """Return the table of medians."""
+def hold_classes_to_limits(report: Report, found: Sequence[Classes]) -> None:
+    """Compare the medians of the classes with the limits; no request may fail."""
+    more = [(each.beside_bulk.p99_ms - each.interactive.p99_ms) / batch_ms(each) for each in found]
+    what = "interactive p99, beside bulk - alone"
+    report.limit(what, median(more), at_most=BATCHES, unit="batches")
+    left = [each.bulk.per_s - each.beside_bulk.per_s for each in found]
+    shares = ratios([each.saturating.per_s for each in found], left)
+    report.limit("rate of bulk / what is left of it", shares.median, at_least=BULK_SHARE)
+    waits = [each.longest_bulk.longest_ms / longest_ms(each, BULK_CONNECTIONS) for each in found]
+    report.limit("longest wait of bulk / stated bound", max(waits), at_most=1)
+    loads = [load for each in found for load in vars(each).values()]
+    report.limit("classes: requests that failed", sum(load.failed for load in loads), at_most=0)
+
+
+def show_ways(found: Mapping[Way, Sequence[Run]]) -> str:
+    """Return the table of medians of the ways."""
     rows = []
-    for case, runs in found.items():
+    for way, runs in found.items():
         figures = [
-            median(run.alone.p50_ms for run in runs),
             median(run.alone.p99_ms for run in runs),
-            median(run.beside.p50_ms for run in runs),
-            median(run.beside.p99_ms for run in runs),
-            median(run.flood.per_s for run in runs),
+            median(run.fair.polite.p99_ms for run in runs),
+            median(run.fair.polite.p99_ms / run.alone.p99_ms for run in runs),
+            median(run.unfair.polite.p99_ms for run in runs),
+            median(run.fair.flood.per_s for run in runs),
+            median(run.fair.flood.per_s / run.unfair.flood.per_s for run in runs),
         ]
-        rows.append([case, *map(number, figures)])
-    head = ["flood", "alone p50 ms", "p99", "beside p50 ms", "p99", "flood, requests/s"]
-    return table(head, rows)
+        rows.append([str(way), *map(number, figures)])
+    head = ["way", "alone p99 ms", "beside p99 ms", "times", "not fair p99 ms"]
+    return table([*head, "flood, requests/s", "share of not fair"], rows)
+
+
+def show_classes(found: Sequence[Classes]) -> str:
+    """Return the table of medians of the classes."""
+    names = {
+        "interactive, alone": "interactive",
+        "interactive, beside bulk": "beside_bulk",
+        "bulk, alone": "bulk",
+        "bulk, beside interactive": "saturating",
+        f"bulk of {BULK_CONNECTIONS} connections, beside saturating interactive": "longest_bulk",
+    }
+    rows = []
+    for name, field in names.items():
+        loads = [getattr(each, field) for each in found]
+        figures = [median(getattr(load, key) for load in loads) for key in FIGURES]
+        rows.append([name, *map(number, figures)])
+    return table(["class", "requests/s", "p50 ms", "p99 ms", "longest ms"], rows)
+
+
+def hold_steps_to_limit(report: Report) -> None:
+    """Compare the collector's steps for accounts that never come back with those for few."""
+    found = beside_accounts([1, 2, ACCOUNTS], ROUNDS_OF_STEPS)
+    rows = [[f"{many:,}", number(median(took_ns))] for many, took_ns in found.items()]
+    report.run(steps={f"{many} accounts": median(took_ns) for many, took_ns in found.items()})
+    report.print_text(table(["accounts in turn", "collector, ns for a request"], rows))
+    took_ns = found[ACCOUNTS]
+    level = median(took_ns[-LEVEL_OF:]) / median(took_ns[:LEVEL_OF])
+    report.limit("collector's step, last accounts / first", level, at_most=STEP)
+    for few in (1, 2):
+        times = ratios(took_ns, found[few]).median
+        report.limit(f"collector's step, {ACCOUNTS:,} accounts / {few}", times, at_most=STEP)
+
+
+PARTS = ("ways", "classes", "accounts")
+
+
+def measure(report: Report, parts: Sequence[str], options: argparse.Namespace) -> None:
+    """Run ways and classes by turns, print their tables, and hold them to their limits."""
+    ways = [way for way in WAYS if "ways" in parts and not way.obstacle]
+    if "ways" in parts:
+        report.without({str(way): way.obstacle for way in WAYS if way.obstacle})
+    turns: list[Way | None] = [*ways, *[None] * ("classes" in parts)]
+
+    def run(turn: int, way: Way | None) -> Run | Classes:
+        found = scenario.classes() if way is None else scenario.flooded(way)
+        report.run(round=turn, what=str(way or "classes"), result=found)
+        return found
+
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
+        servers: dict[tuple[bool, bool], Served] = {}
+        for fair in (True, False)[: 1 + bool(ways)]:
+            for keys in {way.mark is Mark.KEY for way in [*ways, CLASS_WAY]}:
+                proxy = any(way.mark is Mark.FORWARDED for way in ways) and not keys
+                running = served(folder / f"{fair}-{keys}", fair=fair, keys=keys, proxy=proxy)
+                servers[fair, keys] = stack.enter_context(running)
+        scenario = Scenario(servers, options.connections, options.seconds)
+        found = run_rounds(turns, options.rounds, run)
+    by_way = {
+        way: [run for run in runs if isinstance(run, Run)] for way, runs in found.items() if way
+    }
+    classes = [run for run in found.get(None, ()) if isinstance(run, Classes)]
+    if by_way:
+        report.print_text(show_ways(by_way))
+        hold_ways_to_limits(report, by_way)
+    if classes:
+        report.print_text(show_classes(classes))
+        hold_classes_to_limits(report, classes)
 
 
 def main() -> int:
     """Run the scenario; the exit status is 1 when a limit is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=4.0, help="without, and with the flood")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each run")
     parser.add_argument("--connections", type=int, default=512, help="of the flood")
-    parser.add_argument("--client", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     options = parser.parse_args()
-    if options.client:
-        port, source, connections, seconds = options.client
-        times = uvloop.run(_ask(int(port), source, int(connections), float(seconds)))
-        print(json.dumps(vars(summary(times, float(seconds)))))
-        return 0
     report = Report("fairness", vars(options))
-
-    def run(turn: int, case: str) -> Run:
-        done = measure(case, options.connections, options.seconds)
-        report.run(round=turn, case=case, result=done)
-        return done
-
-    found = run_rounds(list(CASES), options.rounds, run)
-    report.print_text(show(found))
-    hold_to_limits(report, found)
+    if "accounts" in options.parts:
+        hold_steps_to_limit(report)
+    if {"ways", "classes"} & {*options.parts}:
+        measure(report, options.parts, options)
     return report.finish()
 
 

@@ -15,9 +15,10 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any, cast
 
 from report.record import Report
@@ -47,6 +48,10 @@ MAX_RATIO = 1.03
 MANY = 1_000
 """Number of served models without work, or of waiting signatures."""
 MAX_MANY_RATIO = 1.3
+ACCOUNTS = 100_000
+"""Number of accounts that ask one after the other."""
+WAITING = 480
+"""Requests that wait while accounts ask."""
 LONE = "collector, a lone request"
 WAITS = "collector, to have a request wait"
 NEXT = "collector, to dispatch the next"
@@ -197,14 +202,20 @@ class Engine:
 
 
 class Crowd:
-    """Collector whose only worker is busy while requests of many signatures wait.
+    """Collector whose only worker is busy while requests of many signatures or accounts wait.
 
     Args:
-        signatures: their number.
+        signatures: their number; requests have them in turn.
+        accounts: their number; requests have them in turn.
+        size: requests in a batch.
+        waiting: requests that wait; by default one of each signature.
     """
 
-    def __init__(self, signatures: int) -> None:
-        slots = 1 << (2 * signatures + 2).bit_length()
+    def __init__(
+        self, signatures: int, accounts: int = 1, size: int = 1, waiting: int | None = None
+    ) -> None:
+        waiting = waiting or signatures
+        slots = 1 << (2 * (waiting + size)).bit_length()
         layout = Layout(
             lanes=1,
             slots=slots,
@@ -214,27 +225,31 @@ class Crowd:
             model_table_bytes=PAGE,
         )
         shapes = Tensor("x", "FP32", [-1])
-        spec = replace(SPEC, inputs=(shapes,), outputs=(shapes,), max_batch_size=1)
+        spec = replace(SPEC, inputs=(shapes,), outputs=(shapes,), max_batch_size=size)
         self._segment = Segment.local(layout, (spec,))
         self._lane = Lane(self._segment, 0, _nobody)
         self._engine_slots = EngineSlots(self._segment, 0, _nobody)
-        self._signatures = signatures
+        self._signatures, self._accounts = signatures, accounts
+        self._size = size
         self._next = 0
         self.collector = Collector(self._segment, _nobody, _nobody, end_worker=_nobody)
         self.collector.start(1)
         self._tasks = Consumer(self._segment.words, layout.task_ring(0), TASK_WORDS)
         self._report = _report_ready(self._segment, 0)
-        for _ in range(signatures + 1):
+        for _ in range(waiting // size + 1):
             self.send()
             self.collect()
 
     def send(self) -> None:
-        """Submit a request of the next signature in turn."""
-        lane, length = self._lane, 1 + self._next % self._signatures
-        self._next += 1
-        payload, now_ns = length.to_bytes(16, "little"), time.monotonic_ns()
-        slot = lane.send(payload, 16, SPEC.reference, 1, now_ns, FAR_NS * 1_000, 8)
-        assert slot is not None, "there are slots for all that wait"
+        """Submit a batch of requests, of the next signatures and accounts in turn."""
+        lane, now_ns = self._lane, time.monotonic_ns()
+        for number in range(self._next, self._next + self._size):
+            length, account = 1 + number % self._signatures, 1 + number % self._accounts
+            payload = length.to_bytes(16, "little")
+            fields = (payload, 16, SPEC.reference, 1, now_ns, FAR_NS * 1_000, 8, account)
+            slot = lane.send(*fields)
+            assert slot is not None, "there are slots for all that wait"
+        self._next += self._size
         lane.submit()
 
     def collect(self) -> None:
@@ -252,7 +267,7 @@ class Crowd:
         for slot in self._lane.collect():
             self._lane.release(slot)
         spent = Spent(1, 1, 1, 0, 0)
-        self._report.offer(report_words(ReportKind.DONE, task.mark.batch, 1, spent))
+        self._report.offer(report_words(ReportKind.DONE, task.mark.batch, task.mark.rows, spent))
 
 
 def _report_ready(segment: Segment, number: int) -> Producer:
@@ -308,6 +323,34 @@ def beside_signatures(signatures: int, repetitions: int) -> dict[str, float]:
         f"{WAITS}, {signatures:,} signatures": to_wait,
         f"{NEXT}, {signatures:,} signatures": to_dispatch,
     }
+
+
+def beside_accounts(accounts: Sequence[int], rounds: int) -> dict[int, list[float]]:
+    """Time the collector's steps for a request of a full batch, by the number of accounts.
+
+    Each collector serves the accounts in turn, so that each of very many comes once. All of them
+    serve some batches by turns.
+
+    Args:
+        accounts: their numbers.
+        rounds: how many; the requests of one collector are `ACCOUNTS` in all of them.
+
+    Returns:
+        By number of accounts, the median nanoseconds of each round.
+    """
+    size = max(SIZES)
+    crowds = {many: Crowd(1, many, size, WAITING) for many in accounts}
+
+    def run(_turn: int, many: int) -> float:
+        crowd, took_ns = crowds[many], []
+        for _ in range(ACCOUNTS // size // rounds):
+            crowd.send()
+            took = _took_ns(crowd.collect)
+            crowd.run()
+            took_ns.append((took + _took_ns(crowd.collect)) / size)
+        return median(took_ns)
+
+    return run_rounds(accounts, rounds, run)
 
 
 def _took_ns(call: Callable[[], object]) -> int:

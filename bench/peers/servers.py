@@ -22,7 +22,7 @@ MODELS = BENCH / "models"
 SERVICES = BENCH / "peers" / "services"
 ENVIRONMENTS = BENCH / ".peers"
 
-TomlValue = str | int | float | bool | list[int]
+TomlValue = str | int | float | bool | list[int] | list[str]
 Section = Mapping[str, TomlValue]
 
 

@@ -1,40 +1,103 @@
-"""Figures of a client in the measurement of fair shares, and their limits."""
+"""Figures of the measurement of fair shares, and their limits."""
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from fairness import CASES, Load, Run, hold_to_limits, summary
+from fairness import (
+    CLASS_WAY,
+    Beside,
+    Classes,
+    Load,
+    Run,
+    hold_classes_to_limits,
+    hold_ways_to_limits,
+    longest_ms,
+    show_classes,
+    show_ways,
+    summary,
+)
+from load.ways import WAYS
 from report.record import Report
 
-ALONE = Load(100, 100.0, 10.0, 12.0, 0)
-BESIDE = Load(30, 30.0, 30.0, 35.0, 0)
-FLOOD = Load(2600, 2600.0, 190.0, 220.0, 0)
-WELL = Run(ALONE, BESIDE, FLOOD)
+from ringbatch.bench.load.outcome import UNANSWERED, Outcome
+
+ALONE = Load(100, 10.0, 12.0, 13.0, 0)
+POLITE = Load(30, 30.0, 35.0, 36.0, 0)
+FLOOD = Load(2600, 190.0, 220.0, 230.0, 0)
+WELL = Run(ALONE, Beside(POLITE, FLOOD), Beside(FLOOD, FLOOD))
+INTERACTIVE = Load(320, 15.0, 20.0, 22.0, 0)
+BULK = Load(3200, 160.0, 170.0, 180.0, 0)
+CLASSES = Classes(
+    INTERACTIVE,
+    BULK,
+    replace(INTERACTIVE, p99_ms=39.0),
+    replace(BULK, per_s=2800.0),
+    replace(BULK, longest_ms=230.0),
+)
+
+
+def outcome(due_s: list[float], took_ms: list[float], statuses: list[int]) -> Outcome:
+    due, took = (np.array(values, float) for values in (due_s, took_ms))
+    count = np.zeros(len(due), np.int64)
+    fields = (due * 1e9).astype(np.int64), (took * 1e6).astype(np.int64), count
+    return Outcome(*fields, np.array(statuses, np.int16), 10.0, 0, 1, {})
 
 
 def test_the_first_part_of_a_run_does_not_count() -> None:
-    times = [(at / 10, 9.0 if at < 20 else 0.001 * at, True) for at in range(101)]
-    found = summary(times, 10.0)
-    assert found.requests == 81
-    assert found.per_s == pytest.approx(81 / 8)
-    assert found.p50_ms == pytest.approx(60.0)
-    assert found.p99_ms == pytest.approx(99.0)
+    due_s = [at / 10 for at in range(100)]
+    found = summary(outcome(due_s, [900.0 if at < 2 else 10 * at for at in due_s], [200] * 100))
+    assert found.per_s == pytest.approx(80 / 8)
+    assert found.p50_ms == pytest.approx(59.5)
+    assert found.longest_ms == pytest.approx(99.0)
 
 
 def test_all_failures_count() -> None:
-    assert summary([(0.0, 0.1, False), (10.0, 0.1, True)], 10.0).failed == 1
+    found = summary(outcome([0.0, 5.0, 6.0], [1.0, 1.0, 1.0], [503, 200, UNANSWERED]))
+    assert (found.failed, found.per_s) == (2, 1 / 8)
+
+
+def test_a_run_without_answers_has_no_figures() -> None:
+    assert summary(outcome([5.0], [1.0], [503])) == Load(0.0, 0.0, 0.0, 0.0, 1)
 
 
 @pytest.mark.parametrize(
     ("changed", "missed"),
     [
         (WELL, 0),
-        (replace(WELL, beside=replace(BESIDE, p99_ms=36.1)), 1),
-        (replace(WELL, flood=replace(FLOOD, per_s=2500.0)), 1),
-        (replace(WELL, flood=replace(FLOOD, failed=1)), 1),
+        (replace(WELL, fair=Beside(replace(POLITE, p99_ms=36.1), FLOOD)), 1),
+        (replace(WELL, fair=Beside(POLITE, replace(FLOOD, per_s=2500.0))), 1),
+        (replace(WELL, fair=Beside(POLITE, replace(FLOOD, failed=1))), 1),
     ],
 )
-def test_what_is_held_to_limits(changed: Run, missed: int) -> None:
+def test_the_limits_of_a_way(changed: Run, missed: int) -> None:
     report = Report("fairness", {})
-    hold_to_limits(report, {case: [WELL] for case in CASES} | {"other account": [changed]})
+    hold_ways_to_limits(report, {way: [WELL] for way in WAYS} | {WAYS[0]: [changed]})
     assert sum(not limit.met for limit in report.limits) == missed
+
+
+@pytest.mark.parametrize(
+    ("changed", "missed"),
+    [
+        (CLASSES, 0),
+        (replace(CLASSES, beside_bulk=replace(INTERACTIVE, p99_ms=40.1)), 1),
+        (replace(CLASSES, saturating=replace(BULK, per_s=2700.0)), 1),
+        (replace(CLASSES, longest_bulk=replace(BULK, longest_ms=300.0)), 1),
+        (replace(CLASSES, interactive=replace(INTERACTIVE, failed=1)), 1),
+    ],
+)
+def test_the_limits_of_the_classes(changed: Classes, missed: int) -> None:
+    report = Report("fairness", {})
+    hold_classes_to_limits(report, [changed])
+    assert sum(not limit.met for limit in report.limits) == missed
+
+
+def test_the_longest_wait_follows_from_the_weights() -> None:
+    """Beside 7 of its own and 72 times 9 others, with one of each class, and three batches."""
+    assert longest_ms(CLASSES, 8) == pytest.approx(((7 + 9 * 72 + 2) / 32 + 3) * 10.0)
+
+
+def test_the_tables_have_a_row_for_each_way_and_class() -> None:
+    assert len(show_ways({way: [WELL] for way in WAYS}).splitlines()) == 2 + len(WAYS)
+    assert len(show_classes([CLASSES]).splitlines()) == 2 + 5
+    assert CLASS_WAY in WAYS

@@ -26,7 +26,9 @@ class World:
         self.poll = select.epoll()
         self.accepted: list[socket.socket] = []
 
-    def generator(self, due_ns: list[int], connections: int = 8, **more: Requests) -> Generator:
+    def generator(
+        self, due_ns: list[int], connections: int = 8, source: str = "", **more: Requests
+    ) -> Generator:
         host, port = self.listener.getsockname()
         requests = more.get("requests", Requests([post("x", "/", b"question")]))
         return Generator(
@@ -39,6 +41,7 @@ class World:
             poll=self.poll,
             clock_ns=lambda: self.now_ns,
             begin_ns=0,
+            source=source,
         )
 
     def turn(self, generator: Generator, until: Callable[[], bool]) -> None:
@@ -85,6 +88,13 @@ def test_a_time_counts_from_the_instant_at_which_the_request_was_due(world: Worl
     assert outcome.took_ns.tolist() == [8000, 4000]
     assert outcome.lag_ns.tolist() == [400, 4000]
     assert outcome.counts() == {200: 2}
+
+
+def test_connections_come_from_the_address_that_is_asked_for(world: World) -> None:
+    generator = world.generator([0], source="127.0.0.2")
+    generator.send_due()
+    assert world.accept(generator).getpeername()[0] == "127.0.0.2"
+    generator.outcome(1.0)
 
 
 def test_a_request_without_a_connection_waits_and_its_time_counts(world: World) -> None:

@@ -56,6 +56,7 @@ class Connections:
         clock_ns: monotonic.
         ended: is told of the end of each request that was started.
         keeps_answers: whether it is given their bodies, else empty ones.
+        source: own address of all connections; empty for the one that the kernel chooses.
 
     Attributes:
         problems: what went wrong with connections, in words, and how often.
@@ -73,8 +74,9 @@ class Connections:
         clock_ns: Callable[[], int],
         ended: Ended,
         keeps_answers: bool = False,
+        source: str = "",
     ) -> None:
-        self._address, self._exchange = address, exchange
+        self._address, self._exchange, self._source = address, exchange, source
         self._family = _family_of(address)
         self._limit = limit
         self._poll, self._clock_ns, self._ended = poll, clock_ns, ended
@@ -251,6 +253,8 @@ class Connections:
             return None
         if self._family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._source:
+            sock.bind((self._source, 0))
         code = sock.connect_ex(self._address)
         if code not in (0, errno.EINPROGRESS):
             self._count(os.strerror(code))

@@ -34,6 +34,7 @@ class Generator:
         poll: tells which can be read or written.
         clock_ns: monotonic.
         begin_ns: of the run, by that clock.
+        source: own address of connections; empty for the one that the kernel chooses.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Generator:
         poll: Poll,
         clock_ns: Callable[[], int],
         begin_ns: int,
+        source: str = "",
     ) -> None:
         self._messages, self._first = messages, first
         self._clock_ns, self._begin_ns = clock_ns, begin_ns
@@ -58,6 +60,7 @@ class Generator:
             poll=poll,
             clock_ns=clock_ns,
             ended=self._ended,
+            source=source,
         )
         self._due_ns = list(due_ns)
         self._took_ns = [0] * len(self._due_ns)

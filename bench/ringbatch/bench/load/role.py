@@ -119,6 +119,7 @@ def run(order: Order) -> Outcome:
         poll=epoll,
         clock_ns=clock,
         begin_ns=order.begin_ns,
+        source=order.target.source,
     )
     end_ns = order.begin_ns + int(arrivals.seconds * 1e9)
     give_up_ns = end_ns + int(order.grace_s * 1e9)

@@ -26,6 +26,7 @@ class Target:
         engine: its name, or the process id of its supervisor, for a Client; None for the only one.
         model: of a Client's requests.
         own_heads: True if each request has a ``traceparent`` of its own.
+        source: own address of connections; empty for the one that the kernel chooses.
     """
 
     host: str
@@ -34,6 +35,7 @@ class Target:
     engine: str | int | None = None
     model: str = ""
     own_heads: bool = False
+    source: str = ""
 
     @property
     def address(self) -> tuple[str, int] | str:
