@@ -21,17 +21,18 @@ class _Line:
 
     Attributes:
         account: the owner's use of the model.
+        kind: its class.
         numbers: for each request, by reference, its place in the order of all arrivals.
-        number: the place of the first request.
-        cost: of the first request.
+        ref, number, cost: reference, place and cost of the first request.
     """
 
-    __slots__ = ("account", "cost", "number", "numbers")
+    __slots__ = ("account", "cost", "kind", "number", "numbers", "ref")
 
     def __init__(self, account: AccountUsage) -> None:
         self.account = account
+        self.kind = class_of(account.word)
         self.numbers: OrderedDict[int, int] = OrderedDict()
-        self.number = 0
+        self.ref = self.number = 0
         self.cost = 0.0
 
     @property
@@ -87,13 +88,11 @@ class FairOrder(ByReference):
 
     def next_request(self) -> Request:
         """Return the request that `popleft` removes."""
-        return self._requests[next(iter(self._next_line().numbers))]
+        return self._requests[self._next_line().ref]
 
     def popleft(self) -> Request:
         """Remove and return the request that goes next, and charge it to its account."""
-        line = self._next_line()
-        self._usage.charge(line.account, line.cost)
-        return self._leave(line, next(iter(line.numbers)))
+        return self._take(self._next_line())
 
     def remove(self, ref: int) -> Request | None:
         """Remove and return the request of a reference, free of charge; None if it is not here."""
@@ -112,12 +111,18 @@ class FairOrder(ByReference):
         """
         rows = 0
         while self._requests:
-            request = self.next_request()
+            line = self._next_line()
+            request = self._requests[line.ref]
             rows += request.rows
             if rows > most_rows and taken:
                 return
             yield request
-            taken.append(self.popleft())
+            taken.append(self._take(line))
+
+    def _take(self, line: _Line) -> Request:
+        """Remove and return the first request of a line, and charge it to its account."""
+        self._usage.charge(line.account, line.cost)
+        return self._leave(line, line.ref)
 
     def _leave(self, line: _Line, ref: int) -> Request:
         """Remove and return a request of a line."""
@@ -133,22 +138,21 @@ class FairOrder(ByReference):
 
     def _place(self, line: _Line) -> None:
         """Put a line with another first request into its heap."""
-        ref, number = next(iter(line.numbers.items()))
-        line.number, line.cost = number, self._cost(self._requests[ref])
-        place = class_of(line.account.word)
-        heap = self._heaps[place]
-        heappush(heap, (line.key, number, line))
+        line.ref, line.number = next(iter(line.numbers.items()))
+        line.cost = self._cost(self._requests[line.ref])
+        heap = self._heaps[line.kind]
+        heappush(heap, (line.key, line.number, line))
         if len(heap) > _SLACK and len(heap) > 2 * line.account.priority.accounts:
             current = [entry for entry in heap if _is_current(entry)]
             heapify(current)
-            self._heaps[place] = current
+            self._heaps[line.kind] = current
 
     def _next_line(self) -> _Line:
         """Return the line that goes next; there is one."""
         best: _Line | None = None
         least, arrival = 0.0, 0
         for heap in self._heaps:
-            line = _first(heap)
+            line = _first(heap) if heap else None
             if line is None:
                 continue
             priority = line.account.priority
