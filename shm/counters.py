@@ -62,6 +62,12 @@ class CollectorCounter(IntEnum):
     """Requests refused because the same had taken workers with it a moment ago."""
     STARTS = 7
     """Processes that were the collector, one after the other."""
+    LIMITED_IN_FLIGHT = 8
+    """Requests refused because their account had as many in flight as it may."""
+    LIMITED_REQUESTS = 9
+    """Requests refused because their account had sent as many a second as it may."""
+    LIMITED_MODEL_S = 10
+    """Requests refused because their account had used as many model seconds a second as it may."""
 
 
 class ModelCounter(IntEnum):

@@ -100,6 +100,10 @@ class Overloaded(RequestError):
         self.retry_after_s = retry_after_s
 
 
+class LimitReached(Overloaded):
+    """A limit of the client's account is reached."""
+
+
 class Draining(RequestError):
     """The server is stopping and takes no new work."""
 

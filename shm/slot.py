@@ -116,6 +116,8 @@ class Status(IntEnum):
     """Nothing listens where that server should be."""
     OVERLOADED = 14
     """The answer would come too late; with a text of `ringbatch.shm.lateness`."""
+    LIMITED = 15
+    """A limit of its account is reached; with an `account_limits.refusal_text`."""
 
 
 class Reason(IntEnum):

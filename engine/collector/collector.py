@@ -8,6 +8,7 @@ is published until it is dispatched; what dies here is expired, cancelled or wit
 from collections.abc import Callable
 
 from ringbatch.engine.collector import takeover
+from ringbatch.engine.collector.account_gate import AccountGate
 from ringbatch.engine.collector.admission import may_be_late, refusal
 from ringbatch.engine.collector.batch_time_average import FAR, SHARE
 from ringbatch.engine.collector.changeover import Changeover
@@ -45,7 +46,6 @@ _DROPPED = {
     ReportKind.EXPIRED: ModelCounter.EXPIRED,
     ReportKind.CANCELLED: ModelCounter.CANCELLED,
 }
-_NEVER_NS = 1 << 62
 
 
 class Collector:
@@ -57,6 +57,9 @@ class Collector:
         wake_worker: rings a worker's doorbell.
         end_worker: has a hung worker ended; its death is reported as any other.
         notify_supervisor: sends the supervisor the result of the table's latest change.
+
+    Attributes:
+        gate: of accounts with limits; these are set before `start`.
     """
 
     def __init__(
@@ -82,7 +85,8 @@ class Collector:
         self._in_flight = self._pool.in_flight
         self._workers = self._pool.workers
         self._agenda = self._pool.agenda
-        self._dispatcher = Dispatcher(segment, self._slots, self._in_flight, self._agenda)
+        self.gate = gate = AccountGate(segment, self._slots)
+        self._dispatcher = Dispatcher(segment, self._slots, self._in_flight, self._agenda, gate)
         self._limits = self._dispatcher.limits
         self._reports = Reports(words, layout, self._limits.at_ns, self._pool.expected)
         self._quarantine = Quarantine(segment.memory)
@@ -271,8 +275,9 @@ class Collector:
             if not ready and step_in(asked):
                 # The last collector may have begun to answer these over what their steps have kept.
                 references = []
-            requests = [self._request(ref, asked, now_ns) for ref in references]
+            requests = takeover.requests_of(self._slots, references, asked, now_ns)
             self._in_flight.update(dict.fromkeys(references))
+            self.gate.hold(requests, now_ns)
             worker.batches.append(Batch(mark, requests))
         if ready:
             self._worker_ready(worker, now_ns)
@@ -290,16 +295,6 @@ class Collector:
         self._unreadable_workers.add(number)
         self._end_worker(number)
 
-    def _request(self, ref: int, asked: int, now_ns: int) -> Request:
-        """Return a request of a worker; without payload if its words make no sense by now.
-
-        The worker that runs it tells them apart.
-        """
-        request = self._slots.read(ref)
-        if request is None:
-            return Request(ref, asked, 1, 0, 0, 0, 0, 0, now_ns, _NEVER_NS)
-        return request._replace(model=asked)
-
     def _adopt_slots(self) -> None:
         if self._unreadable_workers:
             return
@@ -315,6 +310,7 @@ class Collector:
         if request is None:
             self._refuse_spoilt(ref)
         else:
+            self.gate.hold([request], now_ns)
             self._take_in(request, now_ns)
             self._dispatcher.answer_cancelled([ref], now_ns)
 
@@ -379,14 +375,15 @@ class Collector:
             model.service_ns += (counted_ns - model.service_ns) // SHARE
             if (times := model.local_remote_times) is not None:
                 times.ran(cycle_ns, worker.began_ns, now_ns, remote=worker.remote)
-        mark, requests = worker.batches.pop(0)
+        mark, requests, costs = worker.batches.pop(0)
         if run_ns and cycle_ns >= COSTLY_NS:
             # Its report was posted behind the answers, and may have waited to be read.
             posted_ns = worker.began_ns + spent.input_ns + run_ns + spent.output_ns
             model.lingering.answered(mark.rows, cycle_ns, min(posted_ns, now_ns))
+        if run_ns and self.gate.on:
+            self.gate.charge(requests, costs, run_ns, now_ns)
         if requests[0].model == model.spec.reference:
-            for request in requests:
-                del self._in_flight[request.ref]
+            self._dispatcher.forget(requests)
         else:
             self._dispatcher.pass_on(self._pool.chain(requests[0].model), requests, now_ns)
         ran = len(requests)
@@ -419,17 +416,20 @@ class Collector:
             # Who sent them may know the other table.
             self._follow(now_ns)
         requests, spoilt, cancelled, strays = self._read_new(lane, references)
+        further: list[int] = []
         if len(requests) < len(references):
             if is_part(max(references)):
                 submitted = set(references)
                 references = [*dict.fromkeys(map(without_part, references))]
                 requests, spoilt, cancelled, strays = self._read_new(lane, references)
-                self._count_parts([r for r in requests if r.ref not in submitted])
+                further = self._count_parts([r for r in requests if r.ref not in submitted])
             cancelled += self._in_flight.keys() & references
         if strays or spoilt:
             self._counters.add(CollectorCounter.CORRUPT_SLOTS, strays)
             for ref in spoilt:
                 self._refuse_spoilt(ref)
+        if self.gate.on:
+            requests = self.gate.admit(requests, further, self._models, now_ns)
         if len(requests) < _FEW or not self._take_in_uniform(requests, now_ns):
             for request in requests:
                 if request.ref not in self._in_flight:
@@ -442,11 +442,12 @@ class Collector:
             references = [ref for ref in references if ref not in self._in_flight]
         return self._slots.read_open(lane, references)
 
-    def _count_parts(self, requests: list[Request]) -> None:
+    def _count_parts(self, requests: list[Request]) -> list[int]:
         for request in requests:
             model = self._models.get(request.model)
             if model is not None:
                 model.counters.add(ModelCounter.PARTS)
+        return [request.ref for request in requests]
 
     def _take_in_uniform(self, requests: list[Request], now_ns: int) -> bool:
         """Take in requests to one model; False, with nothing done, if one needs a closer look."""

@@ -83,7 +83,7 @@ class DeadBatches:
         left = []
         for request in batch.requests:
             if self._slots.repeat(request.ref):
-                del self._in_flight[request.ref]
+                self._dispatcher.forget([request])
             else:
                 left.append(request)
         return left

@@ -6,9 +6,10 @@ out: it gives the batch to a worker, and answers late or cancelled requests with
 also publishes the time that a further request would take.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from ringbatch.engine.collector.account_gate import AccountGate
 from ringbatch.engine.collector.agenda import Agenda
 from ringbatch.engine.collector.backlog import together
 from ringbatch.engine.collector.batching import Pending, Wait, decide, taking
@@ -42,16 +43,23 @@ class Dispatcher:
         slots: of all lanes, for the collector.
         in_flight: the requests that the collector has taken in, shared with it.
         agenda: holds the instants at which to look at models again.
+        gate: of accounts with limits.
     """
 
     def __init__(
-        self, segment: Segment, slots: EngineSlots, in_flight: InFlight, agenda: Agenda
+        self,
+        segment: Segment,
+        slots: EngineSlots,
+        in_flight: InFlight,
+        agenda: Agenda,
+        gate: AccountGate,
     ) -> None:
         self._segment = segment
         self._agenda = agenda
         self._words = segment.words
         self._slots = slots
         self._in_flight = in_flight
+        self._gate = gate
         self.next_batch = 0
         """The number of the batch that is dispatched next."""
         self.limits = Instants()
@@ -140,9 +148,7 @@ class Dispatcher:
         left = self._slots.open_ones(references)
         if len(left) < len(references):
             going_on = set(left)
-            for ref in references:
-                if ref not in going_on:
-                    del self._in_flight[ref]
+            self.forget([request for request in requests if request.ref not in going_on])
             requests = [request for request in requests if request.ref in going_on]
             if not requests:
                 return
@@ -308,7 +314,8 @@ class Dispatcher:
         self.next_batch += 1
         idle = bool(model.idle)
         worker = model.idle.pop() if idle else model.busy.pop(0)
-        worker.batches.append(unchecked_tuple(Batch, (mark, requests)))
+        costs = model.queues.costs(requests) if self._gate.on else None
+        worker.batches.append(unchecked_tuple(Batch, (mark, requests, costs)))
         if idle:
             self.on_batch_started(worker, now_ns)
         fits = worker.tasks.offer(task_words(mark, refs, models[0]))
@@ -341,8 +348,8 @@ class Dispatcher:
                     self._drop(place.model, [request], now_ns)
 
     def _drop(self, model: Model, requests: list[Request], now_ns: int) -> None:
+        self.forget(requests)
         for request in requests:
-            del self._in_flight[request.ref]
             status = self._slots.give_up(request, TOO_LATE, NO_BATCH, now_ns)
             expired = status is Status.EXPIRED
             model.counters.add(ModelCounter.EXPIRED if expired else ModelCounter.CANCELLED)
@@ -369,5 +376,12 @@ class Dispatcher:
         self, request: Request, status: Status, text: str, mark: BatchMark, now_ns: int
     ) -> None:
         """Answer a request with a text, and forget it."""
-        del self._in_flight[request.ref]
+        self.forget([request])
         self._slots.fail(request, status, text, mark, now_ns)
+
+    def forget(self, requests: Sequence[Request]) -> None:
+        """Forget requests that are answered, or are about to be."""
+        for request in requests:
+            del self._in_flight[request.ref]
+        if self._gate.on:
+            self._gate.leave(requests)

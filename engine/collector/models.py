@@ -35,10 +35,15 @@ NEXT_FROM_NS: Final = 1_000_000
 
 
 class Batch(NamedTuple):
-    """Batch that a worker was given to run."""
+    """Batch that a worker was given to run.
+
+    Attributes:
+        costs: of its requests, if their accounts are charged for more than rows.
+    """
 
     mark: BatchMark
     requests: list[Request]
+    costs: list[float] | None = None
 
 
 class Place(NamedTuple):

@@ -139,6 +139,10 @@ class Queues:
             queue.share_fairly(self._usage, self._cost)
         return queue
 
+    def costs(self, requests: Sequence[Request]) -> list[float] | None:
+        """Return the cost of each request; None if that is the number of its rows."""
+        return None if self._share is None else [self._cost(request) for request in requests]
+
     def take(self, queue: Queue, max_batch_size: int) -> list[Request]:
         """Remove and return requests of one queue, as `Queue.take` does."""
         before = queue.rows

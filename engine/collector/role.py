@@ -15,6 +15,7 @@ from typing import assert_never
 
 from setproctitle import setproctitle
 
+from ringbatch.engine.collector.account_limits import LimitTable
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.loop import Loop
 from ringbatch.engine.process import startup as process
@@ -89,6 +90,7 @@ def main() -> int:
         end_worker=lambda number: control.send(WorkerHung(number)),
         notify_supervisor=control.send,
     )
+    collector.gate.set(LimitTable(start.account_limits))
     collector.start(time.monotonic_ns())
     control.send(Ready())
     counters = Counters(segment.words, segment.layout.collector_counters())

@@ -4,12 +4,15 @@ A worker lets go of a batch once all of it is answered, see `ringbatch.engine.wo
 its ring has the tasks that it holds, or held when it died, until `reclaim` empties the ring.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ringbatch.engine.ipc.messages import BatchTask, read_tasks
 from ringbatch.shm.descriptors import TASK_WORDS, WorkerState, WorkerWords
+from ringbatch.shm.engine_slots import EngineSlots, Request
 from ringbatch.shm.ring import Consumer, CorruptRingError
 from ringbatch.shm.segment import Segment
+
+_NEVER_NS = 1 << 62
 
 
 def held(segment: Segment, worker: int) -> list[BatchTask]:
@@ -39,6 +42,22 @@ def model_of(segment: Segment, worker: int) -> int:
     """Return the reference of a worker's model, by its own words."""
     reference: int = segment.words[segment.layout.worker(worker) + WorkerWords.MODEL]
     return reference
+
+
+def requests_of(
+    slots: EngineSlots, references: Sequence[int], asked: int, now_ns: int
+) -> list[Request]:
+    """Return requests of a worker; without payload if their words make no sense by now.
+
+    The worker that runs them tells them apart.
+    """
+    requests = []
+    for ref in references:
+        request = slots.read(ref)
+        if request is None:
+            request = Request(ref, asked, 1, 0, 0, 0, 0, 0, now_ns, _NEVER_NS)
+        requests.append(request._replace(model=asked))
+    return requests
 
 
 def _ring(segment: Segment, worker: int) -> Consumer:

@@ -23,6 +23,8 @@ _TCP_WORDS: Final = (
     "is for TCP, and host is a Unix socket; give host an address, and the path to unix_socket"
 )
 _CORS_WORDS: Final = 'is for own_paths = "keys"; with another, the app itself answers CORS'
+_LIMITS: Final = ("account_in_flight", "account_requests_per_s", "account_model_s_per_s")
+_LIMIT_WORDS: Final = "needs fair_shares = true, because without it clients are not told apart"
 _APP_WORDS: Final = "takes all paths but those of models; pass_through and sidecar have none then"
 
 
@@ -52,6 +54,9 @@ def problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     passes_to = values.get("pass_through")
     if passes_to is not None and (words := own_address(passes_to, values)):
         yield "pass_through", words
+    if values.get("fair_shares") is False:
+        limits = (key for key in _LIMITS if values.get(key) is not None)
+        yield from ((key, _LIMIT_WORDS) for key in limits)
     if values.get("share_port") and values.get("port") == 0:
         yield "share_port", "needs a port that others can take too, and 0 takes any free one"
     other_paths = passes_to is not None or values.get("sidecar")

@@ -24,6 +24,7 @@ from ringbatch.engine.config.kinds import (
     power_of_two,
     whole,
 )
+from ringbatch.shm.account_limits import AccountLimits
 from ringbatch.shm.engine_name import UNNAMED
 from ringbatch.shm.layout import MAX_SLOTS, MAX_WORKERS
 
@@ -163,6 +164,24 @@ class ServingConfig:
         '"unix" stands for all that connect to a Unix socket. By default there is none, and a '
         "proxy counts as one client",
     ] = ()
+    account_in_flight: Annotated[
+        int | None,
+        whole(1, MAX_SLOTS),
+        "requests that one client may have in flight at the same time. Further requests get 429. "
+        "By default there is no limit",
+    ] = None
+    account_requests_per_s: Annotated[
+        float | None,
+        number(1e6, zero=False),
+        "requests a second from one client, on average; it may send those of one second at once. "
+        "Further requests get 429. By default there is no limit",
+    ] = None
+    account_model_s_per_s: Annotated[
+        float | None,
+        number(1024, zero=False),
+        "seconds of models' run time a second for one client, on average. It pays for its share of "
+        "each batch. Further requests get 429. By default there is no limit",
+    ] = None
     compress_answers: Annotated[
         bool,
         SWITCH,
@@ -294,3 +313,10 @@ class ServingConfig:
         """Places for workers, those for that many configured ones included."""
         spare = max(workers, 2) if self.spare_workers is None else self.spare_workers
         return min(workers + spare, MAX_WORKERS)
+
+    @property
+    def account_limits(self) -> AccountLimits:
+        """The limits of every account."""
+        return AccountLimits(
+            self.account_in_flight, self.account_requests_per_s, self.account_model_s_per_s
+        )

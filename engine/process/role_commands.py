@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ringbatch.engine.models.runtime_options import RuntimeOptions
+from ringbatch.shm.account_limits import NO_LIMITS, AccountLimits
 from ringbatch.shm.host.messages import Vocabulary
 
 
@@ -121,10 +122,16 @@ class AttachSegment:
 
 @dataclass(frozen=True, slots=True)
 class StartCollector:
-    """First message to a collector: stand by at this segment."""
+    """First message to a collector: stand by at this segment.
+
+    Attributes:
+        log_level: of its log.
+        account_limits: of every account.
+    """
 
     segment: str
     log_level: str
+    account_limits: AccountLimits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)

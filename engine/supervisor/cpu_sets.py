@@ -43,6 +43,7 @@ class CpuSets:
         self._host = placement.host()
         self._log_level = config.server.log_level
         self._engine = config.server.name
+        self._account_limits = config.server.account_limits
         self._plan, self.described = instructions.placed(config, self._host)
         self._sets = instructions.cpu_sets(config, self._plan)
 
@@ -122,7 +123,7 @@ class CpuSets:
         """Return a managed process for a collector."""
 
         def start(_again: bool) -> Child:
-            first_message = StartCollector(self.segment_name, self._log_level)
+            first_message = StartCollector(self.segment_name, self._log_level, self._account_limits)
             module = "ringbatch.engine.collector.role"
             return Child(
                 "collector",

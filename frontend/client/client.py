@@ -175,8 +175,8 @@ class Client:
 
         Raises:
             InvalidRequest: the inputs are not what the model takes, or it refused them.
-                ModelNotFound, ModelNotReady, RequestTooLarge, Overloaded, Draining,
-                DeadlineExceeded,
+                ModelNotFound, ModelNotReady, RequestTooLarge, Overloaded, LimitReached,
+                Draining, DeadlineExceeded,
             ModelFailed, WorkerDied: as over HTTP.
             ModelServerAnswered, ModelServerBroken, ModelServerDown: of the runtime http.
             InternalError: a defect of the engine's.

@@ -21,10 +21,12 @@ from ringbatch.frontend.codec.grpc_codes import (
     UNAVAILABLE,
     UNIMPLEMENTED,
 )
+from ringbatch.shm import account_limits
 from ringbatch.shm.errors import (
     DeadlineExceeded,
     Draining,
     InvalidRequest,
+    LimitReached,
     LoadFailed,
     MemoryNotFound,
     ModelFailed,
@@ -106,6 +108,9 @@ RULES: Final[dict[type[RequestError], Rule]] = {
     ModelNotFound: Rule(404, NOT_FOUND, JSON, "there is no such model"),
     MemoryNotFound: Rule(404, NOT_FOUND, JSON, "there is no such shared memory"),
     RequestTooLarge: Rule(413, RESOURCE_EXHAUSTED, JSON, "the request is too large"),
+    LimitReached: Rule(
+        429, RESOURCE_EXHAUSTED, _RETRY, "a limit of this client is reached; try again later"
+    ),
     ModelFailed: Rule(500, INTERNAL, JSON, "the model failed"),
     LoadFailed: Rule(500, INTERNAL, JSON, "the model could not be loaded"),
     InternalError: Rule(500, INTERNAL, JSON, "internal error"),
@@ -136,6 +141,7 @@ ERRORS: Final[dict[Status, type[RequestError]]] = {
     Status.SERVER_MISCOUNTED: ModelServerMiscounted,
     Status.SERVER_DOWN: ModelServerDown,
     Status.OVERLOADED: Overloaded,
+    Status.LIMITED: LimitReached,
 }
 """Errors for answers that are not OK."""
 
@@ -165,6 +171,8 @@ def error_of(status: Status, text: str) -> RequestError:
         return ModelServerAnswered(refusal.body, refusal.status, refusal.retry_after)
     if status is Status.OVERLOADED:
         return read_overload(text)
+    if status is Status.LIMITED:
+        return account_limits.read_refusal(text)
     return ERRORS[status](text)
 
 

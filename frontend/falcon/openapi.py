@@ -39,13 +39,14 @@ _ERRORS: Final = {
     411: "The request has neither Content-Length nor a chunked body.",
     413: "The body, or the memory it takes, is larger than what is accepted.",
     415: "The body is in a form that is not taken.",
+    429: "A limit of this client is reached.",
     500: "The model failed, or the server did.",
     501: "The protocol has this, the server has not.",
     503: "Nothing can be taken now: no worker is ready, or too many requests wait.",
     504: "No answer came before the deadline.",
 }
 _POSTED: Final = (408, 411, 413, 415)
-_PREDICTED: Final = (400, *_POSTED, 500, 503, 504)
+_PREDICTED: Final = (400, *_POSTED, 429, 500, 503, 504)
 _STRING: Final = {"type": "string"}
 _COUNT: Final = {"type": "integer", "minimum": 0}
 _YES: Final = {"const": True}
@@ -107,7 +108,11 @@ def document(
                 f"Error{status}": {
                     "description": words,
                     "content": _json(_ref("Error")),
-                    **({"headers": {"Retry-After": {"schema": _STRING}}} if status == 503 else {}),
+                    **(
+                        {"headers": {"Retry-After": {"schema": _STRING}}}
+                        if status in (429, 503)
+                        else {}
+                    ),
                 }
                 for status, words in _ERRORS.items()
             },

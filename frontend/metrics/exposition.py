@@ -85,6 +85,12 @@ COLLECTOR_NAMES: Final = {
     ),
     CollectorCounter.STARTS: ("collector_starts", "Processes that have been the collector."),
 }
+LIMITED: Final = {
+    CollectorCounter.LIMITED_IN_FLIGHT: "in_flight",
+    CollectorCounter.LIMITED_REQUESTS: "requests_per_s",
+    CollectorCounter.LIMITED_MODEL_S: "model_s_per_s",
+}
+"""Limits of accounts, by the counters of the requests refused for them."""
 MODEL_NAMES: Final = {
     ModelCounter.REQUESTS: ("model_parts", "Parts of requests collected, again for each retry.", 1),
     ModelCounter.ROWS: ("model_instances", "Instances in the requests collected.", 1),
@@ -258,6 +264,11 @@ class EngineMetrics:
             family = Family("counter", f"ringbatch_{name}", help_text)
             family.add((), block[counter])
             yield family
+        limited = "Requests refused because their client had reached a limit."
+        family = Family("counter", "ringbatch_account_limited", limited, labels=["limit"])
+        for counter, limit in LIMITED.items():
+            family.add([limit], block[counter])
+        yield family
 
     def _restarts(self) -> Family:
         family = Family(

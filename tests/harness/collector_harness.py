@@ -4,6 +4,7 @@ from typing import Any
 
 from segment_fixture import Client, local_segment, spec
 
+from ringbatch.engine.collector.account_limits import LimitTable
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.ipc.messages import BatchTask, ReportKind, read_tasks, report_words, task_size
 from ringbatch.engine.process.role_events import ModelEvent
@@ -110,7 +111,7 @@ class CollectorHarness:
         self.collector = self.new_collector()
         self.workers = [HandWorker(self.segment, n) for n in range(self.segment.layout.workers)]
 
-    def new_collector(self) -> Collector:
+    def new_collector(self, limits: LimitTable | None = None) -> Collector:
         self.collectors += 1
         self.collector = Collector(
             self.segment,
@@ -119,6 +120,7 @@ class CollectorHarness:
             end_worker=self.ended.append,
             notify_supervisor=self.notify,
         )
+        self.collector.gate.set(limits or LimitTable())
         self.collector.start(1000 * self.collectors)
         return self.collector
 

@@ -70,7 +70,7 @@ def test_what_became_of_traces_is_told_where_requests_are_traced() -> None:
     ("counters", "names"),
     [
         (LaneCounter, exposition.LANE_NAMES),
-        (CollectorCounter, exposition.COLLECTOR_NAMES),
+        (CollectorCounter, exposition.COLLECTOR_NAMES | dict.fromkeys(exposition.LIMITED)),
         (
             ModelCounter,
             exposition.MODEL_NAMES

@@ -26,6 +26,13 @@ GROUPS: Final = (
                 "Send it again after `Retry-After`. If it stays so, read the log.",
             ),
             Form(
+                "LimitReached",
+                ("the limit of ... for one client is reached; try again in ... s",),
+                "The client has asked for as much as one client may.",
+                "Send it again after `Retry-After`, or raise the limit: `account_in_flight`, "
+                "`account_requests_per_s` or `account_model_s_per_s`.",
+            ),
+            Form(
                 "ModelFailed",
                 (
                     "model ... raised ...; the server's log has more",

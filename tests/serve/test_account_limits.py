@@ -1,0 +1,96 @@
+"""Limits of accounts in a whole server: one count for all frontends, over each protocol."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import numpy as np
+import pytest
+from serve.client import Connection, fast, instances
+from serve.grpc_stub import Held, Stub, grpc_port
+from serve.server import Server, Start
+
+from ringbatch.frontend import Client, LimitReached
+
+WaitUntil = Callable[..., Any]
+
+OWN, OTHER = "127.0.0.1", "127.0.0.2"
+MODELS: Final = {"matmul": {"path": "matmul.py"}}
+ROW: Final = [1.0] * 16
+REQUEST: Final = fast("matmul", instances(ROW))
+TENSOR: Final = {
+    "name": "x",
+    "shape": [1, 16],
+    "datatype": "FP32",
+    "contents": {"fp32_contents": ROW},
+}
+RARE: Final = "the limit of 0.01 requests a second for one client is reached; try again in "
+
+
+def limited(server: Server) -> dict[str, float]:
+    """The refused requests in the metrics, by limit."""
+    text = httpx.get(f"http://127.0.0.1:{server.control_port}/metrics").text
+    name = 'ringbatch_account_limited_total{limit="'
+    lines = [line.removeprefix(name) for line in text.splitlines() if line.startswith(name)]
+    found = dict(line.split('"} ') for line in lines)
+    return {limit: float(value) for limit, value in found.items() if float(value)}
+
+
+def test_requests_a_second_of_an_address_over_all_frontends_and_protocols(start: Start) -> None:
+    server = start(MODELS, frontends=2, grpc_port=0, control_port=0, account_requests_per_s=0.01)
+    with ExitStack() as stack:
+        # The kernel gives each connection to either frontend.
+        connections = [stack.enter_context(Connection(server.port)) for _ in range(8)]
+        first, *others = [connection.ask(REQUEST) for connection in connections]
+        assert first.status == 200
+        for answer in others:
+            assert (answer.status, answer.error[: len(RARE)]) == (429, RARE)
+            assert 90 < int(answer.headers["retry-after"]) <= 100
+        stub = stack.enter_context(Stub(grpc_port(server)))
+        end = stub.infer("matmul", TENSOR)
+        assert (end.code, end.text[: len(RARE)]) == ("RESOURCE_EXHAUSTED", RARE)
+        assert stack.enter_context(Connection(server.port, OTHER)).ask(REQUEST).status == 200
+        client = stack.enter_context(Client(server.pid))
+        rows = np.array([ROW], np.float32)
+        client.infer("matmul", rows)
+        with pytest.raises(LimitReached, match=RARE) as caught:
+            client.infer("matmul", rows)
+        assert 90 < caught.value.retry_after_s <= 100
+        many = client.infer_many("matmul", np.array([ROW, ROW], np.float32))
+        assert [type(error) for error in many.errors.values()] == [LimitReached] * 2
+    assert limited(server) == {"requests_per_s": 7 + 1 + 1 + 2}
+
+
+def test_requests_in_flight_of_an_address_over_all_frontends(
+    start: Start, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    held = Held(tmp_path / "held.py")
+    server = start(
+        {"held": {"path": held.path}}, frontends=2, grpc_port=0, control_port=0, account_in_flight=3
+    )
+    held.close()
+    with ExitStack() as stack:
+        connections = [stack.enter_context(Connection(server.port)) for _ in range(8)]
+        for number, connection in enumerate(connections):
+            connection.send(fast("held", instances(number)))
+        wait_until(lambda: limited(server) == {"in_flight": 5}, "the others to be refused")
+        stub = stack.enter_context(Stub(grpc_port(server)))
+        call = stub.start(held.request())
+        assert call().code == "RESOURCE_EXHAUSTED"
+        held.open()
+        statuses = sorted(connection.receive().status for connection in connections)
+        assert statuses == [200] * 3 + [429] * 5
+        assert stub.start(held.request())().code == "OK"
+
+
+def test_model_seconds_of_an_address(start: Start) -> None:
+    server = start({"slow": {"path": "slow.py"}}, control_port=0, account_model_s_per_s=0.01)
+    with Connection(server.port) as own, Connection(server.port, OTHER) as other:
+        assert own.ask(fast("slow", instances(0.05))).status == 200
+        refused = own.ask(fast("slow", instances(0.0)))
+        assert refused.status == 429
+        assert 3 <= int(refused.headers["retry-after"]) <= 60
+        assert other.ask(fast("slow", instances(0.0))).status == 200
+    assert limited(server) == {"model_s_per_s": 1}
