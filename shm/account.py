@@ -101,6 +101,12 @@ def class_of(word: int) -> PriorityClass:
     return _CLASSES.get(word >> _IDENTITY_BITS & _CLASS_MASK, PriorityClass.NORMAL)
 
 
+def class_name(word: int) -> str:
+    """Return the name of the class in a word, for people; empty for NORMAL."""
+    priority = class_of(word)
+    return priority.name.lower() if priority else ""
+
+
 def weight_of(word: int) -> int:
     """Return the weight in a word."""
     return (word >> _WEIGHT_SHIFT) + 1

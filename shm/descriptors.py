@@ -26,7 +26,7 @@ from typing import Final
 PAIR: Final = 16
 """Words of two cache lines: the adjacent-line prefetcher pulls them together."""
 
-LAYOUT_VERSION: Final = 22
+LAYOUT_VERSION: Final = 23
 MAGIC_VALUE: Final = 0x31_48_43_54_42_47_4E_52
 """``RNGBTCH1`` as it stands in memory."""
 BEAT_S: Final = 0.5
@@ -307,9 +307,10 @@ class TallyWords:
 class RequestRecordWords:
     """Record of an ended request: a slow one (`ringbatch.shm.slow_requests`) or a traced one.
 
-    SEQUENCE is odd while the others are stored, and 0 if there are none. PHASES are those of
-    `ringbatch.shm.latency_breakdown`, in nanoseconds. TRACE is a number of 128 bits; PARENT and
-    SPAN are the ids of the client's span and its own, 0 if there are none. ID is text of ID_BYTES.
+    SEQUENCE is odd while the others are stored, and 0 if there are none. PHASES and SHARE_NS are
+    those of `ringbatch.shm.latency_breakdown`, in nanoseconds. TRACE is a number of 128 bits;
+    PARENT and SPAN are the ids of the client's span and its own, 0 if there are none. ID is text of
+    ID_BYTES.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -324,11 +325,12 @@ class RequestRecordWords:
           15  BATCH_ROWS         owner       rarely     status      rarely
           16  REASON             owner       rarely     status      rarely
           17  ATTEMPTS           owner       rarely     status      rarely
-          18  TRACE              owner       rarely     status      rarely
-          20  PARENT             owner       rarely     status      rarely
-          21  SPAN               owner       rarely     status      rarely
-          22  ID_BYTES           owner       rarely     status      rarely
-          23  ID                 owner       rarely     status      rarely
+          18  SHARE_NS           owner       rarely     status      rarely
+          19  TRACE              owner       rarely     status      rarely
+          21  PARENT             owner       rarely     status      rarely
+          22  SPAN               owner       rarely     status      rarely
+          23  ID_BYTES           owner       rarely     status      rarely
+          24  ID                 owner       rarely     status      rarely
     """
 
     SEQUENCE: Final = 0
@@ -342,11 +344,12 @@ class RequestRecordWords:
     BATCH_ROWS: Final = 15
     REASON: Final = 16
     ATTEMPTS: Final = 17
-    TRACE: Final = 18
-    PARENT: Final = 20
-    SPAN: Final = 21
-    ID_BYTES: Final = 22
-    ID: Final = 23
+    SHARE_NS: Final = 18
+    TRACE: Final = 19
+    PARENT: Final = 21
+    SPAN: Final = 22
+    ID_BYTES: Final = 23
+    ID: Final = 24
     SIZE: Final = 3 * PAIR
 
 
@@ -440,12 +443,15 @@ class SlotWords:
           25  ATTEMPTS           holder      request    owner       request
           26  FINISHED_NS        holder      request    owner       request
           27  ANSWER_START       holder      request    owner       request
+          28  OVERTAKEN          holder      rarely     owner       rarely
+          29  OVERTAKEN_NS       holder      rarely     owner       rarely
 
     DISPATCHED_NS is when the collector gave the batch to a worker, BEGAN_NS when the worker took it
     up. GATHERED_NS is when the model first started with it, RAN_NS when the model last returned,
     and FINISHED_NS when the answer was written. Each is 0 if it did not happen. ATTEMPTS counts the
-    runs of the batch up to this answer; earlier crashes of a worker on it count as one. For chains
-    see `ringbatch.shm.chain`. The structures below are runs of words.
+    runs of the batch up to this answer; earlier crashes of a worker on it count as one. OVERTAKEN
+    is the reference of the slot's last request that later ones of other accounts have passed, from
+    OVERTAKEN_NS on. For chains see `ringbatch.shm.chain`. The structures below are runs of words.
     """
 
     CONTROL: Final = 0
@@ -471,6 +477,8 @@ class SlotWords:
     ATTEMPTS: Final = 25
     FINISHED_NS: Final = 26
     ANSWER_START: Final = 27
+    OVERTAKEN: Final = 28
+    OVERTAKEN_NS: Final = 29
     SIZE: Final = 2 * PAIR
 
 
@@ -488,5 +496,5 @@ OUTCOME: Final = Struct("@3Q")
 """Of a slot, DONE to BATCH."""
 OUTCOME_DETAILS: Final = Struct("@24x8Q")
 """Of a slot from DONE on, what is behind an outcome: BATCH_ROWS to FINISHED_NS."""
-REQUEST_RECORD_DETAILS: Final = Struct("@22Q128s")
+REQUEST_RECORD_DETAILS: Final = Struct("@23Q128s")
 """Of a request's record, ENDED_NS to the last word of ID."""

@@ -367,6 +367,12 @@ class EngineSlots:
         for slot in slots_of(references):
             self._words[first + slot * step] = start
 
+    def store_overtaken(self, ref: int, since_ns: int) -> None:
+        """Store from when on later requests of others went before a request; no answer."""
+        first = self._first_word + slot_of(ref) * _SLOT_WORDS
+        self._words[first + SlotWords.OVERTAKEN] = ref
+        self._words[first + SlotWords.OVERTAKEN_NS] = since_ns
+
     def answer_uniform(
         self, uniform: UniformBatch, status: Status, size: int, mark: BatchMark, finished_ns: int
     ) -> None:

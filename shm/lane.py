@@ -413,7 +413,22 @@ class Lane(SlotMemory):
         if outcome == _NO_OUTCOME:
             return _SPOILT
         start = self._first_answer + slot * SLOT_BYTES
-        return Answer(*outcome, *OUTCOME_DETAILS.unpack_from(self.memory, start))
+        details = OUTCOME_DETAILS.unpack_from(self.memory, start)
+        return Answer(*outcome, *details)._replace(overtaken_ns=self._overtaken_ns(slot))
+
+    def _overtaken_ns(self, slot: int) -> int:
+        """Return from when on the last request of a slot was overtaken; 0 if it was not."""
+        first = self._first_word + slot * SlotWords.SIZE
+        ref = reference(self._generation[slot], self._first_slot + slot)
+        if self.words[first + SlotWords.OVERTAKEN] != ref:
+            return 0
+        since_ns: int = self.words[first + SlotWords.OVERTAKEN_NS]
+        return since_ns
+
+    def account(self, slot: int) -> int:
+        """Return the account word of the request that was last published in a slot."""
+        word: int = self.words[self._first_word + slot * SlotWords.SIZE + SlotWords.ACCOUNT]
+        return word
 
     def stamps(self, slot: int) -> Stamps:
         """Of `answer`, what is behind the first three, as it stands there."""

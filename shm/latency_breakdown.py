@@ -32,6 +32,7 @@ class Breakdown(NamedTuple):
         batch_rows: instances in it; 0 where the request was in none.
         reason: why it was closed; empty where the request was in none.
         attempts: how many times it was run.
+        share: the part of `queue` in which later requests of other accounts went first.
     """
 
     read: int
@@ -46,6 +47,7 @@ class Breakdown(NamedTuple):
     batch_rows: int = 0
     reason: str = ""
     attempts: int = 0
+    share: int = 0
 
     @property
     def phases(self) -> tuple[int, ...]:
@@ -67,7 +69,10 @@ class Breakdown(NamedTuple):
         return sum(self.phases)
 
     def cause(self, rows: int) -> str:
-        """Return the phase that took longest; `retry` after a worker's death, `batch` if shared.
+        """Return the phase that took longest, or what was to blame for it.
+
+        The queue is `retry` after a worker's death. It is `share` if later requests of other
+        accounts went first during most of it. A run that others shared is `batch`.
 
         Args:
             rows: instances of the request; 0 if unknown.
@@ -76,6 +81,8 @@ class Breakdown(NamedTuple):
         phase = PHASES[phases.index(max(phases))]
         if phase == "queue" and self.reason == _REASONS[_RETRY]:
             return "retry"
+        if phase == "queue" and 2 * self.share > self.queue:
+            return "share"
         if phase == "run" and self.batch_rows > rows > 0:
             return "batch"
         return phase
@@ -122,6 +129,7 @@ def breakdown(
         stamps.batch_rows,
         reason_name(stamps.reason) if stamps.batch_rows else "",
         stamps.attempts,
+        began - _between(accepted_ns, stamps.overtaken_ns, began) if stamps.overtaken_ns else 0,
     )
 
 

@@ -245,6 +245,8 @@ class Answer(NamedTuple):
         ran_ns: when the model last returned; 0 likewise.
         attempts: how many times the batch was run, up to this answer.
         finished_ns: when the answer stood in the slot.
+        overtaken_ns: from when on later requests of other accounts were dispatched before it; 0 if
+            none were.
     """
 
     status: Status
@@ -258,3 +260,4 @@ class Answer(NamedTuple):
     ran_ns: int
     attempts: int
     finished_ns: int
+    overtaken_ns: int = 0

@@ -176,6 +176,7 @@ def store(segment: Segment, first: int, request: RequestRecord, writing: int) ->
         found.batch_rows,
         _REASON_NAMES.index(found.reason),
         found.attempts,
+        found.share,
         trace >> _HALF,
         trace & _WORD_MASK,
         _number(request.parent),
@@ -204,12 +205,12 @@ def load(segment: Segment, first: int, written: int) -> RequestRecord | None:
     *numbers, text = REQUEST_RECORD_DETAILS.unpack(copied)
     ended_ns, account, protocol, code, instances = numbers[:_BEFORE_PHASES]
     phases = numbers[_BEFORE_PHASES:_BEFORE_BATCH]
-    batch, batch_rows, reason, attempts = numbers[_BEFORE_BATCH:_BEFORE_SPANS]
+    batch, batch_rows, reason, attempts, share = numbers[_BEFORE_BATCH:_BEFORE_SPANS]
     high, low, parent, span, size = numbers[_BEFORE_SPANS:]
     if protocol >= len(Protocol) or reason >= len(_REASON_NAMES):
         return None
     read, wait, queue, gather, run, scatter, write, take = phases
-    about_batch = batch, batch_rows, _REASON_NAMES[reason], attempts
+    about_batch = batch, batch_rows, _REASON_NAMES[reason], attempts, share
     found = Breakdown(read, wait, queue, gather, run, scatter, write, take, *about_batch)
     trace = high << _HALF | low
     request_id = text[: min(size, len(text))].decode("ascii", "replace")

@@ -106,6 +106,9 @@ class Dispatcher:
             waits_ns = self._serve_queues(model, now_ns)
             if until_ns is None or (waits_ns is not None and waits_ns < until_ns):
                 until_ns = waits_ns
+        if model.queues.overtaken:
+            # Of requests that were cancelled.
+            model.queues.overtaken.clear()
         self._update_backlog(model)
         if until_ns != model.until_ns:
             model.until_ns = until_ns
@@ -266,6 +269,7 @@ class Dispatcher:
         if isinstance(decision, Wait):
             return decision
         taken = queues.take(queue, taking(queue.rows, policy))
+        queues.end_turn(queue, now_ns)
         self._dispatch(model, taken, decision, now_ns)
         return None
 
@@ -309,6 +313,8 @@ class Dispatcher:
             if not requests:
                 return
             refs, models, rows, _, _, _, _, _, accepted_ns, deadlines_ns, _ = columns(requests)
+        if model.queues.overtaken:
+            self._mark_overtaken(model, requests)
         row_count = sum(rows)
         mark = unchecked_tuple(BatchMark, (self.next_batch, row_count, reason, now_ns, 0, 0, 0, 0))
         self.next_batch += 1
@@ -322,6 +328,15 @@ class Dispatcher:
         assert fits, "a worker holds two tasks, and its ring has room for the largest"
         worker.wake()
         model.counters.dispatched(accepted_ns, now_ns, reason, row_count)
+
+    def _mark_overtaken(self, model: Model, requests: Iterable[Request]) -> None:
+        """Store in the slots of requests, while they are the collector's, who was overtaken."""
+        overtaken = model.queues.overtaken
+        for request in requests:
+            since_ns = overtaken.pop(request.ref, None)
+            # A chain's queue is the one of its first step: later waits are part of its run.
+            if since_ns is not None and not step_in(request.model):
+                self._slots.store_overtaken(request.ref, since_ns)
 
     def _wanted(self, model: Model, requests: list[Request], now_ns: int) -> list[Request]:
         """Those for which somebody still waits; the others are given up."""
@@ -356,6 +371,8 @@ class Dispatcher:
 
     def _drop_expired(self, model: Model, request: Request, now_ns: int) -> None:
         model.counters.add(ModelCounter.EXPIRED)
+        if model.queues.overtaken:
+            self._mark_overtaken(model, [request])
         self.fail(request, Status.EXPIRED, TOO_LATE, NO_BATCH, now_ns)
 
     def arm_batch_timeout(self, worker: Worker, now_ns: int) -> None:

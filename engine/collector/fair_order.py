@@ -1,5 +1,6 @@
 """Order of waiting requests that shares a model fairly between accounts. Pure."""
 
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
@@ -14,6 +15,10 @@ Cost = Callable[[Request], float]
 """The cost of a request: more than 0."""
 _SLACK: Final = 64
 """Heaps of up to this many entries keep all their outdated ones."""
+_MOST_TURNS: Final = 1024
+"""The most batches that are remembered, to find out who was overtaken."""
+_PRECISION: Final = 32
+"""Of batches that differ in age by less than one part in so many, only the later is remembered."""
 
 
 class _Line:
@@ -51,6 +56,9 @@ class FairOrder(ByReference):
     It is a `ByReference`: iteration and place 0 are by arrival. Only `popleft` and `next_request`
     follow the order between accounts. Within an account, they follow the arrival.
 
+    A request is overtaken at the end of the first turn in which a later one went. Once it leaves,
+    `Usage.overtaken` has that instant.
+
     Args:
         usage: of the model; several orders share it.
         cost: of a request.
@@ -58,7 +66,16 @@ class FairOrder(ByReference):
         counts: whether its requests count in the usage as waiting; False if they wait elsewhere.
     """
 
-    __slots__ = ("_arrivals", "_cost", "_counts", "_heaps", "_lines", "_usage")
+    __slots__ = (
+        "_arrivals",
+        "_cost",
+        "_counts",
+        "_heaps",
+        "_latest",
+        "_lines",
+        "_turns",
+        "_usage",
+    )
 
     def __init__(
         self, usage: Usage, cost: Cost, requests: Iterable[Request], *, counts: bool = True
@@ -67,6 +84,10 @@ class FairOrder(ByReference):
         self._cost = cost
         self._counts = counts
         self._arrivals = 0
+        self._latest = 0
+        """The place in the order of arrivals of the latest request that has gone."""
+        self._turns: list[tuple[int, int]] = []
+        """For each batch with a request later than all that went before: its place and when."""
         self._lines: dict[int, _Line] = {}
         self._heaps: list[_Heap] = [[] for _ in usage.classes]
         super().__init__(requests)
@@ -122,13 +143,29 @@ class FairOrder(ByReference):
     def _take(self, line: _Line) -> Request:
         """Remove and return the first request of a line, and charge it to its account."""
         self._usage.charge(line.account, line.cost)
+        self._latest = max(self._latest, line.number)
         return self._leave(line, line.ref)
+
+    def end_turn(self, now_ns: int) -> None:
+        """Note that the requests taken since the last call go into a batch."""
+        turns = self._turns
+        if self._latest > (turns[-1][0] if turns else 0):
+            turns.append((self._latest, now_ns))
+            if len(turns) == _MOST_TURNS:
+                self._turns = _thinned(turns)
+
+    def lead(self, ref: int) -> None:
+        """Note that a request that waits here goes first in a batch of another order."""
+        self._latest = max(self._latest, self._lines[self._requests[ref].account].numbers[ref])
 
     def _leave(self, line: _Line, ref: int) -> Request:
         """Remove and return a request of a line."""
         request, number = self._requests.pop(ref), line.numbers.pop(ref)
         if self._counts:
             self._usage.left(line.account, self._cost(request))
+        turns = self._turns
+        if turns and number < turns[-1][0]:
+            self._usage.note_overtaken(ref, turns[bisect_left(turns, (number + 1, 0))][1])
         if not line.numbers:
             del self._lines[line.account.word]
             self._usage.end(line.account)
@@ -161,6 +198,20 @@ class FairOrder(ByReference):
                 best, least, arrival = line, key, line.number
         assert best is not None, "callers look only while requests wait"
         return best
+
+
+def _thinned(turns: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return turns without those that are hardly older than the next.
+
+    Who was overtaken in one of these seems to be overtaken a little later, and never sooner.
+    """
+    last, now_ns = turns[-1], turns[-1][1]
+    kept = [last]
+    for turn in reversed(turns):
+        if (kept[-1][1] - turn[1]) * _PRECISION > now_ns - turn[1]:
+            kept.append(turn)
+    kept.reverse()
+    return kept
 
 
 def _is_current(entry: tuple[float, int, _Line]) -> bool:

@@ -152,6 +152,11 @@ class Queue:
             self._fitting(offered)
         return taken
 
+    def end_turn(self, now_ns: int) -> None:
+        """As `FairOrder.end_turn`, if accounts take turns."""
+        if isinstance(self._requests, FairOrder):
+            self._requests.end_turn(now_ns)
+
     def share_fairly(self, usage: Usage, cost: Cost) -> None:
         """Have `take` follow the use of the model by accounts, until the queue is empty."""
         self._requests = FairOrder(usage, cost, self._requests)

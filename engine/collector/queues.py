@@ -36,6 +36,7 @@ class Queues:
 
     Attributes:
         rows: instances in all of them.
+        overtaken: as in `Usage`, also after the turns have ended.
 
     Args:
         fitting: of each queue.
@@ -60,6 +61,7 @@ class Queues:
         "_share",
         "_spare",
         "_usage",
+        "overtaken",
         "rows",
     )
 
@@ -89,6 +91,7 @@ class Queues:
         """All requests, from the first time that accounts take turns in several queues."""
         self._keys: dict[int, Key] = {}
         """For each request in `_order`, by reference, the key of its queue."""
+        self.overtaken: dict[int, int] = {}
         self.rows = 0
 
     def __len__(self) -> int:
@@ -148,9 +151,21 @@ class Queues:
         before = queue.rows
         if self._account == SEVERAL and (before > max_batch_size or self._fitting is not None):
             self._share_fairly()
+        order = self._order
+        head = None if order is None else order.next_request()
         taken = queue.take(max_batch_size)
+        if order is not None and head is taken[0]:
+            # The account in turn chose the queue, and did not just find room in its batch.
+            order.lead(head.ref)
         self._removed(queue, before, taken)
         return taken
+
+    def end_turn(self, queue: Queue, now_ns: int) -> None:
+        """Note that the requests taken last, from a queue, go into a batch."""
+        if self._usage is not None:
+            queue.end_turn(now_ns)
+            if self._order is not None:
+                self._order.end_turn(now_ns)
 
     def expire(self, now_ns: int) -> list[Request]:
         """Remove and return the requests of all queues whose deadline has come."""
@@ -290,6 +305,7 @@ class Queues:
         usage = self._usage
         if usage is None:
             usage = self._usage = Usage()
+            usage.overtaken = self.overtaken
             for queue in self:
                 queue.share_fairly(usage, self._cost)
         return usage
@@ -308,13 +324,12 @@ class Queues:
 
     def _forget_turns(self, gone: Sequence[Request]) -> None:
         """Update the turns of several accounts after requests have left."""
-        if not self.rows:
-            self._account, self._usage, self._order = NOBODY, None, None
-            self._keys.clear()
-        elif self._order is not None:
+        if self._order is not None:
             for request in gone:
                 self._order.remove(request.ref)
                 del self._keys[request.ref]
+        if not self.rows:
+            self._account, self._usage, self._order = NOBODY, None, None
 
     def _removed(self, queue: Queue, before: int, gone: Sequence[Request]) -> None:
         """Update counts and ranks after requests may have left a queue of `before` rows."""

@@ -80,14 +80,21 @@ class Usage:
 
     Attributes:
         classes: by their number in the word.
+        overtaken: for requests that have left, by reference, the instant from which on later
+            requests of others went before them; whoever reads it empties it.
     """
 
-    __slots__ = ("_accounts", "_clock", "classes")
+    __slots__ = ("_accounts", "_clock", "classes", "overtaken")
 
     def __init__(self) -> None:
         self.classes = [ClassUsage(CLASS_WEIGHTS[each]) for each in PriorityClass]
         self._accounts: dict[int, AccountUsage] = {}
         self._clock = 0.0
+        self.overtaken: dict[int, int] = {}
+
+    def note_overtaken(self, ref: int, since_ns: int) -> None:
+        """Note from when on a request was overtaken; of several instants the first counts."""
+        self.overtaken[ref] = min(since_ns, self.overtaken.get(ref, since_ns))
 
     @property
     def accounts(self) -> int:

@@ -28,6 +28,8 @@ class Entry(NamedTuple):
         batch_id: as its client knows it; empty where it was in none.
         bytes_in, bytes_out: of the bodies.
         client: its address.
+        account: the name of the account that it counts for; empty if there is none.
+        priority: the name of its class; empty for normal.
     """
 
     time_s: float
@@ -44,6 +46,8 @@ class Entry(NamedTuple):
     bytes_in: int
     bytes_out: int
     client: str
+    account: str = ""
+    priority: str = ""
 
 
 def fields(entry: Entry) -> dict[str, Any]:
@@ -57,6 +61,10 @@ def fields(entry: Entry) -> dict[str, Any]:
     if entry.model:
         members["model"] = entry.model
         members["version"] = entry.version
+    if entry.account:
+        members["account"] = entry.account
+    if entry.priority:
+        members["class"] = entry.priority
     members["protocol"] = entry.protocol
     members["status"] = entry.status
     members["ms"] = found.total / 1e6

@@ -25,6 +25,7 @@ from ringbatch.frontend.codec.request_ids import RequestIds, parent_id, trace_id
 from ringbatch.frontend.load.load_reports import LoadReports
 from ringbatch.frontend.request.outcomes import RequestOutcome, RequestOutcomes
 from ringbatch.frontend.request.task import Engine
+from ringbatch.shm.account import class_name
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.host.log_handler import writing_to
 from ringbatch.shm.host.log_lines import formatter
@@ -60,6 +61,7 @@ class Recorder:
         ids: makes those that clients have not chosen.
         outcomes: of the process; requests for which `must_log` is true are recorded.
         told: what clients are told beside the id.
+        account_name: returns the name of the account in a word.
         samples: to be asked about each request, once: of which it is, and so whether it is to be
             recorded; None where there are none.
 
@@ -74,6 +76,8 @@ class Recorder:
         chance: random numbers, from 0 up to 1.
     """
 
+    account_name: Callable[[int], str]
+
     def __init__(
         self,
         settings: AccessSettings,
@@ -87,6 +91,7 @@ class Recorder:
     ) -> None:
         self.ids = RequestIds(random.getrandbits(64))
         self.clock = clock
+        self.account_name = nameless
         self._choice = Choice(settings, clock())
         self.metadata = ResponseMetadata(settings, outcomes, batch_ids, reports)
         samples = settings.scope == "all" and settings.sample > 0
@@ -163,7 +168,15 @@ class Recorder:
             exchanged.bytes_in,
             exchanged.bytes_out,
             exchanged.client,
+            self.account_name(ending.account),
+            class_name(ending.account),
         )
+
+
+def nameless(account: int) -> str:
+    """Return the name of every account in a process that knows none: empty."""
+    del account
+    return ""
 
 
 def _found(ending: RequestOutcome, exchanged: Exchanged, take_ns: int) -> Breakdown:

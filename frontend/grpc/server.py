@@ -133,6 +133,7 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
     methods: dict[str, MethodHandler] = {}
     segment, proxies = attachment.segment, options.trusted_proxies
     accounts = Accounts(segment.identity, proxies, security.keys, on=segment.shares_fairly)
+    recorder.account_name = accounts.name
     heads = CallHeadReader(methods, security.keys, accounts)
     shown = partial(service.settings, options.access.trace_sample)
     methods |= methods_of(service, inference, stopping, heads, recorder, shown, payloads)

@@ -9,6 +9,7 @@ learns from here if the request needs more than a count.
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from ringbatch.shm.account import NOBODY
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.slot import Answer
 from ringbatch.shm.slow_requests import RequestRecord, Slowest
@@ -32,6 +33,8 @@ class RequestOutcome(NamedTuple):
         instances: in it; 0 if it was not answered with 200.
         stamps: of its slot, of its last part if it has several; None if no answer came out of a
             slot.
+        account: its account word, see `ringbatch.shm.account`; `NOBODY` if it was refused before
+            that was known.
     """
 
     tally: Tally
@@ -40,6 +43,7 @@ class RequestOutcome(NamedTuple):
     ended_ns: int
     instances: int
     stamps: Answer | None
+    account: int = NOBODY
 
 
 class RequestOutcomes:
@@ -62,6 +66,7 @@ class RequestOutcomes:
     """
 
     __slots__ = (
+        "_account",
         "_clock",
         "_code",
         "_instances",
@@ -92,6 +97,8 @@ class RequestOutcomes:
         self._unsettled: list[Tally] = []
         self._tally: Tally | None = None
         self._code = self._instances = 0
+        self._account = NOBODY
+        """Of a request that had no slot; the slot of any other has it."""
         self.took_ns = self.ended_ns = 0
         self.batch_id = ""
         self.slot = NO_SLOT
@@ -138,7 +145,14 @@ class RequestOutcomes:
             self._slowest.look(self.ended_ns)
             self._quick_ns = min(self._slowest.floor_ns, self._logged_ns)
 
-    def record(self, tally: Tally, code: int, accepted_ns: int, slot: int = NO_SLOT) -> None:
+    def record(
+        self,
+        tally: Tally,
+        code: int,
+        accepted_ns: int,
+        slot: int = NO_SLOT,
+        account: int = NOBODY,
+    ) -> None:
         """Record another end of a request; arguments as for `answered` and of `RequestOutcome`.
 
         `NO_SLOT` is the slot of a request that had none.
@@ -148,7 +162,7 @@ class RequestOutcomes:
         tally.ended(code, took_ns)
         self.must_log = True
         self._tally, self._code, self._instances = tally, code, 0
-        self.slot = slot
+        self.slot, self._account = slot, account
 
     def may_be_slowest(self, took_ns: int, now_ns: int) -> bool:
         """Return whether a request of this duration that ends now is to be given to `keep`."""
@@ -170,6 +184,10 @@ class RequestOutcomes:
         tally = self._tally
         assert tally is not None, "a request has ended"
         ended_ns, slot = self.ended_ns, self.slot
-        stamps = None if slot == NO_SLOT else self.lane.answer(slot)
+        stamps, account = None, self._account
+        if slot != NO_SLOT:
+            stamps, account = self.lane.answer(slot), self.lane.account(slot)
         accepted_ns = ended_ns - self.took_ns
-        return RequestOutcome(tally, self._code, accepted_ns, ended_ns, self._instances, stamps)
+        return RequestOutcome(
+            tally, self._code, accepted_ns, ended_ns, self._instances, stamps, account
+        )

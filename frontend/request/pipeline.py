@@ -146,12 +146,13 @@ class Pipeline:
             log.exception("frontend: a request to model %s failed", name or "named in its body")
             error = InternalError()
         else:
-            self.engine.outcomes.record(tally, 200, accepted_ns)
+            self.engine.outcomes.record(tally, 200, accepted_ns, account=account)
             reply(answer)
             return None
         meant = codec.meant(name, body, framing)
         tallies = models.tallies.nobody if meant is None else meant.tallies
-        self.engine.outcomes.record(tallies[codec.protocol], status_of(error), accepted_ns)
+        code, tally = status_of(error), tallies[codec.protocol]
+        self.engine.outcomes.record(tally, code, accepted_ns, account=account)
         if rendering is None:
             reply(codec.refusal(name, error))
         else:
@@ -179,7 +180,8 @@ class Pipeline:
         def gone() -> None:
             meant = codec.meant(name, body, framing)
             tallies = self._models.tallies.nobody if meant is None else meant.tallies
-            self.engine.outcomes.record(tallies[codec.protocol], CLIENT_GONE, accepted_ns)
+            tally = tallies[codec.protocol]
+            self.engine.outcomes.record(tally, CLIENT_GONE, accepted_ns, account=account)
 
         def refuse(error: RequestError) -> Read[A]:
             raise error

@@ -64,7 +64,8 @@ class SplitRequest(Generic[A]):
             self._writing.abandon()
         elif not self._over:
             task = self._task
-            self._engine.outcomes.record(task.tally, CLIENT_GONE, task.accepted_ns)
+            record = self._engine.outcomes.record
+            record(task.tally, CLIENT_GONE, task.accepted_ns, account=task.account)
             self._let_go()
 
     def _let_go(self) -> None:

@@ -286,7 +286,9 @@ class Writing(Generic[A]):
         """Give up the answer: its client has left."""
         if not self._over:
             self._over = True
-            self._engine.outcomes.record(self._task.tally, CLIENT_GONE, self._task.accepted_ns)
+            task = self._task
+            record = self._engine.outcomes.record
+            record(task.tally, CLIENT_GONE, task.accepted_ns, account=task.account)
             # Other requests may use the slots now, because the answer written from them is dropped.
             self._release()
 
@@ -354,14 +356,16 @@ class InflightRequest(SlotRequest[A]):
 
     def fail(self, engine: Engine, error: RequestError, batch: int, slot: int) -> None:
         """Tell the client why there is no answer; the other arguments are those of `_failed`."""
-        engine.outcomes.record(self.tally, status_of(error), self.accepted_ns, slot)
+        code = status_of(error)
+        engine.outcomes.record(self.tally, code, self.accepted_ns, slot, self.account)
         batch_id = engine.batch_ids.text(batch) if batch else ""
         self.reply(self.rendering.render_error(error, batch_id))
 
     def abandon(self) -> None:
         """As in `SlotRequest`."""
         if self._slot >= 0:
-            self._engine.outcomes.record(self.tally, CLIENT_GONE, self.accepted_ns)
+            record = self._engine.outcomes.record
+            record(self.tally, CLIENT_GONE, self.accepted_ns, account=self.account)
         elif self._writing is not None:
             self._writing.abandon()
         super().abandon()

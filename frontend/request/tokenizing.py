@@ -71,7 +71,9 @@ class Tokenizing(WaitingCall[Tokenized], Generic[A]):
         self._wait(queue.submit(work, size), left_s)
 
     def _left(self) -> None:
-        self._engine.outcomes.record(self._task.tally, CLIENT_GONE, self._task.accepted_ns)
+        task = self._task
+        record = self._engine.outcomes.record
+        record(task.tally, CLIENT_GONE, task.accepted_ns, account=task.account)
 
     def _is_late(self) -> None:
         task = self._task

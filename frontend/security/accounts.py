@@ -11,7 +11,7 @@ the client is the right-most address that is no trusted proxy.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Final
 
 from ringbatch.frontend.security.api_keys import ApiKeys
@@ -23,6 +23,7 @@ from ringbatch.shm.account import (
     account_word,
     at_most,
     identity,
+    identity_of,
     with_class,
 )
 from ringbatch.shm.errors import InvalidRequest
@@ -41,6 +42,7 @@ _LONGEST: Final = 64
 """The most characters of an address."""
 _KNOWN: Final = 4096
 """The most addresses whose accounts are remembered."""
+_IPV4_BYTES: Final = 4
 _KEY: Final = "key"
 _ADDRESS: Final = "address"
 _LOCAL: Final = "local"
@@ -92,6 +94,11 @@ class Accounts:
         self._trusts_unix = UNIX in named
         self._trusted = [ip_network(name, strict=False) for name in named if name != UNIX]
         self._known: dict[str, Peer] = {}
+        self._addresses: dict[int, bytes] = {}
+        """For each account in `_known`, the part of the address that names the client."""
+        self._keys_named = -1
+        """The changes of the keys up to which `_key_names` is right."""
+        self._key_names: dict[int, str] = {}
         self._local = Peer(identity(_LOCAL, b"", seed), self._trusts_unix)
 
     def peer(self, address: Any) -> Peer:
@@ -189,6 +196,28 @@ class Accounts:
         forwarded = partial(forwarded_in, headers)
         return self.word(key_account, self.peer(scope.get("client")), forwarded)
 
+    def name(self, word: int) -> str:
+        """Return the name of the account in a word, for people; empty if it is nobody's.
+
+        A key has `ApiKeys.name`, a client without one its address or network, `UNIX` stands for
+        all clients of Unix sockets. If an account is no longer known, its identity is its name.
+        """
+        account = identity_of(word)
+        if account == NOBODY:
+            return ""
+        if account == self._local.account:
+            return UNIX
+        address = self._addresses.get(account)
+        if address is not None:
+            return _name_of(address)
+        keys = self._keys
+        if keys is not None and keys.changes != self._keys_named:
+            self._keys_named = keys.changes
+            self._key_names = {
+                identity(_KEY, digest, self._seed): keys.name(digest) for digest in keys.digests
+            }
+        return self._key_names.get(account) or f"account-{account:012x}"
+
     def behind(self, proxy: Peer, forwarded: Sequence[bytes]) -> int:
         """Return the account of a client behind a trusted proxy.
 
@@ -221,8 +250,11 @@ class Accounts:
                 return None
             if len(self._known) >= _KNOWN:
                 self._known.clear()
+                self._addresses.clear()
             is_proxy = any(address in network for network in self._trusted)
-            account = identity(_ADDRESS, _of_one_client(address), self._seed)
+            client = _of_one_client(address)
+            account = identity(_ADDRESS, client, self._seed)
+            self._addresses[account] = client
             found = self._known[host] = Peer(account, is_proxy)
         return found
 
@@ -248,3 +280,10 @@ def _host(entry: str) -> str:
     if entry.startswith("["):
         return entry[1:].partition("]")[0]
     return entry.partition(":")[0] if entry.count(":") == 1 else entry
+
+
+def _name_of(client: bytes) -> str:
+    """Return the text of an address, or of a network, as `_of_one_client` has it."""
+    if len(client) == _IPV4_BYTES:
+        return str(IPv4Address(client))
+    return str(IPv6Network((client.ljust(16, b"\0"), 8 * len(client))))

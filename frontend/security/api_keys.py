@@ -6,7 +6,7 @@ time it takes says nothing of how near a guess was.
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ringbatch.shm.host.api_key_lines import KeyOptions
@@ -15,6 +15,8 @@ OPEN_PATHS: Final = frozenset({"/", "/v2/health/live", "/v2/health/ready"})
 """Paths that need no key, for monitoring."""
 _SCHEME: Final = "bearer"
 _PLAIN: Final = KeyOptions()
+_NAME_DIGITS: Final = 8
+"""Digits of a digest that name its key: too few to find the key by, enough to tell keys apart."""
 
 
 class ApiKeys:
@@ -60,6 +62,15 @@ class ApiKeys:
     def options(self, digest: bytes) -> KeyOptions:
         """Return the options of a key by its digest; of a key without any if it is not known."""
         return self._options.get(digest, _PLAIN)
+
+    @property
+    def digests(self) -> Iterable[bytes]:
+        """The digests of all keys."""
+        return self._options.keys()
+
+    def name(self, digest: bytes) -> str:
+        """Return the name of a key by its digest, for people; without one, its first digits."""
+        return self.options(digest).name or f"key-{digest.hex()[:_NAME_DIGITS]}"
 
     def _known(self, candidate: str) -> bytes | None:
         digest = hashlib.sha256(candidate.encode(errors="replace")).digest()

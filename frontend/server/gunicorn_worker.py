@@ -183,6 +183,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
             config.app = mounted
         reports = LoadReports(frontend.segment, time.monotonic_ns)
         recorder, writer = recording(options.access, frontend.service.engine, ROLE, reports)
+        recorder.account_name = accounts.name
         nobody = frontend.service.tallies.nobody[Protocol.HTTP]
         payloads = payload_recorder(options.keeping, recorder, frontend.lane)
         config.app = TrackedApp(config.app, recorder, nobody, payloads)

@@ -8,7 +8,7 @@ between them. `OPTIONS` has them all. Empty lines, and lines that begin with ``#
 import hashlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from ringbatch.shm.account import CLASS_NAMES, MAX_WEIGHT, PriorityClass, at_most
@@ -19,6 +19,8 @@ LEAST_KEY_CHARACTERS: Final = 16
 _KEY: Final = re.compile(rf"[!-~]{{{LEAST_KEY_CHARACTERS},512}}")
 _DIGEST: Final = re.compile(r"sha256:([0-9a-fA-F]{64})")
 _CLASSES: Final = "interactive, normal or bulk"
+_NAME: Final = re.compile(r"[A-Za-z0-9-]{1,15}")
+_TAKEN_NAMES: Final = ("unix", "other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +32,13 @@ class KeyOptions:
         priority: the class of its requests that name none; by default normal, or `highest` if that
             is lower.
         highest: the highest class that its requests may have.
+        name: of its account, for people; empty if the key has none.
     """
 
     weight: int = 1
     priority: PriorityClass = PriorityClass.NORMAL
     highest: PriorityClass = PriorityClass.INTERACTIVE
+    name: str = ""
 
 
 class Option(NamedTuple):
@@ -61,9 +65,15 @@ def _whole(least: int, most: int) -> Callable[[str], int | None]:
     return read
 
 
+def _name(text: str) -> str | None:
+    """Return a name; None if it could be a key, or stand for other accounts."""
+    return text if _NAME.fullmatch(text) and text not in _TAKEN_NAMES else None
+
+
 OPTIONS: Final[Mapping[str, Option]] = {
     "class": Option("priority", CLASS_NAMES.get, _CLASSES),
     "highest": Option("highest", CLASS_NAMES.get, _CLASSES),
+    "name": Option("name", _name, "1 to 15 letters, digits and dashes, but not unix or other"),
     "weight": Option("weight", _whole(1, MAX_WEIGHT), f"a number from 1 to {MAX_WEIGHT}"),
 }
 """The options, by the names that they have in the file."""
@@ -121,7 +131,7 @@ def _options(words: list[str], line: int) -> KeyOptions:
             f"line {line} has class={options.priority.name.lower()}, which is above "
             f"highest={highest}; with it, class= takes {highest} or lower"
         )
-    return KeyOptions(options.weight, usual, options.highest)
+    return replace(options, priority=usual)
 
 
 def _shown(word: str) -> str:

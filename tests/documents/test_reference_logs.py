@@ -12,7 +12,7 @@ from ringbatch.shm.slot import Reason
 
 LOGS = "docs/reference/logs.md"
 FULL = Breakdown(1, 1, 1, 1, 1, 1, 1, 1, batch=1, batch_rows=2, reason="full", attempts=1)
-ENTRY = Entry(0, "i", "t", "GET /", "m", "1", "v1", 200, FULL, 1, "b", 1, 1, "c")
+ENTRY = Entry(0, "i", "t", "GET /", "m", "1", "v1", 200, FULL, 1, "b", 1, 1, "c", "a", "bulk")
 
 
 def first_cells(heading: str) -> list[str]:

@@ -19,6 +19,7 @@ from ringbatch.frontend.request.calls import Reply, RequestHandle
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.offload_process import OtherProcess
 from ringbatch.frontend.request.service import Service
+from ringbatch.shm.account import NOBODY
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import HeaderWords, ModelWords
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
@@ -228,6 +229,7 @@ class FrontendHarness:
         self.service = Service(self.segment, self.gateway, lambda: self.loop.now_ns)
         self.service.engine.apart = AtOnce()
         self.name = spec.name
+        self.account = NOBODY
         self.replies = Replies()
         self.ready(1)
         for other in others:
@@ -247,7 +249,8 @@ class FrontendHarness:
 
     def predict(self, number: int, instances: Any, **members: Any) -> RequestHandle | None:
         body = orjson.dumps({"instances": instances, **members})
-        return self.service.predict(self.name, body, self.replies.to(number))
+        reply = self.replies.to(number)
+        return self.service.predict(self.name, body, reply, account=self.account)
 
     def taken(self) -> list[Request]:
         """Return the requests that the engine finds."""

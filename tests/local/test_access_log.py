@@ -122,6 +122,14 @@ def test_an_entry_says_what_applies_and_nothing_else() -> None:
     }
 
 
+def test_an_entry_names_the_client_and_the_class_if_there_are_any() -> None:
+    named = fields(ENTRY._replace(account="key-1f0c9a3b", priority="bulk"))
+    assert {name: named[name] for name in named.keys() - fields(ENTRY).keys()} == {
+        "account": "key-1f0c9a3b",
+        "class": "bulk",
+    }
+
+
 @pytest.mark.parametrize(
     ("status", "level", "word"),
     [(200, "info", "answered"), (404, "info", "failed"), (500, "warning", "failed")],

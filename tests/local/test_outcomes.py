@@ -9,6 +9,7 @@ from frontend_harness import SECOND_NS, TIMEOUT_NS, FrontendHarness, untyped
 
 from ringbatch.frontend.request.gateway import SETTLED_TOGETHER, SWEEP_NS
 from ringbatch.frontend.request.outcomes import NO_SLOT, RequestOutcome, RequestOutcomes
+from ringbatch.shm.account import NOBODY, PriorityClass, account_word
 from ringbatch.shm.descriptors import SLOW_REQUESTS
 from ringbatch.shm.engine_slots import BatchMark, Request
 from ringbatch.shm.latency_breakdown import Breakdown
@@ -28,8 +29,15 @@ class Watched(RequestOutcomes):
         super().answered(tally, accepted_ns, instances, batch_id, slot)
         self.on_record(self.last())
 
-    def record(self, tally: Tally, code: int, accepted_ns: int, slot: int = NO_SLOT) -> None:
-        super().record(tally, code, accepted_ns, slot)
+    def record(
+        self,
+        tally: Tally,
+        code: int,
+        accepted_ns: int,
+        slot: int = NO_SLOT,
+        account: int = NOBODY,
+    ) -> None:
+        super().record(tally, code, accepted_ns, slot, account)
         self.on_record(self.last())
 
 
@@ -195,6 +203,28 @@ def test_an_end_is_seen_and_counted_once(
     assert (ending.stamps is not None) == stamped
     assert ending.ended_ns == harness.loop.now_ns
     assert harness.replies_before == [0]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        answered,
+        split,
+        failed(Status.MODEL_FAILED),
+        a_part_failed,
+        expired,
+        abandoned([1]),
+        abandoned([1, 2, 3, 4, 5]),
+        crowded,
+        without_workers,
+        of_nobody,
+    ],
+)
+def test_an_end_says_whose_the_request_was(act: Callable[[Seen], None]) -> None:
+    harness = Seen()
+    harness.account = account_word(5, PriorityClass.BULK)
+    act(harness)
+    assert harness.one().account == harness.account
 
 
 def test_who_asks_for_a_model_that_there_is_not_is_counted_without_its_name() -> None:

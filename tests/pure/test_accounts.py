@@ -14,6 +14,7 @@ from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.account import (
     NOBODY,
     PriorityClass,
+    account_word,
     class_of,
     identity_of,
     weight_of,
@@ -70,6 +71,52 @@ def test_clients_of_unix_sockets_are_a_proxys_only_if_that_is_said() -> None:
 
 def test_another_engine_has_other_accounts() -> None:
     assert account_at("10.0.0.1", Accounts(1)) != account_at("10.0.0.1", Accounts(2))
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("0.0.0.0", "0.0.0.0"),
+        ("2001:db8:0:1:ffff::2", "2001:db8:0:1::/64"),
+        ("::1", "::/64"),
+        ("", "unix"),
+    ],
+)
+def test_an_account_has_the_name_of_its_address(host: str, name: str) -> None:
+    accounts = Accounts(3)
+    word = account_word(account_at(host, accounts), PriorityClass.BULK, 7)
+    assert accounts.name(word) == name
+
+
+def test_an_account_has_the_name_of_its_key_and_never_the_key() -> None:
+    accounts = Accounts(3, (), known := keys())
+    word = accounts.of_key(None, KEY)
+    name = f"key-{hashlib.sha256(KEY.encode()).hexdigest()[:8]}"
+    assert accounts.name(word) == name
+    known.replace({})
+    assert accounts.name(word) == f"account-{identity_of(word):012x}"
+    known.replace(read_keys(KEY))
+    assert accounts.name(word) == name
+    known.replace(read_keys(f"{KEY} name=shop weight=4"))
+    assert accounts.name(word) == "shop"
+
+
+@pytest.mark.parametrize("word", [NOBODY, account_word(NOBODY, PriorityClass.BULK, 5)])
+def test_nobody_has_no_name(word: int) -> None:
+    assert Accounts(3).name(word) == ""
+
+
+def test_names_are_bounded_and_an_unknown_account_is_named_by_its_identity() -> None:
+    accounts = Accounts(3)
+    first = account_at("10.0.0.1", accounts)
+    for number in range(10_000):
+        account_at(f"10.1.{number >> 8}.{number & 255}", accounts)
+        assert len(accounts._addresses) == len(accounts._known) <= 4096
+    assert accounts.name(first) == f"account-{first:012x}"
+    assert account_at("10.0.0.1", accounts) == first
+    assert accounts.name(first) == "10.0.0.1"
 
 
 FORWARDED = [

@@ -27,6 +27,8 @@ RIGHT = [
     ("class=bulk highest=normal", KeyOptions(priority=BULK, highest=NORMAL)),
     ("highest=normal class=normal", KeyOptions(highest=NORMAL)),
     ("class=interactive highest=interactive", KeyOptions(priority=INTERACTIVE)),
+    ("name=shop-2", KeyOptions(name="shop-2")),
+    ("highest=bulk name=a", KeyOptions(priority=BULK, highest=BULK, name="a")),
     ("weight=2\thighest=normal   class=bulk", KeyOptions(2, BULK, NORMAL)),
 ]
 
@@ -40,6 +42,7 @@ def test_options_may_stand_behind_a_key(key: str, options: str, wanted: KeyOptio
 
 _CLASSES = "takes interactive, normal or bulk"
 _WEIGHTS = "takes a number from 1 to 256"
+_NAMES = "takes 1 to 15 letters, digits and dashes, but not unix or other"
 WRONG = [
     ("weight=0", f"has 'weight=0' behind its API key; weight= {_WEIGHTS}"),
     ("weight=257", _WEIGHTS),
@@ -49,8 +52,8 @@ WRONG = [
     ("weight", _WEIGHTS),
     ("weight=1.5", _WEIGHTS),
     ("weight=\u0663", _WEIGHTS),
-    ("weight=2 x", "has 'x' behind its API key, not class=, highest=, weight="),
-    ("4", "has '4' behind its API key, not class=, highest=, weight="),
+    ("weight=2 x", "has 'x' behind its API key, not class=, highest=, name=, weight="),
+    ("4", "has '4' behind its API key, not class=, highest=, name=, weight="),
     ("wieght=4", "has 'wieght=4' behind its API key, not class="),
     ("weight=2 weight=2", "has weight= twice behind its API key"),
     ("class=urgent", f"has 'class=urgent' behind its API key; class= {_CLASSES}"),
@@ -60,6 +63,12 @@ WRONG = [
     ("class=interactive highest=normal", "class=interactive, which is above highest=normal"),
     ("highest=bulk class=interactive", "class=interactive, which is above highest=bulk"),
     ("class=normal highest=bulk", "class=normal, which is above highest=bulk"),
+    ("name=", _NAMES),
+    ("name=a_b", _NAMES),
+    ("name=caf\u00e9", _NAMES),
+    ("name=unix", _NAMES),
+    ("name=other", _NAMES),
+    (f"name={OTHER}", f"has a word of 21 characters behind its API key; name= {_NAMES}"),
     (OTHER, "has a word of 16 characters behind its API key, not class="),
     (f"weight={OTHER}", f"has a word of 23 characters behind its API key; weight= {_WEIGHTS}"),
     (f"{OTHER[:15]}=", "has a word of 16 characters behind its API key, not class="),

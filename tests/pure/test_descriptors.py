@@ -163,9 +163,9 @@ def test_what_is_behind_an_outcome_begins_with_the_next_word() -> None:
     assert names[-1] == SlotWords.FINISHED_NS
 
 
-def test_the_numbers_of_version_22() -> None:
+def test_the_numbers_of_version_23() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert LAYOUT_VERSION == 22
+    assert LAYOUT_VERSION == 23
     assert MAGIC_VALUE.to_bytes(8, "little") == b"RNGBTCH1"
     assert constants(HeaderWords) == {
         "MAGIC": 0,
@@ -219,11 +219,12 @@ def test_the_numbers_of_version_22() -> None:
         "BATCH_ROWS": 15,
         "REASON": 16,
         "ATTEMPTS": 17,
-        "TRACE": 18,
-        "PARENT": 20,
-        "SPAN": 21,
-        "ID_BYTES": 22,
-        "ID": 23,
+        "SHARE_NS": 18,
+        "TRACE": 19,
+        "PARENT": 21,
+        "SPAN": 22,
+        "ID_BYTES": 23,
+        "ID": 24,
         "SIZE": 48,
     }
     assert constants(RingWords) == {"TAIL": 0, "HEAD": 16, "ITEMS": 32}
@@ -262,6 +263,8 @@ def test_the_numbers_of_version_22() -> None:
         "ATTEMPTS": 25,
         "FINISHED_NS": 26,
         "ANSWER_START": 27,
+        "OVERTAKEN": 28,
+        "OVERTAKEN_NS": 29,
         "SIZE": 32,
     }
     others = {

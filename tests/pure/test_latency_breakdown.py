@@ -62,6 +62,22 @@ def test_what_was_taken_up_and_not_run_was_being_gathered() -> None:
     assert (found.gather, found.run, found.scatter) == (0, 0, 50 * MS)
 
 
+@pytest.mark.parametrize(
+    ("overtaken_ms", "share_ms"), [(0, 0), (99, 20), (100, 20), (105, 15), (120, 0), (150, 0)]
+)
+def test_the_share_is_the_queue_from_when_a_request_was_overtaken(
+    overtaken_ms: int, share_ms: int
+) -> None:
+    found = breakdown(0, 100 * MS, stamps(overtaken_ns=overtaken_ms * MS), 172 * MS)
+    assert (found.queue, found.share) == (20 * MS, share_ms * MS)
+
+
+def test_a_request_that_expired_in_its_queue_has_a_share_too() -> None:
+    never = stamps(overtaken_ns=110 * MS, began_ns=0, gathered_ns=0, ran_ns=0, batch_rows=0)
+    found = breakdown(0, 100 * MS, never, 171 * MS)
+    assert (found.queue, found.share, found.cause(0)) == (70 * MS, 60 * MS, "share")
+
+
 @given(st.lists(st.integers(0, 1 << 62), min_size=7, max_size=7))
 def test_the_phases_add_up_whatever_a_worker_says(instants: list[int]) -> None:
     *own, one, other = instants
@@ -77,6 +93,10 @@ def test_the_phases_add_up_whatever_a_worker_says(instants: list[int]) -> None:
     [
         ({"queue": 5}, {"reason": "full"}, 1, "queue"),
         ({"queue": 5}, {"reason": "retry"}, 1, "retry"),
+        ({"queue": 5}, {"reason": "full", "share": 3}, 1, "share"),
+        ({"queue": 4}, {"reason": "full", "share": 2}, 1, "queue"),
+        ({"queue": 5}, {"reason": "retry", "share": 5}, 1, "retry"),
+        ({"queue": 5, "run": 6}, {"batch_rows": 3, "share": 5}, 3, "run"),
         ({"run": 5}, {"batch_rows": 3}, 3, "run"),
         ({"run": 5}, {"batch_rows": 4}, 3, "batch"),
         ({"read": 5}, {}, 1, "read"),
