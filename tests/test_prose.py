@@ -11,6 +11,8 @@ import pytest
 from prose_rules import MOST_WORDS, docstring_faults, document_faults
 from sources import ROOT, modules
 
+TOOLS = [ROOT / "tests" / name for name in ("harness", "simulation")]
+"""Folders of tests that others build on, so they are read like the product."""
 DOCUMENTS = [ROOT / "ARCHITECTURE.md", *sorted(ROOT.glob("docs/**/*.md"))]
 LONG = " ".join(["word"] * (MOST_WORDS + 1)) + "."
 
@@ -22,6 +24,18 @@ def test_docstrings_keep_the_rules(room: str) -> None:
         for module in modules()
         if module.room == room
         for line, fault in docstring_faults(module.tree)
+    ]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("folder", TOOLS, ids=lambda folder: folder.name)
+def test_docstrings_of_tools_for_tests_keep_the_rules(folder: Path) -> None:
+    trees = {path: ast.parse(path.read_text()) for path in sorted(folder.glob("*.py"))}
+    assert trees
+    faults = [
+        f"{path.relative_to(ROOT)}:{line}: {fault}"
+        for path, tree in trees.items()
+        for line, fault in docstring_faults(tree)
     ]
     assert not faults, "\n".join(faults)
 

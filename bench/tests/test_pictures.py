@@ -1,4 +1,7 @@
-"""Pictures of the documentation: made of the kept result, whole in themselves, and shown."""
+"""Pictures of the documentation: made of the kept result, whole in themselves, and shown.
+
+Tests bench/ringbatch/bench/report/picture.py.
+"""
 
 import sys
 from dataclasses import replace

@@ -94,7 +94,8 @@ def _judged(package: Package) -> Finding | None:
 
 def _extras(config: Config) -> set[str]:
     """Those of ringbatch's that a configuration needs."""
-    found = {model.platform for model in config.models} - {"python"}
+    # Batches are sent to model servers without a package; only requests passed on need one.
+    found = {model.platform for model in config.models} - {"python", "http"}
     if any(model.ray_workers for model in config.models):
         found.add("ray")
     if config.server.http2:

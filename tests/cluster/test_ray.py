@@ -1,6 +1,8 @@
 """Models that actors of a Ray cluster hold: found again, ended, and served whatever dies.
 
 The cluster is of processes on this host.
+
+Tests engine/runtimes/ray/listing.py.
 """
 
 import json

@@ -183,6 +183,19 @@ SOFTWARE_ROWS: Final = (
     ),
     row(
         software_checks.packages,
+        OK,
+        "gunicorn 23.0.0",
+        software=replace(
+            SOFTWARE,
+            packages=(
+                PACKAGES[0],
+                Package(name="aiohttp", version=None, bounds=">=3.10", extra="http"),
+            ),
+        ),
+        configured=config(runtime="http", path=("http://127.0.0.1:1", "http://127.0.0.1:2")),
+    ),
+    row(
+        software_checks.packages,
         ERROR,
         "onnxruntime is not installed",
         "pip install 'ringbatch[onnx]', or in a clone '.[onnx]'",

@@ -1,5 +1,8 @@
 """Requests on their way through the steps of chains, with real collectors and workers in this
-process."""
+process.
+
+Tests engine/worker/chain_steps.py and engine/worker/chain_tensors.py.
+"""
 
 from collections.abc import Sequence
 from itertools import repeat

@@ -1,4 +1,7 @@
-"""Connections to the control address beyond those that it may have: which one goes."""
+"""Connections to the control address beyond those that it may have: which one goes.
+
+Tests frontend/metrics/control_server.py.
+"""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""ONNX files: what is read from them, what goes in and out, and the words that bad ones get."""
+"""ONNX files: what is read from them, what goes in and out, and the words that bad ones get.
+
+Tests engine/models/batch_dimension.py.
+"""
 
 import os
 import subprocess

@@ -1,4 +1,7 @@
-"""scikit-learn models: what they take and return, whom they trust, and the words for bad files."""
+"""scikit-learn models: what they take and return, whom they trust, and the words for bad files.
+
+Tests engine/models/python_file_hint.py.
+"""
 
 import importlib
 import os

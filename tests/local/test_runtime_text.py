@@ -1,5 +1,8 @@
 """Directories of models of texts: what is read from them, the vectors that come out, and the words
-that bad ones get."""
+that bad ones get.
+
+Tests engine/runtimes/texts/directory.py.
+"""
 
 import json
 import sys

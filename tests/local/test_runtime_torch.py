@@ -1,4 +1,7 @@
-"""PyTorch's files: what is read from them, what goes in and out, the words that bad ones get."""
+"""PyTorch's files: what is read from them, what goes in and out, the words that bad ones get.
+
+Tests engine/runtimes/torch/program.py and engine/runtimes/torch/script.py.
+"""
 
 import logging
 import os

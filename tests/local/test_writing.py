@@ -1,5 +1,8 @@
 """Requests whose answers another process writes: they leave the event loop, whatever their
-protocol, are those that this process would have written, and each request ends once."""
+protocol, are those that this process would have written, and each request ends once.
+
+Tests frontend/v2/offloaded_answers.py.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence

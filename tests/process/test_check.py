@@ -1,5 +1,8 @@
 """``ringbatch check`` refuses what ``ringbatch serve`` refuses, and loads models where it is asked
-to."""
+to.
+
+Tests engine/supervisor/load_check.py.
+"""
 
 import os
 import socket

@@ -1,4 +1,7 @@
-"""The process for large bodies: what it answers, and how it ends."""
+"""The process for large bodies: what it answers, and how it ends.
+
+Tests frontend/offload/role.py.
+"""
 
 import os
 import signal

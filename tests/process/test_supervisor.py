@@ -1,4 +1,8 @@
-"""The whole engine as real processes: started, killed in every role, stopped, and gone after."""
+"""The whole engine as real processes: started, killed in every role, stopped, and gone after.
+
+Tests engine/supervisor/first_workers.py, engine/supervisor/signals.py, engine/collector/role.py,
+engine/worker/role.py and frontend/__main__.py.
+"""
 
 import os
 import re

@@ -1,4 +1,7 @@
-"""What V2 requests may leave to the server: the name of the one input, a wider datatype, null."""
+"""What V2 requests may leave to the server: the name of the one input, a wider datatype, null.
+
+Tests frontend/v2/converted_input.py.
+"""
 
 import json
 from dataclasses import replace

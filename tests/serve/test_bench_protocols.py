@@ -1,4 +1,7 @@
-"""Load over V1, V2, gRPC and by a Client against one engine: the same proofs for each."""
+"""Load over V1, V2, gRPC and by a Client against one engine: the same proofs for each.
+
+Tests bench/ringbatch/bench/client/calls.py and bench/ringbatch/bench/client/role.py.
+"""
 
 import os
 import signal

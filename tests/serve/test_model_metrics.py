@@ -1,4 +1,7 @@
-"""What the code of a model counts, asked for at the control address, through deaths and reloads."""
+"""What the code of a model counts, asked for at the control address, through deaths and reloads.
+
+Tests engine/worker/metrics_block.py.
+"""
 
 import subprocess
 import urllib.request

@@ -1,4 +1,7 @@
-"""The payload log of real servers: every exchange of mixed requests, read back and compared."""
+"""The payload log of real servers: every exchange of mixed requests, read back and compared.
+
+Tests frontend/http/kept_lane.py and frontend/grpc/kept_connection.py.
+"""
 
 import base64
 import http.server

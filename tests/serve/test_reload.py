@@ -1,4 +1,7 @@
-"""Models that come, go and change under load: no request fails, and none gets an old answer."""
+"""Models that come, go and change under load: no request fails, and none gets an old answer.
+
+Tests engine/supervisor/change_orders.py.
+"""
 
 import os
 import signal

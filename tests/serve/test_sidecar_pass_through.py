@@ -1,4 +1,7 @@
-"""Requests that ringbatch passes on to the model server as they came."""
+"""Requests that ringbatch passes on to the model server as they came.
+
+Tests frontend/proxy/pass_through_app.py.
+"""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,7 @@
-"""What a mistake on the command line is told."""
+"""What a mistake on the command line is told.
+
+Tests engine/command/unknown_commands.py.
+"""
 
 import sys
 from collections.abc import Callable
