@@ -21,7 +21,7 @@ import numpy as np
 from load.ways import CAP, WAYS, Mark, Protocol, Served, Way, served
 from report.record import Report
 from report.rounds import number, ratios, run_rounds, table
-from steps import ACCOUNTS, beside_accounts
+from steps import ACCOUNTS, WAITING, beside_accounts
 
 from ringbatch.bench.load.arrivals import Arrivals, Kind
 from ringbatch.bench.load.fleet import Fleet
@@ -256,16 +256,19 @@ def show_classes(found: Sequence[Classes]) -> str:
 
 def hold_steps_to_limit(report: Report) -> None:
     """Compare the collector's steps for accounts that never come back with those for few."""
-    found = beside_accounts([1, 2, ACCOUNTS], ROUNDS_OF_STEPS)
-    rows = [[f"{many:,}", number(median(took_ns))] for many, took_ns in found.items()]
-    report.run(steps={f"{many} accounts": median(took_ns) for many, took_ns in found.items()})
-    report.print_text(table(["accounts in turn", "collector, ns for a request"], rows))
-    took_ns = found[ACCOUNTS]
-    level = median(took_ns[-LEVEL_OF:]) / median(took_ns[:LEVEL_OF])
-    report.limit("collector's step, last accounts / first", level, at_most=STEP)
-    for few in (1, 2):
-        times = ratios(took_ns, found[few]).median
-        report.limit(f"collector's step, {ACCOUNTS:,} accounts / {few}", times, at_most=STEP)
+    counts, rows = (1, 2, ACCOUNTS), []
+    for waiting in (0, WAITING):
+        found = beside_accounts(counts, ROUNDS_OF_STEPS, waiting)
+        rows.append([f"{waiting} waiting", *(number(median(found[many])) for many in counts)])
+        where = f"collector's step, {waiting} waiting"
+        # Against the one account of the same round, so that a host's changes do not count.
+        times = [many / one for many, one in zip(found[ACCOUNTS], found[1], strict=True)]
+        level = median(times[-LEVEL_OF:]) / median(times[:LEVEL_OF])
+        report.limit(f"{where}, last accounts / first", level, at_most=STEP)
+        report.limit(f"{where}, {ACCOUNTS:,} accounts / 1", median(times), at_most=STEP)
+        report.run(waiting=waiting, ns={f"{many} accounts": median(found[many]) for many in counts})
+    head = [f"{many:,} accounts" for many in counts]
+    report.print_text(table(["collector, ns for a request", *head], rows))
 
 
 PARTS = ("ways", "classes", "accounts")

@@ -325,7 +325,9 @@ def beside_signatures(signatures: int, repetitions: int) -> dict[str, float]:
     }
 
 
-def beside_accounts(accounts: Sequence[int], rounds: int) -> dict[int, list[float]]:
+def beside_accounts(
+    accounts: Sequence[int], rounds: int, waiting: int = 0
+) -> dict[int, list[float]]:
     """Time the collector's steps for a request of a full batch, by the number of accounts.
 
     Each collector serves the accounts in turn, so that each of very many comes once. All of them
@@ -334,12 +336,13 @@ def beside_accounts(accounts: Sequence[int], rounds: int) -> dict[int, list[floa
     Args:
         accounts: their numbers.
         rounds: how many; the requests of one collector are `ACCOUNTS` in all of them.
+        waiting: requests that wait before each batch comes; without any, each batch takes all.
 
     Returns:
         By number of accounts, the median nanoseconds of each round.
     """
     size = max(SIZES)
-    crowds = {many: Crowd(1, many, size, WAITING) for many in accounts}
+    crowds = {many: Crowd(1, many, size, waiting) for many in accounts}
 
     def run(_turn: int, many: int) -> float:
         crowd, took_ns = crowds[many], []
