@@ -1,10 +1,10 @@
 """Refusal of requests that the collector takes no further than out of their lane."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ringbatch.engine.collector.models import Model
 from ringbatch.engine.collector.quarantine import Quarantine
-from ringbatch.engine.collector.usage import SEVERAL
 from ringbatch.shm.engine_slots import Request
 from ringbatch.shm.lateness import lateness_ns, overload_text, too_long_a_wait
 from ringbatch.shm.slot import Status
@@ -17,23 +17,22 @@ class Refusal(NamedTuple):
     text: str
 
 
-def may_be_late(model: Model, account: int, rows: int, earliest_ns: int, now_ns: int) -> bool:
+def may_be_late(model: Model, requests: Sequence[Request], now_ns: int) -> bool:
     """Return whether one of several new requests would be late behind all that waits.
 
-    Requests of the account of all that waits count as in time, because a frontend has looked.
+    Callers leave out requests of the account of all that waits, because a frontend has looked.
 
     Args:
         model: for which they are.
-        account: the account word of all of them, or `SEVERAL`.
-        rows: instances of all but the last.
-        earliest_ns: the earliest of their deadlines.
+        requests: the requests, in order.
         now_ns: the time.
     """
-    queues = model.queues
-    if (account == queues.account and account != SEVERAL) or not queues.rows:
+    rows = model.queues.rows
+    if not rows:
         return False
-    answer_ns = model.expected(queues.rows + rows).answer_ns
-    return lateness_ns(answer_ns, earliest_ns - now_ns) > 0
+    rows += sum([request.rows for request in requests[:-1]])
+    left_ns = min([request.deadline_ns for request in requests]) - now_ns
+    return lateness_ns(model.expected(rows).answer_ns, left_ns) > 0
 
 
 def late(model: Model, request: Request, now_ns: int) -> Refusal | None:
@@ -42,7 +41,7 @@ def late(model: Model, request: Request, now_ns: int) -> Refusal | None:
     A request whose deadline has come is not refused: it expires.
     """
     left_ns = request.deadline_ns - now_ns
-    if left_ns <= 0 or not may_be_late(model, request.account, 0, request.deadline_ns, now_ns):
+    if left_ns <= 0 or not may_be_late(model, [request], now_ns):
         return None
     answer_ns = model.expected(model.queues.rows_before(request)).answer_ns
     if lateness_ns(answer_ns, left_ns) <= 0:
@@ -66,4 +65,4 @@ def refusal(model: Model, request: Request, quarantine: Quarantine, now_ns: int)
     if quarantine.count and quarantine.knows(request, now_ns):
         text = "the worker processes that ran the same request a moment ago died"
         return Refusal(Status.WORKER_DIED, text)
-    return None if request.account == model.queues.account else late(model, request, now_ns)
+    return None if request.account == model.queues.word else late(model, request, now_ns)

@@ -452,7 +452,7 @@ class Collector:
     def _take_in_uniform(self, requests: list[Request], now_ns: int) -> bool:
         """Take in requests to one model; False, with nothing done, if one needs a closer look."""
         refs, models, rows, _, keys, _, starts, _, accepted_ns, due_ns, accounts = columns(requests)
-        model = self._models.get(models[0])
+        model, account = self._models.get(models[0]), shared_account(accounts)
         if (
             model is None
             or models.count(models[0]) < len(models)
@@ -461,9 +461,7 @@ class Collector:
             or self._quarantine.count
             or min(accepted_ns) < now_ns - model.spec.timeout_ns
             or max(accepted_ns) > now_ns
-            or may_be_late(
-                model, account := shared_account(accounts), sum(rows) - 1, min(due_ns), now_ns
-            )
+            or (not 0 <= account == model.queues.word and may_be_late(model, requests, now_ns))
             or (key := model.grouping.shared_key(starts, keys[0])) is None
             or len(fresh := dict.fromkeys(refs, model.place(key))) < len(refs)
         ):
@@ -482,13 +480,15 @@ class Collector:
         if model is None:
             self._dispatcher.fail(request, Status.NO_WORKER, UNLOADED, NO_BATCH, now_ns)
             return
-        refused = refusal(model, request, self._quarantine, now_ns)
-        if refused is not None:
-            if refused.status is Status.WORKER_DIED:
-                self._counters.add(CollectorCounter.QUARANTINED)
-            model.turned_away(request.rows)
-            self._dispatcher.fail(request, refused.status, refused.text, NO_BATCH, now_ns)
-            return
+        plain = request.rows <= model.most_rows and not self._quarantine.count
+        if not plain or request.account != model.queues.word:
+            refused = refusal(model, request, self._quarantine, now_ns)
+            if refused is not None:
+                if refused.status is Status.WORKER_DIED:
+                    self._counters.add(CollectorCounter.QUARANTINED)
+                model.turned_away(request.rows)
+                self._dispatcher.fail(request, refused.status, refused.text, NO_BATCH, now_ns)
+                return
         if not now_ns - model.spec.timeout_ns <= request.accepted_ns <= now_ns:
             # Accepted after the clock was read, if its frontend is not lying; and nobody else
             # is to wait longer for a lie.

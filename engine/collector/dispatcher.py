@@ -134,7 +134,10 @@ class Dispatcher:
         queues = model.queues
         if not model.ready:
             model.health.publish_awaited(awaited=bool(queues.rows or model.retries))
-        backlog = model.expected(queues.rows, queues.least_rows, queues.account)
+        least_rows, account = 0, queues.word
+        if account == SEVERAL:
+            least_rows, account = queues.least_rows, queues.account
+        backlog = model.expected(queues.rows, least_rows, account)
         if backlog != model.backlog:
             model.backlog = backlog
             self.publish_backlog(model)
@@ -188,11 +191,10 @@ class Dispatcher:
 
     def publish_backlog(self, model: Model) -> None:
         """Publish in the segment how long a request to a model would take."""
-        words, backlog = self._words, model.backlog
-        words[model.row_word] = backlog.row_ns
-        words[model.least_word] = backlog.least_ns
-        words[model.account_word] = EVERY_BIT if backlog.account == SEVERAL else backlog.account
-        words[model.answer_word] = backlog.answer_ns
+        words = self._words
+        answer_ns, words[model.row_word], words[model.least_word], account = model.backlog
+        words[model.account_word] = EVERY_BIT if account == SEVERAL else account
+        words[model.answer_word] = answer_ns
 
     def _serve_retries(self, model: Model, now_ns: int) -> int | None:
         """Dispatch what runs once more; the instant by which some of the rest expires."""

@@ -36,6 +36,8 @@ class Queues:
 
     Attributes:
         rows: instances in all of them.
+        word: the account word of all that waits or waited last; `SEVERAL` from the first other one
+            on, until nothing waits.
         overtaken: as in `Usage`, also after the turns have ended.
 
     Args:
@@ -44,7 +46,6 @@ class Queues:
     """
 
     __slots__ = (
-        "_account",
         "_changed",
         "_cost",
         "_deadlines",
@@ -63,6 +64,7 @@ class Queues:
         "_usage",
         "overtaken",
         "rows",
+        "word",
     )
 
     def __init__(self, fitting: Fitting | None = None, share: Share | None = None) -> None:
@@ -81,8 +83,7 @@ class Queues:
         self._deadlines = Instants()
         self._oldest = [Instants() for _ in range(1 if share is None else _COSTS + 1)]
         """By cost, the instants at which the queues' oldest requests were accepted."""
-        self._account = NOBODY
-        """The account word of everything that waits, or `SEVERAL`."""
+        self.word = NOBODY
         self._cost: Cost = _rows_of if share is None else partial(_cost_of, share)
         self._least_cost = 1.0 if share is None else _LEAST_SHARE
         self._usage: Usage | None = None
@@ -114,8 +115,8 @@ class Queues:
             earliest_ns: the earliest of their deadlines.
             account: the account word of all of them, or `SEVERAL`.
         """
-        if account != self._account:
-            self._account = SEVERAL if self.rows else account
+        if account != self.word:
+            self.word = SEVERAL if self.rows else account
         queue = self._queues.get(key)
         if queue is None:
             queue = self._begin(key)
@@ -149,7 +150,7 @@ class Queues:
     def take(self, queue: Queue, max_batch_size: int) -> list[Request]:
         """Remove and return requests of one queue, as `Queue.take` does."""
         before = queue.rows
-        if self._account == SEVERAL and (before > max_batch_size or self._fitting is not None):
+        if self.word == SEVERAL and (before > max_batch_size or self._fitting is not None):
             self._share_fairly()
         order = self._order
         head = None if order is None else order.next_request()
@@ -217,9 +218,9 @@ class Queues:
 
     @property
     def account(self) -> int:
-        """The account word of all that waits, or of what waited last; `SEVERAL` if it differs."""
+        """As `word`, but for the account that is left alone while others have gone."""
         only = None if self._usage is None else self._usage.only_account
-        return self._account if only is None else only
+        return self.word if only is None else only
 
     def rows_before(self, request: Request) -> int:
         """Return how many of the waiting instances go before a new request, as far as is sure.
@@ -229,7 +230,7 @@ class Queues:
         """
         if not self.rows:
             return 0
-        self._account = SEVERAL
+        self.word = SEVERAL
         usage = self._share_fairly()
         return int(self.rows * usage.share_before(request.account, self._cost(request)))
 
@@ -257,7 +258,7 @@ class Queues:
         """
         if self._only is not None:
             return self._only
-        if self._account == SEVERAL:
+        if self.word == SEVERAL:
             ref = self._fair_order().next_request().ref
             return self._queues[self._keys[ref]]
         self._rank()
@@ -329,12 +330,12 @@ class Queues:
                 self._order.remove(request.ref)
                 del self._keys[request.ref]
         if not self.rows:
-            self._account, self._usage, self._order = NOBODY, None, None
+            self.word, self._usage, self._order = NOBODY, None, None
 
     def _removed(self, queue: Queue, before: int, gone: Sequence[Request]) -> None:
         """Update counts and ranks after requests may have left a queue of `before` rows."""
         self.rows -= before - queue.rows
-        if self._account == SEVERAL:
+        if self.word == SEVERAL:
             self._forget_turns(gone)
         if queue.rows:
             if queue is not self._only:

@@ -197,7 +197,7 @@ class FairQueuesMachine(RuleBasedStateMachine):
     def take(self, cap: int) -> None:
         queue = self.queues.first(1_000)
         own = self.lists[queue.key]
-        mixed = self.queues._account == SEVERAL
+        mixed = self.queues.word == SEVERAL
         if mixed and len(self.lists) > 1:
             assert self._turns().next_of(self._waiting()) in own
         if mixed and sum(each.rows for each in own) > cap:

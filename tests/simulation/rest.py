@@ -94,7 +94,7 @@ def _check_turns(queues: Queues) -> None:
     if usage is None:
         assert queues._order is None, "requests are in an order without turns"
         assert waiting or not queues._keys, "keys are kept of requests that have left"
-        assert waiting or queues._account >= 0, "several accounts are to wait, and none does"
+        assert waiting or queues.word >= 0, "several accounts are to wait, and none does"
         return
     known = usage._accounts
     assert set(known) == {request.account for request in waiting}, "other accounts are known"
