@@ -16,7 +16,7 @@ from host.server import Server
 from load.open_loop import Answer, open_loop
 from load.tensors import V1_JSON
 from peers.frameworks import FRAMEWORKS, RINGBATCH, Framework, Setting
-from peers.servers import install
+from peers.servers import MODELS, Ringbatch, install
 from report.record import Report
 from report.rounds import number, run_rounds, spread, table
 
@@ -42,14 +42,16 @@ class Run:
     statuses: dict[int, int]
 
 
-def summary(answers: Sequence[Answer], rate_per_s: float, seconds: float) -> Run:
-    """What one run came to."""
+def summary(
+    answers: Sequence[Answer], rate_per_s: float, seconds: float, patience_s: float = TIMEOUT_S
+) -> Run:
+    """What one run came to; a client waits so long for its answer."""
     counted = [answer for answer in answers if answer.due_s >= SETTLE_S]
     good = [
         answer
         for answer in answers
         if answer.right
-        and answer.took_s <= TIMEOUT_S
+        and answer.took_s <= patience_s
         and SETTLE_S <= answer.due_s + answer.took_s < seconds
     ]
     accepted = [a.took_s for a in counted if a.status in ACCEPTED]
@@ -78,6 +80,48 @@ def measure(framework: Framework, rate_per_s: float, seconds: float) -> Run:
         answers = open_loop(server.port, "/v1/models/sleep:predict", rate_per_s, seconds)
         server.require_alive()
         return summary(answers, rate_per_s, seconds)
+
+
+def measure_leavers(patience_s: float, load: float, seconds: float, *, bounded: bool) -> Run:
+    """Start ringbatch with a timeout of a minute, for clients that stop reading after a while.
+
+    Args:
+        patience_s: for how long they wait. Their connections stay open.
+        load: the share of the capacity that is asked.
+        seconds: length of the run.
+        bounded: whether `max_queue_wait_s` is three quarters of their patience.
+    """
+    settings = {"max_batch_size": CAP, "timeout_s": 60.0}
+    if bounded:
+        settings["max_queue_wait_s"] = 0.75 * patience_s
+    ours = Ringbatch("sleep", MODELS / "sleep_20ms.py", 1, settings)
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as folder,
+        Server(ours.command(Path(folder))) as server,
+    ):
+        rate_per_s = load * CAPACITY_PER_S
+        answers = open_loop(server.port, "/v1/models/sleep:predict", rate_per_s, seconds)
+        server.require_alive()
+        return summary(answers, rate_per_s, seconds, patience_s)
+
+
+def leavers(report: Report, options: argparse.Namespace) -> int:
+    """Compare ringbatch without and with a bound for clients that leave unseen."""
+    entries = [(name, load) for name in ("no bound", "bounded") for load in options.loads]
+
+    def run(turn: int, entry: tuple[str, float]) -> Run:
+        name, load = entry
+        bounded = name == "bounded"
+        found = measure_leavers(options.leave_after, load, options.seconds, bounded=bounded)
+        report.run(round=turn, entry=name, load=load, result=asdict(found))
+        return found
+
+    runs = run_rounds(entries, options.rounds, run)
+    report.print_text(show(runs))
+    peak = max(median(found, "goodput_per_s") for found in runs.values())
+    share = median(runs["bounded", max(options.loads)], "goodput_per_s") / peak
+    report.limit("goodput with a bound against the peak", share, at_least=0.9)
+    return report.finish()
 
 
 SETTING = Setting({"sleep": "sleep_20ms"}, cap=CAP, timeout_s=TIMEOUT_S)
@@ -109,7 +153,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=6.0, help="length of one run")
     parser.add_argument("--loads", type=float, nargs="+", default=[0.5, 1.0, 2.0, 4.0, 8.0])
     parser.add_argument("--entries", nargs="+", choices=ENTRIES, default=DEFAULT)
+    parser.add_argument(
+        "--leave-after",
+        type=float,
+        help="measure ringbatch alone, with clients that stop reading after so many seconds, "
+        "without and with max_queue_wait_s",
+    )
     options = parser.parse_args()
+    if options.leave_after:
+        return leavers(Report("overload", vars(options)), options)
     absent = install({name: ENTRIES[name].environment for name in options.entries})
     names = [name for name in options.entries if name not in absent]
     report = Report("overload", vars(options))

@@ -203,8 +203,9 @@ class ModelWords:
     expected time of a new request behind all that waits, 0 if nothing does. ROW_NS is added for
     each instance not yet taken by the collector. ACCOUNT is the account word of all that waits or
     waited last, EVERY_BIT if that has several. LEAST_NS is the least time of a request of class
-    normal and weight 1 whose account has nothing waiting. From STUCK_NS on, if not 0, no batch was
-    finished for too long. AWAITED is 1 while requests lack a worker.
+    normal and weight 1 whose account has nothing waiting. MOST_NS is the longest time that a new
+    request may be expected to take now, 0 if its deadline alone counts. From STUCK_NS on, if not 0,
+    no batch was finished for too long. AWAITED is 1 while requests lack a worker.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -218,6 +219,7 @@ class ModelWords:
           17  ROW_NS             collector   batch      frontends   request
           18  LEAST_NS           collector   batch      frontends   request
           19  ACCOUNT            collector   batch      frontends   request
+          20  MOST_NS            collector   batch      frontends   request
           32  STUCK_NS           collector   batch      frontends   rarely
     """
 
@@ -231,6 +233,7 @@ class ModelWords:
     ROW_NS: Final = 17
     LEAST_NS: Final = 18
     ACCOUNT: Final = 19
+    MOST_NS: Final = 20
     STUCK_NS: Final = 2 * PAIR
     SIZE: Final = 3 * PAIR
 

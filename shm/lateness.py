@@ -39,6 +39,20 @@ def too_long_a_wait(answer_ns: int, left_ns: int, limit_ns: int, timeout_ns: int
     )
 
 
+def too_long_a_queue(answer_ns: int, most_ns: int) -> Overloaded:
+    """Return the error for a request whose answer would take longer than its model's queue may.
+
+    Args:
+        answer_ns: how long it would take.
+        most_ns: the setting.
+    """
+    return Overloaded(
+        f"so many requests wait that an answer would take {round(answer_ns / 1e9, 3)} s, "
+        f"too long for max_queue_wait_s = {most_ns / 1e9:g}",
+        retry_after_s=-(-lateness_ns(answer_ns, most_ns) // 1_000_000_000),
+    )
+
+
 def limit_words(waited_ns: int, timeout_ns: int) -> str:
     """Return the words for how long a request waits at most: its model's setting, or its own."""
     waited = f"{waited_ns / 1e9:g}"

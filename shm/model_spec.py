@@ -72,6 +72,8 @@ class ModelSpec:
         workers: the numbers of the workers that hold it, spares among them.
         remote: of these, those whose model an actor in a Ray cluster holds.
         kserve_errors: failures are answered as KServe's own batcher answers them.
+        max_queue_wait_ns: in which a new request must be expected to be answered while the queue is
+            not empty for long; 0 is no bound.
         batch_timeout_ns: a worker that runs one batch for longer is taken for hung.
         allowed_batch_sizes: the numbers of rows that a batch is padded to, ascending; none where
             every number is right.
@@ -115,6 +117,7 @@ class ModelSpec:
     workers: tuple[int, ...]
     kserve_errors: bool = False
     batch_timeout_ns: int = 1 << 62
+    max_queue_wait_ns: int = 0
     allowed_batch_sizes: tuple[int, ...] = ()
     max_batch_elements: int = 0
     pad_variable_length: bool = False

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from ringbatch.engine.collector.models import Model
 from ringbatch.engine.collector.quarantine import Quarantine
 from ringbatch.shm.engine_slots import Request
-from ringbatch.shm.lateness import lateness_ns, overload_text, too_long_a_wait
+from ringbatch.shm.lateness import lateness_ns, overload_text, too_long_a_queue, too_long_a_wait
 from ringbatch.shm.slot import Status
 
 
@@ -32,7 +32,8 @@ def may_be_late(model: Model, requests: Sequence[Request], now_ns: int) -> bool:
         return False
     rows += sum([request.rows for request in requests[:-1]])
     left_ns = min([request.deadline_ns for request in requests]) - now_ns
-    return lateness_ns(model.expected(rows).answer_ns, left_ns) > 0
+    most_ns = min(left_ns, model.backlog.most_ns or left_ns)
+    return lateness_ns(model.expected(rows).answer_ns, most_ns) > 0
 
 
 def late(model: Model, request: Request, now_ns: int) -> Refusal | None:
@@ -44,6 +45,9 @@ def late(model: Model, request: Request, now_ns: int) -> Refusal | None:
     if left_ns <= 0 or not may_be_late(model, [request], now_ns):
         return None
     answer_ns = model.expected(model.queues.rows_before(request)).answer_ns
+    most_ns = model.backlog.most_ns
+    if most_ns and most_ns < left_ns and lateness_ns(answer_ns, most_ns) > 0:
+        return Refusal(Status.OVERLOADED, overload_text(too_long_a_queue(answer_ns, most_ns)))
     if lateness_ns(answer_ns, left_ns) <= 0:
         return None
     limit_ns = request.deadline_ns - request.accepted_ns

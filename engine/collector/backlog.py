@@ -5,7 +5,7 @@ answered too late, and say when to try again.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ringbatch.engine.collector.usage import shared_account
 from ringbatch.shm.account import NOBODY
@@ -22,15 +22,33 @@ class Backlog(NamedTuple):
         least_ns: the least time to its answer if its account has nothing waiting.
         account: the account word of all that waits, see
             `ringbatch.engine.collector.queues.Queues.account`.
+        most_ns: the longest time that it may be expected to take; 0 if its deadline alone counts.
     """
 
     answer_ns: int
     row_ns: int
     least_ns: int = 0
     account: int = NOBODY
+    most_ns: int = 0
 
 
 NOTHING = Backlog(0, 0)
+STANDING_NS: Final = 100_000_000
+"""A queue that has not been empty for so long is no burst: it stands."""
+
+
+def standing(since_ns: int, rows: int, now_ns: int) -> tuple[int, bool]:
+    """Return since when a queue has not been empty, 0 if it is, and whether it stands.
+
+    Args:
+        since_ns: what this returned last.
+        rows: that wait now.
+        now_ns: the time.
+    """
+    if not rows:
+        return 0, False
+    since_ns = since_ns or now_ns
+    return since_ns, now_ns - since_ns >= STANDING_NS
 
 
 def estimate(
@@ -42,6 +60,7 @@ def estimate(
     behind: int = 0,
     least_rows: int = 0,
     account: int = NOBODY,
+    most_ns: int = 0,
 ) -> Backlog:
     """Return the backlog of one model.
 
@@ -56,19 +75,20 @@ def estimate(
         behind: batches that busy workers have beside those they run.
         least_rows: of those that wait, how many go before a request whose account has none.
         account: the word of all that waits.
+        most_ns: as in `Backlog`.
     """
     if not ready:
         return NOTHING
     row_ns = cycle_ns // (max_batch_size * ready)
     if idle and not rows:
         # Nothing is in the way of one; of a thousand that come at once, most are in each other's.
-        return unchecked_tuple(Backlog, (0, row_ns, 0, account))
+        return unchecked_tuple(Backlog, (0, row_ns, 0, account, most_ns))
     # Those that run, those that are full by then, and the one that takes the request itself.
     batches, full = (ready - idle) + behind + 1, rows // max_batch_size
     answer_ns = least_ns = -(-(batches + full) // ready) * max(cycle_ns, 1)
     if full:
         least_ns = -(-(batches + least_rows // max_batch_size) // ready) * max(cycle_ns, 1)
-    return unchecked_tuple(Backlog, (answer_ns, row_ns, least_ns, account))
+    return unchecked_tuple(Backlog, (answer_ns, row_ns, least_ns, account, most_ns))
 
 
 def together(steps: Sequence[Backlog]) -> Backlog:

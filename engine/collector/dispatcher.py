@@ -11,7 +11,7 @@ from typing import Final
 
 from ringbatch.engine.collector.account_gate import AccountGate
 from ringbatch.engine.collector.agenda import Agenda
-from ringbatch.engine.collector.backlog import together
+from ringbatch.engine.collector.backlog import standing, together
 from ringbatch.engine.collector.batching import Pending, Wait, decide, taking
 from ringbatch.engine.collector.instants import Instants
 from ringbatch.engine.collector.local_or_remote import LocalRemoteTimes, hold_until
@@ -109,7 +109,7 @@ class Dispatcher:
         if model.queues.overtaken:
             # Of requests that were cancelled.
             model.queues.overtaken.clear()
-        self._update_backlog(model)
+        self._update_backlog(model, now_ns)
         if until_ns != model.until_ns:
             model.until_ns = until_ns
             self._agenda.wait(model.reference, until_ns)
@@ -130,14 +130,17 @@ class Dispatcher:
             for request in model.empty():
                 self.fail(request, Status.NO_WORKER, "", NO_BATCH, now_ns)
 
-    def _update_backlog(self, model: Model) -> None:
-        queues = model.queues
+    def _update_backlog(self, model: Model, now_ns: int) -> None:
+        queues, most_ns = model.queues, model.spec.max_queue_wait_ns
+        if most_ns:
+            model.since_ns, stands = standing(model.since_ns, queues.rows, now_ns)
+            most_ns = most_ns if stands else 0
         if not model.ready:
             model.health.publish_awaited(awaited=bool(queues.rows or model.retries))
         least_rows, account = 0, queues.word
         if account == SEVERAL:
             least_rows, account = queues.least_rows, queues.account
-        backlog = model.expected(queues.rows, least_rows, account)
+        backlog = model.expected(queues.rows, least_rows, account, most_ns)
         if backlog != model.backlog:
             model.backlog = backlog
             self.publish_backlog(model)
@@ -192,8 +195,9 @@ class Dispatcher:
     def publish_backlog(self, model: Model) -> None:
         """Publish in the segment how long a request to a model would take."""
         words = self._words
-        answer_ns, words[model.row_word], words[model.least_word], account = model.backlog
+        answer_ns, words[model.row_word], words[model.least_word], account, most_ns = model.backlog
         words[model.account_word] = EVERY_BIT if account == SEVERAL else account
+        words[model.most_word] = most_ns
         words[model.answer_word] = answer_ns
 
     def _serve_retries(self, model: Model, now_ns: int) -> int | None:

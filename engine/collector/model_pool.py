@@ -259,6 +259,7 @@ def _new_model(
         layout.model(spec.index) + ModelWords.ROW_NS,
         layout.model(spec.index) + ModelWords.LEAST_NS,
         layout.model(spec.index) + ModelWords.ACCOUNT,
+        layout.model(spec.index) + ModelWords.MOST_NS,
         in_flight,
         running=spec.running,
         local_remote_times=LocalRemoteTimes() if has_both(spec) else None,

@@ -124,6 +124,8 @@ class Model:
         row_word: where its time for every instance stands.
         least_word: where the least time to an answer stands.
         account_word: where the account of all that waits stands.
+        most_word: where the longest time to an answer that is allowed stands.
+        since_ns: since when its queue has not been empty; 0 if it is, or may be for ever.
         in_flight: the requests of all models, shared with the pool.
         taken_requests: requests taken in since they were last counted.
         taken_rows: instances in them.
@@ -146,6 +148,7 @@ class Model:
     row_word: int
     least_word: int
     account_word: int
+    most_word: int
     in_flight: InFlight
     retries: RetryQueue = field(default_factory=RetryQueue)
     lingering: Lingering = field(default_factory=Lingering)
@@ -165,6 +168,7 @@ class Model:
     rings: bool = False
     chains: tuple[int, ...] = ()
     drained: bool = False
+    since_ns: int = 0
 
     @property
     def retiring(self) -> bool:
@@ -204,7 +208,9 @@ class Model:
         self.agenda.add(self.reference)
         return self.retries.remove(ref) if key is None else self.queues.remove(key, ref)
 
-    def expected(self, rows: int, least_rows: int = 0, account: int = NOBODY) -> Backlog:
+    def expected(
+        self, rows: int, least_rows: int = 0, account: int = NOBODY, most_ns: int = 0
+    ) -> Backlog:
         """Return the backlog if so many instances wait; the arguments are those of `estimate`."""
         ready, idle = self.ready, len(self.idle)
         return estimate(
@@ -216,6 +222,7 @@ class Model:
             ready - idle - len(self.busy),
             least_rows,
             account,
+            most_ns,
         )
 
     def turned_away(self, rows: int) -> None:

@@ -148,6 +148,13 @@ class BatchedConfig:
         "replaced. A worker that waits for a model server or an actor gets 5 s more. By default a "
         "quarter of timeout_s, and at least 1. For the runtime http the default is timeout_s",
     ] = None
+    max_queue_wait_s: Annotated[
+        float,
+        number(DAY_S, zero=True),
+        "seconds in which a new request must be expected to be answered once the model's queue has "
+        "not been empty for 0.1 s. Others are refused with 503, bursts are taken. For clients that "
+        "give up unseen, a little less than their patience. 0 leaves it to timeout_s",
+    ] = 0.0
     policy: Annotated[
         Literal["eager", "fixed"],
         choice("eager", "fixed"),

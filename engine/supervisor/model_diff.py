@@ -20,6 +20,7 @@ LIVE: Final = frozenset(
         "kserve_errors",
         "max_batch_size",
         "max_latency_ms",
+        "max_queue_wait_s",
         "policy",
         "ray_workers",
         "scale_down_after_s",

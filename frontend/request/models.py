@@ -109,6 +109,7 @@ class Models:
             row_word=start + ModelWords.ROW_NS,
             least_word=start + ModelWords.LEAST_NS,
             account_word=start + ModelWords.ACCOUNT,
+            most_word=start + ModelWords.MOST_NS,
             tallies=self.tallies.of(spec.account, spec.name, spec.version),
             texts=texts,
         )

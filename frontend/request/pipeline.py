@@ -34,7 +34,7 @@ from ringbatch.shm.account import IDENTITY_MASK
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import HeaderWords
 from ringbatch.shm.errors import RequestError
-from ringbatch.shm.lateness import lateness_ns, too_long_a_wait
+from ringbatch.shm.lateness import lateness_ns, too_long_a_queue, too_long_a_wait
 from ringbatch.shm.tallies import CLIENT_GONE
 
 log = logging.getLogger("ringbatch.frontend")
@@ -256,6 +256,10 @@ class Pipeline:
         if lateness_ns(answer_ns, left_ns) > 0:
             lane.counters.add(LaneCounter.REFUSED)
             raise too_long_a_wait(answer_ns, left_ns, limit_ns, timeout_ns)
+        most_ns = words[model.most_word]
+        if most_ns and lateness_ns(answer_ns, most_ns) > 0:
+            lane.counters.add(LaneCounter.REFUSED)
+            raise too_long_a_queue(answer_ns, most_ns)
 
     def _split(self, task: InflightRequest[A], parts: Parts) -> SplitRequest[A]:
         call = SplitRequest(self.engine, task)

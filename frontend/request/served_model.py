@@ -22,6 +22,7 @@ class ServedModel(ResultSizes):
         row_word: where it stands how much every instance adds that was not counted there.
         least_word: where it stands how long one whose account has nothing waiting will take.
         account_word: where it stands whose everything is that waits.
+        most_word: where it stands how long one that comes now may be expected to take.
         tallies: by protocol, where the ends of its requests are counted.
         texts: makes tokens of what clients send; None where that stands in slots as it is.
     """
@@ -38,6 +39,7 @@ class ServedModel(ResultSizes):
         row_word: int,
         least_word: int,
         account_word: int,
+        most_word: int,
         tallies: tuple[Tally, ...],
         texts: TextModel | None = None,
     ) -> None:
@@ -52,5 +54,6 @@ class ServedModel(ResultSizes):
         self.row_word = row_word
         self.least_word = least_word
         self.account_word = account_word
+        self.most_word = most_word
         self.tallies = tallies
         self.texts = texts

@@ -1,9 +1,11 @@
 """The backlog that the collector publishes, and the requests that it drops or puts off by it."""
 
+from dataclasses import replace
 from typing import Any
 
 from collector_harness import CollectorHarness, eager
 
+from ringbatch.engine.collector.backlog import STANDING_NS
 from ringbatch.shm.account import EVERY_BIT
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.lateness import read_overload
@@ -203,3 +205,60 @@ def test_the_requests_of_one_account_are_left_to_the_frontends() -> None:
     harness.send(1, account=FLOODER, deadline_ns=1001 + 3 * CYCLE)
     harness.step(1001)
     assert outcomes(harness) == {}
+
+
+BOUND = 6 * CYCLE
+
+
+def standing_harness(most_ns: int = BOUND) -> CollectorHarness:
+    """Much waits for a model with a bound, and has for as long as makes a queue stand."""
+    bounded = replace(eager(max_batch_size=2), max_queue_wait_ns=most_ns)
+    harness = CollectorHarness(bounded).begin()
+    harness.measure(CYCLE)
+    for number in range(20):
+        harness.send(number, account=FLOODER)
+    harness.step(1001)
+    return harness
+
+
+def most_ns(harness: CollectorHarness) -> int:
+    word: int = harness.segment.words[harness.segment.layout.model(0) + ModelWords.MOST_NS]
+    return word
+
+
+def test_a_wait_is_bounded_once_the_queue_stands_and_until_it_is_empty() -> None:
+    harness = standing_harness()
+    assert most_ns(harness) == 0, "a burst is taken"
+    now_ns = 1001 + STANDING_NS
+    harness.send(1, account=FLOODER)
+    harness.step(now_ns - 1)
+    assert most_ns(harness) == 0
+    harness.send(1, account=FLOODER)
+    harness.step(now_ns)
+    assert most_ns(harness) == BOUND
+    while tasks := harness.workers[0].tasks():
+        for task in tasks:
+            harness.workers[0].finish(task)
+        now_ns += CYCLE
+        harness.step(now_ns)
+    assert most_ns(harness) == 0
+
+
+def test_without_a_bound_a_queue_may_stand() -> None:
+    harness = standing_harness(0)
+    harness.send(1, account=FLOODER)
+    harness.step(1001 + 2 * STANDING_NS)
+    assert most_ns(harness) == 0
+
+
+def test_an_account_is_held_to_the_bound_by_its_own_turn() -> None:
+    harness = standing_harness()
+    harness.send(1, lane=1, account=POLITE)
+    now_ns = 1001 + STANDING_NS
+    harness.step(now_ns)
+    assert most_ns(harness) == BOUND
+    polite = harness.send(2, lane=1, account=POLITE)
+    flooder = harness.send(2, account=FLOODER)
+    harness.step(now_ns)
+    assert outcomes(harness) == {flooder: Status.OVERLOADED}
+    assert polite not in outcomes(harness, lane=1)

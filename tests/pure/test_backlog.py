@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.engine.collector.backlog import NOTHING, Backlog, estimate, together
+from ringbatch.engine.collector.backlog import (
+    NOTHING,
+    STANDING_NS,
+    Backlog,
+    estimate,
+    standing,
+    together,
+)
 from ringbatch.engine.collector.usage import SEVERAL
 
 CYCLE = 1000
@@ -52,9 +59,25 @@ def test_least_wait_of_an_account_without_waiting_requests(
 
 def test_a_chain_waits_for_the_account_of_all_its_steps() -> None:
     one, other = Backlog(5, 1, 3, 7), Backlog(6, 1, 4, 8)
-    assert together([one, one, Backlog(0, 1, 0, 9)]) == (10, 3, 6, 7)
-    assert together([one, other]) == (11, 2, 7, SEVERAL)
+    assert together([one, one, Backlog(0, 1, 0, 9)]) == (10, 3, 6, 7, 0)
+    assert together([one, other]) == (11, 2, 7, SEVERAL, 0)
     assert together([]) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("since_ns", "rows", "now_ns", "found"),
+    [
+        (0, 0, 5, (0, False)),
+        (0, 3, 5, (5, False)),
+        (5, 3, 4 + STANDING_NS, (5, False)),
+        (5, 3, 5 + STANDING_NS, (5, True)),
+        (5, 0, 5 + STANDING_NS, (0, False)),
+    ],
+)
+def test_a_queue_stands_that_has_not_been_empty_for_long(
+    since_ns: int, rows: int, now_ns: int, found: tuple[int, bool]
+) -> None:
+    assert standing(since_ns, rows, now_ns) == found
 
 
 def test_before_the_first_batch_has_ended_it_is_known_that_something_is_in_the_way() -> None:

@@ -203,6 +203,7 @@ def test_the_numbers_of_version_23() -> None:
         "ROW_NS": 17,
         "LEAST_NS": 18,
         "ACCOUNT": 19,
+        "MOST_NS": 20,
         "STUCK_NS": 32,
         "SIZE": 48,
     }

@@ -46,6 +46,7 @@ OTHERS: dict[str, Any] = {
     "max_batch_elements": 9,
     "max_batch_size": 64,
     "max_latency_ms": 7.0,
+    "max_queue_wait_s": 2.0,
     "nan_answers": "refuse",
     "outputs": ("y FP32 [2]",),
     "pad_variable_length": True,

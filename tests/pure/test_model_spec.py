@@ -124,9 +124,10 @@ def test_what_stands_in_the_model_table_of_version_23() -> None:
     named = (ModelSpec, Forward, Tokens, Chain, Step)
     assert {kind.__name__: " ".join(each.name for each in fields(kind)) for kind in named} == {
         "ModelSpec": "index name platform inputs outputs max_batch_size max_latency_ns timeout_ns "
-        "policy workers kserve_errors batch_timeout_ns allowed_batch_sizes max_batch_elements "
-        "pad_variable_length length_buckets forward refuse_nan nulls words version default "
-        "generation state spares file_differs account least most remote tokens chain",
+        "policy workers kserve_errors batch_timeout_ns max_queue_wait_ns allowed_batch_sizes "
+        "max_batch_elements pad_variable_length length_buckets forward refuse_nan nulls words "
+        "version default generation state spares file_differs account least most remote tokens "
+        "chain",
         "Forward": "path headers any_path",
         "Tokens": "path digest limit truncate pairs vocabulary",
         "Chain": "steps answers",
