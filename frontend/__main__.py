@@ -8,6 +8,7 @@ from ringbatch.frontend.payloads.flags import add_keeping_flags, given_keeping
 from ringbatch.frontend.security.credential_flags import add_flags, given_credentials
 from ringbatch.frontend.server.arbiter import run
 from ringbatch.frontend.server.gunicorn_worker import FrontendOptions
+from ringbatch.shm.account import CLASS_NAMES
 from ringbatch.shm.errors import StartupError
 
 
@@ -41,6 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--unix-fd", type=int, metavar="N", help="a Unix socket that listens")
     parser.add_argument("--cors-origin", action="append", default=[], metavar="ORIGIN")
     parser.add_argument("--trusted-proxy", action="append", default=[], metavar="NETWORK")
+    parser.add_argument("--highest-class", choices=CLASS_NAMES, default="interactive")
     parser.add_argument("--http2", action="store_true", help="speak HTTP/2 too")
     add_flags(parser)
     access_flags.add_flags(parser)
@@ -67,6 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
         given.unix_fd,
         given_keeping(given),
         tuple(given.trusted_proxy),
+        CLASS_NAMES[given.highest_class],
     )
     try:
         run(

@@ -5,6 +5,9 @@ bits identify the account; 0 is nobody in particular. The next 8 bits are the re
 the last 8 bits the account's weight less 1. Every value is valid: a frontend can spoil the order
 of its own requests only.
 
+In a frontend, a request's word may have more bits than these 64. They say up to which class the
+request may still ask in its body. `word_for_slot` takes them away.
+
 An account is not the account of a model's counts, see `ringbatch.shm.model_spec.ModelSpec`.
 """
 
@@ -24,6 +27,10 @@ EVERY_BIT: Final = (1 << 64) - 1
 """The word of no request that a frontend writes."""
 _CLASS_MASK: Final = (1 << _CLASS_BITS) - 1
 _CLASSED: Final = ~(_CLASS_MASK << _IDENTITY_BITS)
+_WEIGHT_MASK: Final = MAX_WEIGHT - 1
+_LIMIT_SHIFT: Final = 64
+MAX_WORD: Final = (1 << _LIMIT_SHIFT) - 1
+"""The largest word of a slot."""
 
 
 class PriorityClass(IntEnum):
@@ -38,7 +45,10 @@ CLASS_NAMES: Final = {each.name.lower(): each for each in PriorityClass}
 """The classes by their names in settings and headers."""
 _CLASSES: Final = {int(each): each for each in PriorityClass}
 _ORDER: Final = (PriorityClass.INTERACTIVE, PriorityClass.NORMAL, PriorityClass.BULK)
-"""From the highest to the lowest."""
+"""From the highest to the lowest; the first is level 1 of a request."""
+LOWEST_LEVEL: Final = len(_ORDER)
+LEVELS: Final = {name: _ORDER.index(each) + 1 for name, each in CLASS_NAMES.items()}
+"""The levels of the classes, as requests name them in their body."""
 
 
 def at_most(priority: PriorityClass, highest: PriorityClass) -> PriorityClass:
@@ -86,9 +96,35 @@ def with_class(word: int, priority: PriorityClass) -> int:
     return word & _CLASSED | priority << _IDENTITY_BITS
 
 
-def with_identity(word: int, account: int) -> int:
-    """Return a word with another identity."""
-    return word & ~IDENTITY_MASK | account
+def with_limit(word: int, highest: PriorityClass) -> int:
+    """Return a word of at most a class, which its request's body cannot raise above that either."""
+    limited = with_class(word & MAX_WORD, at_most(class_of(word), highest))
+    return limited | _ORDER.index(highest) << _LIMIT_SHIFT
+
+
+def word_for_slot(word: int, level: int = 0) -> int:
+    """Return the word of a request as it stands in a slot.
+
+    Args:
+        word: of the frontend.
+        level: that the request's body asks for, from 1 to `LOWEST_LEVEL`; 0 if it asks for none.
+            What is nobody's in particular has no class.
+    """
+    limit = word >> _LIMIT_SHIFT
+    own = word & MAX_WORD
+    if level and own:
+        return with_class(own, _ORDER[max(level - 1, limit)])
+    return own
+
+
+def word_of_lane(word: int, account: int) -> int:
+    """Return the word of a request in the lane of a program, which says its class and no more.
+
+    Args:
+        word: in the slot.
+        account: the lane's identity; `NOBODY` if there are no accounts.
+    """
+    return account_word(account, class_of(word)) if word and account else account
 
 
 def identity_of(word: int) -> int:
@@ -109,4 +145,4 @@ def class_name(word: int) -> str:
 
 def weight_of(word: int) -> int:
     """Return the weight in a word."""
-    return (word >> _WEIGHT_SHIFT) + 1
+    return (word >> _WEIGHT_SHIFT & _WEIGHT_MASK) + 1

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ringbatch.shm.account import lane_identities, with_identity
+from ringbatch.shm.account import lane_identities, word_of_lane
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.descriptors import ANSWER_DETAILS, PACKED_DETAILS, SlotWords
 from ringbatch.shm.layout import ALIGNMENT, SLOT_BYTES, WORD
@@ -195,7 +195,7 @@ class EngineSlots:
         ):
             return None
         if own >= 0:
-            account = with_identity(account, own)
+            account = word_of_lane(account, own)
         # Calling the class takes twice as long.
         return unchecked_tuple(
             Request,

@@ -182,6 +182,12 @@ class ServingConfig:
         "seconds of models' run time a second for one client, on average. It pays for its share of "
         "each batch. Further requests get 429. By default there is no limit",
     ] = None
+    highest_class: Annotated[
+        str,
+        choice("interactive", "normal", "bulk"),
+        "highest class of requests without an API key. With normal, nobody without a key can call "
+        "a request interactive. A request that asks for more is served at this class",
+    ] = "interactive"
     compress_answers: Annotated[
         bool,
         SWITCH,

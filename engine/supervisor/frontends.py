@@ -338,6 +338,7 @@ class Frontends:
         words += ["--load-report"] * server.load_report
         words += _files(self._credentials)
         words += [f"--trusted-proxy={proxy}" for proxy in server.trusted_proxies]
+        words.append(f"--highest-class={server.highest_class}")
         return words + [f"--shared-memory-prefix={p}" for p in server.shared_memory_prefixes]
 
 

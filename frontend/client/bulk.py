@@ -17,6 +17,7 @@ from ringbatch.frontend.client.waiter import Waiter
 from ringbatch.frontend.codec.limit_messages import no_answer, no_room_ever
 from ringbatch.frontend.codec.outcome import ERRORS, RULES, error_of
 from ringbatch.frontend.codec.refusal import no_room_in
+from ringbatch.shm.account import NOBODY
 from ringbatch.shm.errors import RequestError
 from ringbatch.shm.slot import Status
 from ringbatch.shm.slot_answers import SlotAnswers
@@ -50,6 +51,7 @@ class BulkRequest(Waiter):
         codec: the model's.
         instances: the bytes of each.
         timeout_ns: from now to their deadline.
+        account: their account word, of which the class counts.
     """
 
     __slots__ = (
@@ -83,9 +85,10 @@ class BulkRequest(Waiter):
         codec: RowCodec,
         instances: NDArray[Any],
         timeout_ns: int,
+        account: int = NOBODY,
     ) -> None:
         now_ns = channel.clock()
-        super().__init__(now_ns + timeout_ns)
+        super().__init__(now_ns + timeout_ns, account)
         self._accepted_ns = now_ns
         self._channel = channel
         self._model = model
@@ -150,7 +153,8 @@ class BulkRequest(Waiter):
         self._strided.of(row_bytes)[starts >> OFFSET_BITS] = self._instances[first : self._next]
         self._row_of[slots] = np.arange(first, self._next)
         self._sent_ns[slots] = now_ns = self._channel.clock()
-        lane.publish_many(slots, model, 1, now_ns, self.deadline_ns, row_bytes)
+        deadline_ns, account = self.deadline_ns, self.account
+        lane.publish_many(slots, model, 1, now_ns, deadline_ns, row_bytes, account=account)
         self._channel.slots.expect(self, slots)
         self._in_flight.update(slots)
 

@@ -21,6 +21,7 @@ from ringbatch.frontend.codec.outcome import ERRORS, RULES, error_of
 from ringbatch.frontend.codec.payload import Part
 from ringbatch.frontend.codec.refusal import no_room_in
 from ringbatch.frontend.codec.result_sizes import ResultSizes, again
+from ringbatch.shm.account import NOBODY
 from ringbatch.shm.errors import RequestError
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.slot import Status
@@ -67,6 +68,7 @@ class ClientRequest(Waiter):
         model: for which it is.
         parts: of it; where there are none, it is answered once it would be sent.
         timeout_ns: from now to its deadline.
+        account: its account word, of which the class counts.
     """
 
     __slots__ = (
@@ -85,10 +87,15 @@ class ClientRequest(Waiter):
     )
 
     def __init__(
-        self, channel: Channel, model: ClientModel, parts: tuple[Part, ...], timeout_ns: int
+        self,
+        channel: Channel,
+        model: ClientModel,
+        parts: tuple[Part, ...],
+        timeout_ns: int,
+        account: int = NOBODY,
     ) -> None:
         now_ns = channel.clock()
-        Waiter.__init__(self, now_ns + timeout_ns)
+        Waiter.__init__(self, now_ns + timeout_ns, account)
         self._accepted_ns = now_ns
         self._channel = channel
         self._model = model
@@ -250,9 +257,14 @@ class AsyncRequest(ClientRequest):
     deferred = True
 
     def __init__(
-        self, channel: Channel, model: ClientModel, parts: tuple[Part, ...], timeout_ns: int
+        self,
+        channel: Channel,
+        model: ClientModel,
+        parts: tuple[Part, ...],
+        timeout_ns: int,
+        account: int = NOBODY,
     ) -> None:
-        super().__init__(channel, model, parts, timeout_ns)
+        super().__init__(channel, model, parts, timeout_ns, account)
         self.future = AnswerFuture(self)
 
     def abandon(self) -> None:

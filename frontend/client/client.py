@@ -42,6 +42,7 @@ from ringbatch.frontend.codec.model_address import no_such_model
 from ringbatch.frontend.codec.outcome import RULES
 from ringbatch.frontend.codec.result_sizes import ResultSizes
 from ringbatch.frontend.v1.json_values import ValueCodec
+from ringbatch.shm.account import CLASS_NAMES, NOBODY, account_word
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.engines import attached, eligible, running
 from ringbatch.shm.errors import Draining, RequestError, StartupError
@@ -83,6 +84,8 @@ class Client:
         segment: the name of its shared memory, which also says which one.
         spin_us: microseconds that a thread watches for its answer before it sleeps, where answers
             usually come as fast; 0 never. It saves the time that waking up takes, for a core.
+        priority: the class of its requests: interactive, normal or bulk. All of a program's
+            requests are one client's among those that share the models.
 
     Raises:
         StartupError: no engine runs, or several, or it is another user's.
@@ -95,8 +98,10 @@ class Client:
         *,
         segment: str | None = None,
         spin_us: int = _SPIN_US,
+        priority: str = "normal",
     ) -> None:
         require_ordered_stores()
+        self._account = _account_of(priority)
         self._engine, self._segment = engine, segment
         self._spin_ns = where_cpus_allow(spin_us * 1000)
         self._opening = threading.Lock()
@@ -159,7 +164,14 @@ class Client:
                 self._follow(self._session)
         return tuple(self._kept_up(self._session).models)
 
-    def infer(self, model: str, inputs: Any, *, timeout_s: float | None = None) -> Any:
+    def infer(
+        self,
+        model: str,
+        inputs: Any,
+        *,
+        timeout_s: float | None = None,
+        priority: str | None = None,
+    ) -> Any:
         """Run a model.
 
         Args:
@@ -169,6 +181,7 @@ class Client:
                 of one instance. For a model without declared inputs, a list of JSON values. There
                 may be more rows than `max_batch_size`.
             timeout_s: seconds until the request is given up; at most, and by default, the model's.
+            priority: the class of the request; by default the client's.
 
         Returns:
             The array of the model's only output, or a dict of arrays by name; or a list.
@@ -182,21 +195,27 @@ class Client:
             InternalError: a defect of the engine's.
             EngineGone, ClientClosed, Interrupted: there will be no answer.
         """
+        account = self._account if priority is None else _account_of(priority)
         session, wanted, timeout_ns = self._wanted(model, timeout_s)
         parts = self._parsed(session, wanted, wanted.codec.parse, inputs)
-        call = ClientRequest(session.channel, wanted, parts, timeout_ns)
+        call = ClientRequest(session.channel, wanted, parts, timeout_ns, account)
         if not self._sent(session, call, wanted):
-            return self.infer(model, inputs, timeout_s=timeout_s)
+            return self.infer(model, inputs, timeout_s=timeout_s, priority=priority)
         session.channel.wait(call, spin=True)
         return call.result()
 
     def infer_async(
-        self, model: str, inputs: Any, *, timeout_s: float | None = None
+        self,
+        model: str,
+        inputs: Any,
+        *,
+        timeout_s: float | None = None,
+        priority: str | None = None,
     ) -> Future[Any]:
         """Send a request and do not wait.
 
         Args:
-            model, inputs, timeout_s: as for `infer`.
+            model, inputs, timeout_s, priority: as for `infer`.
 
         Returns:
             The answer to come, or one of the errors of `infer`. Cancelled, it abandons the request.
@@ -207,15 +226,23 @@ class Client:
             InvalidRequest, ModelNotFound, ModelNotReady, Draining, EngineGone, ClientClosed: at
                 once, as of `infer`.
         """
+        account = self._account if priority is None else _account_of(priority)
         session, wanted, timeout_ns = self._wanted(model, timeout_s)
         parts = self._parsed(session, wanted, wanted.codec.parse, inputs)
         session.channel.stand_by()
-        call = AsyncRequest(session.channel, wanted, parts, timeout_ns)
+        call = AsyncRequest(session.channel, wanted, parts, timeout_ns, account)
         if not self._sent(session, call, wanted):
-            return self.infer_async(model, inputs, timeout_s=timeout_s)
+            return self.infer_async(model, inputs, timeout_s=timeout_s, priority=priority)
         return call.future
 
-    def infer_many(self, model: str, inputs: Array, *, timeout_s: float | None = None) -> Many:
+    def infer_many(
+        self,
+        model: str,
+        inputs: Array,
+        *,
+        timeout_s: float | None = None,
+        priority: str | None = None,
+    ) -> Many:
         """Run a model for each row of an array, as if each were a request of its own.
 
         It gives every instance an answer or an error of its own, where `infer` has one for all, and
@@ -227,6 +254,7 @@ class Client:
             inputs: the instances, an array [rows, ...] of the input's dtype.
             timeout_s: seconds until all that have no answer are given up; at most, and by default,
                 the model's.
+            priority: the class of all of them; by default the client's.
 
         Returns:
             The outputs, an array [rows, ...], and the errors by row.
@@ -235,13 +263,14 @@ class Client:
             InvalidRequest: the model is no such model, or takes other arrays.
             ModelNotFound, ModelNotReady, Draining, EngineGone, ClientClosed: nothing was sent.
         """
+        account = self._account if priority is None else _account_of(priority)
         session, wanted, timeout_ns = self._wanted(model, timeout_s)
         channel = session.channel
         codec = self._parsed(session, wanted, RowCodec, wanted.spec)
         rows = self._parsed(session, wanted, codec.rows, inputs)
-        bulk = BulkRequest(channel, wanted, codec, rows, timeout_ns)
+        bulk = BulkRequest(channel, wanted, codec, rows, timeout_ns, account)
         if not self._sent(session, bulk, wanted):
-            return self.infer_many(model, inputs, timeout_s=timeout_s)
+            return self.infer_many(model, inputs, timeout_s=timeout_s, priority=priority)
         while not bulk.over:
             channel.wait(bulk)
             channel.resume(bulk)
@@ -388,6 +417,14 @@ def _model(spec: ModelSpec, segment: Segment) -> ClientModel:
         codec = ClientTextCodec(ArrayCodec(spec), spec)
     takes = segment.layout.model(spec.index) + ModelWords.TAKES
     return ClientModel(spec, codec, ResultSizes(codec.result_bytes, spec.chain), takes)
+
+
+def _account_of(priority: str) -> int:
+    """Return the account word of requests of a class, whose identity is the lane's."""
+    found = CLASS_NAMES.get(priority)
+    if found is None:
+        raise ValueError(f"priority is {priority!r}, not interactive, normal or bulk")
+    return account_word(NOBODY, found)
 
 
 def _refused(session: _Session, spec: ModelSpec | None, error: RequestError) -> RequestError:

@@ -70,7 +70,8 @@ class Slots:
             return None
         start = lane.request_offset[slot]
         self._memory[start : start + size] = payload
-        lane.publish(slot, model, rows, self._clock(), waiter.deadline_ns, size, key_bytes)
+        deadline_ns, account = waiter.deadline_ns, waiter.account
+        lane.publish(slot, model, rows, self._clock(), deadline_ns, size, key_bytes, account)
         self._waiting[slot] = waiter
         return slot
 

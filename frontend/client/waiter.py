@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 
+from ringbatch.shm.account import NOBODY
 from ringbatch.shm.errors import RequestError
 
 
@@ -12,17 +13,19 @@ class Waiter:
     Attributes:
         ready: True while its thread has nothing to wait for.
         deadline_ns: when it fails, on the monotonic clock.
+        account: the account word of its requests, of which the class counts.
         asleep: True while its thread sleeps on `signal`, which a thread that wakes it releases;
             made when it first sleeps so.
         deferred: True if no thread waits for it, so that the channel's own thread must.
     """
 
-    __slots__ = ("__weakref__", "asleep", "deadline_ns", "ready", "signal")
+    __slots__ = ("__weakref__", "account", "asleep", "deadline_ns", "ready", "signal")
     deferred: bool = False
 
-    def __init__(self, deadline_ns: int) -> None:
+    def __init__(self, deadline_ns: int, account: int = NOBODY) -> None:
         self.ready = False
         self.deadline_ns = deadline_ns
+        self.account = account
         self.asleep = False
         self.signal: threading.Lock | None = None
 

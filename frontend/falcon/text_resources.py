@@ -149,7 +149,7 @@ class EmbeddingsCodec(TextCodec):
         model = self._model(asked.model, framing)
         expect_dimensions(self.dimensions, asked.dimensions, model.spec.outputs[0].shape[0])
         rendering = TextsRendering(self.form, asked, asked.model or model.spec.name)
-        return model, ((len(asked.given), asked.given, 0),), rendering, 0
+        return model, ((len(asked.given), asked.given, 0),), rendering, 0, 0
 
 
 class TeiEmbeddingCodec(EmbeddingsCodec):
@@ -184,7 +184,7 @@ class RerankingCodec(TextCodec):
     def _found(self, framing: TextFraming, asked: reranking.Reranking) -> Read[Answer]:
         model = self._model(asked.model, framing)
         rendering = TextsRendering(self.form, asked, asked.model or model.spec.name)
-        return model, ((len(asked.given), asked.given, 0),), rendering, 0
+        return model, ((len(asked.given), asked.given, 0),), rendering, 0, 0
 
 
 class CohereRerankingCodec(RerankingCodec):
@@ -204,7 +204,7 @@ class ClassifyingCodec(TextCodec):
     def _found(self, framing: TextFraming, asked: classifying.Classifying) -> Read[Answer]:
         model = self._model(asked.model, framing)
         rendering = TextsRendering(self.form, asked, model.spec.outputs[0].to_json())
-        return model, ((len(asked.given), asked.given, 0),), rendering, 0
+        return model, ((len(asked.given), asked.given, 0),), rendering, 0, 0
 
 
 class TextResource:

@@ -18,6 +18,7 @@ from ringbatch.frontend.grpc.answer import GrpcAnswers, batch_field, id_field
 from ringbatch.frontend.grpc.message_head_cache import MessageHeadCache
 from ringbatch.frontend.grpc.offloaded_messages import (
     decode_requested,
+    encode_requested,
     parsed,
     read_grpc,
     weighed,
@@ -83,10 +84,10 @@ class GrpcRendering(NamedTuple):
 
     def apart(self, rows: Sequence[int], size: int, batch_id: str) -> OffloadJob | None:
         """As in `Rendering`."""
-        answers, (outputs, typed, timeout_ns) = self.answers, self.requested
+        answers = self.answers
         if not answers.takes_long(sum(rows), size, self.requested):
             return None
-        asked = [[*map(list, outputs)], typed, timeout_ns]
+        asked = encode_requested(self.requested)
         fields = (self.id + batch_field(batch_id)).decode("latin-1")
         return write_grpc, [dumps((answers.spec,)).decode(), asked, fields, [*rows]]
 
@@ -262,6 +263,7 @@ class Inference:
             tensor_bytes,
             rendering,
             requested.timeout_ns,
+            requested.level,
             account=framing.account,
         )
 
@@ -319,7 +321,7 @@ class GrpcCodec:
         """As in `Codec`."""
         own, parts, requested = self._read(body, framing)
         rendering = unchecked_tuple(GrpcRendering, (own.answers, requested, framing.id))
-        return own.model, parts, rendering, requested.timeout_ns
+        return own.model, parts, rendering, requested.timeout_ns, requested.level
 
     def meant(self, name: str, body: bytes, framing: Framing) -> ServedModel | None:
         """As in `Codec`."""
@@ -444,7 +446,7 @@ def _decoded(
     encoded, wanted = value
     parts, requested = decode_parts(encoded, data), decode_requested(wanted)
     rendering = unchecked_tuple(GrpcRendering, (own.answers, requested, framing.id))
-    return own.model, parts, rendering, requested.timeout_ns
+    return own.model, parts, rendering, requested.timeout_ns, requested.level
 
 
 def _refused(error: RequestError) -> GrpcAnswer:

@@ -93,14 +93,14 @@ def read_grpc(value: Any, data: Sequence[memoryview]) -> Answer:
     parts, wanted, _ = requests.read(parsed(bytes(data[0])), decode_headers(headers))
     texts = model.tokens is not None
     encoded, payloads = encode_parts(spec, max_in_flight, parts, texts=texts)
-    return [encoded, [[*map(list, wanted.outputs)], wanted.typed, wanted.timeout_ns]], payloads
+    return [encoded, encode_requested(wanted)], payloads
 
 
 def write_grpc(value: Any, data: Sequence[memoryview]) -> Answer:
     """Write a ModelInferResponse.
 
     Args:
-        value: the model, as in the model table; the requested outputs, see `decode_requested`; the
+        value: the model, as in the model table; the requested outputs, see `encode_requested`; the
             fields before the outputs; the rows of each part.
         data: the result of each part.
 
@@ -113,11 +113,16 @@ def write_grpc(value: Any, data: Sequence[memoryview]) -> Answer:
     return None, [answer]
 
 
+def encode_requested(requested: GrpcRequestedOutputs) -> list[Any]:
+    """Return requested outputs in a form for another process, for `decode_requested`."""
+    outputs, *rest = requested
+    return [[*map(list, outputs)], *rest]
+
+
 def decode_requested(value: Any) -> GrpcRequestedOutputs:
-    """Return the requested outputs of a request that another process has read."""
-    outputs, typed, timeout_ns = value
-    wanted = tuple(RequestedOutput(*output) for output in outputs)
-    return GrpcRequestedOutputs(wanted, typed, timeout_ns)
+    """Return the requested outputs that another process has encoded."""
+    outputs, *rest = value
+    return GrpcRequestedOutputs(tuple(RequestedOutput(*output) for output in outputs), *rest)
 
 
 def parsed(data: bytes) -> Any:

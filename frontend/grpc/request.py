@@ -60,11 +60,13 @@ class GrpcRequestedOutputs(NamedTuple):
         outputs: in the order of the answer.
         typed: True if elements are to stand in `contents` rather than in `raw_output_contents`.
         timeout_ns: how long the request is worth an answer; 0 without a limit.
+        level: of its class, as in `RequestedOutputs`.
     """
 
     outputs: tuple[RequestedOutput, ...]
     typed: bool
     timeout_ns: int
+    level: int = 0
 
     @property
     def all_raw(self) -> bool:
@@ -352,7 +354,7 @@ class GrpcRequests:
         return self._signature.parts(described.shapes, described.dimensions, read, self._context)
 
     def _wanted(self, request: Message) -> GrpcRequestedOutputs:
-        outputs, timeout_ns, typed = self._all, 0, False
+        outputs, timeout_ns, level, typed = self._all, 0, 0, False
         if request.outputs or request.parameters:
             parameters = _parameters(request.parameters, "the request")
             typed = _wants_typed(request.parameters)
@@ -360,10 +362,10 @@ class GrpcRequests:
             parameters[_RAW] = True
             listed = [_output(entry) for entry in request.outputs]
             requested = self._outputs_reader.read({"parameters": parameters, "outputs": listed})
-            outputs, timeout_ns = requested.outputs, requested.timeout_ns
+            _, outputs, timeout_ns, level = requested
         carried = {output.output for output in outputs if output.binary is True}
         return GrpcRequestedOutputs(
-            outputs, typed and self._raw_only.isdisjoint(carried), timeout_ns
+            outputs, typed and self._raw_only.isdisjoint(carried), timeout_ns, level
         )
 
 

@@ -39,6 +39,7 @@ from ringbatch.frontend.security.accounts import Accounts
 from ringbatch.frontend.security.credential_flags import add_flags, given_credentials
 from ringbatch.frontend.security.credentials import Security
 from ringbatch.frontend.v2.regions import SharedMemory
+from ringbatch.shm.account import CLASS_NAMES, PriorityClass
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.background import essential_task
@@ -84,6 +85,7 @@ class GrpcOptions:
         keeping: settings of the payload log, and the descriptor that takes it; None without
             a payload log.
         trusted_proxies: whose header names the client, see `Accounts`.
+        highest: the highest class of requests without a key.
     """
 
     segment: str
@@ -101,6 +103,7 @@ class GrpcOptions:
     access: AccessSettings
     keeping: tuple[Keeping, int] | None = None
     trusted_proxies: tuple[str, ...] = ()
+    highest: PriorityClass = PriorityClass.INTERACTIVE
 
 
 async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -> None:
@@ -131,8 +134,14 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
     payloads = payload_recorder(options.keeping, recorder, attachment.lane)
     inference, stopping = Inference(service), asyncio.Event()
     methods: dict[str, MethodHandler] = {}
-    segment, proxies = attachment.segment, options.trusted_proxies
-    accounts = Accounts(segment.identity, proxies, security.keys, on=segment.shares_fairly)
+    segment = attachment.segment
+    accounts = Accounts(
+        segment.identity,
+        options.trusted_proxies,
+        security.keys,
+        highest=options.highest,
+        on=segment.shares_fairly,
+    )
     recorder.account_name = accounts.name
     heads = CallHeadReader(methods, security.keys, accounts)
     shown = partial(service.settings, options.access.trace_sample)
@@ -219,6 +228,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--shared-memory-prefix", action="append", default=[], metavar="NAME", dest="prefixes"
     )
     parser.add_argument("--trusted-proxy", action="append", default=[], metavar="NETWORK")
+    parser.add_argument("--highest-class", choices=CLASS_NAMES, default="interactive")
     add_flags(parser)
     access_flags.add_flags(parser)
     add_keeping_flags(parser)
@@ -247,6 +257,7 @@ def main(arguments: list[str] | None = None) -> int:
         access_flags.given_access(given),
         given_keeping(given),
         tuple(given.trusted_proxy),
+        CLASS_NAMES[given.highest_class],
     )
     try:
         die_with_parent(given.parent_pid)

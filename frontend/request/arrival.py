@@ -53,6 +53,7 @@ class Arrivals(Generic[A]):
         tensor_bytes: int,
         rendering: Rendering[A],
         worth_ns: int,
+        level: int = 0,
         timeout_ns: int = 0,
         account: int = 0,
     ) -> "Arrival[A] | None":
@@ -64,6 +65,7 @@ class Arrivals(Generic[A]):
             tensor_bytes: how many bytes are to come.
             rendering: how it is answered.
             worth_ns: for how long it says that an answer is worth having; 0 where it does not.
+            level: of its class, as in `Read`; 0 where it does not say.
             timeout_ns: how long the client waits; 0 where it does not say.
             account: its account word, see `ringbatch.shm.account`.
 
@@ -80,7 +82,7 @@ class Arrivals(Generic[A]):
         self._owed_bytes += size
         start = self._lane.request_offset[slot]
         payload = ArrivedBytes(self._lane.memory[start : start + tensor_bytes], slot)
-        read = model, ((rows, payload, 0),), rendering, worth_ns
+        read = model, ((rows, payload, 0),), rendering, worth_ns, level
         return Arrival(self, read, payload, size, timeout_ns, account)
 
     def take(self, arrival: "Arrival[A]", reply: Callable[[A], None]) -> RequestHandle | None:

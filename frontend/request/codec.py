@@ -34,10 +34,10 @@ F_contra = TypeVar("F_contra", contravariant=True)
 A_co = TypeVar("A_co", covariant=True)
 Parts = tuple[SlotPart, ...]
 """Parts for slots, in order."""
-Read = tuple[ServedModel, Parts, Rendering[A_co], int]
-"""A request as it was read: its model, its parts, how it is answered, and for how many nanoseconds
-it says that an answer is worth having, 0 where it does not. There are no parts where there are no
-instances."""
+Read = tuple[ServedModel, Parts, Rendering[A_co], int, int]
+"""A request as it was read: its model, its parts, its rendering, its timeout and its level. The
+timeout in nanoseconds and the level of its class are those that the body names, each 0 if it names
+none. There are no parts where there are no instances."""
 
 
 class Codec(Protocol[B_contra, F_contra, A_co]):
@@ -102,12 +102,12 @@ class V1Codec:
             parts, columns = v1.requests.parse(body)
         else:
             parts, columns = v1.with_context.parse(body, framing)
-        return model, parts, v1.columns if columns else v1.rows, 0
+        return model, parts, v1.columns if columns else v1.rows, 0, 0
 
     def _decoded(self, model: ServedModel, value: Any, data: Sequence[memoryview]) -> Read[Answer]:
         encoded, columns = value
         rendering = model.v1.columns if columns else model.v1.rows
-        return model, decode_parts(encoded, data), rendering, 0
+        return model, decode_parts(encoded, data), rendering, 0, 0
 
     def refusal(self, name: str, error: RequestError) -> Answer:
         """As in `Codec`."""
@@ -152,13 +152,13 @@ class V2Codec:
         else:
             parts, requested = v2.asked.with_headers(self._headers).parse(body, framing)
         rendering = unchecked_tuple(V2Rendering, (v2.answers, requested))
-        return model, parts, rendering, requested.timeout_ns
+        return model, parts, rendering, requested.timeout_ns, requested.level
 
     def _decoded(self, model: ServedModel, value: Any, data: Sequence[memoryview]) -> Read[Answer]:
         encoded, wanted = value
         requested = decode_requested(wanted)
         rendering = unchecked_tuple(V2Rendering, (model.v2.answers, requested))
-        return model, decode_parts(encoded, data), rendering, requested.timeout_ns
+        return model, decode_parts(encoded, data), rendering, requested.timeout_ns, requested.level
 
     def refusal(self, name: str, error: RequestError) -> Answer:
         """As in `Codec`."""

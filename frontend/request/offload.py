@@ -13,6 +13,7 @@ from ringbatch.frontend.offload.messages import Answer, Job, job_of
 from ringbatch.frontend.texts.offloaded_texts import encode_parts
 from ringbatch.frontend.texts.rows import reordered
 from ringbatch.frontend.v1.protocol import V1Model
+from ringbatch.frontend.v2.offloaded_answers import encode_requested
 from ringbatch.frontend.v2.protocol import V2Model
 from ringbatch.frontend.v2.shared_memory import OFF, ClientMemory, NoMemory
 from ringbatch.shm.errors import InvalidRequest
@@ -117,10 +118,10 @@ def read_v2(value: Any, data: Sequence[memoryview]) -> Answer:
     spec, max_in_flight, shares_memory, headers, json_bytes = value
     model, v2 = _v2(spec, max_in_flight, shares_memory)
     requests = v2.requests if v2.asked is None else v2.asked.with_headers(decode_headers(headers))
-    parts, (identity, outputs, timeout_ns) = requests.parse(bytes(data[0]), json_bytes)
+    parts, requested = requests.parse(bytes(data[0]), json_bytes)
     texts = model.tokens is not None
     encoded, payloads = encode_parts(spec, max_in_flight, parts, texts=texts)
-    return [encoded, [identity.decode("latin-1"), [*map(list, outputs)], timeout_ns]], payloads
+    return [encoded, encode_requested(requested)], payloads
 
 
 def encode_headers(headers: RawHeaders | None) -> Any:

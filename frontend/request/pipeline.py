@@ -30,7 +30,7 @@ from ringbatch.frontend.request.split import SplitRequest
 from ringbatch.frontend.request.task import Engine, InflightRequest
 from ringbatch.frontend.request.tokenizing import MOST_WAITING, Reordered, Tokenizing
 from ringbatch.frontend.texts.tokenizing import TextModel, Tokenized, thread
-from ringbatch.shm.account import IDENTITY_MASK
+from ringbatch.shm.account import IDENTITY_MASK, MAX_WORD, word_for_slot
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import HeaderWords
 from ringbatch.shm.errors import RequestError
@@ -90,7 +90,7 @@ class Pipeline:
             reply: called once, unless the call is abandoned first.
             timeout_ns: how long the client waits, where that is less than the model's own limit;
                 0 where it does not say; below 0 where it waits no more.
-            account: its account word, see `ringbatch.shm.account`.
+            account: its account word in a frontend, see `ringbatch.shm.account`.
             begun_ns: when the request was accepted, if that was earlier.
 
         Returns:
@@ -105,7 +105,7 @@ class Pipeline:
         rendering: Rendering[A] | None = None
         error: RequestError
         try:
-            model, parts, rendering, asked_ns = codec.read(name, body, framing)
+            model, parts, rendering, asked_ns, level = codec.read(name, body, framing)
             # Where a worker only died, requests wait for the next, like those in flight.
             if not words[model.takes_word]:
                 raise models.refusal(model.spec, now_ns)
@@ -114,9 +114,9 @@ class Pipeline:
                 limit_ns = shortest_ns(limit_ns, timeout_ns, asked_ns)
             tally = model.tallies[codec.protocol]
             deadline_ns = accepted_ns + limit_ns
-            task = InflightRequest(
-                model, rendering, reply, accepted_ns, deadline_ns, tally, account
-            )
+            # Usual are an account without a limit, and a body that asks for no class.
+            word = word_for_slot(account, level) if level or account > MAX_WORD else account
+            task = InflightRequest(model, rendering, reply, accepted_ns, deadline_ns, tally, word)
             if parts:
                 if model.texts is not None:
                     start = partial(self.start, account=account)

@@ -128,8 +128,9 @@ class Service(Models):
             return None
         rows, _, requested = outline
         rendering = V2Rendering(model.v2.answers, requested)
+        worth_ns, level = requested.timeout_ns, requested.level
         return self._arrivals.claim(
-            model, rows, binary_bytes, rendering, requested.timeout_ns, timeout_ns, account
+            model, rows, binary_bytes, rendering, worth_ns, level, timeout_ns, account
         )
 
     def record_outside(

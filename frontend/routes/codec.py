@@ -41,7 +41,7 @@ class InProcessCodec:
             known = model.spec, InProcessRendering(model.spec)
             self._renderings[name] = known
         rendering = known[1]
-        return model, rendering.values.parse(body), rendering, 0
+        return model, rendering.values.parse(body), rendering, 0, 0
 
     def meant(self, name: str, _body: Any, _framing: None) -> ServedModel | None:
         """As in `Codec`."""

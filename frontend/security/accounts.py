@@ -25,6 +25,7 @@ from ringbatch.shm.account import (
     identity,
     identity_of,
     with_class,
+    with_limit,
 )
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
@@ -76,6 +77,7 @@ class Accounts:
         seed: a number of the engine, the same in all frontends.
         trusted_proxies: addresses and networks of proxies, and `UNIX`.
         keys: of the server; None if clients need no key.
+        highest: the highest class of requests without a key.
         on: False if all requests are nobody's.
     """
 
@@ -85,11 +87,15 @@ class Accounts:
         trusted_proxies: Iterable[str] = (),
         keys: ApiKeys | None = None,
         *,
+        highest: PriorityClass = PriorityClass.INTERACTIVE,
         on: bool = True,
     ) -> None:
         self._seed = seed
         self._keys = keys
         self._on = on
+        self._highest = highest
+        self._no_key = with_limit(NOBODY, highest)
+        """The word of requests without a key, but for their identity."""
         named = list(trusted_proxies)
         self._trusts_unix = UNIX in named
         self._trusted = [ip_network(name, strict=False) for name in named if name != UNIX]
@@ -99,7 +105,7 @@ class Accounts:
         self._keys_named = -1
         """The changes of the keys up to which `_key_names` is right."""
         self._key_names: dict[int, str] = {}
-        self._local = Peer(identity(_LOCAL, b"", seed), self._trusts_unix)
+        self._local = Peer(self._no_key | identity(_LOCAL, b"", seed), self._trusts_unix)
 
     def peer(self, address: Any) -> Peer:
         """Return the other end of a connection.
@@ -123,14 +129,15 @@ class Accounts:
 
     def _of_key(self, authorization: str | None, key: str | None) -> tuple[int, PriorityClass]:
         """Return the word of a request's API key, and the highest class that it may name."""
-        if self._keys is None or not self._on:
+        if not self._on:
             return NOBODY, PriorityClass.INTERACTIVE
-        digest = self._keys.digest(authorization, key)
-        if digest is None:
-            return NOBODY, PriorityClass.INTERACTIVE
+        digest = None if self._keys is None else self._keys.digest(authorization, key)
+        if self._keys is None or digest is None:
+            return self._no_key, self._highest
         options = self._keys.options(digest)
         account = identity(_KEY, digest, self._seed)
-        return account_word(account, options.priority, options.weight), options.highest
+        word = account_word(account, options.priority, options.weight)
+        return with_limit(word, options.highest), options.highest
 
     def of_key_and_class(
         self, authorization: str | None, key: str | None, priority: Sequence[bytes] = ()
@@ -138,7 +145,7 @@ class Accounts:
         """Return the word of a request's key and class, for `word`.
 
         A request that names no class has its key's. One that names a class above the highest of its
-        key has that.
+        key has that. Its body may then ask for a lower class, and for no higher one.
 
         Args:
             authorization, key: the headers, as for `ApiKeys.allow`.
@@ -155,7 +162,7 @@ class Accounts:
         if found is None:
             text = ascii(named[:_SHOWN].decode("latin-1"))
             raise InvalidRequest(f"X-Priority is {text}, not interactive, normal or bulk")
-        return with_class(account, at_most(found, highest))
+        return with_limit(with_class(account, found), at_most(found, highest))
 
     def word(self, key_account: int, peer: Peer, forwarded: Callable[[], Sequence[bytes]]) -> int:
         """Return the account word of a request.
@@ -167,9 +174,8 @@ class Accounts:
         """
         if key_account & IDENTITY_MASK:
             return key_account
-        if not peer.is_proxy:
-            return key_account | peer.account
-        return key_account | self.behind(peer, forwarded())
+        found = self.behind(peer, forwarded()) if peer.is_proxy else peer.account
+        return key_account | found & IDENTITY_MASK if key_account else found
 
     def of_scope(self, scope: Mapping[str, Any], *, lenient: bool = False) -> int:
         """Return the account word of a request, as ASGI has it.
@@ -255,7 +261,7 @@ class Accounts:
             client = _of_one_client(address)
             account = identity(_ADDRESS, client, self._seed)
             self._addresses[account] = client
-            found = self._known[host] = Peer(account, is_proxy)
+            found = self._known[host] = Peer(self._no_key | account, is_proxy)
         return found
 
 

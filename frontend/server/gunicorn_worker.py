@@ -43,6 +43,7 @@ from ringbatch.frontend.security.accounts import Accounts
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.security.credentials import Security
 from ringbatch.frontend.v2.regions import SharedMemory
+from ringbatch.shm.account import PriorityClass
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.credentials import Credentials
@@ -81,6 +82,7 @@ class FrontendOptions:
         keeping: settings of the payload log, and the descriptor that takes it; None
             without a payload log.
         trusted_proxies: whose header names the client, see `Accounts`.
+        highest: the highest class of requests without a key.
     """
 
     segment: str
@@ -100,6 +102,7 @@ class FrontendOptions:
     unix_fd: int | None = None
     keeping: tuple[Keeping, int] | None = None
     trusted_proxies: tuple[str, ...] = ()
+    highest: PriorityClass = PriorityClass.INTERACTIVE
 
     @property
     def fast_lane_bytes(self) -> int:
@@ -147,7 +150,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         setproctitle(f"ringbatch: frontend {frontend.lane.index}")
         self._install_sigquit_handler()
         config: Config = self.config
-        accounts = frontend.accounts(options.trusted_proxies, security.keys)
+        accounts = frontend.accounts(options.trusted_proxies, security.keys, options.highest)
         budget = BodyBudget.of(options.max_request_bytes)
         router = Router()
         app = create_app(
@@ -243,10 +246,13 @@ def _shared(descriptor: int | None) -> list[socket.socket]:
 class Frontend(Attachment):
     """A lane and the service on it, for HTTP."""
 
-    def accounts(self, trusted_proxies: Sequence[str], keys: ApiKeys | None) -> Accounts:
+    def accounts(
+        self, trusted_proxies: Sequence[str], keys: ApiKeys | None, highest: PriorityClass
+    ) -> Accounts:
         """Return the accounts of clients, which are the same in all frontends of an engine."""
         segment = self.segment
-        return Accounts(segment.identity, trusted_proxies, keys, on=segment.shares_fairly)
+        fair = segment.shares_fairly
+        return Accounts(segment.identity, trusted_proxies, keys, highest=highest, on=fair)
 
     def settings(
         self,

@@ -15,8 +15,8 @@ def write_v2(value: Any, data: Sequence[memoryview]) -> tuple[Any, list[bytes]]:
     """Write an answer: its headers and its body.
 
     Args:
-        value: the model, as in the model table; the requested outputs, in the form that
-            `decode_requested` takes; the id of the batch; the number of rows of each part.
+        value: the model, as in the model table; the requested outputs, as `encode_requested`
+            returns them; the id of the batch; the number of rows of each part.
         data: the result of each part.
 
     Raises:
@@ -28,11 +28,17 @@ def write_v2(value: Any, data: Sequence[memoryview]) -> tuple[Any, list[bytes]]:
     return headers, [body]
 
 
+def encode_requested(requested: RequestedOutputs) -> list[Any]:
+    """Return requested outputs in a form for another process, for `decode_requested`."""
+    identity, outputs, *rest = requested
+    return [identity.decode("latin-1"), [*map(list, outputs)], *rest]
+
+
 def decode_requested(value: Any) -> RequestedOutputs:
-    """Return the requested outputs from another process's id, outputs and timeout."""
-    identity, outputs, timeout_ns = value
+    """Return the requested outputs that another process has encoded."""
+    identity, outputs, *rest = value
     wanted = tuple(RequestedOutput(*output) for output in outputs)
-    return RequestedOutputs(identity.encode("latin-1"), wanted, timeout_ns)
+    return RequestedOutputs(identity.encode("latin-1"), wanted, *rest)
 
 
 @lru_cache(_MODELS)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from ringbatch.frontend.codec.outcome import Answer, outcome
 from ringbatch.frontend.codec.rendering import OffloadJob, Results
 from ringbatch.frontend.v2.answer import InferAnswers
-from ringbatch.frontend.v2.offloaded_answers import write_v2
+from ringbatch.frontend.v2.offloaded_answers import encode_requested, write_v2
 from ringbatch.frontend.v2.requested_outputs import RequestedOutputs
 from ringbatch.shm.errors import RequestError
 from ringbatch.shm.model_spec import dumps
@@ -39,9 +39,8 @@ class V2Rendering(NamedTuple):
         answers, requested = self.answers, self.requested
         if not answers.takes_long(sum(rows), size, requested):
             return None
-        identity, outputs, timeout_ns = requested
-        asked = [identity.decode("latin-1"), [*map(list, outputs)], timeout_ns]
-        return write_v2, [dumps((answers.spec,)).decode(), asked, batch_id, [*rows]]
+        spec = dumps((answers.spec,)).decode()
+        return write_v2, [spec, encode_requested(requested), batch_id, [*rows]]
 
     def written(self, value: Any, data: Sequence[memoryview]) -> Answer:
         """Return the answer that another process has written, as in `Rendering`."""

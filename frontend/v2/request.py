@@ -428,9 +428,7 @@ def _request(
 ) -> InferRequest:
     """One of one part. Calling the classes would take twice as long."""
     if identity:
-        requested = unchecked_tuple(
-            RequestedOutputs, (identity, requested.outputs, requested.timeout_ns)
-        )
+        requested = unchecked_tuple(RequestedOutputs, (identity, *requested[1:]))
     return unchecked_tuple(InferRequest, ((unchecked_tuple(Part, (rows, payload, 0)),), requested))
 
 

@@ -1,4 +1,4 @@
-"""Requested outputs of a V2 request: each as JSON or as bytes, the id, a timeout.
+"""Requested outputs of a V2 request: each as JSON or as bytes, the id, a timeout, a priority.
 
 The parameters that V2 and its extensions reserve are checked here. Those for a feature that
 ringbatch lacks are ignored if they do no harm.
@@ -12,6 +12,7 @@ from orjson import dumps
 from ringbatch.frontend.codec.classification import UNCLASSIFIED
 from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.v2.shared_memory import OFF, ClientMemory, Target, span_of
+from ringbatch.shm.account import LEVELS, LOWEST_LEVEL
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor
@@ -19,6 +20,7 @@ from ringbatch.shm.tensor import Tensor
 RAW_ONLY: Final = ("FP16", "BF16")
 """Datatypes that V2 does not let travel as JSON."""
 MAX_TIMEOUT_US: Final = 1 << 52
+MAX_PRIORITY: Final = (1 << 64) - 1
 MAX_CLASSES: Final = (1 << 31) - 1
 
 ID_MEMBER: Final = b'"id":%b,'
@@ -48,11 +50,13 @@ class RequestedOutputs(NamedTuple):
         id: the member with the request's id and a comma, as JSON; empty if it has none.
         outputs: in the order of the answer.
         timeout_ns: how long the request is worth an answer; 0 without a limit.
+        level: of its class, as in `ringbatch.shm.account.word_for_slot`; 0 if it asks for none.
     """
 
     id: bytes
     outputs: tuple[RequestedOutput, ...]
     timeout_ns: int
+    level: int = 0
 
     @property
     def shared(self) -> bool:
@@ -91,13 +95,13 @@ class RequestedOutputsReader:
             if not isinstance(given, str):
                 raise InvalidRequest(f"the request's id is {shown(given)}, not a string")
             identity = id_member(given)
-        binary, timeout_ns = False, 0
+        binary, timeout_ns, level = False, 0, 0
         if parameters := parameters_of(request, "the request"):
-            binary, timeout_ns = _read_parameters(parameters)
+            binary, timeout_ns, level = _read_parameters(parameters)
         listed = request.get("outputs")
         if listed is None or listed == []:
-            return RequestedOutputs(identity, self._all(binary), timeout_ns)
-        return RequestedOutputs(identity, self._listed(listed, binary), timeout_ns)
+            return RequestedOutputs(identity, self._all(binary), timeout_ns, level)
+        return RequestedOutputs(identity, self._listed(listed, binary), timeout_ns, level)
 
     def _all(self, binary: bool) -> tuple[RequestedOutput, ...]:
         if binary:
@@ -178,8 +182,8 @@ def quoted(names: Iterable[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
-def _read_parameters(parameters: dict[str, Any]) -> tuple[bool, int]:
-    """Return whether outputs are wanted as bytes by default, and the timeout in ns.
+def _read_parameters(parameters: dict[str, Any]) -> tuple[bool, int, int]:
+    """Return whether outputs are wanted as bytes by default, the timeout in ns, and the level.
 
     A sequence means nothing to a model without state, and none here has any.
     """
@@ -188,9 +192,25 @@ def _read_parameters(parameters: dict[str, Any]) -> tuple[bool, int]:
             raise InvalidRequest(f"parameter {shown(name)} is reserved and cannot be given")
     for name in ("sequence_start", "sequence_end"):
         _boolean(parameters, name, default=False)
-    _whole(parameters, "priority", (1 << 64) - 1)
+    level = _level(parameters["priority"]) if "priority" in parameters else 0
     timeout_us = _whole(parameters, "timeout", MAX_TIMEOUT_US)
-    return _boolean(parameters, "binary_data_output", default=False), timeout_us * 1000
+    return _boolean(parameters, "binary_data_output", default=False), timeout_us * 1000, level
+
+
+def _level(priority: Any) -> int:
+    """Return the level of a priority: Triton's, of which 1 is the highest, or a class by name.
+
+    Triton has as many levels as a model says. Here every level below normal is bulk.
+    """
+    if type(priority) is int and 0 <= priority <= MAX_PRIORITY:
+        return min(priority, LOWEST_LEVEL)
+    found = LEVELS.get(priority.lower()) if isinstance(priority, str) else None
+    if found is None:
+        raise InvalidRequest(
+            f'parameter "priority" is {shown(priority)}, not a whole number from 0 to '
+            f"{MAX_PRIORITY}, nor interactive, normal or bulk"
+        )
+    return found
 
 
 def _classes(parameters: dict[str, Any], tensor: Tensor) -> int:

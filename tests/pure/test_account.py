@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from ringbatch.shm.account import (
     MAX_WEIGHT,
+    MAX_WORD,
     NOBODY,
     PriorityClass,
     account_word,
@@ -15,7 +16,9 @@ from ringbatch.shm.account import (
     identity_of,
     weight_of,
     with_class,
-    with_identity,
+    with_limit,
+    word_for_slot,
+    word_of_lane,
 )
 
 identities = st.integers(0, (1 << 48) - 1)
@@ -40,11 +43,28 @@ def test_another_class_changes_nothing_else(word: int, priority: PriorityClass) 
 
 
 @given(words, identities)
-def test_another_identity_changes_nothing_else(word: int, account: int) -> None:
-    changed = with_identity(word, account)
-    assert 0 <= changed < 1 << 64
-    assert identity_of(changed) == account
-    assert (class_of(changed), weight_of(changed)) == (class_of(word), weight_of(word))
+def test_a_program_names_the_class_of_its_requests_and_nothing_else(word: int, own: int) -> None:
+    changed = word_of_lane(word, own)
+    if own == NOBODY:
+        assert changed == NOBODY
+    else:
+        assert changed == account_word(own, class_of(word))
+
+
+ORDER = [PriorityClass.INTERACTIVE, PriorityClass.NORMAL, PriorityClass.BULK]
+
+
+@given(words, classes, st.integers(0, 3))
+def test_the_body_of_a_request_may_name_a_class_up_to_a_limit(
+    word: int, highest: PriorityClass, level: int
+) -> None:
+    limited = with_limit(word, highest)
+    assert class_of(limited) is at_most(class_of(word), highest)
+    assert weight_of(limited) == weight_of(word)
+    found = word_for_slot(limited, level)
+    asked = ORDER[level - 1] if level and limited & MAX_WORD else class_of(limited)
+    assert found == with_class(limited & MAX_WORD, at_most(asked, highest))
+    assert with_limit(limited, PriorityClass.INTERACTIVE) == limited & MAX_WORD
 
 
 @given(words)
@@ -52,6 +72,11 @@ def test_every_value_is_valid(word: int) -> None:
     assert class_of(word) in PriorityClass
     assert 1 <= weight_of(word) <= MAX_WEIGHT
     assert 0 <= identity_of(word) < 1 << 48
+
+
+@pytest.mark.parametrize("level", range(4))
+def test_nobody_has_no_class_whatever_the_body_says(level: int) -> None:
+    assert word_for_slot(NOBODY, level) == NOBODY
 
 
 def test_nobody_is_of_class_normal_and_weight_1() -> None:
@@ -77,8 +102,7 @@ def test_an_identity_depends_on_kind_name_and_seed() -> None:
 
 
 def test_interactive_is_above_normal_and_that_above_bulk() -> None:
-    order = [PriorityClass.INTERACTIVE, PriorityClass.NORMAL, PriorityClass.BULK]
-    for highest in order:
-        for priority in order:
-            lower = order[max(order.index(priority), order.index(highest))]
+    for highest in ORDER:
+        for priority in ORDER:
+            lower = ORDER[max(ORDER.index(priority), ORDER.index(highest))]
             assert at_most(priority, highest) is lower

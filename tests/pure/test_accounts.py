@@ -12,6 +12,7 @@ from ringbatch.frontend.http.head_reader import HeadReader
 from ringbatch.frontend.security.accounts import Accounts, Peer, forwarded_in
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.account import (
+    CLASS_NAMES,
     NOBODY,
     PriorityClass,
     account_word,
@@ -19,6 +20,8 @@ from ringbatch.shm.account import (
     identity_of,
     weight_of,
     with_class,
+    with_limit,
+    word_for_slot,
 )
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.host.api_key_lines import KeyOptions, read_keys
@@ -290,6 +293,9 @@ def test_a_request_may_name_its_class(
     plain = accounts.word(accounts.of_key(None, key), peer, partial(forwarded_in, fields))
     named = [(b"x-priority", value.encode()) for value in values]
     wanted = with_class(plain, priority)
+    if values:
+        # The body may ask for less then, and not for more.
+        wanted = with_limit(wanted, priority)
     assert class_of(wanted) is priority
     assert accounts.of_scope({"headers": [*fields, *named], "client": (PROXY, 1)}) == wanted
     reader = HeadReader(100, keys=known, accounts=accounts)
@@ -345,22 +351,75 @@ KEYS_CLASSES = [
 ]
 
 
-@pytest.mark.parametrize(("options", "named", "priority"), KEYS_CLASSES)
+def found_by(accounts: Accounts, keys: ApiKeys | None, *fields: tuple[bytes, bytes]) -> int:
+    """The account word of a request, which is the same on the fast lane and beside it."""
+    found = accounts.of_scope({"headers": fields, "client": (PROXY, 1)})
+    reader = HeadReader(100, keys=keys, accounts=accounts)
+    lines = b"".join(b"%b: %b\r\n" % line for line in fields)
+    for _ in range(2):
+        head = reader.read(START + lines + b"\r\n", accounts.peer((PROXY, 1)))
+        assert head is not None
+        assert head.account == found
+    return found
+
+
+def named(priority: str) -> list[tuple[bytes, bytes]]:
+    return [(b"x-priority", priority.encode())] if priority else []
+
+
+@pytest.mark.parametrize(("options", "header", "priority"), KEYS_CLASSES)
 def test_a_key_has_a_class_and_a_highest_class(
-    options: str, named: str, priority: PriorityClass
+    options: str, header: str, priority: PriorityClass
 ) -> None:
     known = ApiKeys(read_keys(f"{KEY} {options}\n"))
     accounts = Accounts(3, (), known)
-    fields = [(b"x-api-key", KEY.encode())]
-    if named:
-        fields.append((b"x-priority", named.encode()))
     plain = Accounts(3, (), keys()).of_key(None, KEY)
-    wanted = with_class(plain, priority)
-    peer = accounts.peer(("1.1.1.1", 1))
-    assert accounts.of_scope({"headers": fields, "client": ("1.1.1.1", 1)}) == wanted
-    reader = HeadReader(100, keys=known, accounts=accounts)
-    lines = b"".join(b"%b: %b\r\n" % line for line in fields)
-    for _ in range(2):
-        head = reader.read(START + lines + b"\r\n", peer)
-        assert head is not None
-        assert head.account == wanted
+    found = found_by(accounts, known, (b"x-api-key", KEY.encode()), *named(header))
+    assert word_for_slot(found) == with_class(plain, priority)
+
+
+BODIES = [
+    # the highest class, the class in the header, the level in the body, the class of the request
+    ("interactive", "", 1, INTERACTIVE),
+    ("interactive", "", 2, NORMAL),
+    ("interactive", "", 3, BULK),
+    ("interactive", "", 0, NORMAL),
+    ("interactive", "bulk", 1, BULK),
+    ("interactive", "normal", 1, NORMAL),
+    ("interactive", "normal", 3, BULK),
+    ("interactive", "interactive", 0, INTERACTIVE),
+    ("interactive", "interactive", 3, BULK),
+    ("normal", "", 0, NORMAL),
+    ("normal", "", 1, NORMAL),
+    ("normal", "", 3, BULK),
+    ("normal", "interactive", 1, NORMAL),
+    ("normal", "bulk", 1, BULK),
+    ("bulk", "", 0, BULK),
+    ("bulk", "", 1, BULK),
+    ("bulk", "interactive", 2, BULK),
+]
+
+
+@pytest.mark.parametrize(("highest", "header", "level", "priority"), BODIES)
+@pytest.mark.parametrize("with_key", [True, False])
+@pytest.mark.parametrize("proxies", [[], [PROXY]])
+def test_of_header_and_body_the_lower_class_counts_and_neither_is_above_the_highest(
+    highest: str,
+    header: str,
+    level: int,
+    priority: PriorityClass,
+    with_key: bool,
+    proxies: list[str],
+) -> None:
+    if with_key:
+        known = ApiKeys(read_keys(f"{KEY} highest={highest}\n"))
+        accounts = Accounts(3, proxies, known)
+        fields = [(b"x-api-key", KEY.encode())]
+        plain = Accounts(3, (), keys()).of_key(None, KEY)
+    else:
+        known = None
+        accounts = Accounts(3, proxies, highest=CLASS_NAMES[highest])
+        fields = [(b"x-forwarded-for", b"2.2.2.2")]
+        plain = account_at("2.2.2.2" if proxies else PROXY, Accounts(3))
+    found = found_by(accounts, known, *fields, *named(header))
+    assert word_for_slot(found, level) == with_class(plain, priority)

@@ -74,6 +74,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "account_in_flight": None,
         "account_requests_per_s": None,
         "account_model_s_per_s": None,
+        "highest_class": "interactive",
         "compress_answers": False,
         "sidecar": False,
         "pass_through": None,

@@ -16,7 +16,7 @@ from simulation.mutants import Mutant
 
 from ringbatch.engine.collector.fair_order import FairOrder
 from ringbatch.engine.collector.usage import AccountUsage, ClassUsage, Usage
-from ringbatch.shm.account import IDENTITY_MASK, PriorityClass, account_word, with_identity
+from ringbatch.shm.account import IDENTITY_MASK, PriorityClass, account_word
 from ringbatch.shm.engine_slots import Request
 
 MOST_ROWS = 8
@@ -60,7 +60,7 @@ def requests_of(life: Life) -> list[Request]:
     """The requests of a life; the n-th has the reference n."""
     new, found = count(FIRST_NEW), []
     for ref, turn in enumerate(life):
-        word = turn.word if turn.word & IDENTITY_MASK else with_identity(turn.word, next(new))
+        word = turn.word if turn.word & IDENTITY_MASK else turn.word | next(new)
         found.append(Request(ref, 0, turn.rows, 0, 0, 0, 0, 0, ref, 1 << 62, word))
     return found
 
@@ -99,7 +99,7 @@ def keep_the_bounds(life: Life) -> None:
 def have_no_names(life: Life, names: Mapping[int, int]) -> None:
     requests = requests_of(life)
     renamed = [
-        each._replace(account=with_identity(each.account, names[each.account & IDENTITY_MASK]))
+        each._replace(account=each.account & ~IDENTITY_MASK | names[each.account & IDENTITY_MASK])
         for each in requests
     ]
     assert lived(life, requests) == lived(life, renamed), "other names, another order"

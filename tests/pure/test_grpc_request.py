@@ -11,6 +11,7 @@ from segment_fixture import pack, spec
 from ringbatch.frontend.codec.outcome import NotSupported
 from ringbatch.frontend.codec.payload import Bytes, LazyBytes
 from ringbatch.frontend.grpc.messages import inference
+from ringbatch.frontend.grpc.offloaded_messages import decode_requested, encode_requested
 from ringbatch.frontend.grpc.request import GrpcRequest, requests_of
 from ringbatch.frontend.v2.protocol import V2Model
 from ringbatch.frontend.v2.shared_memory import RegionSpan
@@ -47,14 +48,14 @@ def test_raw_contents_are_the_payload() -> None:
     request = raw(ADDONE, [tensor("x", "FP32", [1, 2])], ONES, id="42")
     ((rows, payload, key_bytes),) = request.parts
     assert (rows, bytes(payload), key_bytes) == (1, ONES, 0)
-    assert request.requested == (((0, True, 0),), False, 0)
+    assert request.requested == (((0, True, 0),), False, 0, 0)
 
 
 def test_typed_contents_are_the_same_payload() -> None:
     request = read(ADDONE, inputs=[tensor("x", "FP32", [1, 2], contents={"fp32_contents": [1, 2]})])
     ((rows, payload, key_bytes),) = request.parts
     assert (rows, bytes(payload), key_bytes) == (1, ONES, 0)
-    assert request.requested == (((0, True, 0),), False, 0)
+    assert request.requested == (((0, True, 0),), False, 0, 0)
 
 
 def unless_raw(wanted: bool) -> dict[str, Any]:
@@ -307,6 +308,31 @@ PARAMETERS: dict[str, tuple[dict[str, Any], int | None]] = {
     "infinity": ({"a": {"double_param": math.inf}}, None),
     "minus-infinity": ({"a": {"double_param": -math.inf}}, None),
 }
+
+
+PRIORITIES: list[tuple[dict[str, Any], int | None]] = [
+    ({"int64_param": 0}, 0),
+    ({"int64_param": 1}, 1),
+    ({"uint64_param": 2}, 2),
+    ({"uint64_param": 1 << 63}, 3),
+    ({"string_param": "bulk"}, 3),
+    ({"int64_param": -1}, None),
+    ({"string_param": "1"}, None),
+    ({"double_param": 1.0}, None),
+    ({"bool_param": True}, None),
+]
+
+
+@pytest.mark.parametrize(("priority", "level"), PRIORITIES)
+def test_a_priority_is_a_level_or_a_class(priority: dict[str, Any], level: int | None) -> None:
+    parameters = {"priority": priority}
+    if level is None:
+        with pytest.raises(InvalidRequest, match="nor interactive, normal or bulk"):
+            raw(ADDONE, [X], ONES, parameters=parameters)
+    else:
+        requested = raw(ADDONE, [X], ONES, parameters=parameters).requested
+        assert requested.level == level
+        assert decode_requested(encode_requested(requested)) == requested
 
 
 @pytest.mark.parametrize("case", PARAMETERS)

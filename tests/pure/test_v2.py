@@ -272,6 +272,40 @@ def test_an_id_is_the_requests_own_whatever_came_before() -> None:
                 model.requests.parse(text + ONE_TWO, len(text))
 
 
+@pytest.mark.parametrize(
+    ("priority", "level"),
+    [
+        (0, 0),
+        (1, 1),
+        (2, 2),
+        (3, 3),
+        (4, 3),
+        ((1 << 64) - 1, 3),
+        (None, 0),
+        ("interactive", 1),
+        ("normal", 2),
+        ("bulk", 3),
+        ("Bulk", 3),
+    ],
+)
+def test_a_priority_is_a_level_or_a_class(priority: Any, level: int) -> None:
+    request = {"inputs": pair(), "parameters": {"priority": priority}}
+    text = json.dumps(request).encode()
+    for _ in range(2):
+        assert PAIR.requests.parse(text, None).requested.level == level
+    assert PAIR.requests.parse(json.dumps({"inputs": pair()}).encode(), None).requested.level == 0
+
+
+def test_a_remembered_text_keeps_its_priority_beside_another_id() -> None:
+    model = codec([X], [Y])
+    for number in range(3):
+        inputs = [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [number, 2]}]
+        body = {"id": f"id-{number}", "inputs": inputs, "parameters": {"priority": 3}}
+        requested = model.requests.parse(json.dumps(body).encode(), None).requested
+        assert requested.id == b'"id":"id-%d",' % number
+        assert requested.level == 3
+
+
 def test_a_timeout_is_in_microseconds() -> None:
     request = {"inputs": pair(), "parameters": {"timeout": 1500}}
     assert PAIR.requests.parse(json.dumps(request).encode(), None).requested.timeout_ns == 1_500_000

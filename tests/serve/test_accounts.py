@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import numpy as np
@@ -14,19 +14,37 @@ from serve.secure import KEY, OTHER_KEY, bearer, write_private
 from serve.server import Server, Start
 
 from ringbatch.frontend import Client
-from ringbatch.shm.account import NOBODY, PriorityClass, class_of, identity_of, with_class
+from ringbatch.shm.account import (
+    NOBODY,
+    PriorityClass,
+    account_word,
+    class_of,
+    identity_of,
+    with_class,
+)
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.engines import only
 from ringbatch.shm.segment import Segment
 
 PROXY, CLIENT, OTHER = "127.0.0.1", "127.0.0.2", "127.0.0.3"
-MODELS: Final = {"matmul": {"path": "matmul.py"}, "echo": {"path": "slow.py"}}
+MODELS: Final = {
+    "matmul": {"path": "matmul.py", "max_batch_size": 2048},
+    "echo": {"path": "slow.py"},
+}
 FASTAPI: Final = str(Path(__file__).with_name("applications") / "api:app")
 ROW: Final = [1.0] * 16
 BODY: Final = instances(ROW)
 TENSOR: Final = {"name": "x", "shape": [1, 16], "datatype": "FP32"}
 V2: Final = json.dumps({"inputs": [{**TENSOR, "data": ROW}]}).encode()
+
+
+def v2_body(parameters: dict[str, Any]) -> bytes:
+    """A request with parameters over V2."""
+    inputs = [{**TENSOR, "data": ROW}]
+    return json.dumps({"inputs": inputs, "parameters": parameters}).encode()
+
+
 FP32: Final = {"fp32_contents": ROW}
 
 
@@ -64,7 +82,13 @@ def slots_of(server: Server) -> Iterator[Slots]:
 @pytest.fixture(scope="module")
 def server(start_for_module: Start) -> Server:
     return start_for_module(
-        MODELS, frontends=2, http2=True, grpc_port=0, app=FASTAPI, trusted_proxies=[PROXY]
+        MODELS,
+        frontends=2,
+        http2=True,
+        grpc_port=0,
+        app=FASTAPI,
+        trusted_proxies=[PROXY],
+        max_request_bytes=1 << 20,
     )
 
 
@@ -174,6 +198,95 @@ def test_a_request_may_name_its_class_whatever_the_way(server: Server, slots: Sl
     assert slots.last() == bulk
 
 
+NAMED: Final = {
+    # X-Priority, the parameter priority, the class
+    "level 1": ("", 1, PriorityClass.INTERACTIVE),
+    "level 2": ("", 2, PriorityClass.NORMAL),
+    "level 7": ("", 7, PriorityClass.BULK),
+    "level 0": ("", 0, PriorityClass.NORMAL),
+    "name": ("", "bulk", PriorityClass.BULK),
+    "both, the header lower": ("bulk", 1, PriorityClass.BULK),
+    "both, the body lower": ("interactive", 2, PriorityClass.NORMAL),
+}
+
+
+@pytest.mark.parametrize("case", NAMED)
+def test_a_body_may_name_its_class_over_v2_and_grpc(
+    server: Server, slots: Slots, case: str
+) -> None:
+    header, priority, wanted = NAMED[case]
+    lines = {"X-Priority": header} if header else {}
+    parameters = {"priority": priority}
+    for _ in range(2):
+        asked(server, request("/v2/models/matmul/infer", v2_body(parameters), headers=lines))
+        assert class_of(slots.last()) is wanted
+    kind = "int64_param" if isinstance(priority, int) else "string_param"
+    message = {**TENSOR, "contents": FP32}
+    with Stub(grpc_port(server)) as stub:
+        metadata = [(name.lower(), value) for name, value in lines.items()]
+        given = {"priority": {kind: priority}}
+        end = stub.infer("matmul", message, parameters=given, metadata=metadata)
+        assert end.code == "OK", end.text
+    assert class_of(slots.last()) is wanted
+
+
+LARGE_ROWS: Final = 2048
+"""Too large for the event loop in JSON, and going straight into a slot as bytes."""
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_a_large_body_names_its_class_however_it_is_read(
+    server: Server, slots: Slots, binary: bool
+) -> None:
+    tensor: dict[str, Any] = {**TENSOR, "shape": [LARGE_ROWS, 16]}
+    values, numbers = np.ones((LARGE_ROWS, 16), "<f4").tobytes(), ROW * LARGE_ROWS
+    given = {"parameters": {"binary_data_size": len(values)}} if binary else {"data": numbers}
+    body = {"inputs": [tensor | given], "parameters": {"priority": 3}}
+    text = json.dumps(body).encode()
+    headers = {"Inference-Header-Content-Length": str(len(text))} if binary else {}
+    text += values if binary else b""
+    asked(server, request("/v2/models/matmul/infer", text, headers=headers))
+    assert class_of(slots.last()) is PriorityClass.BULK
+    level = {"priority": {"int64_param": 1}}
+    typed = {} if binary else {"contents": {"fp32_contents": numbers}}
+    raw: dict[str, Any] = {"raw_input_contents": [values]} if binary else {}
+    with Stub(grpc_port(server)) as stub:
+        end = stub.infer("matmul", tensor | typed, parameters=level, **raw)
+        assert end.code == "OK", end.text
+    assert class_of(slots.last()) is PriorityClass.INTERACTIVE
+
+
+def test_a_wrong_priority_is_refused_in_words(server: Server) -> None:
+    right = "not a whole number from 0 to 18446744073709551615, nor interactive, normal or bulk"
+    wrong = f'parameter "priority" is "urgent", {right}'
+    with Connection(server.port) as connection:
+        body = v2_body({"priority": "urgent"})
+        answer = connection.ask(request("/v2/models/matmul/infer", body))
+    assert (answer.status, answer.error) == (400, wrong)
+    with Stub(grpc_port(server)) as stub:
+        given = {"priority": {"string_param": "urgent"}}
+        end = stub.infer("matmul", {**TENSOR, "contents": FP32}, parameters=given)
+    assert (end.code, end.text) == ("INVALID_ARGUMENT", wrong)
+
+
+def test_a_program_names_the_class_of_its_requests(server: Server, slots: Slots) -> None:
+    row = np.array([ROW], np.float32)
+    with Client(server.pid, priority="bulk") as client:
+        client.infer("matmul", row)
+        lane = identity_of(slots.last())
+        assert slots.last() == account_word(lane, PriorityClass.BULK)
+        client.infer("matmul", row, priority="interactive")
+        assert slots.last() == account_word(lane, PriorityClass.INTERACTIVE)
+        client.infer_async("matmul", row).result()
+        assert slots.last() == account_word(lane, PriorityClass.BULK)
+        client.infer_many("matmul", row, priority="normal")
+        assert slots.last() == lane
+        with pytest.raises(ValueError, match="priority is 'urgent', not interactive, normal"):
+            client.infer("matmul", row, priority="urgent")
+    with pytest.raises(ValueError, match="priority is 'urgent', not interactive, normal"):
+        Client(server.pid, priority="urgent")
+
+
 def test_another_class_is_refused_in_words(server: Server, slots: Slots) -> None:
     wrong = "X-Priority is 'urgent', not interactive, normal or bulk"
     for way, data in ways(X_Priority="urgent").items():
@@ -216,16 +329,32 @@ def test_each_key_is_an_account_wherever_it_comes_from(guarded: Server) -> None:
     slots.close()
 
 
+def test_without_a_key_no_class_is_above_the_highest(start: Start) -> None:
+    server = start(MODELS, grpc_port=0, highest_class="normal")
+    slots = Slots(server)
+    interactive = request("/v2/models/matmul/infer", v2_body({"priority": 1}))
+    for way, data in {**ways(X_Priority="interactive"), "body": interactive}.items():
+        if way not in ("app", "thread"):
+            asked(server, data)
+            assert class_of(slots.last()) is PriorityClass.NORMAL, way
+    over_grpc(server, ("x-priority", "interactive"))
+    assert class_of(slots.last()) is PriorityClass.NORMAL
+    over_grpc(server, ("x-priority", "bulk"))
+    assert class_of(slots.last()) is PriorityClass.BULK
+    slots.close()
+
+
 def test_without_fair_shares_all_are_nobody(start: Start) -> None:
     server = start(MODELS, fair_shares=False, grpc_port=0)
     slots = Slots(server)
+    asked(server, request("/v2/models/matmul/infer", v2_body({"priority": 1})))
     for source in (PROXY, CLIENT):
         for way, data in ways().items():
             if way not in ("app", "thread"):
                 asked(server, data, source)
     over_grpc(server)
-    with Client(server.pid) as client:
+    assert slots.written() == {NOBODY}
+    with Client(server.pid, priority="bulk") as client:
         client.infer("matmul", np.array([ROW], np.float32))
         assert slots.last() == NOBODY
-    assert slots.written() == {NOBODY}
     slots.close()

@@ -49,6 +49,7 @@ GROUPS: Final = (
             Entry("account_in_flight", "100", ("account_requests_per_s", "api_keys_file")),
             Entry("account_requests_per_s", "50.0", ("account_in_flight", "api_keys_file")),
             Entry("account_model_s_per_s", "0.5", ("account_in_flight", "api_keys_file")),
+            Entry("highest_class", '"normal"', ("fair_shares", "api_keys_file")),
             Entry("compress_answers", "true", ("max_request_bytes",)),
             Entry("cors_origins", '["https://app.example.com"]', ("model_control", "app")),
         ),
