@@ -26,6 +26,7 @@ IDENTITY_MASK: Final = (1 << _IDENTITY_BITS) - 1
 EVERY_BIT: Final = (1 << 64) - 1
 """The word of no request that a frontend writes."""
 _CLASS_MASK: Final = (1 << _CLASS_BITS) - 1
+_KEY: Final = "key"
 _CLASSED: Final = ~(_CLASS_MASK << _IDENTITY_BITS)
 _WEIGHT_MASK: Final = MAX_WEIGHT - 1
 _LIMIT_SHIFT: Final = 64
@@ -68,6 +69,16 @@ def identity(kind: str, name: bytes, seed: int = 0) -> int:
     text = kind.encode() + b"\0" + name
     digest = blake2b(text, digest_size=_IDENTITY_BITS // 8, key=key).digest()
     return int.from_bytes(digest, "little") or 1
+
+
+def key_identity(digest: bytes, seed: int = 0) -> int:
+    """Return the identity of the account of an API key.
+
+    Args:
+        digest: of the key, SHA-256.
+        seed: as for `identity`.
+    """
+    return identity(_KEY, digest, seed)
 
 
 def lane_identities(frontend_lanes: int, client_lanes: int, *, fair: bool) -> list[int]:

@@ -5,6 +5,11 @@ from typing import Final
 
 from ringbatch.shm.errors import LimitReached
 
+MAX_REQUESTS_PER_S: Final = 1_000_000
+"""The most requests a second that a limit can be."""
+MAX_MODEL_S_PER_S: Final = 1024
+"""The most model seconds a second that a limit can be."""
+
 
 @dataclass(frozen=True, slots=True)
 class AccountLimits:

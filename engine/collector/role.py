@@ -10,6 +10,7 @@ import faulthandler
 import os
 import sys
 import time
+from pathlib import Path
 from queue import SimpleQueue
 from typing import assert_never
 
@@ -17,6 +18,7 @@ from setproctitle import setproctitle
 
 from ringbatch.engine.collector.account_limits import LimitTable
 from ringbatch.engine.collector.collector import Collector
+from ringbatch.engine.collector.key_limits import KeyLimits
 from ringbatch.engine.collector.loop import Loop
 from ringbatch.engine.process import startup as process
 from ringbatch.engine.process.control_socket import ControlSocket
@@ -90,7 +92,18 @@ def main() -> int:
         end_worker=lambda number: control.send(WorkerHung(number)),
         notify_supervisor=control.send,
     )
-    collector.gate.set(LimitTable(start.account_limits))
+    tables: SimpleQueue[LimitTable] = SimpleQueue()
+
+    def on_limits(table: LimitTable) -> None:
+        tables.put(table)
+        doorbell.wake()
+
+    limits = LimitTable(start.account_limits)
+    if start.api_keys:
+        keys = KeyLimits(start.account_limits, Path(start.api_keys), segment.identity)
+        limits = keys.look() or limits
+        keys.watch(on_limits)
+    collector.gate.set(limits)
     collector.start(time.monotonic_ns())
     control.send(Ready())
     counters = Counters(segment.words, segment.layout.collector_counters())
@@ -100,6 +113,8 @@ def main() -> int:
             died = deaths.get()
             explained = collector.worker_died(died.worker, time.monotonic_ns(), killed=died.killed)
             control.send(WorkerReclaimed(died.worker, explained))
+        while not tables.empty():
+            collector.gate.set(tables.get())
         loop.turn()
     return 0
 

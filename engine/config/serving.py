@@ -24,7 +24,7 @@ from ringbatch.engine.config.kinds import (
     power_of_two,
     whole,
 )
-from ringbatch.shm.account_limits import AccountLimits
+from ringbatch.shm.account_limits import MAX_MODEL_S_PER_S, MAX_REQUESTS_PER_S, AccountLimits
 from ringbatch.shm.engine_name import UNNAMED
 from ringbatch.shm.layout import MAX_SLOTS, MAX_WORKERS
 
@@ -172,13 +172,13 @@ class ServingConfig:
     ] = None
     account_requests_per_s: Annotated[
         float | None,
-        number(1e6, zero=False),
+        number(MAX_REQUESTS_PER_S, zero=False),
         "requests a second from one client, on average; it may send those of one second at once. "
         "Further requests get 429. By default there is no limit",
     ] = None
     account_model_s_per_s: Annotated[
         float | None,
-        number(1024, zero=False),
+        number(MAX_MODEL_S_PER_S, zero=False),
         "seconds of models' run time a second for one client, on average. It pays for its share of "
         "each batch. Further requests get 429. By default there is no limit",
     ] = None
@@ -216,7 +216,8 @@ class ServingConfig:
         FILE,
         "file of API keys, a line each. Each client must then send one of the keys. Behind a key, "
         "weight=N gives it N times the share of one without, class= its requests' usual class and "
-        "highest= their highest: interactive, normal or bulk. By default no key is needed",
+        "highest= their highest: interactive, normal or bulk. Limits of the key alone are "
+        "in_flight=, requests_per_s= and model_s_per_s=. By default no key is needed",
     ] = None
     control_host: Annotated[
         str,

@@ -127,11 +127,13 @@ class StartCollector:
     Attributes:
         log_level: of its log.
         account_limits: of every account.
+        api_keys: the file of API keys, which may have limits of their own; empty if there is none.
     """
 
     segment: str
     log_level: str
     account_limits: AccountLimits = NO_LIMITS
+    api_keys: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
+from ringbatch.engine.config.credentials import credentials_of
 from ringbatch.engine.config.document import ConfigError
 from ringbatch.engine.config.limit_messages import load_timeout, warm_up_timeout
 from ringbatch.engine.config.settings import Config, ModelConfig
@@ -34,7 +35,8 @@ class CpuSets:
         launch: makes the processes.
 
     Raises:
-        StartupError: the configuration names CPUs that cannot be used.
+        StartupError: the configuration names CPUs that cannot be used, or the directory of
+            credentials cannot be read.
     """
 
     def __init__(self, config: Config, launch: Launch = execute) -> None:
@@ -44,6 +46,8 @@ class CpuSets:
         self._log_level = config.server.log_level
         self._engine = config.server.name
         self._account_limits = config.server.account_limits
+        api_keys = credentials_of(config.server, os.environ).api_keys
+        self._api_keys = "" if api_keys is None else str(api_keys)
         self._plan, self.described = instructions.placed(config, self._host)
         self._sets = instructions.cpu_sets(config, self._plan)
 
@@ -123,7 +127,9 @@ class CpuSets:
         """Return a managed process for a collector."""
 
         def start(_again: bool) -> Child:
-            first_message = StartCollector(self.segment_name, self._log_level, self._account_limits)
+            first_message = StartCollector(
+                self.segment_name, self._log_level, self._account_limits, self._api_keys
+            )
             module = "ringbatch.engine.collector.role"
             return Child(
                 "collector",

@@ -21,6 +21,8 @@ from ringbatch.engine.supervisor.listening_sockets import ListeningSockets, url
 from ringbatch.engine.supervisor.managed_process import ManagedProcess
 from ringbatch.engine.supervisor.package_check import expect_installed
 from ringbatch.engine.supervisor.payload_passage import PayloadPassage
+from ringbatch.shm.account_limits import NO_LIMITS
+from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.credentials import Credentials, key_digests, objection, server_tls
 from ringbatch.shm.restarts import Role
 from ringbatch.shm.segment import Segment
@@ -202,7 +204,13 @@ class Frontends:
             if tls is not None and (why := objection(tls)) is not None:
                 logger.warning("%s: clients may refuse this certificate: %s", certificate, why)
         if clients.api_keys is not None:
-            key_digests(clients.api_keys)
+            keys = key_digests(clients.api_keys)
+            limited = any(options.limits != NO_LIMITS for options in keys.values())
+            if limited and not self._server.fair_shares:
+                raise StartupError(
+                    f"{clients.api_keys}: limits behind a key need [server] fair_shares = true, "
+                    "because without it clients are not told apart"
+                )
 
     def _warn_of_exposures(self) -> None:
         """Log settings that let strangers in; a start that fails says only why it fails."""

@@ -24,6 +24,7 @@ from ringbatch.shm.account import (
     at_most,
     identity,
     identity_of,
+    key_identity,
     with_class,
     with_limit,
 )
@@ -44,7 +45,6 @@ _LONGEST: Final = 64
 _KNOWN: Final = 4096
 """The most addresses whose accounts are remembered."""
 _IPV4_BYTES: Final = 4
-_KEY: Final = "key"
 _ADDRESS: Final = "address"
 _LOCAL: Final = "local"
 _CLASSES: Final = {name.encode(): each for name, each in CLASS_NAMES.items()}
@@ -135,7 +135,7 @@ class Accounts:
         if self._keys is None or digest is None:
             return self._no_key, self._highest
         options = self._keys.options(digest)
-        account = identity(_KEY, digest, self._seed)
+        account = key_identity(digest, self._seed)
         word = account_word(account, options.priority, options.weight)
         return with_limit(word, options.highest), options.highest
 
@@ -220,7 +220,7 @@ class Accounts:
         if keys is not None and keys.changes != self._keys_named:
             self._keys_named = keys.changes
             self._key_names = {
-                identity(_KEY, digest, self._seed): keys.name(digest) for digest in keys.digests
+                key_identity(digest, self._seed): keys.name(digest) for digest in keys.digests
             }
         return self._key_names.get(account) or f"account-{account:012x}"
 

@@ -5,79 +5,23 @@ the previous content stays in force.
 """
 
 import logging
-import os
 import ssl
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.security.handshakes import FailedHandshakes, Handshake
-from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.api_key_lines import KeyOptions
 from ringbatch.shm.host.credentials import Credentials, Tls, key_digests, server_tls
+from ringbatch.shm.host.reloading_files import ReloadingFiles
 
 log = logging.getLogger("ringbatch.frontend")
 
 LOOK_EVERY_S: Final = 1.0
 
-T = TypeVar("T")
-_Stamp = tuple[int, ...] | None
 
-
-class ReloadingFiles(Generic[T]):
-    """Files that are read again when they have changed.
-
-    Args:
-        paths: of the files.
-        read: reads them all; raises `StartupError` where something is wrong with them.
-
-    Attributes:
-        value: what they held when they were last well.
-
-    Raises:
-        StartupError: `read` does.
-    """
-
-    def __init__(self, paths: tuple[Path, ...], read: Callable[[], T]) -> None:
-        self._paths = paths
-        self._read = read
-        # Before they are read: what is written meanwhile is noticed at the next look.
-        self._seen = self._stamps()
-        self._complaint = ""
-        self.value = read()
-
-    def look(self) -> bool:
-        """Read them if any has changed since they were last well; whether they are so again."""
-        stamps = self._stamps()
-        if stamps == self._seen:
-            return False
-        try:
-            self.value = self._read()
-        except StartupError as error:
-            # Until they are well: what is wrong may pass without any of them changing again.
-            self._complain(str(error))
-            return False
-        self._seen = stamps
-        self._complaint = ""
-        return True
-
-    def _complain(self, text: str) -> None:
-        if text != self._complaint:
-            log.error("frontend: what was read before stays in force: %s", text)
-        self._complaint = text
-
-    def _stamps(self) -> tuple[_Stamp, ...]:
-        return tuple(map(_stamp, self._paths))
-
-
-def _stamp(path: Path) -> _Stamp:
-    """Return a stamp that changes if the file is replaced."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+def _complain(text: str) -> None:
+    log.error("frontend: what was read before stays in force: %s", text)
 
 
 class ContextInForce(ssl.SSLContext):
@@ -138,10 +82,10 @@ class Security:
         self._digests: ReloadingFiles[dict[bytes, KeyOptions]] | None = None
         if credentials.api_keys is not None:
             path = credentials.api_keys
-            self._digests = ReloadingFiles((path,), lambda: key_digests(path))
+            self._digests = ReloadingFiles((path,), lambda: key_digests(path), _complain)
             self.keys = ApiKeys(self._digests.value)
         self._tls: ReloadingFiles[Tls | None] = ReloadingFiles(
-            credentials.tls_files(), lambda: server_tls(credentials, protocols)
+            credentials.tls_files(), lambda: server_tls(credentials, protocols), _complain
         )
         if self._tls.value is not None:
             self.context = ContextInForce(ssl.PROTOCOL_TLS_SERVER)

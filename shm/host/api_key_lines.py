@@ -12,12 +12,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from ringbatch.shm.account import CLASS_NAMES, MAX_WEIGHT, PriorityClass, at_most
+from ringbatch.shm.account_limits import MAX_MODEL_S_PER_S, MAX_REQUESTS_PER_S, AccountLimits
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.layout import MAX_SLOTS
 
 LEAST_KEY_CHARACTERS: Final = 16
 """The fewest characters of an API key: a shorter one could be guessed."""
 _KEY: Final = re.compile(rf"[!-~]{{{LEAST_KEY_CHARACTERS},512}}")
 _DIGEST: Final = re.compile(r"sha256:([0-9a-fA-F]{64})")
+_DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _CLASSES: Final = "interactive, normal or bulk"
 _NAME: Final = re.compile(r"[A-Za-z0-9-]{1,15}")
 _TAKEN_NAMES: Final = ("unix", "other")
@@ -33,12 +36,21 @@ class KeyOptions:
             is lower.
         highest: the highest class that its requests may have.
         name: of its account, for people; empty if the key has none.
+        in_flight, requests_per_s, model_s_per_s: its own limits, see `AccountLimits`.
     """
 
     weight: int = 1
     priority: PriorityClass = PriorityClass.NORMAL
     highest: PriorityClass = PriorityClass.INTERACTIVE
     name: str = ""
+    in_flight: int | None = None
+    requests_per_s: float | None = None
+    model_s_per_s: float | None = None
+
+    @property
+    def limits(self) -> AccountLimits:
+        """The key's own limits."""
+        return AccountLimits(self.in_flight, self.requests_per_s, self.model_s_per_s)
 
 
 class Option(NamedTuple):
@@ -70,10 +82,31 @@ def _name(text: str) -> str | None:
     return text if _NAME.fullmatch(text) and text not in _TAKEN_NAMES else None
 
 
+def _number(most: int) -> Callable[[str], float | None]:
+    """Return a reader of numbers above 0, up to a bound."""
+
+    def read(text: str) -> float | None:
+        found = float(text) if _DECIMAL.fullmatch(text) else 0.0
+        return found if 0 < found <= most else None
+
+    return read
+
+
 OPTIONS: Final[Mapping[str, Option]] = {
     "class": Option("priority", CLASS_NAMES.get, _CLASSES),
     "highest": Option("highest", CLASS_NAMES.get, _CLASSES),
+    "in_flight": Option("in_flight", _whole(1, MAX_SLOTS), f"a number from 1 to {MAX_SLOTS}"),
+    "model_s_per_s": Option(
+        "model_s_per_s",
+        _number(MAX_MODEL_S_PER_S),
+        f"a number above 0, at most {MAX_MODEL_S_PER_S}",
+    ),
     "name": Option("name", _name, "1 to 15 letters, digits and dashes, but not unix or other"),
+    "requests_per_s": Option(
+        "requests_per_s",
+        _number(MAX_REQUESTS_PER_S),
+        f"a number above 0, at most {MAX_REQUESTS_PER_S}",
+    ),
     "weight": Option("weight", _whole(1, MAX_WEIGHT), f"a number from 1 to {MAX_WEIGHT}"),
 }
 """The options, by the names that they have in the file."""

@@ -13,10 +13,11 @@ import trustme
 
 from ringbatch.engine.config.credentials import control_credentials_of, credentials_of
 from ringbatch.engine.config.settings import ServerConfig
-from ringbatch.frontend.security.credentials import Changes, ReloadingFiles, Security
+from ringbatch.frontend.security.credentials import Changes, Security
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.api_key_lines import KeyOptions
 from ringbatch.shm.host.credentials import Credentials, key_digests, objection, server_tls
+from ringbatch.shm.host.reloading_files import ReloadingFiles
 
 KEY, OTHER = "0123456789abcdef", "fedcba9876543210"
 DIGEST = "sha256:9f9f5111f7b27a781f1f1ddde5ebc2dd2b796bfc7365c9c28b548e564176929f"
@@ -266,7 +267,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path) -> N
         path.write_text(OTHER)
         return text
 
-    watched = ReloadingFiles((path,), read)
+    watched = ReloadingFiles((path,), read, print)
     assert watched.value == KEY
     assert watched.look()
     assert watched.value == OTHER

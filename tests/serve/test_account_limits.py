@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from serve.client import Connection, fast, instances
 from serve.grpc_stub import Held, Stub, grpc_port
-from serve.server import Server, Start
+from serve.secure import KEY, OTHER_KEY, bearer, write_private
+from serve.server import Server, Start, configured
 
 from ringbatch.frontend import Client, LimitReached
 
@@ -94,3 +95,34 @@ def test_model_seconds_of_an_address(start: Start) -> None:
         assert 3 <= int(refused.headers["retry-after"]) <= 60
         assert other.ask(fast("slow", instances(0.0))).status == 200
     assert limited(server) == {"model_s_per_s": 1}
+
+
+def test_limits_of_keys_change_with_their_file(
+    start: Start, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    keys = write_private(tmp_path / "keys", f"{KEY} requests_per_s=0.01\n{OTHER_KEY}\n")
+    server = start(MODELS, frontends=2, api_keys_file=str(keys))
+
+    def asked(key: str) -> int:
+        with Connection(server.port) as connection:
+            return connection.ask(fast_with(bearer(key))).status
+
+    def fast_with(headers: dict[str, str]) -> bytes:
+        lines = "".join(f"\r\n{name}: {value}" for name, value in headers.items()).encode()
+        return REQUEST.replace(b"\r\nHost: test", b"\r\nHost: test" + lines)
+
+    assert [asked(KEY) for _ in range(3)] == [200, 429, 429]
+    assert [asked(OTHER_KEY) for _ in range(3)] == [200] * 3
+    # A frontend that has not read the file again knows the other key still.
+    write_private(keys, f"{KEY}\n{OTHER_KEY} in_flight=9 requests_per_s=0.01\n")
+    wait_until(lambda: asked(KEY) == 200, "the limit to be lifted")
+    wait_until(lambda: asked(OTHER_KEY) == 429, "the other key to be limited")
+
+
+def test_limits_of_keys_need_fair_shares(tmp_path: Path) -> None:
+    keys = write_private(tmp_path / "keys", f"{KEY} in_flight=1\n")
+    own = tmp_path / "server"
+    own.mkdir()
+    server = Server(own, *configured(own, MODELS, fair_shares=False, api_keys_file=str(keys)))
+    assert server.process.wait() == 2
+    assert "limits behind a key need [server] fair_shares = true" in server.stderr
