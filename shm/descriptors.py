@@ -15,8 +15,7 @@ Each table says who stores a word and how often, and who loads it and how often:
     step     with every turn of the collector or of a frontend, at least twice a second
 
 No two writers share a pair. A word that others load with every batch, request or step shares its
-pair with no word that is stored more often. For each store takes the pair away from the caches of
-its readers.
+pair with no word that is stored more often: each store takes the pair out of its readers' caches.
 """
 
 from enum import IntEnum
@@ -197,15 +196,13 @@ class CostProfileWords:
 class ModelWords:
     """Words of a model.
 
-    READY counts the workers that hold it now. TAKES is 1 while its requests are accepted, and 0
-    while they are refused; STATE says why, as a `ringbatch.shm.readiness.ModelState`. Until
-    UNSTEADY_NS its workers count as unsteady, after DEATHS deaths in a row. ANSWER_NS is the
-    expected time of a new request behind all that waits, 0 if nothing does. ROW_NS is added for
-    each instance not yet taken by the collector. ACCOUNT is the account word of all that waits or
-    waited last, EVERY_BIT if that has several. LEAST_NS is the least time of a request of class
-    normal and weight 1 whose account has nothing waiting. MOST_NS is the longest time that a new
-    request may be expected to take now, 0 if its deadline alone counts. From STUCK_NS on, if not 0,
-    no batch was finished for too long. AWAITED is 1 while requests lack a worker.
+    READY counts the workers that hold it now. TAKES is 1 while its requests are accepted; STATE
+    says why not, as a `ringbatch.shm.readiness.ModelState`. Until UNSTEADY_NS its workers count as
+    unsteady, after DEATHS deaths in a row. ANSWER_NS is the expected time of a new request behind
+    all that waits, else 0; ROW_NS is added for each instance not yet taken in. ACCOUNT is the
+    account word of all that waits or waited last, EVERY_BIT for several. LEAST_NS is the least time
+    of a normal request whose account has none waiting. MOST_NS bounds the expected time, unless 0.
+    From STUCK_NS on, unless 0, no batch was finished for too long. AWAITED: requests lack a worker.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
