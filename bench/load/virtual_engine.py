@@ -1,0 +1,255 @@
+"""Engine on a virtual clock: frontend and collector as they are, workers that take a given time.
+
+Nothing waits and nothing runs beside anything else. Time jumps from one event to the next, so an
+hour is simulated in the time that its requests take to be handled, and always in the same way.
+"""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, Final, cast
+
+from ringbatch.engine.collector.collector import Collector
+from ringbatch.engine.ipc.messages import BatchTask, ReportKind, read_tasks, report_words, task_size
+from ringbatch.frontend.request.gateway import Gateway
+from ringbatch.frontend.request.service import Service
+from ringbatch.shm.descriptors import (
+    REPORT_WORDS,
+    TASK_WORDS,
+    HeaderWords,
+    WorkerState,
+    WorkerWords,
+)
+from ringbatch.shm.engine_slots import EngineSlots
+from ringbatch.shm.lane import Lane
+from ringbatch.shm.layout import PAGE, Layout
+from ringbatch.shm.model_counters import NOTHING, Spent
+from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.ring import Consumer, Producer
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import Status
+from ringbatch.shm.tensor import Tensor
+
+SECOND_NS: Final = 1_000_000_000
+MODEL: Final = "m"
+_TENSOR: Final = "x"
+_ROW: Final = bytes(4)
+_FAR_NS: Final = 1 << 62
+
+Ended = Callable[[int], object]
+"""Takes the HTTP status of a request that has ended."""
+
+
+class VirtualTimer:
+    """Call that is due at an instant."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.call: Callable[[], object] | None = call
+
+    def cancel(self) -> None:
+        """Forget the call."""
+        self.call = None
+
+
+class VirtualTime:
+    """Clock, and as much of an event loop as a frontend's gateway uses.
+
+    Attributes:
+        now_ns: the time.
+    """
+
+    def __init__(self) -> None:
+        self.now_ns = SECOND_NS
+        self._numbers = count()
+        self._due: list[tuple[int, int, VirtualTimer]] = []
+
+    def clock(self) -> int:
+        """Return the time, as a function of monotonic nanoseconds."""
+        return self.now_ns
+
+    def at(self, instant_ns: int, call: Callable[..., object], *arguments: Any) -> VirtualTimer:
+        """Call a function at an instant, or now if that is past."""
+        timer = VirtualTimer(partial(call, *arguments))
+        heappush(self._due, (max(instant_ns, self.now_ns), next(self._numbers), timer))
+        return timer
+
+    def call_soon(self, call: Callable[..., object], *arguments: Any) -> VirtualTimer:
+        """As asyncio's."""
+        return self.at(self.now_ns, call, *arguments)
+
+    def call_later(
+        self, delay_s: float, call: Callable[..., object], *arguments: Any
+    ) -> VirtualTimer:
+        """As asyncio's."""
+        return self.at(self.now_ns + round(delay_s * SECOND_NS), call, *arguments)
+
+    def run(self, until_ns: int) -> None:
+        """Let time pass until an instant."""
+        while self._due and self._due[0][0] <= until_ns:
+            self.now_ns, _, timer = heappop(self._due)
+            if timer.call is not None:
+                timer.call()
+        self.now_ns = until_ns
+
+
+class _Worker:
+    """A worker that runs one batch after the other."""
+
+    def __init__(self, engine: "VirtualEngine", number: int, segment: Segment) -> None:
+        layout, words = segment.layout, segment.words
+        self._engine = engine
+        self._memory = segment.memory
+        self._slots = EngineSlots(segment, number, engine.collect_answers)
+        self._tasks = Consumer(words, layout.task_ring(number), TASK_WORDS)
+        self._reports = Producer(words, layout.report_ring(number), REPORT_WORDS)
+        self._busy = False
+        words[layout.worker(number) + WorkerWords.MODEL] = segment.models[0].reference
+        words[layout.worker(number) + WorkerWords.STATE] = WorkerState.READY
+        self._report(ReportKind.READY, 0, 0)
+
+    def look(self) -> None:
+        """Begin the next batch, if there is one and none runs."""
+        given = read_tasks(self._tasks.peek())
+        if self._busy or not given:
+            return
+        self._busy = True
+        run_ns = self._engine.run_ns(given[0].mark.rows)
+        time = self._engine.time
+        time.at(time.now_ns + run_ns, self._finish, given[0], run_ns)
+
+    def _finish(self, task: BatchTask, run_ns: int) -> None:
+        self._busy = False
+        for ref in task.references:
+            request = self._slots.read(ref)
+            if request is not None:
+                size = request.rows * len(_ROW)
+                self._memory[request.result_offset :][:size] = bytes(size)
+                self._slots.answer(ref, Status.OK, size, task.mark, self._engine.time.now_ns)
+        self._slots.flush()
+        self._tasks.release(task_size(task.references))
+        spent = Spent(0, run_ns, 0, 0, 0)
+        self._report(ReportKind.DONE, task.mark.batch, task.mark.rows, spent)
+        self.look()
+
+    def _report(self, kind: ReportKind, batch: int, rows: int, spent: Spent = NOTHING) -> None:
+        self._reports.offer(report_words(kind, batch, rows, spent))
+        self._engine.wake_collector()
+
+
+class VirtualEngine:
+    """One model behind one frontend.
+
+    Attributes:
+        time: its clock.
+        run_ns: the time that a worker takes for a batch, by its rows.
+
+    Args:
+        run_ns: see above.
+        max_batch_size, workers, timeout_s, max_queue_wait_s: settings of the model.
+        slots: requests that may be under way.
+    """
+
+    def __init__(
+        self,
+        run_ns: Callable[[int], int],
+        *,
+        max_batch_size: int,
+        workers: int = 1,
+        timeout_s: float = 60.0,
+        max_queue_wait_s: float = 0.0,
+        slots: int = 1 << 14,
+    ) -> None:
+        self.time = VirtualTime()
+        self.run_ns = run_ns
+        tensor = Tensor(_TENSOR, "FP32", [1])
+        spec = ModelSpec(
+            index=0,
+            name=MODEL,
+            platform="python",
+            inputs=(tensor,),
+            outputs=(tensor,),
+            max_batch_size=max_batch_size,
+            max_latency_ns=0,
+            timeout_ns=round(timeout_s * SECOND_NS),
+            max_queue_wait_ns=round(max_queue_wait_s * SECOND_NS),
+            policy="eager",
+            workers=tuple(range(workers)),
+        )
+        layout = Layout(
+            lanes=1,
+            slots=slots,
+            lane_bytes=slots * PAGE,
+            workers=workers,
+            models=1,
+            model_table_bytes=PAGE,
+        )
+        segment = Segment.local(layout, (spec,))
+        # A frontend looks whether the collector moves; this one does, whatever the time.
+        segment.words[HeaderWords.COLLECTOR_NS] = _FAR_NS
+        self._step: VirtualTimer | None = None
+        self._step_ns = _FAR_NS
+        self._collecting = False
+        self._collector = Collector(
+            segment, self.collect_answers, self._wake_worker, end_worker=_never
+        )
+        self._collector.start(self.time.now_ns)
+        lane = Lane(segment, 0, self.wake_collector)
+        self._gateway = Gateway(lane, cast(Any, self.time), self.time.clock)
+        self._service = Service(segment, self._gateway, self.time.clock)
+        self._workers = [_Worker(self, number, segment) for number in range(workers)]
+        self.time.run(self.time.now_ns)
+
+    def ask(self, ended: Ended, rows: int = 1, timeout_s: float = 0.0, account: int = 0) -> None:
+        """Send a request now.
+
+        Args:
+            ended: called when it has ended.
+            rows: its instances.
+            timeout_s: its own time limit; 0 for the model's.
+            account: its account word.
+        """
+
+        def reply(answer: Any) -> None:
+            ended(answer[0])
+
+        body = json.dumps({"instances": [[0.0]] * rows}).encode()
+        timeout_ns = round(timeout_s * SECOND_NS)
+        self._service.predict(MODEL, body, reply, timeout_ns, account=account)
+
+    def wake_collector(self) -> None:
+        """Have the collector look for work now."""
+        self._step_at(self.time.now_ns)
+
+    def collect_answers(self, _lane: int) -> None:
+        """Have the frontend look for answers now."""
+        if not self._collecting:
+            self._collecting = True
+            self.time.call_soon(self._collect)
+
+    def _collect(self) -> None:
+        self._collecting = False
+        self._gateway.collect()
+
+    def _wake_worker(self, number: int) -> None:
+        self.time.call_soon(self._workers[number].look)
+
+    def _step_at(self, instant_ns: int) -> None:
+        if instant_ns < self._step_ns:
+            if self._step is not None:
+                self._step.cancel()
+            self._step_ns = instant_ns
+            self._step = self.time.at(instant_ns, self._turn)
+
+    def _turn(self) -> None:
+        self._step_ns = _FAR_NS
+        until_ns = self._collector.step(self.time.now_ns)
+        if until_ns is not None:
+            self._step_at(max(until_ns, self.time.now_ns + 1))
+        if not self._collector.prepare_to_sleep():
+            self.wake_collector()
+
+
+def _never(number: int) -> None:
+    raise AssertionError(f"worker {number} hangs, on a clock that only its batches move")
