@@ -167,7 +167,10 @@ class Usage:
         waiting, before = priority.waiting, 0.0
         if priority.accounts:
             span, whole = reached - priority.clock, priority.furthest - priority.clock
-            before = waiting if span >= whole else waiting * span / whole
+            if span >= whole:
+                before = waiting
+            elif span > 0.0:
+                before = waiting * span / whole
         begun = priority.used if priority.accounts else self._clock
         until = begun + (before + cost) / priority.weight
         total = 0.0

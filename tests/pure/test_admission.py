@@ -113,6 +113,27 @@ def test_each_account_counts_with_one_request_too_much_at_most(
     assert found <= really_before(queues, own) + LARGEST * len(left)
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, LARGEST)), min_size=2, max_size=40),
+    st.lists(st.integers(-1, 39), max_size=40),
+    st.integers(0, 3),
+)
+def test_no_more_is_counted_than_waits_and_no_less_than_nothing(
+    waiting: list[tuple[int, int]], steps: list[int], account: int
+) -> None:
+    """Accounts may be behind the clock: theirs was the largest request, and is cancelled."""
+    queues = queues_of([request(ref, *each) for ref, each in enumerate(waiting)])
+    for step in steps:
+        if not queues.rows:
+            return
+        if step < 0:
+            queues.take(queues.first(0), 1)
+        else:
+            queues.remove(b"", step)
+        assert 0 <= queues.least_rows <= queues.rows
+        assert 0 <= queues.rows_before(request(NEW, account)) <= queues.rows
+
+
 @given(st.lists(st.integers(1, LARGEST), min_size=1, max_size=30), st.integers(0, 20))
 def test_one_account_alone_is_behind_all_that_waits(rows: list[int], served: int) -> None:
     queues = queues_of([request(ref, A, each) for ref, each in enumerate(rows)])
@@ -142,6 +163,16 @@ def test_requests_that_leave_unserved_are_not_waited_for() -> None:
     for ref in range(100, 500):
         queues.remove(b"", ref)
     assert queues.rows_before(request(NEW, A)) == 600 * 101 // 500
+
+
+def test_an_account_behind_the_clock_has_nothing_before_it() -> None:
+    waiting = [request(0, A, LARGEST), request(1, A)]
+    queues = queues_of([*waiting, *(request(ref, B) for ref in range(2, 12))])
+    for _ in range(LARGEST - 1):
+        queues.take(queues.first(0), 1)
+    queues.remove(b"", 0)
+    assert [each.account for queue in queues for each in queue] == [A, B, B, B]
+    assert queues.rows_before(request(NEW, A)) == 0
 
 
 @pytest.mark.parametrize(
@@ -174,6 +205,9 @@ WRONG: Final = {
     "the length of other lines does not count": Mutant(
         Usage, "share_before", "waiting * span / whole", "waiting"
     ),
+    "what is behind the clock counts as less than nothing": Mutant(
+        Usage, "share_before", "elif span > 0.0", "else"
+    ),
     "classes have one weight": Mutant(
         Usage, "share_before", "(until - other.used) * other.weight", "until - other.used"
     ),
@@ -189,6 +223,7 @@ def test_all_cases_hold() -> None:
         test_a_new_request_is_behind_so_many(waiting, account, rows)
     test_the_least_wait_is_that_of_a_crowd()
     test_requests_that_leave_unserved_are_not_waited_for()
+    test_an_account_behind_the_clock_has_nothing_before_it()
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
