@@ -55,12 +55,17 @@ class Story:
         self._refuses = refuses
         self.begun = 0
         self.may_go_on = threading.Event()
-        outcomes = SimpleNamespace(record=lambda _tally, code, _ns: self.ends.append(code))
+        outcomes = SimpleNamespace(record=lambda _tally, code, _ns, **_: self.ends.append(code))
         lane = SimpleNamespace(counters=SimpleNamespace(add=lambda _counter: None))
         engine: Any = SimpleNamespace(outcomes=outcomes, lane=lane)
         model = SimpleNamespace(spec=SimpleNamespace(name="m", timeout_ns=60 * SECOND_NS))
         task: Any = SimpleNamespace(
-            tally=None, accepted_ns=0, deadline_ns=limit_ns, model=model, fail=self._failed
+            tally=None,
+            accepted_ns=0,
+            deadline_ns=limit_ns,
+            model=model,
+            account=0,
+            fail=self._failed,
         )
         self.call: Tokenizing[Any] = Tokenizing(engine, task, self._send)
 

@@ -164,6 +164,7 @@ def test_the_numbers_that_cross_between_processes_are_these() -> None:
         "SERVER_MISCOUNTED": 12,
         "SERVER_DOWN": 13,
         "OVERLOADED": 14,
+        "LIMITED": 15,
     }
     assert {reason.name: reason.value for reason in Reason} == {
         "FULL": 0,

@@ -118,7 +118,7 @@ CHAIN_MUTANTS: Final[dict[str, Mutant | Late]] = {
         Dispatcher, "pass_on", "chain.pass_on(requests, now_ns)", "pass"
     ),
     "a collector takes a step under way for the one behind it": Mutant(
-        Collector, "_request", "_replace(model=asked)", "_replace(model=asked + (1 << 56))"
+        takeover, "requests_of", "_replace(model=asked)", "_replace(model=asked + (1 << 56))"
     ),
     "a step in the middle is run twice": Mutant(
         Worker,
