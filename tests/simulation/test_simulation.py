@@ -34,6 +34,8 @@ MISFORTUNES = {
     "stopped frontend",
     "stopped worker",
 }
+RARE = {LOAD_FAILED}
+"""Some 5 in 200 lives, so that one part in a hundred has none."""
 
 
 @pytest.fixture(autouse=True)
@@ -42,8 +44,9 @@ def _on_the_machine() -> Iterator[None]:
         yield
 
 
-def check_variety(found: Found) -> None:
-    assert set(found.seen) == MISFORTUNES | {ASKED_A_CHAIN, NONE_TO_EXPECT}
+def check_variety(found: Found, rare: set[str]) -> None:
+    """Everything happens, but for what may be missing from so few lives."""
+    assert set(found.seen) | rare == MISFORTUNES | {ASKED_A_CHAIN, NONE_TO_EXPECT}
     assert set(found.ends) == {200, 400, 500, 503, 504}
 
 
@@ -51,7 +54,7 @@ def check_variety(found: Found) -> None:
 def test_whatever_happens_each_request_has_its_answer_and_nothing_is_lost(part: int) -> None:
     found = live(range(part * LIVES_EACH, (part + 1) * LIVES_EACH))
     print(found)
-    check_variety(found)
+    check_variety(found, RARE if part else set())
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
