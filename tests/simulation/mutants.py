@@ -426,6 +426,7 @@ SOUGHT_IN: Final = {
         ),
         CROWDED[-1],
     ),
+    "the collector sleeps without a second look": Profile(requests=8, stride=20),
     "requests that find no room are not submitted later": CROWDED[0],
     "what found no room is submitted only with the next answer": CROWDED[0],
 }
