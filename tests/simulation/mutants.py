@@ -427,6 +427,7 @@ SOUGHT_IN: Final = {
         CROWDED[-1],
     ),
     "the collector sleeps without a second look": Profile(requests=8, stride=20),
+    "many answers that are alike are DONE before what stands beside them": CROWDED[3],
     "requests that find no room are not submitted later": CROWDED[0],
     "what found no room is submitted only with the next answer": CROWDED[0],
 }
