@@ -45,7 +45,7 @@ class Run:
 def summary(
     answers: Sequence[Answer], rate_per_s: float, seconds: float, patience_s: float = TIMEOUT_S
 ) -> Run:
-    """What one run came to; a client waits so long for its answer."""
+    """Rates and times of one run. An answer is good if its client still waits for it."""
     counted = [answer for answer in answers if answer.due_s >= SETTLE_S]
     good = [
         answer

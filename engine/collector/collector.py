@@ -416,20 +416,22 @@ class Collector:
             # Who sent them may know the other table.
             self._follow(now_ns)
         requests, spoilt, cancelled, strays = self._read_new(lane, references)
-        further: list[int] = []
+        further: list[Request] = []
         if len(requests) < len(references):
             if is_part(max(references)):
                 submitted = set(references)
                 references = [*dict.fromkeys(map(without_part, references))]
                 requests, spoilt, cancelled, strays = self._read_new(lane, references)
-                further = self._count_parts([r for r in requests if r.ref not in submitted])
+                further = [request for request in requests if request.ref not in submitted]
+                self._count_parts(further)
             cancelled += self._in_flight.keys() & references
         if strays or spoilt:
             self._counters.add(CollectorCounter.CORRUPT_SLOTS, strays)
             for ref in spoilt:
                 self._refuse_spoilt(ref)
         if self.gate.on:
-            requests = self.gate.admit(requests, further, self._models, now_ns)
+            parts = {part.ref for part in further}
+            requests = self.gate.admit(requests, parts, self._models, now_ns)
         if len(requests) < _FEW or not self._take_in_uniform(requests, now_ns):
             for request in requests:
                 if request.ref not in self._in_flight:
@@ -442,12 +444,10 @@ class Collector:
             references = [ref for ref in references if ref not in self._in_flight]
         return self._slots.read_open(lane, references)
 
-    def _count_parts(self, requests: list[Request]) -> list[int]:
+    def _count_parts(self, requests: list[Request]) -> None:
         for request in requests:
-            model = self._models.get(request.model)
-            if model is not None:
+            if (model := self._models.get(request.model)) is not None:
                 model.counters.add(ModelCounter.PARTS)
-        return [request.ref for request in requests]
 
     def _take_in_uniform(self, requests: list[Request], now_ns: int) -> bool:
         """Take in requests to one model; False, with nothing done, if one needs a closer look."""

@@ -251,7 +251,7 @@ class Pipeline:
         if not answer_ns or task.account == words[model.account_word]:
             answer_ns += lane.untaken * row_ns
         else:
-            # That of a higher class or weight is less, and how much less is the collector's to say.
+            # The least wait holds for class normal and weight 1. The collector knows the others'.
             answer_ns = 0 if task.account > IDENTITY_MASK else words[model.least_word]
         if lateness_ns(answer_ns, left_ns) > 0:
             lane.counters.add(LaneCounter.REFUSED)
