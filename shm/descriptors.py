@@ -25,7 +25,7 @@ from typing import Final
 PAIR: Final = 16
 """Words of two cache lines: the adjacent-line prefetcher pulls them together."""
 
-LAYOUT_VERSION: Final = 23
+LAYOUT_VERSION: Final = 24
 MAGIC_VALUE: Final = 0x31_48_43_54_42_47_4E_52
 """``RNGBTCH1`` as it stands in memory."""
 BEAT_S: Final = 0.5
@@ -431,6 +431,9 @@ class SlotWords:
            8  ACCEPTED_NS        owner       request    holder      request
            9  DEADLINE_NS        owner       request    holder      request
           10  ACCOUNT            owner       request    holder      request
+          11  PARTS_OF           owner       rarely     holder      rarely
+          12  PARTS_FROM         owner       rarely     holder      rarely
+          13  PARTS_TAKEN        owner       rarely     holder      rarely
           16  DONE               holder      request    owner       request
           17  RESULT_BYTES       holder      request    owner       request
           18  BATCH              holder      request    owner       request
@@ -445,13 +448,15 @@ class SlotWords:
           27  ANSWER_START       holder      request    owner       request
           28  OVERTAKEN          holder      rarely     owner       rarely
           29  OVERTAKEN_NS       holder      rarely     owner       rarely
+          30  PARTS_END          holder      rarely     owner       rarely
 
     DISPATCHED_NS is when the collector gave the batch to a worker, BEGAN_NS when the worker took it
     up. GATHERED_NS is when the model first started with it, RAN_NS when the model last returned,
     and FINISHED_NS when the answer was written. Each is 0 if it did not happen. ATTEMPTS counts the
     runs of the batch up to this answer; earlier crashes of a worker on it count as one. OVERTAKEN
     is the reference of the slot's last request that later ones of other accounts have passed, from
-    OVERTAKEN_NS on. For chains see `ringbatch.shm.chain`. The structures below are runs of words.
+    OVERTAKEN_NS on. `ringbatch.shm.parts` has the four words of parts, `ringbatch.shm.chain` the
+    use of ANSWER_START; `ringbatch.shm.slot_structs` has structures that are runs of these words.
     """
 
     CONTROL: Final = 0
@@ -465,6 +470,9 @@ class SlotWords:
     ACCEPTED_NS: Final = 8
     DEADLINE_NS: Final = 9
     ACCOUNT: Final = 10
+    PARTS_OF: Final = 11
+    PARTS_FROM: Final = 12
+    PARTS_TAKEN: Final = 13
     DONE: Final = PAIR
     RESULT_BYTES: Final = 17
     BATCH: Final = 18
@@ -479,22 +487,9 @@ class SlotWords:
     ANSWER_START: Final = 27
     OVERTAKEN: Final = 28
     OVERTAKEN_NS: Final = 29
+    PARTS_END: Final = 30
     SIZE: Final = 2 * PAIR
 
 
-REQUEST_HEADER: Final = Struct("@10Q")
-"""Of a slot, MODEL to ACCOUNT: what the owner stores before CONTROL."""
-REQUEST_SIZES: Final = Struct("@5Q")
-"""Of a header, MODEL to RESULT_CAPACITY: what requests that are alike have in common."""
-SIZES_AND_OFFSETS: Final = Struct(f"@{REQUEST_SIZES.size}s2Q")
-"""Of a header, MODEL to RESULT_OFFSET, the sizes in one piece."""
-ANSWER_DETAILS: Final = Struct("@10Q")
-"""Of a slot, RESULT_BYTES to FINISHED_NS: what the holder stores before DONE."""
-PACKED_DETAILS: Final = Struct(f"{ANSWER_DETAILS.size}s")
-"""The same in one piece."""
-OUTCOME: Final = Struct("@3Q")
-"""Of a slot, DONE to BATCH."""
-OUTCOME_DETAILS: Final = Struct("@24x8Q")
-"""Of a slot from DONE on, what is behind an outcome: BATCH_ROWS to FINISHED_NS."""
 REQUEST_RECORD_DETAILS: Final = Struct("@23Q128s")
 """Of a request's record, ENDED_NS to the last word of ID."""

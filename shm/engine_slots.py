@@ -13,9 +13,10 @@ import numpy as np
 
 from ringbatch.shm.account import lane_identities, word_of_lane
 from ringbatch.shm.batch_ids import BatchIds
-from ringbatch.shm.descriptors import ANSWER_DETAILS, PACKED_DETAILS, SlotWords
+from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.layout import ALIGNMENT, SLOT_BYTES, WORD
 from ringbatch.shm.model_spec import INDEX_MASK
+from ringbatch.shm.parts import PartWriter, part_is_out, wants_parts
 from ringbatch.shm.ring import Producer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import (
@@ -25,6 +26,7 @@ from ringbatch.shm.slot import (
     Reason,
     State,
     Status,
+    as_part,
     done_word,
     done_words,
     generation_in,
@@ -36,8 +38,10 @@ from ringbatch.shm.slot import (
     slots_of,
     state_of,
     wanted_words,
+    without_part,
 )
 from ringbatch.shm.slot_arrays import done_array
+from ringbatch.shm.slot_structs import ANSWER_DETAILS, PACKED_DETAILS
 from ringbatch.shm.tuples import unchecked_tuple
 from ringbatch.shm.uniform_batch import MAX_KEY_BYTES, UniformBatch, UniformBatchReader
 
@@ -86,9 +90,9 @@ def columns(requests: Sequence[Request]) -> tuple[tuple[int, ...], ...]:
 
 
 class BatchMark(NamedTuple):
-    """Facts of a batch that all its answers carry: the words BATCH to ATTEMPTS of a slot.
+    """Facts of a batch that all its answers carry: the words BATCH to ATTEMPTS of `SlotWords`.
 
-    The last four are the worker's, and 0 from any other process; see `SlotWords`.
+    The last four are the worker's, and 0 from any other process.
     """
 
     batch: int
@@ -367,6 +371,24 @@ class EngineSlots:
         for slot in slots_of(references):
             self._words[first + slot * step] = start
 
+    def wants_parts(self, ref: int) -> bool:
+        """Return whether a request wants its answer in parts, see `ringbatch.shm.parts`."""
+        return wants_parts(self._words, self._first_word + slot_of(ref) * _SLOT_WORDS, ref)
+
+    def part_is_out(self, ref: int) -> bool:
+        """Return whether a part of a request's answer is out, so that it must not run again."""
+        return part_is_out(self._words, self._first_word + slot_of(ref) * _SLOT_WORDS, ref)
+
+    def part_writer(self, request: Request, batch: int) -> PartWriter:
+        """Return the writing end of a request that wants parts, for its batch's worker."""
+        first = self._first_word + slot_of(request.ref) * _SLOT_WORDS
+        self._words[first + SlotWords.BATCH] = batch
+        return PartWriter(self._words, first, request.result_offset, request.result_capacity)
+
+    def post_part(self, ref: int) -> None:
+        """Have `flush` post that a part of a request's answer is out."""
+        self._answered.setdefault(self.lane_of(ref), []).append(as_part(ref))
+
     def store_overtaken(self, ref: int, since_ns: int) -> None:
         """Store from when on later requests of others went before a request; no answer."""
         first = self._first_word + slot_of(ref) * _SLOT_WORDS
@@ -422,6 +444,9 @@ class EngineSlots:
                 step is run again.
         """
         ref, skipped = request.ref, kept_bytes or 0
+        if self.part_is_out(ref):
+            # It would stand where parts are read.
+            text = ""
         message = text.encode(errors="replace")[: request.result_capacity - skipped]
         start = request.result_offset + skipped
         self.memory[start : start + len(message)] = message
@@ -441,34 +466,11 @@ class EngineSlots:
         self.fail(request, status, late if expired else "", mark, now_ns)
         return status
 
-    def answer_each(
-        self,
-        requests: Sequence[Request],
-        results: Sequence[bytes],
-        mark: BatchMark,
-        finished_ns: int,
-    ) -> None:
-        """Write results and answer with `Status.OK`, or `RESULT_TOO_LARGE` if one has no room.
-
-        Args:
-            requests: of a batch.
-            results: one for each.
-            mark, finished_ns: as for `answer`.
-        """
-        for request, result in zip(requests, results, strict=True):
-            start, size = request.result_offset, len(result)
-            fits = size <= request.result_capacity
-            if fits:
-                self.memory[start : start + size] = result
-            status = Status.OK if fits else Status.RESULT_TOO_LARGE
-            self.answer(request.ref, status, size, mark, finished_ns)
-
     def flush(self) -> None:
         """Publish the answers written since the last call, one wake-up for each lane.
 
-        A lane's ring is full where its owner does not collect while collectors follow one
-        another, each of which posts everything anew. What found no room then waits for the
-        next call.
+        A lane's ring is full where its owner does not collect while collectors follow one another,
+        each of which posts everything anew. What found no room then waits for the next call.
         """
         answered = self._answered
         if not answered:
@@ -479,12 +481,12 @@ class EngineSlots:
                 rest = self._offer_singly(lane, references)
                 # An answer whose slot has been published again is one that its frontend has. So
                 # no more wait than the lane has slots, even where it lies.
-                if rest := [ref for ref in dict.fromkeys(rest) if self._is_latest(ref)]:
+                if rest := [*filter(self._is_latest, dict.fromkeys(rest))]:
                     self._answered[lane] = rest
             self._wake_lane(lane)
 
     def _is_latest(self, ref: int) -> bool:
-        return is_latest(ref, self._state_words(slot_of(ref))[0])
+        return is_latest(without_part(ref), self._state_words(slot_of(ref))[0])
 
     @property
     def delayed(self) -> int:

@@ -146,6 +146,10 @@ class WorkerDied(RequestError):
     """The process that ran the request died, and so did the one that tried again."""
 
 
+class AnswerCutOff(RequestError):
+    """The process that ran the request died when a part of the answer was out."""
+
+
 def shortage(number: int, otherwise: str = "") -> str:
     """Return the error that no process can be started, or has no place in a cluster, and why.
 

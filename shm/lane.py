@@ -23,14 +23,7 @@ from itertools import repeat
 from typing import Final
 
 from ringbatch.shm.counters import Counters, LaneCounter
-from ringbatch.shm.descriptors import (
-    OUTCOME,
-    OUTCOME_DETAILS,
-    REQUEST_HEADER,
-    HeaderWords,
-    LaneWords,
-    SlotWords,
-)
+from ringbatch.shm.descriptors import HeaderWords, LaneWords, SlotWords
 from ringbatch.shm.errors import NoFreeLane
 from ringbatch.shm.fence import full_fence
 from ringbatch.shm.layout import SLOT_BYTES, WORD, ring_size
@@ -54,6 +47,7 @@ from ringbatch.shm.slot import (
     without_part,
 )
 from ringbatch.shm.slot_memory import SIZE_BITS, SlotMemory
+from ringbatch.shm.slot_structs import OUTCOME, OUTCOME_DETAILS, REQUEST_HEADER
 
 Stamps = tuple[int, int, int, int, int, int, int, int]
 """Of a slot, BATCH_ROWS to FINISHED_NS, see `SlotWords`."""
@@ -75,6 +69,8 @@ class Lane(SlotMemory):
     Attributes:
         words, memory: of the segment.
         finished_words: of each slot, which word says when its answer stood there.
+        parted: slots of which a part of the answer is out, found by `collect`; their reader clears
+            it.
 
     Args:
         segment: where it lies.
@@ -102,6 +98,7 @@ class Lane(SlotMemory):
         "finished_words",
         "index",
         "memory",
+        "parted",
         "words",
     )
 
@@ -115,8 +112,8 @@ class Lane(SlotMemory):
         self._wake_collector = wake_collector
         self._own_words = layout.lane(index)
         self._first_slot = index * layout.slots
-        self._first_answer = (self._first_word + SlotWords.DONE) * WORD
-        first = self._first_word + SlotWords.FINISHED_NS
+        self._first_answer = (self.first_word + SlotWords.DONE) * WORD
+        first = self.first_word + SlotWords.FINISHED_NS
         self.finished_words = [first + slot * SlotWords.SIZE for slot in range(layout.slots)]
         self._submissions = Producer(segment.words, layout.submission_ring(index), layout.slots)
         self._completions = Inbox(
@@ -135,6 +132,7 @@ class Lane(SlotMemory):
         self._parts: set[int] = set()
         """Slots whose requests belong to one that is counted already."""
         self._generation = [0] * layout.slots
+        self.parted: set[int] = set()
         self._expected: dict[int, int] = {}
         """The slots that wait for an answer, by the reference each waits for."""
         self.counters.add(LaneCounter.HOLDERS)
@@ -289,7 +287,7 @@ class Lane(SlotMemory):
     ) -> None:
         """`publish` for several slots whose requests differ in nothing but their bytes."""
         memory, store_release = self.memory, self._store_release
-        first, step = self._first_word + SlotWords.CONTROL, SlotWords.SIZE
+        first, step = self.first_word + SlotWords.CONTROL, SlotWords.SIZE
         generations, expected, unsubmitted = self._generation, self._expected, self._unsubmitted
         for slot in slots:
             _store_header(
@@ -299,7 +297,7 @@ class Lane(SlotMemory):
                 rows,
                 request_bytes,
                 key_bytes,
-                self._result_capacity[slot],
+                self.result_capacity[slot],
                 self.request_offset[slot],
                 self.result_offset[slot],
                 accepted_ns,
@@ -311,6 +309,10 @@ class Lane(SlotMemory):
             ref = generation << SLOT_BITS | self._first_slot + slot
             expected[ref] = slot
             unsubmitted.append(ref)
+
+    def next_reference(self, slot: int) -> int:
+        """Return the reference of the request that is published next in a slot."""
+        return reference(self._generation[slot] + 1, self._first_slot + slot)
 
     def count_no_more(self, slot: int) -> None:
         """Mark the last published slot as a further part of a request that is already counted."""
@@ -358,7 +360,7 @@ class Lane(SlotMemory):
         """
         generation = self._generation[slot]
         control = control_word(generation, DROPPED)
-        self._store_release[self._first_word + slot * SlotWords.SIZE + SlotWords.CONTROL] = control
+        self._store_release[self.first_word + slot * SlotWords.SIZE + SlotWords.CONTROL] = control
         self._cancelled.add(slot)
         self._unsubmitted.append(as_part(reference(generation, self._first_slot + slot)))
         self._withdraws = True
@@ -379,7 +381,7 @@ class Lane(SlotMemory):
             unanswered = len(expected)
             slots = [*map(expected.pop, references, repeat(_NO_SLOT))]
             usual = unanswered - len(expected) == len(slots) and not self._cancelled
-            found += slots if usual else self._wanted(slots)
+            found += slots if usual else self._wanted(references, slots)
         if found:
             count = len(found)
             if self._parts:
@@ -391,14 +393,20 @@ class Lane(SlotMemory):
             self.submit()
         return found
 
-    def _wanted(self, slots: list[int]) -> list[int]:
+    def _wanted(self, references: list[int], slots: list[int]) -> list[int]:
         """Those that somebody still waits for; the others are released, and counted."""
+        notices = 0
+        for ref in filter(is_part, references):
+            slot = self._expected.get(without_part(ref), _NO_SLOT)
+            if slot != _NO_SLOT and slot not in self._cancelled:
+                self.parted.add(slot)
+            notices += slot != _NO_SLOT or without_part(ref) in references
         wanted = [slot for slot in slots if slot != _NO_SLOT and slot not in self._cancelled]
         for slot in self._cancelled.intersection(slots):
             self._cancelled.remove(slot)
             self._parts.discard(slot)
             self.release(slot)
-        self.counters.add(LaneCounter.LATE_ANSWERS, len(slots) - len(wanted))
+        self.counters.add(LaneCounter.LATE_ANSWERS, len(slots) - len(wanted) - notices)
         return wanted
 
     def _forget_answered(self) -> None:
@@ -418,7 +426,7 @@ class Lane(SlotMemory):
 
     def _overtaken_ns(self, slot: int) -> int:
         """Return from when on the last request of a slot was overtaken; 0 if it was not."""
-        first = self._first_word + slot * SlotWords.SIZE
+        first = self.first_word + slot * SlotWords.SIZE
         ref = reference(self._generation[slot], self._first_slot + slot)
         if self.words[first + SlotWords.OVERTAKEN] != ref:
             return 0
@@ -427,7 +435,7 @@ class Lane(SlotMemory):
 
     def account(self, slot: int) -> int:
         """Return the account word of the request that was last published in a slot."""
-        word: int = self.words[self._first_word + slot * SlotWords.SIZE + SlotWords.ACCOUNT]
+        word: int = self.words[self.first_word + slot * SlotWords.SIZE + SlotWords.ACCOUNT]
         return word
 
     def stamps(self, slot: int) -> Stamps:
@@ -443,15 +451,15 @@ class Lane(SlotMemory):
         flag = done & FLAG_MASK
         if done >> FLAG_BITS != self._generation[slot] or flag >= _STATUS_COUNT:
             return _NO_OUTCOME
-        if size > self._result_capacity[slot] and flag != Status.RESULT_TOO_LARGE:
+        if size > self.result_capacity[slot] and flag != Status.RESULT_TOO_LARGE:
             return _NO_OUTCOME
         return _STATUSES[flag], size, batch
 
     def answer_start(self, slot: int) -> int:
         """Bytes in the result memory before the answer of a chain, or before its text."""
-        start: int = self.words[self._first_word + slot * SlotWords.SIZE + SlotWords.ANSWER_START]
+        start: int = self.words[self.first_word + slot * SlotWords.SIZE + SlotWords.ANSWER_START]
         # What a worker says is as good as its results, and must lie in the slot's memory.
-        return min(start, self._result_capacity[slot])
+        return min(start, self.result_capacity[slot])
 
     def _take_over(self) -> None:
         """Go on where an earlier owner of the lane stopped.
@@ -464,7 +472,7 @@ class Lane(SlotMemory):
         self.words[self._own_words + LaneWords.SERVING] = 0
         self._completions.skip()
         for slot in reversed(range(self.capacity)):
-            first = self._first_word + slot * SlotWords.SIZE
+            first = self.first_word + slot * SlotWords.SIZE
             control, done = (
                 self.words[first + SlotWords.CONTROL],
                 self._load_acquire[first + SlotWords.DONE],

@@ -103,6 +103,7 @@ class ModelSpec:
         tokens: what texts become before they stand in slots; None where inputs stand there as they
             are.
         chain: its steps, where other models run it; it has no workers of its own then.
+        in_parts: clients may have its answers in parts, see `ringbatch.shm.parts`.
     """
 
     index: int
@@ -138,6 +139,7 @@ class ModelSpec:
     remote: tuple[int, ...] = ()
     tokens: Tokens | None = None
     chain: Chain | None = None
+    in_parts: bool = False
 
     @property
     def reference(self) -> int:

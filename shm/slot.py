@@ -23,9 +23,10 @@ and a frontend that dies before it leaves a free slot behind. An answer whose ge
 CONTROL's is late; it is dropped and counted.
 
 A reference names one request of one slot in a single word: the generation in 39 bits, the slot's
-number in the lower 24. The rings carry references. The highest bit, PART, is 0 in all references
-but some that a lane submits. The lane sets it if it has submitted another part of the same request
-before, or the same part, as with a cancelled request. Such a reference is not counted again.
+number in the lower 24. The rings carry references. The highest bit, PART, is 0 in most of them. A
+lane sets it if it has submitted another part of the same request before, or the same part, as with
+a cancelled request. Such a reference is not counted again. A worker sets it in a completion ring if
+a part of the answer is out (`ringbatch.shm.parts`), which is no answer: the slot stays PUBLISHED.
 """
 
 from collections.abc import Sequence
@@ -118,6 +119,8 @@ class Status(IntEnum):
     """The answer would come too late; with a text of `ringbatch.shm.lateness`."""
     LIMITED = 15
     """A limit of its account is reached; with an `account_limits.refusal_text`."""
+    CUT_OFF = 16
+    """The worker died behind a part of the answer; without a text."""
 
 
 class Reason(IntEnum):

@@ -40,6 +40,8 @@ class SlotMemory:
         lane_bytes: of its payload memory.
         request_offset: where each slot's request starts, in bytes from the start of the segment.
         result_offset: where each slot's result starts.
+        result_capacity: the bytes of each slot's result memory.
+        first_word: the first word of the lane's first slot.
     """
 
     __slots__ = (
@@ -48,7 +50,6 @@ class SlotMemory:
         "_extent",
         "_extents",
         "_first_header",
-        "_first_word",
         "_free",
         "_free_by_size",
         "_home",
@@ -57,19 +58,20 @@ class SlotMemory:
         "_lent_to",
         "_payload",
         "_places",
-        "_result_capacity",
         "_spare",
         "capacity",
+        "first_word",
         "lane_bytes",
         "request_offset",
+        "result_capacity",
         "result_offset",
     )
 
     def __init__(self, layout: Layout, index: int) -> None:
         self._payload = layout.lane_payload_byte(index)
         self._extents = Extents(layout.lane_bytes)
-        self._first_word = layout.slot(index * layout.slots)
-        self._first_header = (self._first_word + SlotWords.MODEL) * WORD
+        self.first_word = layout.slot(index * layout.slots)
+        self._first_header = (self.first_word + SlotWords.MODEL) * WORD
         self.capacity = layout.slots
         self.lane_bytes = layout.lane_bytes
         self.request_offset = [0] * layout.slots
@@ -78,7 +80,7 @@ class SlotMemory:
         """Of each claimed slot its request's memory, where its header is, the number of CONTROL's
         word, and the two offsets: what `Lane.send` needs, in one step."""
         self._extent: list[tuple[int, int] | None] = [None] * layout.slots
-        self._result_capacity = [0] * layout.slots
+        self.result_capacity = [0] * layout.slots
         self._free: list[int] = []
         """Free slots without memory."""
         self._free_by_size: dict[int, list[int]] = {}
@@ -222,11 +224,11 @@ class SlotMemory:
         self._places[slot] = (
             slice(start, start + request_bytes),
             self._first_header + slot * SLOT_BYTES,
-            self._first_word + SlotWords.CONTROL + slot * SlotWords.SIZE,
+            self.first_word + SlotWords.CONTROL + slot * SlotWords.SIZE,
             start,
             start + before,
         )
-        self._result_capacity[slot] = result_bytes
+        self.result_capacity[slot] = result_bytes
 
     def _let_go(self) -> None:
         """Free the memory of all kept slots: requests of other sizes need it."""

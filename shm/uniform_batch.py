@@ -12,12 +12,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringbatch.shm.descriptors import REQUEST_SIZES, SIZES_AND_OFFSETS, SlotWords
+from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.layout import ALIGNMENT, SLOT_BYTES, WORD
 from ringbatch.shm.model_spec import INDEX_MASK
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import slots_of
 from ringbatch.shm.slot_arrays import slot_array
+from ringbatch.shm.slot_structs import REQUEST_SIZES, SIZES_AND_OFFSETS
 from ringbatch.shm.tuples import unchecked_tuple
 
 FEW: Final = 24

@@ -133,6 +133,7 @@ PURE_MODULES = (
     "ringbatch.frontend.load.rolling_window",
     "ringbatch.frontend.load.haproxy_weight",
     "ringbatch.frontend.codec.defaults",
+    "ringbatch.frontend.codec.event_stream",
     "ringbatch.frontend.codec.request_context",
     "ringbatch.frontend.codec.json_to_tensor",
     "ringbatch.frontend.v1.json_values",

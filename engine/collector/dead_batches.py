@@ -54,7 +54,7 @@ class DeadBatches:
         running, *behind = worker.batches
         worker.batches = []
         self._dispatcher.limits.drop(worker.number)
-        left = self._unanswered(running)
+        left = self._unanswered(running, now_ns)
         deaths = self._deaths = {ref: n for ref, n in self._deaths.items() if ref in in_flight}
         first = deaths.keys().isdisjoint([request.ref for request in left])
         for request in left:
@@ -71,19 +71,24 @@ class DeadBatches:
         death_ns = REPLACED_NS + hung * model.spec.batch_timeout_ns
         model.run_again(regroup(left, first=first, run_ns=model.cycle_ns, death_ns=death_ns))
         for batch in behind:
-            if requests := self._unanswered(batch):
+            if requests := self._unanswered(batch, now_ns):
                 model.run_again([requests])
                 left += requests
         # Only now, because a cancelled request may have caused the death.
         self._dispatcher.answer_cancelled([request.ref for request in left], now_ns)
         return explained
 
-    def _unanswered(self, batch: Batch) -> list[Request]:
-        """Those of a dead worker's batch that it has not answered; the others are posted."""
+    def _unanswered(self, batch: Batch, now_ns: int) -> list[Request]:
+        """Those of a dead worker's batch that it has not answered; the others are posted.
+
+        A request of which a part is out fails: its client has begun to read.
+        """
         left = []
         for request in batch.requests:
             if self._slots.repeat(request.ref):
                 self._dispatcher.forget([request])
+            elif self._slots.part_is_out(request.ref):
+                self._dispatcher.fail(request, Status.CUT_OFF, "", batch.mark, now_ns)
             else:
                 left.append(request)
         return left

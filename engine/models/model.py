@@ -71,6 +71,7 @@ class Model:
             other server does.
         tokens: where clients send texts, what these become; `inputs` are tokens then.
         cost: what one instance of an untyped model costs; None where its file does not say.
+        in_parts: whether `predict` returns an iterator of outputs, each a part of the answer.
     """
 
     inputs: tuple[Tensor, ...]
@@ -83,6 +84,7 @@ class Model:
     asks: bool = False
     tokens: Tokens | None = None
     cost: Callable[[Any], Any] | None = None
+    in_parts: bool = False
 
 
 class Remote(Protocol):

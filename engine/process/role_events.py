@@ -15,12 +15,17 @@ from ringbatch.shm.texts import Tokens
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """From a worker: its model's inputs and outputs, and whether it takes the request context."""
+    """From a worker: what its model takes and returns.
+
+    Attributes:
+        inputs, outputs, tokens, asks, in_parts: as in `ringbatch.engine.models.model.Model`.
+    """
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     tokens: Tokens | None = None
     asks: bool = False
+    in_parts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ A model file is plain Python. It declares `inputs` and `outputs`, loads in `load
 `load(device)`, and answers in `predict`; a class `Model` with the same four does as well. Without
 `inputs`, `predict` takes a list of JSON values and returns a list of the same length, and
 `cost(instance)` may return the cost of one of them. A `predict` that takes `request` as well gets
-the request context, such as parameters and headers.
+the request context, such as parameters and headers. One that yields instead of returning answers in
+parts.
 """
 
 import importlib.util
@@ -74,13 +75,16 @@ def import_model(path: Path, content: Path | None = None, device: str = "cpu") -
     ready: Callable[[], Any] = partial(load, device) if _wants_device(path, load) else load
     found = getattr(parts, "cost", None)
     cost = found if callable(found) and not inputs else None
+    in_parts = inspect.isgeneratorfunction(predict)
     if not asks:
-        return Model(inputs, outputs, ready, predict, cost=cost)
+        return Model(inputs, outputs, ready, predict, cost=cost, in_parts=in_parts)
 
     def predict_with_context(*arguments: Any) -> Any:
         return predict(*arguments[:-1], request=arguments[-1])
 
-    return Model(inputs, outputs, ready, predict_with_context, asks=True, cost=cost)
+    return Model(
+        inputs, outputs, ready, predict_with_context, asks=True, cost=cost, in_parts=in_parts
+    )
 
 
 _REQUEST: Final = "request"
@@ -189,7 +193,12 @@ def _check_kind(path: Path, name: str, function: Callable[..., Any]) -> None:
             f"{path}: `{name}` is an async function, but a worker calls it and awaits nothing; "
             f"write def {name} without async"
         )
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+    if inspect.isasyncgenfunction(function):
+        raise StartupError(
+            f"{path}: `{name}` is an async generator, but a worker calls it and awaits nothing; "
+            f"write def {name} without async"
+        )
+    if name != "predict" and inspect.isgeneratorfunction(function):
         raise StartupError(f"{path}: `{name}` yields, but it must return; use return, not yield")
 
 

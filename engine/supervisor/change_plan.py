@@ -203,7 +203,13 @@ class ChangePlan:
             if model in self.change.adjust:
                 spec = self.serving[model.version]
                 signatures.append(
-                    Signature(spec.inputs, spec.outputs, spec.tokens, spec.words is not None)
+                    Signature(
+                        spec.inputs,
+                        spec.outputs,
+                        spec.tokens,
+                        spec.words is not None,
+                        spec.in_parts,
+                    )
                 )
             if any(signature != signatures[0] for signature in signatures):
                 raise ChangeFailed(

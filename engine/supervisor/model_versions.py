@@ -74,6 +74,7 @@ def entry(
         outputs=signature.outputs,
         tokens=signature.tokens,
         words=model.headers if signature.asks else None,
+        in_parts=signature.in_parts,
         max_batch_size=0,
         max_latency_ns=0,
         timeout_ns=0,

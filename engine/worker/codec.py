@@ -58,6 +58,12 @@ class Codec(Protocol):
         write into its own results.
         """
 
+    def kept(self, results: Any) -> Any:
+        """Return results that stay as they are when the model goes on."""
+
+    def joined(self, parts: Sequence[Any]) -> Any:
+        """Return kept parts, at least one, as the results of one answer."""
+
     def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:
         """Write each request's result into its memory.
 

@@ -4,7 +4,7 @@ As `runner`, for requests that stand in slots as `ringbatch.shm.forward_envelope
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ringbatch.engine.models.model import Remote, ServerFailed
@@ -132,8 +132,25 @@ class Forwarder:
             now_ns = self._clock_ns()
             self.run_ns += now_ns - started_ns
             self.runs.ran(started_ns, now_ns)
-        self._slots.answer_each(requests, answers, self.runs.stamped(mark), now_ns)
+        self._answer_each(requests, answers, self.runs.stamped(mark), now_ns)
         return None
+
+    def _answer_each(
+        self,
+        requests: Sequence[Request],
+        results: Sequence[bytes],
+        mark: BatchMark,
+        finished_ns: int,
+    ) -> None:
+        """Write the results of requests, and answer them; without room, with the size."""
+        answer, memory = self._slots.answer, self._memory
+        for request, result in zip(requests, results, strict=True):
+            start, size = request.result_offset, len(result)
+            fits = size <= request.result_capacity
+            if fits:
+                memory[start : start + size] = result
+            status = Status.OK if fits else Status.RESULT_TOO_LARGE
+            answer(request.ref, status, size, mark, finished_ns)
 
     def _give_up(self, failure: BaseException, requests: list[Request], mark: BatchMark) -> None:
         assert isinstance(failure, ServerFailed), "nothing else is caught"

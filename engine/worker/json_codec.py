@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from copy import deepcopy
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -93,7 +94,7 @@ class JsonCodec:
         texts, start = [], 0
         for own in rows:
             stop = start + own
-            texts.append(_json_text(returned[start:stop]))
+            texts.append(json_text(returned[start:stop]))
             start = stop
         return texts
 
@@ -104,6 +105,14 @@ class JsonCodec:
     def per_row_results(self, results: Any, rows: int) -> list[list[Any]]:
         """See `Codec.per_row_results`."""
         return [json.loads(text) for text in results]
+
+    def kept(self, results: Any) -> Any:
+        """See `Codec.kept`: text does not change."""
+        return results
+
+    def joined(self, parts: Sequence[Any]) -> Any:
+        """See `Codec.joined`."""
+        return joined_texts(parts)
 
     def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:
         """See `Codec.write`."""
@@ -122,7 +131,37 @@ class JsonCodec:
         raise AssertionError("results of JSON are written one by one")
 
 
-def _json_text(values: Any) -> bytes | WrongResult:
+def joined_texts(
+    parts: Sequence[Sequence[bytes | WrongResult]],
+) -> list[bytes | WrongResult]:
+    """Return parts of answers, at least one, as one answer for each request.
+
+    Texts and lists are joined end to end; of all else the last part is the answer.
+
+    Args:
+        parts: each has, for each request, the JSON text of a list with its rows.
+    """
+    return [_joined_text(own) for own in zip(*parts, strict=True)]
+
+
+def _joined_text(texts: Sequence[bytes | WrongResult]) -> bytes | WrongResult:
+    wrong = next((text for text in texts if isinstance(text, WrongResult)), None)
+    if wrong is not None:
+        return wrong
+    lists = [json.loads(text) for text in texts if isinstance(text, bytes)]
+    return json_text([_joined_value(own) for own in zip(*lists, strict=True)])
+
+
+def _joined_value(values: Sequence[Any]) -> Any:
+    if all(isinstance(value, str) for value in values):
+        return "".join(values)
+    if all(isinstance(value, list) for value in values):
+        return [*chain.from_iterable(values)]
+    return values[-1]
+
+
+def json_text(values: Any) -> bytes | WrongResult:
+    """Return predictions as JSON text, or why that is not possible."""
     try:
         try:
             return _dumped(values, ascii_only=False)

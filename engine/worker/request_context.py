@@ -37,6 +37,8 @@ class RequestContextCodec:
         self.check = inner.check
         self.first_invalid = inner.first_invalid
         self.per_row_results = inner.per_row_results
+        self.kept = inner.kept
+        self.joined = inner.joined
         self.write = inner.write
         self.write_uniform = inner.write_uniform
 

@@ -53,6 +53,7 @@ from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.metrics_block import count_in, expect_no_clash, warm_up_unseen
 from ringbatch.engine.worker.padding import PaddedCodec, Padding, padding
 from ringbatch.engine.worker.parity_run import compare
+from ringbatch.engine.worker.parts_runner import PartsRunner
 from ringbatch.engine.worker.request_context import RequestContextCodec
 from ringbatch.engine.worker.runner import Runner, TensorCodec
 from ringbatch.engine.worker.warmup import Wanted, warmed_up
@@ -123,7 +124,7 @@ def _signature(model: Model) -> Signature:
     inputs = model.inputs if tokens is None else tokens.inputs
     if model.asks and inputs:
         inputs = inputs[:-1]
-    return Signature(inputs, model.outputs, tokens, model.asks)
+    return Signature(inputs, model.outputs, tokens, model.asks, model.in_parts)
 
 
 def _opened(path: Path | str, start: StartWorker, control: ControlSocket) -> Model:
@@ -346,7 +347,10 @@ def _runner(
         codec = RequestContextCodec(
             codec or JsonCodec(slots.memory, spec.batched, asks=True), slots.wanted
         )
-    return Runner(
+    make: Callable[..., Runner] = Runner
+    if model.in_parts:
+        make = partial(PartsRunner, pause=time.sleep)
+    return make(
         model,
         spec.name,
         slots,

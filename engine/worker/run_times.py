@@ -29,6 +29,12 @@ class Runs:
         self._ran_ns = ended_ns
         self._attempts += 1
 
+    def went_on(self, started_ns: int, ended_ns: int) -> None:
+        """Record one more part of the run: a yield of the model, or its end."""
+        if not self._gathered_ns:
+            self.ran(started_ns, ended_ns)
+        self._ran_ns = ended_ns
+
     def spent(self, infer_ns: int, now_ns: int) -> Spent:
         """Return the time of the batch, now that it is answered.
 

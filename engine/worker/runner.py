@@ -25,6 +25,7 @@ from ringbatch.engine.worker.codec import Codec, Place
 from ringbatch.engine.worker.cost_splitting import RunPlan
 from ringbatch.engine.worker.failure_detection import Failing
 from ringbatch.engine.worker.fork_guard import ForkGuard
+from ringbatch.engine.worker.joined_parts import copied, joined_outputs
 from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.memory_cap import ran_out_of_memory
 from ringbatch.engine.worker.outputs import Checker, Fault, Outputs, WrongCount, WrongResult
@@ -259,24 +260,30 @@ class Runner:
         if not readable:
             return [], None
         try:
-            results = self._call(arguments, [request.rows for request in readable])
-            sizes = self._codec.write(results, readable)
+            self._run_readable(arguments, readable, mark)
         except RestartWorker:
             raise
         except BaseException as error:
-            return readable, error
-        self._answer(readable, sizes, mark)
+            left = self._unanswered(readable, error, mark)
+            return left, error if left else None
         self._retry.fitted(sum(request.rows for request in readable))
         return readable, None
 
+    def _run_readable(self, arguments: Any, readable: list[Request], mark: BatchMark) -> None:
+        """Run requests once, and answer them; the model's exceptions pass."""
+        results = self._call(arguments, [request.rows for request in readable])
+        self._answer(readable, self._codec.write(results, readable), mark)
+
+    def _unanswered(
+        self, readable: list[Request], error: BaseException, mark: BatchMark
+    ) -> list[Request]:
+        """Return the requests of a run that failed, without those that have an answer."""
+        return readable
+
     def _call(self, arguments: Any, rows: list[int]) -> Any:
         spare = 0
-        if not self._batched:
-            arguments = self._codec.squeeze_batch(arguments)
-        elif self._sizes:
-            spare = padded_rows(sum(rows), self._sizes) - sum(rows)
-            arguments = self._codec.pad_rows(arguments, spare) if spare else arguments
-            self.runs.padded_rows += spare
+        if not self._batched or self._sizes:
+            arguments, spare = self._fitted(arguments, rows)
         started_ns = self._clock_ns()
         try:
             returned = self._predict(*arguments)
@@ -289,6 +296,16 @@ class Runner:
             self.run_ns += ended_ns - started_ns
             self.runs.ran(started_ns, ended_ns)
         return self._codec.check(returned, rows, spare)
+
+    def _fitted(self, arguments: Any, rows: list[int]) -> tuple[Any, int]:
+        """Return arguments as the model takes them, and how many rows were added."""
+        if not self._batched:
+            return self._codec.squeeze_batch(arguments), 0
+        if not self._sizes:
+            return arguments, 0
+        spare = padded_rows(sum(rows), self._sizes) - sum(rows)
+        self.runs.padded_rows += spare
+        return self._codec.pad_rows(arguments, spare) if spare else arguments, spare
 
     def _answer(
         self, requests: list[Request], sizes: Sequence[int | WrongResult], mark: BatchMark
@@ -438,6 +455,15 @@ class TensorCodec:
         """See `Codec.per_row_results`."""
         outputs: Outputs = results
         return [[copy(array[row]) for array in outputs.arrays] for row in range(rows)]
+
+    def kept(self, results: Any) -> Any:
+        """See `Codec.kept`."""
+        outputs: Outputs = results
+        return copied(outputs)
+
+    def joined(self, parts: Sequence[Any]) -> Any:
+        """See `Codec.joined`."""
+        return joined_outputs(parts, self._outputs)
 
     def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:
         """See `Codec.write`."""

@@ -23,6 +23,7 @@ from ringbatch.frontend.codec.grpc_codes import (
 )
 from ringbatch.shm import account_limits
 from ringbatch.shm.errors import (
+    AnswerCutOff,
     DeadlineExceeded,
     Draining,
     InvalidRequest,
@@ -123,6 +124,9 @@ RULES: Final[dict[type[RequestError], Rule]] = {
     Overloaded: Rule(503, UNAVAILABLE, _RETRY, "too many requests are waiting; try again later"),
     Draining: Rule(503, UNAVAILABLE, _RETRY, "the server is stopping"),
     WorkerDied: Rule(503, UNAVAILABLE, _MUCH_LATER, "the process that ran the request died, twice"),
+    AnswerCutOff: Rule(
+        503, UNAVAILABLE, _RETRY, "the process died that answered; what has come is not all"
+    ),
     DeadlineExceeded: Rule(504, DEADLINE_EXCEEDED, JSON, "no answer came before the deadline"),
 }
 
@@ -142,6 +146,7 @@ ERRORS: Final[dict[Status, type[RequestError]]] = {
     Status.SERVER_DOWN: ModelServerDown,
     Status.OVERLOADED: Overloaded,
     Status.LIMITED: LimitReached,
+    Status.CUT_OFF: AnswerCutOff,
 }
 """Errors for answers that are not OK."""
 

@@ -12,7 +12,7 @@ from falcon.asgi import Request, Response
 
 from ringbatch.frontend.codec.model_address import address
 from ringbatch.frontend.codec.model_list import as_openai, model_list
-from ringbatch.frontend.codec.outcome import InternalError
+from ringbatch.frontend.codec.outcome import Answer, InternalError
 from ringbatch.frontend.codec.request_context import RawHeaders
 from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
@@ -31,6 +31,7 @@ from ringbatch.frontend.falcon.path_hints import elsewhere, posted_elsewhere
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.router import Router
 from ringbatch.frontend.request.calls import Body, Reply, RequestHandle
+from ringbatch.frontend.request.parts_task import InParts
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.security.accounts import Accounts
 from ringbatch.frontend.security.api_keys import ApiKeys
@@ -233,8 +234,10 @@ class PredictionResource:
         self._service.expect_known(name, version)
         origin = self._origin(req, wanted)
 
-        def start(body: Body, reply: Reply, account: int) -> RequestHandle | None:
-            return self._service.predict(wanted, body, reply, timeout_ns, origin, account)
+        def start(
+            body: Body, reply: Reply, account: int, in_parts: InParts[Answer] | None
+        ) -> RequestHandle | None:
+            return self._service.predict(wanted, body, reply, timeout_ns, origin, account, in_parts)
 
         await exchange(req, resp, self._bodies, start)
 

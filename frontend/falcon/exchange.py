@@ -8,8 +8,10 @@ from functools import partial
 import falcon
 from falcon.asgi import Request, Response
 
+from ringbatch.frontend.codec.event_stream import wants_events
 from ringbatch.frontend.codec.limit_messages import body_too_large
 from ringbatch.frontend.codec.outcome import Answer, Headers, outcome
+from ringbatch.frontend.falcon.streaming import EventStream, begin_events
 from ringbatch.frontend.http.body_budget import BodyBudget, Holding
 from ringbatch.frontend.http.content_coding import (
     CODINGS,
@@ -26,12 +28,14 @@ from ringbatch.frontend.http.expanding import expand
 from ringbatch.frontend.http.fallback import ENDING, EXCHANGES, WHOLE
 from ringbatch.frontend.request.calls import Body, Reply, RequestHandle
 from ringbatch.frontend.request.outcomes import RequestOutcome
+from ringbatch.frontend.request.parts_task import InParts
 from ringbatch.frontend.security.accounts import Accounts
 from ringbatch.shm.errors import InvalidRequest, RequestTooLarge
 from ringbatch.shm.host.background import in_thread
 
-Start = Callable[[Body, Reply, int], RequestHandle | None]
-"""Takes a body and an account word, and sends the request on its way, as `Service.predict` does."""
+Start = Callable[[Body, Reply, int, InParts[Answer] | None], RequestHandle | None]
+"""Takes a body, an account word and the place for parts, if the client wants some. It sends the
+request on its way, as `Service.predict` does."""
 _TAKEN = {"Accept-Encoding": ", ".join(CODINGS)}
 
 
@@ -64,11 +68,14 @@ async def exchange(req: Request, resp: Response, bodies: BodySettings, start: St
     account = bodies.accounts.of_scope(req.scope)
     with bodies.budget.holding() as holding:
         body = await _read_body(req, bodies.max_request_bytes, holding)
+    if wants_events(req.get_header("Accept")):
+        await _exchange_in_parts(req, resp, bodies, partial(start, body), account)
+        return
     waiting = AwaitedPrediction(bodies.last)
     exchanges = req.scope.get(EXCHANGES, set())
     exchanges.add(waiting)
     try:
-        waiting.call = start(body, waiting.reply, account)
+        waiting.call = start(body, waiting.reply, account, None)
         # From here on the pipeline sees its end.
         req.context.counted = True
         status, data, headers = await waiting.answer
@@ -84,6 +91,40 @@ async def exchange(req: Request, resp: Response, bodies: BodySettings, start: St
     resp.data = data
     for header, value in headers:
         resp.set_header(header, value)
+
+
+async def _exchange_in_parts(
+    req: Request,
+    resp: Response,
+    bodies: BodySettings,
+    start: Callable[[Reply, int, InParts[Answer]], RequestHandle | None],
+    account: int,
+) -> None:
+    """Write the answer as events; an error before the first part is an answer as any."""
+    stream = EventStream(bodies.last)
+    exchanges = req.scope.get(EXCHANGES, set())
+    exchanges.add(stream)
+
+    def end() -> None:
+        exchanges.discard(stream)
+        stream.call = None
+        req.scope[ENDING] = stream.ending
+
+    whole: Answer | None = None
+    try:
+        stream.call = start(stream.reply, account, stream.in_parts)
+        req.context.counted = True
+        whole = await stream.begin()
+    except BaseException:
+        end()
+        raise
+    if whole is not None and whole[0] != 200:
+        end()
+        resp.status, resp.data, headers = whole
+        for header, value in headers:
+            resp.set_header(header, value)
+        return
+    begin_events(resp, stream, end)
 
 
 class AwaitedPrediction:

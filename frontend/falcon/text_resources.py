@@ -235,7 +235,7 @@ class TextResource:
         timeout_ns = timeout_ns_of(req.get_header(TIMEOUT_HEADER))
         start = self._service.pipeline.start
 
-        def started(body: Body, reply: Any, account: int) -> Any:
+        def started(body: Body, reply: Any, account: int, _in_parts: object) -> Any:
             return start(self._codec, "", body, TextFraming(), reply, timeout_ns, account)
 
         await exchange(req, resp, self._bodies, started)

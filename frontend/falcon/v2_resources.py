@@ -10,6 +10,7 @@ from falcon.asgi import Request, Response
 
 from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.codec.model_address import address
+from ringbatch.frontend.codec.outcome import Answer
 from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
 from ringbatch.frontend.falcon.control_bodies import control_object
@@ -17,6 +18,7 @@ from ringbatch.frontend.falcon.exchange import BodySettings, exchange
 from ringbatch.frontend.request.calls import Body, Reply, RequestHandle
 from ringbatch.frontend.request.model_control import control_model
 from ringbatch.frontend.request.model_index import index_of
+from ringbatch.frontend.request.parts_task import InParts
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.v2.answer import LENGTH_HEADER
 from ringbatch.frontend.v2.documents import model_metadata, readiness, server_metadata
@@ -233,10 +235,12 @@ class Inferences(ModelResource):
         # The refusal comes before the body, so that the client need not send it.
         self._service.expect_known(name, version)
 
-        def start(body: Body, reply: Reply, account: int) -> RequestHandle | None:
+        def start(
+            body: Body, reply: Reply, account: int, in_parts: InParts[Answer] | None
+        ) -> RequestHandle | None:
             headers = req.scope["headers"]
             return self._service.infer(
-                wanted, body, json_bytes, reply, timeout_ns, headers, account
+                wanted, body, json_bytes, reply, timeout_ns, headers, account, in_parts
             )
 
         await exchange(req, resp, self._bodies, start)

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
+from ringbatch.frontend.codec.event_stream import MEDIA_TYPE as EVENTS
 from ringbatch.frontend.codec.request_ids import (
     ASK_HEADER,
     ASKED,
@@ -66,6 +67,7 @@ _JSON_LENGTH: Final = b"inference-header-content-length"
 _AT_MOST_ONCE: Final = (_LENGTH, _JSON_LENGTH, _TIMEOUT)
 VARYING: Final = frozenset({*_AT_MOST_ONCE, _ID, _TRACE})
 """Headers that may have another value in each request."""
+_EVENTS: Final = EVENTS.encode()
 _NEVER: Final = frozenset({b"transfer-encoding", b"expect"})
 _NO_ORIGINS: Final = Origins(())
 _CLOSE: Final = b"close"
@@ -76,7 +78,7 @@ Java's client, is no reason not to answer in this one (RFC 9110, section 7.8).""
 
 SERVING: Final = frozenset(
     {
-        *(b"host", b"accept-encoding", b"content-encoding", b"content-type"),
+        *(b"host", b"accept", b"accept-encoding", b"content-encoding", b"content-type"),
         *(b"connection", b"proxy-connection", b"upgrade", *_CONNECTION, *_NEVER),
         *(*_KEY_NAMES, _ASK, _LOAD, _ORIGIN, PRIORITY),
     }
@@ -219,6 +221,7 @@ def parsed_head(
         or not _NEVER.isdisjoint(headers)
         or any(value.lower() != b"identity" for value in headers.get(b"content-encoding", ()))
         or any(b"cloudevents" in value.lower() for value in headers.get(b"content-type", ()))
+        or any(_EVENTS in value.lower() for value in headers.get(b"accept", ()))
     ):
         return headers, None
     connection = headers.get(b"connection", [b"keep-alive"])

@@ -57,6 +57,9 @@ class SlotWaiter(Protocol):
     def answered(self, slot: int) -> None:
         """Read the answer in the slot, and release the slot."""
 
+    def has_parts(self, slot: int) -> None:
+        """Read the parts of the answer that are out."""
+
     def expired(self, slot: int) -> None:
         """Give up: the deadline has passed, and the slot is no longer the waiter's."""
 
@@ -202,7 +205,7 @@ class Gateway:
         return self._clock() - self._waited_from_ns < patience.limit_ns
 
     def collect(self) -> None:
-        """Pass on every answer that has come."""
+        """Pass on every answer that has come, and every part of one."""
         found = self.lane.collect()
         if found:
             now = self._clock()
@@ -219,6 +222,15 @@ class Gateway:
             self._unsettled += len(found)
             if self._unsettled >= SETTLED_TOGETHER or not self.lane.unanswered:
                 self._settle()
+        if self.lane.parted:
+            self._pass_on_parts()
+
+    def _pass_on_parts(self) -> None:
+        slots = [*self.lane.parted]
+        self.lane.parted.clear()
+        waiting = [(who, slot) for slot in slots if (who := self._waiting[slot]) is not None]
+        self._call_each([(waiter.has_parts, slot) for waiter, slot in waiting])
+        self._waited_from_ns = self._clock()
 
     def _settle(self) -> None:
         self._unsettled = 0

@@ -24,6 +24,7 @@ from ringbatch.frontend.request.codec import Codec, Parts, Read
 from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.offload import Offloaded
 from ringbatch.frontend.request.offloaded_reading import Already, Reading
+from ringbatch.frontend.request.parts_task import InParts, RequestInParts
 from ringbatch.frontend.request.queue import Queue
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.split import SplitRequest
@@ -81,6 +82,7 @@ class Pipeline:
         timeout_ns: int = 0,
         account: int = 0,
         begun_ns: int = 0,
+        in_parts: InParts[A] | None = None,
     ) -> RequestHandle | None:
         """Answer a request.
 
@@ -92,6 +94,7 @@ class Pipeline:
                 0 where it does not say; below 0 where it waits no more.
             account: its account word in a frontend, see `ringbatch.shm.account`.
             begun_ns: when the request was accepted, if that was earlier.
+            in_parts: where the client wants parts; a model that has none answers by `reply`.
 
         Returns:
             The call that is on its way; None where `reply` was called already.
@@ -116,6 +119,13 @@ class Pipeline:
             deadline_ns = accepted_ns + limit_ns
             # Usual are an account without a limit, and a body that asks for no class.
             word = word_for_slot(account, level) if level or account > MAX_WORD else account
+            if in_parts is not None and model.spec.in_parts and parts:
+                streamed = RequestInParts(
+                    model, rendering, reply, accepted_ns, deadline_ns, tally, word, *in_parts
+                )
+                self._expect_time(streamed, now_ns)
+                streamed.send_in_parts(self.engine, parts)
+                return streamed
             task = InflightRequest(model, rendering, reply, accepted_ns, deadline_ns, tally, word)
             if parts:
                 if model.texts is not None:

@@ -19,6 +19,7 @@ from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.offload import LARGE_BODY_BYTES
 from ringbatch.frontend.request.offload_process import OtherProcess
 from ringbatch.frontend.request.outcomes import RequestOutcome, RequestOutcomes
+from ringbatch.frontend.request.parts_task import InParts
 from ringbatch.frontend.request.pipeline import Pipeline
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.task import Engine
@@ -33,6 +34,7 @@ from ringbatch.shm.errors import Draining
 from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.model_readiness import not_ready, unready_reason
 from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.parts import PartReader
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slow_requests import Slowest
 from ringbatch.shm.tallies import Protocol, ends_of
@@ -71,6 +73,7 @@ class Service(Models):
         self.engine = Engine(
             gateway,
             gateway.lane,
+            PartReader(gateway.lane),
             BatchIds(segment.identity),
             segment.layout.lane_bytes,
             RequestOutcomes(gateway.lane, Slowest(segment, lane), clock, traced),
@@ -93,9 +96,12 @@ class Service(Models):
         timeout_ns: int = 0,
         origin: RawHeaders | None = None,
         account: int = 0,
+        in_parts: InParts[Answer] | None = None,
     ) -> RequestHandle | None:
-        """As in `PredictionService`."""
-        return self.pipeline.start(self._v1, name, body, origin, reply, timeout_ns, account)
+        """As in `PredictionService`; in parts as in `Pipeline.start`."""
+        return self.pipeline.start(
+            self._v1, name, body, origin, reply, timeout_ns, account, in_parts=in_parts
+        )
 
     def infer(
         self,
@@ -106,12 +112,15 @@ class Service(Models):
         timeout_ns: int = 0,
         origin: RawHeaders = b"",
         account: int = 0,
+        in_parts: InParts[Answer] | None = None,
     ) -> RequestHandle | None:
-        """As in `PredictionService`."""
+        """As in `PredictionService`; in parts as in `Pipeline.start`."""
         codec = self._v2 if json_bytes is None else self._v2_binary
         if origin and (self.asking or self._words[_MODEL_TABLE] != self.table_number):
             codec = V2Codec(self, codec.protocol, origin)
-        return self.pipeline.start(codec, name, body, json_bytes, reply, timeout_ns, account)
+        return self.pipeline.start(
+            codec, name, body, json_bytes, reply, timeout_ns, account, in_parts=in_parts
+        )
 
     def prepare(
         self, name: str, text: bytes, binary_bytes: int, timeout_ns: int = 0, account: int = 0

@@ -34,6 +34,7 @@ from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import ModelFailed, RequestError
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.parts import PartReader
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tallies import CLIENT_GONE, Tally
 
@@ -54,6 +55,7 @@ class Engine:
 
     gateway: Gateway
     lane: Lane
+    parts: PartReader
     batch_ids: BatchIds
     lane_bytes: int
     outcomes: RequestOutcomes
@@ -116,7 +118,7 @@ class SlotRequest(ABC, Generic[A]):
         rows, payload, key_bytes = part
         accepted_ns, deadline_ns, account = self.accepted_ns, self.deadline_ns, self.account
         if isinstance(payload, LazyBytes):
-            slot = _claim(lane, payload, result_bytes, model)
+            slot = claim_lazily(lane, payload, result_bytes, model)
             if slot is not None:
                 size = len(payload)
                 lane.publish(slot, model, rows, accepted_ns, deadline_ns, size, key_bytes, account)
@@ -167,6 +169,9 @@ class SlotRequest(ABC, Generic[A]):
                 self.reply(answer)
             return
         self._failed(error, batch, slot)
+
+    def has_parts(self, slot: int) -> None:
+        """Nothing: no part is asked for, see `ringbatch.frontend.request.parts_task`."""
 
     def expired(self, slot: int) -> None:
         """End the request at its deadline; called by the gateway."""
@@ -408,7 +413,7 @@ class InflightRequest(SlotRequest[A]):
         self.fail(self._engine, error, batch, slot)
 
 
-def _claim(lane: Lane, payload: LazyBytes, result_bytes: int, model: int) -> int | None:
+def claim_lazily(lane: Lane, payload: LazyBytes, result_bytes: int, model: int) -> int | None:
     """Claim a slot and write the payload into it; as `Lane.claim`."""
     slot = payload.slot
     if slot is not None:

@@ -312,6 +312,7 @@ class Pair:
         timeout_ns: int = 0,
         origin: RawHeaders | None = None,
         account: int = 0,
+        in_parts: object = None,
     ) -> None:
         """As in `PredictionService`."""
         # The head itself has another form from each path.
@@ -327,6 +328,7 @@ class Pair:
         timeout_ns: int = 0,
         origin: RawHeaders = b"",
         account: int = 0,
+        in_parts: object = None,
     ) -> None:
         """As in `PredictionService`."""
         self._answer(("infer", name, bytes(body), json_bytes, timeout_ns, account), reply)

@@ -14,6 +14,7 @@ from ringbatch.shm.descriptors import HeaderWords
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, Layout, aligned
 from ringbatch.shm.model_spec import ModelSpec, dumps
+from ringbatch.shm.parts import PartReader
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Answer
 from ringbatch.shm.tensor import Tensor
@@ -108,6 +109,7 @@ class Client:
         accepted_ns: int = 0,
         deadline_ns: int = FAR_NS,
         account: int = 0,
+        in_parts: bool = False,
     ) -> int:
         """Publish and submit a request; its slot."""
         slot = self.lane.claim(len(payload), result_bytes, model)
@@ -115,9 +117,20 @@ class Client:
         start = self.lane.request_offset[slot]
         self.memory[start : start + len(payload)] = payload
         size = len(payload)
+        if in_parts:
+            PartReader(self.lane).open(slot)
         self.lane.publish(slot, model, rows, accepted_ns, deadline_ns, size, key_bytes, account)
         self.lane.submit()
         return slot
+
+    def parts(self, slot: int) -> list[bytes]:
+        """The parts in a slot, which is free for more then."""
+        reader, found = PartReader(self.lane), []
+        while (place := reader.next(slot)) is not None:
+            start, size = place
+            found.append(bytes(self.memory[start : start + size]))
+            reader.take(slot, size)
+        return found
 
     def collect(self) -> dict[int, Reply]:
         """The replies that have come, their slots free again."""

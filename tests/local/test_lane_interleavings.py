@@ -370,7 +370,7 @@ class ControlFirst(Lane):
     """Wrong: publishes the slot before its header stands there."""
 
     def publish(self, slot: int, *args: int) -> None:
-        number = self._first_word + slot * SlotWords.SIZE
+        number = self.first_word + slot * SlotWords.SIZE
         self.words[number] = self._generation[slot] + 1 << FLAG_BITS | WANTED
         self._unsubmitted.append(self._generation[slot] + 1 << SLOT_BITS | slot)
         self.submit()

@@ -252,7 +252,14 @@ BAD = {
         "async def predict(x): return x\n",
         r"`predict` is an async function, but a worker calls it and awaits nothing; write def",
     ),
-    "predict-yields": ("def predict(x): yield x\n", r"`predict` yields, but it must return"),
+    "load-yields": (
+        "def predict(x): return x\ndef load(): yield\n",
+        r"`load` yields, but it must return",
+    ),
+    "predict-is-an-async-generator": (
+        "async def predict(x): yield x\n",
+        r"`predict` is an async generator, but a worker calls it and awaits nothing",
+    ),
     "predict-of-a-class-is-async": (
         "class Model:\n    async def predict(self, x): return x\n",
         r"`predict` is an async function",

@@ -9,17 +9,10 @@ import pytest
 
 from ringbatch.shm import descriptors, model_metric_words, upstream_words
 from ringbatch.shm.descriptors import (
-    ANSWER_DETAILS,
     LAYOUT_VERSION,
     MAGIC_VALUE,
-    OUTCOME,
-    OUTCOME_DETAILS,
-    PACKED_DETAILS,
     PAIR,
-    REQUEST_HEADER,
     REQUEST_RECORD_DETAILS,
-    REQUEST_SIZES,
-    SIZES_AND_OFFSETS,
     CostProfileWords,
     HeaderWords,
     ModelWords,
@@ -30,6 +23,15 @@ from ringbatch.shm.descriptors import (
     TallyWords,
 )
 from ringbatch.shm.layout import WORD
+from ringbatch.shm.slot_structs import (
+    ANSWER_DETAILS,
+    OUTCOME,
+    OUTCOME_DETAILS,
+    PACKED_DETAILS,
+    REQUEST_HEADER,
+    REQUEST_SIZES,
+    SIZES_AND_OFFSETS,
+)
 
 OFTEN = ("once", "rarely", "batch", "request", "step")
 """In the order of how often."""
@@ -163,9 +165,9 @@ def test_what_is_behind_an_outcome_begins_with_the_next_word() -> None:
     assert names[-1] == SlotWords.FINISHED_NS
 
 
-def test_the_numbers_of_version_23() -> None:
+def test_the_numbers_of_version_24() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert LAYOUT_VERSION == 23
+    assert LAYOUT_VERSION == 24
     assert MAGIC_VALUE.to_bytes(8, "little") == b"RNGBTCH1"
     assert constants(HeaderWords) == {
         "MAGIC": 0,
@@ -252,6 +254,9 @@ def test_the_numbers_of_version_23() -> None:
         "ACCEPTED_NS": 8,
         "DEADLINE_NS": 9,
         "ACCOUNT": 10,
+        "PARTS_OF": 11,
+        "PARTS_FROM": 12,
+        "PARTS_TAKEN": 13,
         "DONE": 16,
         "RESULT_BYTES": 17,
         "BATCH": 18,
@@ -266,6 +271,7 @@ def test_the_numbers_of_version_23() -> None:
         "ANSWER_START": 27,
         "OVERTAKEN": 28,
         "OVERTAKEN_NS": 29,
+        "PARTS_END": 30,
         "SIZE": 32,
     }
     others = {

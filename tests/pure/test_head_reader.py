@@ -62,8 +62,8 @@ VARIED = {
         for n in (1, 2)
     ],
     "lines-in-another-place": [
-        head(*PLAIN, b"X-Request-Id: 1", b"Accept: */*"),
-        head(b"X-Request-Id: 2", *PLAIN, b"Accept: b"),
+        head(*PLAIN, b"X-Request-Id: 1", b"User-Agent: a"),
+        head(b"X-Request-Id: 2", *PLAIN, b"User-Agent: b"),
     ],
     "with-and-without": [head(*PLAIN), head(*PLAIN, b"traceparent: " + TRACE % 1)],
     "json-length": [

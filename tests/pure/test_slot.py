@@ -165,6 +165,7 @@ def test_the_numbers_that_cross_between_processes_are_these() -> None:
         "SERVER_DOWN": 13,
         "OVERLOADED": 14,
         "LIMITED": 15,
+        "CUT_OFF": 16,
     }
     assert {reason.name: reason.value for reason in Reason} == {
         "FULL": 0,

@@ -44,9 +44,6 @@ from ringbatch.shm import uniform_batch
 from ringbatch.shm.account import PriorityClass, account_word
 from ringbatch.shm.counters import Counters
 from ringbatch.shm.descriptors import (
-    ANSWER_DETAILS,
-    PACKED_DETAILS,
-    REQUEST_HEADER,
     SlotWords,
     WorkerState,
     WorkerWords,
@@ -58,6 +55,11 @@ from ringbatch.shm.layout import PAGE, WORD
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import FLAG_BITS, Status
+from ringbatch.shm.slot_structs import (
+    ANSWER_DETAILS,
+    PACKED_DETAILS,
+    REQUEST_HEADER,
+)
 from ringbatch.shm.wakeup import Wakeup
 
 FRONTENDS: Final = 2

@@ -27,6 +27,7 @@ from ringbatch.engine.collector.fair_order import FairOrder
 from ringbatch.engine.collector.models import Model
 from ringbatch.engine.collector.queues import Queues
 from ringbatch.engine.collector.usage import Usage
+from ringbatch.engine.worker.forwarder import Forwarder
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.frontend.request.gateway import Gateway
@@ -208,7 +209,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         EngineSlots, "answer_uniform", "self._details[slots] =", "self._dones[slots] ="
     ),
     "a forwarded answer is DONE before its bytes": Late(
-        EngineSlots, "answer_each", "if fits:", "self.answer("
+        Forwarder, "_answer_each", "if fits:", "answer("
     ),
     "a refusal is DONE before its text": Late(
         EngineSlots, "fail", "self.memory[start:start + len(message)] =", "if kept_bytes is None:"

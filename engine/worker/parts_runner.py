@@ -1,0 +1,287 @@
+"""Run of one batch whose model yields its answer in parts.
+
+Each yield is a part for every row of the batch. A request that wants parts gets them as they come.
+The others get one answer, see `ringbatch.engine.worker.joined_parts`. If the model raises, requests
+of which no part is out run again, as in any batch. The others fail: their clients have begun to
+read.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from typing import Any, Final
+
+from ringbatch.engine.models.model import Model
+from ringbatch.engine.worker.codec import Codec, Place
+from ringbatch.engine.worker.cost_splitting import RunPlan
+from ringbatch.engine.worker.failure_detection import Failing
+from ringbatch.engine.worker.outputs import WrongResult
+from ringbatch.engine.worker.part_stream import NotTaken, PartStream, TooLarge
+from ringbatch.engine.worker.runner import Runner
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
+from ringbatch.shm.slot import Status
+from ringbatch.shm.uniform_batch import UniformBatch
+
+PATIENCE_NS: Final = 1_000_000_000
+"""Time that a worker waits, behind its last part, for frontends that do not take theirs."""
+PAUSE_S: Final = 0.001
+PROGRESS_NS: Final = 100_000_000
+"""Interval at which the collector learns that a batch goes on."""
+
+
+class PartsRunner(Runner):
+    """Runner of a model whose `predict` is a generator.
+
+    Args:
+        model, name, slots, clock_ns: as for `Runner`.
+        pause: sleeps for some seconds.
+        batched, sizes, codec, run_again, place, plan, failing: as for `Runner`.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        name: str,
+        slots: EngineSlots,
+        clock_ns: Callable[[], int],
+        *,
+        pause: Callable[[float], object],
+        batched: bool = True,
+        sizes: Sequence[int] = (),
+        codec: Codec | None = None,
+        run_again: Callable[[int], object] = lambda _batch: None,
+        place: Callable[[int], Place | None] = lambda _asked: None,
+        plan: Callable[[Sequence[Request]], RunPlan] | None = None,
+        failing: Failing | None = None,
+    ) -> None:
+        super().__init__(
+            model,
+            name,
+            slots,
+            clock_ns,
+            batched=batched,
+            sizes=sizes,
+            codec=codec,
+            run_again=run_again,
+            place=place,
+            plan=plan,
+            failing=failing,
+        )
+        self._pause = pause
+        self._streams: dict[int, PartStream] = {}
+        """By reference, the requests of the run that want parts and are not answered."""
+        self._progress_ns = 0
+
+    def _run_uniform(
+        self, uniform: UniformBatch, mark: BatchMark
+    ) -> tuple[bool, BaseException | None]:
+        """Run nothing: requests are looked at one by one, as each may want parts."""
+        return False, None
+
+    def _call(self, arguments: Any, rows: list[int]) -> Any:
+        """Return all parts as one answer, for values that no client has sent."""
+        with closing(self._parts(arguments, rows)) as parts:
+            return self._joined([self._codec.kept(results) for results in parts])
+
+    def _run_readable(self, arguments: Any, readable: list[Request], mark: BatchMark) -> None:
+        wants, slots = self._slots.wants_parts, self._slots
+        self._streams = {r.ref: PartStream(slots, r, mark.batch) for r in readable if wants(r.ref)}
+        # A worker has died of it, and the collector that knew is gone too.
+        begun = [stream.request for stream in self._streams.values() if stream.part_is_out]
+        self._fail(begun, Status.CUT_OFF, "", mark)
+        left = {request.ref for request in readable if slots.is_open(request.ref)}
+        keeps = len(self._streams) < len(readable)
+        found: list[Any] = []
+        with closing(self._parts(arguments, [request.rows for request in readable])) as parts:
+            for results in parts:
+                if keeps:
+                    found.append(self._codec.kept(results))
+                self._put(results, readable, mark)
+                self._give_up(readable, left, mark)
+                slots.flush()
+                if not left:
+                    return
+                self._report_progress(mark)
+        self._wait_for_room(readable, mark)
+        self._end(readable, left, found, mark)
+
+    def _unanswered(
+        self, readable: list[Request], error: BaseException, mark: BatchMark
+    ) -> list[Request]:
+        """Fail the requests of which a part is out; return the others that have no answer."""
+        begun = [s.request for s in self._streams.values() if s.part_is_out]
+        if begun:
+            self._failed(error, begun, mark)
+        is_open = self._slots.is_open
+        return [request for request in readable if is_open(request.ref)]
+
+    def _parts(self, arguments: Any, rows: list[int]) -> Generator[Any, None, None]:
+        """Yield the checked results of each yield of the model."""
+        arguments, spare = self._fitted(arguments, rows)
+        steps = self._predict(*arguments)
+        with closing(steps):
+            while True:
+                started_ns = self._clock_ns()
+                try:
+                    returned = next(steps)
+                    self._fork_guard.check()
+                except StopIteration:
+                    return
+                except BaseException as error:
+                    self._fork_guard.check(error)
+                    raise
+                finally:
+                    ended_ns = self._clock_ns()
+                    self.run_ns += ended_ns - started_ns
+                    self.runs.went_on(started_ns, ended_ns)
+                yield self._codec.check(returned, rows, spare)
+
+    def _joined(self, found: list[Any]) -> Any:
+        if not found:
+            raise WrongResult("predict yielded nothing")
+        return self._codec.joined(found)
+
+    def _put(self, results: Any, readable: list[Request], mark: BatchMark) -> None:
+        """Write the parts of one yield to all that want them."""
+        streams = self._streams
+        if not streams:
+            return
+        rooms, targets = {}, []
+        for request in readable:
+            stream = streams.get(request.ref)
+            room = None if stream is None else stream.room
+            if stream is None or room is None:
+                targets.append(request._replace(result_capacity=-1))
+            else:
+                rooms[request.ref] = room
+                targets.append(stream.at(room))
+        sizes = self._codec.write(results, targets)
+        kept: Any = None
+        for request, size in zip(readable, sizes, strict=True):
+            stream = streams.get(request.ref)
+            if stream is None:
+                continue
+            room = rooms.get(request.ref)
+            if isinstance(size, WrongResult):
+                self._failed(size, [request], mark)
+            elif room is not None and size <= room.size:
+                stream.publish(room, size)
+                self._slots.post_part(request.ref)
+            else:
+                kept = self._codec.kept(results) if kept is None else kept
+                self._put_one(stream, results, kept, readable, mark)
+        self._answered = True
+
+    def _put_one(
+        self,
+        stream: PartStream,
+        results: Any,
+        kept: Any,
+        readable: list[Request],
+        mark: BatchMark,
+    ) -> None:
+        """Write a part that has no room at once."""
+        request = stream.request
+        try:
+            if stream.put(results, kept, self._writer(readable)):
+                self._slots.post_part(request.ref)
+        except TooLarge as needed:
+            if stream.part_is_out:
+                text = f"a part of the answer needs {needed.result_bytes} bytes, and there are less"
+                self._failed(WrongResult(text), [request], mark)
+            else:
+                # The frontend sends the request again, with as much.
+                del self._streams[request.ref]
+                stamped, size = self.runs.stamped(mark), needed.result_bytes
+                now_ns = self._clock_ns()
+                self._slots.answer(request.ref, Status.RESULT_TOO_LARGE, size, stamped, now_ns)
+        except NotTaken as idle:
+            self._fail([request], Status.CORRUPT, str(idle), mark)
+        except WrongResult as wrong:
+            self._failed(wrong, [request], mark)
+
+    def _writer(self, readable: list[Request]) -> Callable[[Any, Request], int | WrongResult]:
+        """Return a function that writes the rows of one request among these."""
+
+        def write(results: Any, target: Request) -> int | WrongResult:
+            targets = [
+                target if request.ref == target.ref else request._replace(result_capacity=-1)
+                for request in readable
+            ]
+            sizes = self._codec.write(results, targets)
+            return sizes[targets.index(target)]
+
+        return write
+
+    def _give_up(self, readable: list[Request], left: set[int], mark: BatchMark) -> None:
+        """Answer requests that are cancelled or too late, and forget those that have an answer."""
+        slots, now_ns = self._slots, self._clock_ns()
+        left.intersection_update(slots.open_ones([r.ref for r in readable if r.ref in left]))
+        gone = set(slots.given_up([*left], now_ns))
+        for request in readable if gone else ():
+            if request.ref in gone:
+                late = request.deadline_ns <= now_ns
+                status = Status.EXPIRED if late else Status.CANCELLED
+                # Without a text: a frontend may still read parts where that would stand.
+                slots.answer(request.ref, status, 0, self.runs.stamped(mark), now_ns)
+                self._streams.pop(request.ref, None)
+        left -= gone
+
+    def _report_progress(self, mark: BatchMark) -> None:
+        now_ns = self._clock_ns()
+        if now_ns - self._progress_ns >= PROGRESS_NS:
+            self._progress_ns = now_ns
+            self._run_again(mark.batch)
+
+    def _wait_for_room(self, readable: list[Request], mark: BatchMark) -> None:
+        """Write the parts that wait for room; fail the requests whose frontends take none."""
+        until_ns = self._clock_ns() + PATIENCE_NS
+        write = self._writer(readable)
+        while waiting := [stream for stream in self._streams.values() if stream.waits]:
+            for stream in waiting:
+                if stream.write_waiting(write):
+                    self._slots.post_part(stream.request.ref)
+            self._slots.flush()
+            if self._clock_ns() >= until_ns:
+                late = [stream.request for stream in waiting if stream.waits]
+                text = "its frontend has not taken the parts of the answer"
+                self._fail(late, Status.CORRUPT, text, mark)
+                return
+            self._pause(PAUSE_S)
+
+    def _end(
+        self, readable: list[Request], left: set[int], found: list[Any], mark: BatchMark
+    ) -> None:
+        """Answer the requests that are left: with an end, or with all parts as one."""
+        streams, slots = self._streams, self._slots
+        stamped, now_ns = self.runs.stamped(mark), self._clock_ns()
+        for ref in streams:
+            slots.answer(ref, Status.OK, 0, stamped, now_ns)
+        wanted = [r.ref in left and r.ref not in streams and slots.is_open(r.ref) for r in readable]
+        streams.clear()
+        if not any(wanted):
+            return
+        targets = [
+            request if want else request._replace(result_capacity=-1)
+            for request, want in zip(readable, wanted, strict=True)
+        ]
+        sizes = self._codec.write(self._joined(found), targets)
+        own = [number for number, want in enumerate(wanted) if want]
+        self._answer([readable[n] for n in own], [sizes[n] for n in own], mark)
+
+    def _fail(self, requests: list[Request], status: Status, text: str, mark: BatchMark) -> None:
+        """Answer requests with a text; behind the parts that are out, where there are some."""
+        whole = []
+        for request in requests:
+            stream = self._streams.pop(request.ref, None)
+            if stream is None or not stream.part_is_out:
+                whole.append(request)
+                continue
+            self.failed = True
+            slots, room = self._slots, stream.room
+            message = text.encode(errors="replace")[: 0 if room is None else room.size]
+            if room is not None:
+                slots.memory[room.start : room.start + len(message)] = message
+                slots.store_answer_start([request.ref], room.start - request.result_offset)
+            stamped, now_ns = self.runs.stamped(mark), self._clock_ns()
+            slots.answer(request.ref, status, len(message), stamped, now_ns)
+        super()._fail(whole, status, text, mark)

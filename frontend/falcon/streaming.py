@@ -1,0 +1,122 @@
+"""An answer in parts on Falcon: server-sent events, as the parts come."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from typing import Final
+
+from falcon.asgi import Response
+
+from ringbatch.frontend.codec.event_stream import COMMENT, HEADERS, event
+from ringbatch.frontend.codec.outcome import Answer, outcome
+from ringbatch.frontend.request.calls import RequestHandle
+from ringbatch.frontend.request.outcomes import RequestOutcome
+from ringbatch.frontend.request.parts_task import InParts
+from ringbatch.shm.errors import InvalidRequest, Overloaded
+
+MOST_UNREAD_BYTES: Final = 1 << 20
+"""Bytes of parts that a client has not taken; beyond them its request ends."""
+SILENCE_S: Final = 15.0
+"""Time without a part, after which a comment is sent."""
+_END: Final[Answer] = (200, b"", ())
+
+
+class EventStream:
+    """Parts of one answer, between the service and the task that sends them.
+
+    Args:
+        last: returns the end of the request that ended last.
+
+    Attributes:
+        in_parts: for the service.
+        ending: the end of the request, once there is one.
+        call: the request, while it is on its way.
+    """
+
+    def __init__(self, last: Callable[[], RequestOutcome]) -> None:
+        self.in_parts: InParts[Answer] = InParts(self._take, _END)
+        self.ending: RequestOutcome | None = None
+        self.call: RequestHandle | None = None
+        self._last = last
+        self._parts: deque[bytes] = deque()
+        self._unread_bytes = 0
+        self._answer: Answer | None = None
+        self._news = asyncio.Event()
+
+    def reply(self, answer: Answer) -> None:
+        """Take the end of the answer, or all of it; called by the service."""
+        if self._answer is None:
+            self.ending = self._last()
+            self._answer = answer
+            self._news.set()
+
+    def gone(self) -> None:
+        """Stop, as the client has gone; called by the connection."""
+        self._end(outcome(InvalidRequest("the client has gone")))
+
+    async def begin(self) -> Answer | None:
+        """Wait for the first part; return the whole answer if that comes instead."""
+        await self._news.wait()
+        if self._parts or self._answer is None:
+            return None
+        return None if self._answer is _END else self._answer
+
+    async def events(self) -> AsyncGenerator[bytes, None]:
+        """Yield the events, the last one of an error if there is one."""
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(SILENCE_S):
+                        await self._news.wait()
+                except TimeoutError:
+                    yield COMMENT
+                    continue
+                self._news.clear()
+                if self._parts:
+                    events = b"".join(self._parts)
+                    self._parts.clear()
+                    self._unread_bytes = 0
+                    yield events
+                if self._answer is not None and not self._parts:
+                    _, data, _ = self._answer
+                    if self._answer is not _END:
+                        yield event(data)
+                    return
+        finally:
+            self._end(_END)
+
+    def _take(self, answer: Answer) -> None:
+        _, data, _ = answer
+        self._parts.append(event(data))
+        self._unread_bytes += len(data)
+        self._news.set()
+        if self._unread_bytes > MOST_UNREAD_BYTES:
+            text = f"the client has not read {MOST_UNREAD_BYTES} bytes of the answer"
+            self._end(outcome(Overloaded(text)))
+
+    def _end(self, answer: Answer) -> None:
+        if self._answer is None:
+            if self.call is not None:
+                self.call.abandon()
+            self.reply(answer)
+
+
+def begin_events(resp: Response, stream: EventStream, on_end: Callable[[], None]) -> None:
+    """Let a response be the events of a stream.
+
+    Args:
+        resp: has no body yet.
+        stream: has begun.
+        on_end: called behind the last event, or when nobody reads any more.
+    """
+
+    async def events() -> AsyncGenerator[bytes, None]:
+        try:
+            async for text in stream.events():
+                yield text
+        finally:
+            on_end()
+
+    for header, value in HEADERS:
+        resp.set_header(header, value)
+    resp.stream = events()

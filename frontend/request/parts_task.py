@@ -1,0 +1,163 @@
+"""A request whose client wants the answer in parts, as the model makes them."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, NamedTuple
+
+from ringbatch.frontend.codec.outcome import InternalError
+from ringbatch.frontend.codec.payload import LazyBytes, SlotPart
+from ringbatch.frontend.codec.refusal import no_room_in
+from ringbatch.frontend.codec.rendering import Rendering
+from ringbatch.frontend.request.outcomes import NO_SLOT
+from ringbatch.frontend.request.served_model import ServedModel
+from ringbatch.frontend.request.task import A, Engine, InflightRequest, claim_lazily
+from ringbatch.shm.errors import InvalidRequest, RequestError
+from ringbatch.shm.parts import CorruptPartsError, bytes_for
+from ringbatch.shm.slot import Status
+from ringbatch.shm.tallies import Tally
+
+log = logging.getLogger("ringbatch.frontend")
+
+LEAST_BYTES: Final = 1 << 14
+"""Result memory for parts: a worker goes on while a frontend is busy with something else."""
+_PARTS_AHEAD: Final = 4
+
+
+class InParts(NamedTuple, Generic[A]):
+    """Receiver of the parts of an answer.
+
+    Attributes:
+        on_part: takes each part, as if it were the answer.
+        end: the reply behind the last part.
+    """
+
+    on_part: Callable[[A], None]
+    end: A
+
+
+def parts_bytes(result_bytes: int) -> int:
+    """Return the result memory to claim where one part takes so many bytes."""
+    return max(_PARTS_AHEAD * bytes_for(result_bytes), LEAST_BYTES)
+
+
+class RequestInParts(InflightRequest[A]):
+    """A request that gets a call for each part, and `reply` behind the last.
+
+    Args:
+        model, rendering, reply, accepted_ns, deadline_ns, tally, account: as for
+            `InflightRequest`; the rendering writes each part as if it were the answer.
+        on_part: takes each part.
+        end: returns the reply behind the last part.
+    """
+
+    __slots__ = ("_end", "_on_part")
+
+    def __init__(
+        self,
+        model: ServedModel,
+        rendering: Rendering[A],
+        reply: Callable[[A], None],
+        accepted_ns: int,
+        deadline_ns: int,
+        tally: Tally,
+        account: int,
+        on_part: Callable[[A], None],
+        end: A,
+    ) -> None:
+        super().__init__(model, rendering, reply, accepted_ns, deadline_ns, tally, account)
+        self._on_part = on_part
+        self._end = end
+
+    def send_in_parts(self, engine: Engine, parts: Sequence[SlotPart]) -> None:
+        """Put the request into a slot.
+
+        Raises:
+            InvalidRequest: it does not fit into one batch.
+            Overloaded: no slot or no memory is left.
+        """
+        if len(parts) > 1:
+            most = self.model.spec.max_batch_size
+            rows = sum(rows for rows, _, _ in parts)
+            raise InvalidRequest(
+                f"the request has {rows} instances, but an answer in parts is for at most {most}; "
+                "send several requests"
+            )
+        (part,) = parts
+        self.send(engine, part, parts_bytes(self.model.result_bytes(part[0], len(part[1]))))
+
+    def send(self, engine: Engine, part: SlotPart, result_bytes: int, least: int = 0) -> None:
+        """Put the request into a slot; arguments and errors as for `SlotRequest.send`."""
+        lane = engine.lane
+        rows, payload, key_bytes = part
+        size = len(payload)
+        if isinstance(payload, LazyBytes):
+            slot = claim_lazily(lane, payload, result_bytes, self.model.reference)
+        else:
+            slot = lane.claim(size, result_bytes, self.model.reference)
+            if slot is not None:
+                start = lane.request_offset[slot]
+                lane.memory[start : start + size] = payload
+        if slot is None:
+            raise no_room_in(lane)
+        engine.parts.open(slot)
+        lane.publish(
+            slot,
+            self.model.reference,
+            rows,
+            self.accepted_ns,
+            self.deadline_ns,
+            size,
+            key_bytes,
+            self.account,
+        )
+        self._engine = engine
+        self._part = part
+        self._result_bytes = result_bytes
+        self._slot = slot
+        engine.gateway.wait_for(self, slot)
+
+    def has_parts(self, slot: int) -> None:
+        """Pass on the parts in the slot; called by the gateway."""
+        error: RequestError
+        try:
+            self._pass_on(slot)
+        except RequestError as failure:
+            error = failure.with_traceback(None)
+        except CorruptPartsError as defect:
+            log.error("frontend: parts of model %s: %s", self.model.spec.name, defect)
+            error = InternalError()
+        else:
+            return
+        self._engine.gateway.cancel(slot)
+        self._slot = -1
+        self.fail(self._engine, error, 0, NO_SLOT)
+
+    def _pass_on(self, slot: int) -> None:
+        parts, lane = self._engine.parts, self._engine.lane
+        while slot == self._slot and (found := parts.next(slot)) is not None:
+            start, size = found
+            answer = self.rendering.render_in_place(
+                lane.memory, self._part[0], start, size, self._batch_id(slot)
+            )
+            parts.take(slot, size)
+            self._on_part(answer)
+
+    def _batch_id(self, slot: int) -> str:
+        return self._engine.batch_ids.text(self._engine.parts.batch(slot))
+
+    def answered(self, slot: int) -> None:
+        """Pass on what is left, and the end; called by the gateway."""
+        self.has_parts(slot)
+        engine = self._engine
+        status, _, batch = engine.lane.outcome(slot)
+        if slot != self._slot or status is not Status.OK:
+            super().answered(slot)
+            return
+        self._slot = -1
+        rows, batch_id = self._part[0], engine.batch_ids.text(batch)
+        engine.lane.release(slot)
+        engine.outcomes.answered(self.tally, self.accepted_ns, rows, batch_id, slot)
+        self.reply(self._end)
+
+    def _before(self, slot: int) -> int:
+        return self._engine.lane.answer_start(slot)

@@ -1,0 +1,200 @@
+"""Parts of an answer: a ring in a slot's result memory, between a worker and a frontend.
+
+A frontend that wants an answer in parts calls `PartReader.open` before it publishes the request.
+The worker then writes each part into the ring, and posts the reference with PART. Its answer comes
+behind the last part, and has no result of its own. A request of which a part is out is never run
+again: its client has begun to read.
+
+Four words of the slot describe the ring. PARTS_OF is the reference of the last request that wants
+parts, so that no other request is taken for one. Positions count bytes and only grow, also from one
+request to the next. PARTS_FROM is where the request's first part stands, PARTS_TAKEN how far the
+frontend has read, and PARTS_END how far the worker has written:
+
+    position - PARTS_FROM, modulo the ring's bytes    offset in the result memory
+    PARTS_TAKEN = PARTS_END                           nothing to read
+    PARTS_FROM < PARTS_END                            a part is out
+
+A record is its size, in a block of ALIGNMENT bytes, and the part's own bytes, up to the next
+multiple. No record goes over the end: one that has no room there begins at the start, and a record
+of size SKIPPED fills the gap. So a part that takes up to half of the ring always finds room once
+all before it are read.
+"""
+
+from typing import Final, NamedTuple
+
+from ringbatch.shm.descriptors import SlotWords
+from ringbatch.shm.lane import Lane
+from ringbatch.shm.layout import ALIGNMENT, WORD, aligned
+
+SKIPPED: Final = (1 << 64) - 1
+"""Size of the record that fills the gap before the ring's end."""
+_PARTS_OF: Final = SlotWords.PARTS_OF
+_PARTS_FROM: Final = SlotWords.PARTS_FROM
+_PARTS_TAKEN: Final = SlotWords.PARTS_TAKEN
+_PARTS_END: Final = SlotWords.PARTS_END
+
+
+class CorruptPartsError(Exception):
+    """The words of a ring of parts, or a size in it, are impossible: a worker has spoilt them."""
+
+
+def ring_bytes(result_bytes: int) -> int:
+    """Return the bytes of the ring in a result memory of that many bytes."""
+    return result_bytes // ALIGNMENT * ALIGNMENT
+
+
+def bytes_for(part_bytes: int) -> int:
+    """Return the result memory in which a part of that size always finds room."""
+    return 2 * (ALIGNMENT + aligned(part_bytes))
+
+
+class Room(NamedTuple):
+    """Room for the next part.
+
+    Attributes:
+        start: where its bytes belong, from the start of the segment.
+        size: the most bytes it may have.
+    """
+
+    start: int
+    size: int
+
+
+class PartWriter:
+    """Writing end, for the worker that runs the request.
+
+    Args:
+        words: of the segment.
+        first: the first word of the request's slot.
+        start: where the result memory begins, in bytes from the start of the segment.
+        result_bytes: of that memory.
+    """
+
+    __slots__ = ("_end", "_first", "_from", "_load_acquire", "_ring", "_start", "_store_release")
+
+    def __init__(self, words: memoryview, first: int, start: int, result_bytes: int) -> None:
+        self._load_acquire = self._store_release = words
+        self._first = first
+        self._start = start
+        self._ring = ring_bytes(result_bytes)
+        self._from: int = words[first + _PARTS_FROM]
+        self._end: int = words[first + _PARTS_END]
+
+    @property
+    def part_is_out(self) -> bool:
+        """True if a part was written."""
+        return self._end != self._from
+
+    def rooms(self) -> list[Room]:
+        """Return where the next part may be written: in order, before the gap and behind it."""
+        taken = self._load_acquire[self._first + _PARTS_TAKEN]
+        free = self._ring - (self._end - taken)
+        if not 0 <= free <= self._ring:
+            return []
+        at = self._offset()
+        before = min(self._ring - at, free)
+        found = [Room(self._start + at + ALIGNMENT, before - ALIGNMENT)]
+        if before < free:
+            found.append(Room(self._start + ALIGNMENT, free - before - ALIGNMENT))
+        return [room for room in found if room.size >= 0]
+
+    def publish(self, room: Room, size: int) -> None:
+        """Let the frontend see the part of that size, which stands in one of the `rooms`."""
+        words, at = self._store_release, self._offset()
+        end = self._end
+        if room.start != self._start + at + ALIGNMENT:
+            words[(self._start + at) // WORD] = SKIPPED
+            end += self._ring - at
+        words[(room.start - ALIGNMENT) // WORD] = size
+        self._end = end + ALIGNMENT + aligned(size)
+        self._store_release[self._first + _PARTS_END] = self._end
+
+    def _offset(self) -> int:
+        """Return where the next record begins in the ring."""
+        return (self._end - self._from) % self._ring if self._ring else 0
+
+
+class PartReader:
+    """Reading end, for the owner of a lane."""
+
+    __slots__ = ("_first_word", "_lane", "_load_acquire", "_store_release")
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self._first_word = lane.first_word
+        self._load_acquire = self._store_release = lane.words
+
+    def open(self, slot: int) -> None:
+        """Ask for parts in the answer to the request that is published next in a claimed slot."""
+        words, first = self._store_release, self._first(slot)
+        words[first + _PARTS_FROM] = words[first + _PARTS_TAKEN] = words[first + _PARTS_END]
+        words[first + _PARTS_OF] = self._lane.next_reference(slot)
+
+    def next(self, slot: int) -> tuple[int, int] | None:
+        """Return the next part that stands in a slot: its start and size; None if there is none.
+
+        It stays there until `take`.
+
+        Raises:
+            CorruptPartsError: the worker has written what makes no sense.
+        """
+        words, first = self._load_acquire, self._first(slot)
+        end, taken = words[first + _PARTS_END], words[first + _PARTS_TAKEN]
+        if end == taken:
+            return None
+        record, size = self._record(slot, taken)
+        if size == SKIPPED:
+            taken += self._ring(slot) - (taken - words[first + _PARTS_FROM]) % self._ring(slot)
+            self._store_release[first + _PARTS_TAKEN] = taken
+            if end == taken:
+                return None
+            record, size = self._record(slot, taken)
+        left = self._lane.result_offset[slot] + self._ring(slot) - record - ALIGNMENT
+        if not taken < end <= taken + self._ring(slot) or not 0 <= size <= left:
+            raise CorruptPartsError(f"a part of {size} bytes at {taken} of {end}")
+        return record + ALIGNMENT, size
+
+    def batch(self, slot: int) -> int:
+        """Return the number of the batch in which the parts of a slot are made."""
+        number: int = self._load_acquire[self._first(slot) + SlotWords.BATCH]
+        return number
+
+    def take(self, slot: int, size: int) -> None:
+        """Free the room of the part that `next` returned."""
+        taken = self._first(slot) + _PARTS_TAKEN
+        self._store_release[taken] = self._load_acquire[taken] + ALIGNMENT + aligned(size)
+
+    def _record(self, slot: int, position: int) -> tuple[int, int]:
+        """Return where the record at a position stands in the segment, and the size in it."""
+        ring = self._ring(slot)
+        if not ring:
+            raise CorruptPartsError("a part in a slot without result memory")
+        offset = (position - self._load_acquire[self._first(slot) + _PARTS_FROM]) % ring
+        record = self._lane.result_offset[slot] + offset
+        return record, self._load_acquire[record // WORD]
+
+    def _ring(self, slot: int) -> int:
+        return ring_bytes(self._lane.result_capacity[slot])
+
+    def _first(self, slot: int) -> int:
+        return self._first_word + slot * SlotWords.SIZE
+
+
+def wants_parts(words: memoryview, first: int, ref: int) -> bool:
+    """Return whether a request wants its answer in parts.
+
+    Args:
+        words: of the segment.
+        first: the first word of its slot.
+        ref: its reference.
+    """
+    found: bool = words[first + _PARTS_OF] == ref
+    return found
+
+
+def part_is_out(words: memoryview, first: int, ref: int) -> bool:
+    """Return whether a part of a request's answer is out; arguments as for `wants_parts`."""
+    found: bool = wants_parts(words, first, ref) and (
+        words[first + _PARTS_END] != words[first + _PARTS_FROM]
+    )
+    return found

@@ -1,0 +1,199 @@
+"""Tests shm/parts.py: a ring of parts in a slot, written and read in any order of steps."""
+
+from collections import deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lane_harness import MARK, Harness, ask
+
+from ringbatch.shm.descriptors import SlotWords
+from ringbatch.shm.lane import Lane
+from ringbatch.shm.layout import ALIGNMENT, WORD
+from ringbatch.shm.parts import CorruptPartsError, PartReader, PartWriter, Room, bytes_for
+from ringbatch.shm.slot import Status, as_part
+
+RESULT_BYTES = 16 * ALIGNMENT
+LARGEST = RESULT_BYTES // 2 - ALIGNMENT
+
+
+def published(lane: Lane, reader: PartReader, result_bytes: int = RESULT_BYTES) -> int:
+    """Publish a request that wants parts, and return its slot."""
+    slot = lane.claim(4, result_bytes, 0)
+    assert slot is not None
+    reader.open(slot)
+    lane.publish(slot, 0, 1, 5, 6, 4)
+    lane.submit()
+    return slot
+
+
+class Ring:
+    """One request that wants parts, with both ends of its ring."""
+
+    def __init__(self) -> None:
+        self.harness = Harness()
+        self.lane = self.harness.lane
+        self.reader = PartReader(self.lane)
+        self.slot = published(self.lane, self.reader)
+        (self.request,) = self.harness.requests()
+        self.writer: PartWriter = self.harness.worker.part_writer(self.request, MARK.batch)
+
+    def put(self, part: bytes) -> bool:
+        """Write a part if there is room."""
+        for start, size in self.writer.rooms():
+            if len(part) <= size:
+                self.lane.memory[start : start + len(part)] = part
+                self.writer.publish(Room(start, size), len(part))
+                return True
+        return False
+
+    def take(self) -> bytes | None:
+        """Read and free the next part."""
+        found = self.reader.next(self.slot)
+        if found is None:
+            return None
+        start, size = found
+        part = bytes(self.lane.memory[start : start + size])
+        self.reader.take(self.slot, size)
+        return part
+
+
+STEPS = st.lists(st.one_of(st.none(), st.integers(0, LARGEST)), max_size=80)
+
+
+@given(STEPS)
+def test_parts_come_whole_and_in_order(steps: list[int | None]) -> None:
+    ring = Ring()
+    written: deque[bytes] = deque()
+    for number, size in enumerate(steps):
+        if size is None:
+            assert ring.take() == (written.popleft() if written else None)
+            continue
+        part = bytes([number % 251]) * size
+        if ring.put(part):
+            written.append(part)
+        else:
+            assert written, "a part of up to half of the ring has room once all are read"
+    while written:
+        assert ring.take() == written.popleft()
+    assert ring.take() is None
+
+
+@given(st.lists(st.integers(0, LARGEST), min_size=1, max_size=40))
+def test_a_part_finds_room_once_all_before_it_are_read(sizes: list[int]) -> None:
+    ring = Ring()
+    for size in sizes:
+        assert ring.put(b"x" * size)
+        assert ring.take() == b"x" * size
+
+
+@given(st.integers(0, 1000))
+def test_the_memory_for_a_part_is_enough_for_it(size: int) -> None:
+    harness = Harness()
+    reader = PartReader(harness.lane)
+    slot = published(harness.lane, reader, bytes_for(size))
+    (request,) = harness.requests()
+    writer = harness.worker.part_writer(request, 1)
+    assert max(room.size for room in writer.rooms()) >= size
+    assert reader.next(slot) is None
+
+
+def test_only_a_request_that_asked_has_parts() -> None:
+    ring = Ring()
+    other = ask(ring.lane)
+    ring.lane.submit()
+    worker, (request,) = ring.harness.worker, ring.harness.requests()
+    assert request.ref != ring.request.ref
+    assert worker.wants_parts(ring.request.ref)
+    assert not worker.wants_parts(request.ref)
+    assert not worker.part_is_out(ring.request.ref)
+    assert ring.put(b"a")
+    assert worker.part_is_out(ring.request.ref)
+    worker.answer(ring.request.ref, Status.OK, 0, MARK, 1)
+    worker.answer(request.ref, Status.OK, 0, MARK, 1)
+    worker.flush()
+    for slot in ring.lane.collect():
+        ring.lane.release(slot)
+    assert {ask(ring.lane), ask(ring.lane)} <= {ring.slot, other, *range(4)}
+    ring.lane.submit()
+    assert not any(worker.wants_parts(later.ref) for later in ring.harness.requests())
+
+
+def test_a_slot_has_parts_again() -> None:
+    ring = Ring()
+    assert ring.put(b"first")
+    worker = ring.harness.worker
+    worker.answer(ring.request.ref, Status.OK, 0, MARK, 1)
+    worker.flush()
+    for slot in ring.lane.collect():
+        ring.lane.release(slot)
+    while published(ring.lane, ring.reader) != ring.slot:
+        pass
+    later = {request.ref & 0xFFFFFF: request for request in ring.harness.requests()}
+    assert ring.reader.next(ring.slot) is None
+    request = later[ring.slot]
+    assert not worker.part_is_out(request.ref)
+    ring.writer = worker.part_writer(request, 2)
+    assert ring.put(b"second")
+    assert ring.take() == b"second"
+
+
+def test_a_notice_is_no_answer() -> None:
+    ring = Ring()
+    assert ring.put(b"a")
+    worker = ring.harness.worker
+    worker.post_part(ring.request.ref)
+    worker.flush()
+    assert ring.lane.collect() == []
+    assert ring.lane.parted == {ring.slot}
+    ring.lane.parted.clear()
+    worker.post_part(ring.request.ref)
+    worker.answer(ring.request.ref, Status.OK, 0, MARK, 1)
+    worker.flush()
+    assert ring.lane.collect() == [ring.slot]
+    assert not ring.lane.parted
+
+
+def test_a_notice_to_a_cancelled_request_or_to_none_is_dropped() -> None:
+    ring = Ring()
+    ring.lane.cancel(ring.slot)
+    worker = ring.harness.worker
+    worker.post_part(ring.request.ref)
+    worker.flush()
+    assert ring.lane.collect() == []
+    assert not ring.lane.parted
+    worker.post_part(as_part(ring.request.ref) + (1 << 24))
+    worker.flush()
+    assert ring.lane.collect() == []
+    assert not ring.lane.parted
+
+
+def test_a_failure_behind_a_part_leaves_the_part_as_it_is() -> None:
+    ring = Ring()
+    assert ring.put(b"part")
+    ring.harness.collector.fail(ring.request, Status.NO_WORKER, "x" * 500, MARK, 1)
+    assert ring.take() == b"part"
+
+
+def test_a_spoilt_end_is_found() -> None:
+    ring = Ring()
+    assert ring.put(b"part")
+    first = ring.lane.first_word + ring.slot * SlotWords.SIZE
+    ring.lane.words[first + SlotWords.PARTS_END] += 1 << 20
+    with pytest.raises(CorruptPartsError):
+        ring.take()
+
+
+def test_a_spoilt_size_is_found() -> None:
+    ring = Ring()
+    assert ring.put(b"part")
+    ring.lane.words[ring.lane.result_offset[ring.slot] // WORD] = 1 << 40
+    with pytest.raises(CorruptPartsError):
+        ring.reader.next(ring.slot)
+
+
+def test_a_frontend_that_spoils_how_far_it_has_read_gets_no_more() -> None:
+    ring = Ring()
+    first = ring.lane.first_word + ring.slot * SlotWords.SIZE
+    ring.lane.words[first + SlotWords.PARTS_TAKEN] += 1 << 20
+    assert ring.writer.rooms() == []

@@ -1,0 +1,267 @@
+"""Tests engine/worker/parts_runner.py and engine/worker/part_stream.py: answers in parts."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from runner_harness import BEGAN_NS, MARK, Harness
+from segment_fixture import unpack
+
+from ringbatch.engine.models.model import Model
+from ringbatch.engine.worker.part_stream import MOST_WAITING
+from ringbatch.engine.worker.parts_runner import PATIENCE_NS, PartsRunner
+from ringbatch.shm.slot import SLOT_MASK, Status
+from ringbatch.shm.tensor import Tensor
+
+COUNT = Tensor("n", "INT64", [1])
+OPEN = Tensor("all", "INT64", [-1])
+LAST = Tensor("last", "INT64", [1])
+
+
+class PartsHarness(Harness):
+    """A runner whose model yields, with two lanes of clients."""
+
+    def __init__(self, predict: Callable[..., Iterator[Any]], *signature: Any) -> None:
+        super().__init__(predict, *signature)
+        self.paused = 0
+        self.again: list[int] = []
+        model = Model(self.inputs, self.outputs, lambda: None, predict, in_parts=True)
+        self.runner = PartsRunner(
+            model,
+            "m",
+            self.engine_slots,
+            lambda: self.now_ns,
+            pause=self._pause,
+            run_again=self.again.append,
+        )
+
+    def _pause(self, _seconds: float) -> None:
+        self.paused += 1
+        self.now_ns += PATIENCE_NS // 10
+
+    def parts(self, ref: int) -> list[bytes]:
+        """The parts of a request that are out and not read."""
+        slot = ref & SLOT_MASK
+        slots = self.segment.layout.slots
+        return self.clients[slot // slots].parts(slot % slots)
+
+
+def numbers(instances: list[int]) -> Iterator[list[int]]:
+    for number in range(3):
+        yield [10 * instance + number for instance in instances]
+
+
+def words(instances: list[str]) -> Iterator[list[str]]:
+    for number in range(3):
+        yield [f"{instance}{number} " for instance in instances]
+
+
+def test_each_gets_its_own_rows_of_each_yield() -> None:
+    harness = PartsHarness(numbers)
+    refs = [harness.send_json(f"[{i}]", lane=i % 2, in_parts=True) for i in range(4)]
+    refs.append(harness.send_json("[8,9]", rows=2, in_parts=True))
+    replies = harness.run(*refs)
+    assert [reply.answer.status for reply in replies] == [Status.OK] * 5
+    assert [reply.data for reply in replies] == [b""] * 5
+    for i, ref in enumerate(refs[:4]):
+        assert [json.loads(part) for part in harness.parts(ref)] == [[10 * i + k] for k in range(3)]
+    assert [json.loads(part) for part in harness.parts(refs[4])] == [
+        [80 + k, 90 + k] for k in range(3)
+    ]
+
+
+def test_parts_are_there_before_the_model_goes_on() -> None:
+    seen: list[list[bytes]] = []
+
+    def predict(instances: list[str]) -> Iterator[list[str]]:
+        for part in words(instances):
+            yield part
+            seen.append(harness.parts(ref))
+
+    harness = PartsHarness(predict)
+    ref = harness.send_json('["a"]', in_parts=True)
+    harness.run(ref)
+    assert seen == [[b'["a0 "]'], [b'["a1 "]'], [b'["a2 "]']]
+    assert harness.wakes == [0] * 4
+
+
+def test_who_wants_no_parts_gets_them_joined() -> None:
+    harness = PartsHarness(words)
+    whole, streamed = (
+        harness.send_json('["a","b"]', rows=2),
+        harness.send_json('["c"]', in_parts=True),
+    )
+    joined, ended = harness.run(whole, streamed)
+    assert harness.value(joined) == ["a0 a1 a2 ", "b0 b1 b2 "]
+    assert ended.data == b""
+    assert len(harness.parts(streamed)) == 3
+
+
+def test_of_what_cannot_be_joined_the_last_part_counts() -> None:
+    harness = PartsHarness(numbers)
+    (reply,) = harness.run(harness.send_json("[1]"))
+    assert harness.value(reply) == [12]
+
+
+def test_lists_are_joined_end_to_end() -> None:
+    harness = PartsHarness(lambda instances: ([[i]] * len(instances) for i in range(3)))
+    (reply,) = harness.run(harness.send_json("[0,0]", rows=2))
+    assert harness.value(reply) == [[0, 1, 2], [0, 1, 2]]
+
+
+def typed(n: Any) -> Iterator[dict[str, Any]]:
+    reused = np.empty((len(n), 1), "i8")
+    for number in range(3):
+        reused[:] = n + number
+        yield {"all": reused, "last": reused}
+
+
+def test_open_dimensions_are_joined_and_others_have_the_last_part() -> None:
+    harness = PartsHarness(typed, [COUNT], [OPEN, LAST])
+    first, second = harness.send_tensor([[5]]), harness.send_tensor([[7], [8]], rows=2)
+    replies = harness.run(first, second)
+    outputs = harness.outputs
+    assert [a.tolist() for a in unpack(outputs, 1, replies[0].data)] == [[[5, 6, 7]], [[7]]]
+    assert [a.tolist() for a in unpack(outputs, 2, replies[1].data)] == [
+        [[7, 8, 9], [8, 9, 10]],
+        [[9], [10]],
+    ]
+
+
+def test_a_part_without_room_waits_and_comes_later() -> None:
+    def predict(instances: list[str]) -> Iterator[list[str]]:
+        for number in range(40):
+            yield [f"{number:0100}"] * len(instances)
+            if number % 10 == 9:
+                found.extend(harness.parts(ref))
+
+    found: list[bytes] = []
+    harness = PartsHarness(predict)
+    ref = harness.send_json('["a"]', in_parts=True)
+    harness.run(ref)
+    found += harness.parts(ref)
+    # What waited behind the last read of the ring is there once the frontend reads on.
+    assert [int(json.loads(part)[0]) for part in found] == list(range(len(found)))
+    assert len(found) > 20
+
+
+def test_a_frontend_that_takes_no_parts_fails_and_no_other() -> None:
+    def predict(instances: list[str]) -> Iterator[list[str]]:
+        for _ in range(20):
+            yield ["x" * 100] * len(instances)
+            harness.parts(good)
+
+    harness = PartsHarness(predict)
+    good, idle = (harness.send_json('["a"]', in_parts=True) for _ in range(2))
+    kept, failed = harness.run(good, idle)
+    assert kept.answer.status is Status.OK
+    assert failed.answer.status is Status.CORRUPT
+    assert harness.paused
+
+
+def test_only_so_many_parts_wait() -> None:
+    def predict(instances: list[str]) -> Iterator[list[str]]:
+        for number in range(3 * MOST_WAITING):
+            made.append(number)
+            yield ["x" * 100] * len(instances)
+
+    made: list[int] = []
+    harness = PartsHarness(predict)
+    (reply,) = harness.run(harness.send_json('["a"]', in_parts=True))
+    assert reply.answer.status is Status.CORRUPT
+    assert len(made) < 2 * MOST_WAITING, "nobody waits for more of it"
+
+
+def test_what_raises_behind_a_part_fails_those_who_have_it() -> None:
+    def predict(instances: list[str]) -> Iterator[list[str]]:
+        yield instances
+        raise ValueError("no more")
+
+    harness = PartsHarness(predict)
+    begun, whole = harness.send_json('["a"]', in_parts=True), harness.send_json('["b"]')
+    first, second = harness.run(begun, whole)
+    assert first.answer.status is second.answer.status is Status.MODEL_FAILED
+    assert harness.parts(begun) == [b'["a"]']
+
+
+def test_what_raises_before_a_part_is_run_again_without_the_guilty() -> None:
+    def predict(instances: list[str]) -> Iterator[list[str]]:
+        if "bad" in instances:
+            raise ValueError("a bad one")
+        yield instances
+
+    harness = PartsHarness(predict)
+    texts = ["a", "bad", "c", "d"]
+    refs = [harness.send_json(f'["{text}"]', in_parts=True) for text in texts]
+    replies = harness.run(*refs)
+    statuses = [reply.answer.status for reply in replies]
+    assert statuses == [Status.OK, Status.MODEL_FAILED, Status.OK, Status.OK]
+    assert [harness.parts(ref) for ref in refs] == [[b'["a"]'], [], [b'["c"]'], [b'["d"]']]
+
+
+def test_a_request_of_which_a_part_is_out_never_runs_again() -> None:
+    harness = PartsHarness(words)
+    ref = harness.send_json('["a"]', in_parts=True)
+    request = harness.engine_slots.read(ref)
+    assert request is not None
+    dead = harness.engine_slots.part_writer(request, 1)
+    dead.publish(dead.rooms()[0], 0)
+    (reply,) = harness.run(ref)
+    assert reply.answer.status is Status.CUT_OFF
+    assert harness.parts(ref) == [b""]
+
+
+def test_the_model_stops_once_nobody_wants_more() -> None:
+    ended: list[str] = []
+
+    def predict(instances: list[str]) -> Iterator[list[str]]:
+        try:
+            yield instances
+            for slot in range(2):
+                harness.clients[0].lane.cancel(slot % harness.segment.layout.slots)
+            for _ in range(9):
+                yield instances
+            ended.append("by itself")
+        finally:
+            ended.append("closed")
+
+    harness = PartsHarness(predict)
+    refs = [harness.send_json('["a"]', in_parts=True) for _ in range(2)]
+    for number, ref in enumerate(refs):
+        assert ref & SLOT_MASK == number or pytest.skip("slots are handed out otherwise")
+    harness.runner.run(refs, MARK, BEGAN_NS)
+    harness.engine_slots.flush()
+    assert harness.clients[0].collect() == {}
+    assert ended == ["closed"]
+
+
+def test_a_part_that_is_too_large_says_how_much_it_needs() -> None:
+    harness = PartsHarness(lambda instances: (["x" * 5000] * len(instances) for _ in range(2)))
+    (reply,) = harness.run(harness.send_json('["a"]', in_parts=True))
+    assert reply.answer.status is Status.RESULT_TOO_LARGE
+    assert reply.answer.size > 10_000
+
+
+def test_a_model_that_yields_nothing_ends_a_stream_and_fails_an_answer() -> None:
+    def predict(_instances: list[str]) -> Iterator[list[str]]:
+        yield from ()
+
+    harness = PartsHarness(predict)
+    whole, streamed = harness.send_json('["a"]'), harness.send_json('["b"]', in_parts=True)
+    failed, ended = harness.run(whole, streamed)
+    assert failed.answer.status is Status.MODEL_FAILED
+    assert b"yielded nothing" in failed.data
+    assert ended.answer.status is Status.OK
+
+
+def test_the_collector_learns_that_a_long_answer_goes_on() -> None:
+    def predict(instances: list[str]) -> Iterator[list[str]]:
+        for _ in range(10):
+            harness.now_ns += 60_000_000
+            yield instances
+
+    harness = PartsHarness(predict)
+    harness.run(harness.send_json('["a"]'))
+    assert 4 <= len(harness.again) <= 6
