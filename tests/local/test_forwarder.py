@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import segment_fixture
@@ -60,7 +61,7 @@ class Harness:
         layout = self.segment.layout
         self._taken = Consumer(self.segment.words, layout.submission_ring(0), layout.slots)
 
-    def send(self, body: bytes, origin: bytes | None = None, **more: int) -> int:
+    def send(self, body: bytes, origin: bytes | None = None, **more: Any) -> int:
         ((rows, payload, _),), _ = REQUESTS.parse(body, origin)
         return self.client.send(bytes(payload), rows, key_bytes=KEY_BYTES, **more)
 
