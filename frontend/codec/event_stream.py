@@ -1,7 +1,7 @@
 """Server-sent events: an answer in parts over HTTP, an event for each part.
 
-The format is that of the HTML standard, section "Server-sent events". Each event is one line of
-data, which is JSON, and an empty line. An error behind the first part is an event too, the last.
+The format is that of the HTML standard, section "Server-sent events". The data of each event is
+JSON. An error behind the first part is an event too, the last.
 """
 
 from typing import Final
@@ -20,8 +20,8 @@ COMMENT: Final = b":\n\n"
 
 
 def event(data: bytes) -> bytes:
-    """Return one line of JSON as an event."""
-    return b"data: %b\n\n" % data
+    """Return JSON text as an event; its lines are the event's."""
+    return b"data: %b\n\n" % b"\ndata: ".join(data.splitlines())
 
 
 def wants_events(accept: str | None) -> bool:

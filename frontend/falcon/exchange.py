@@ -11,7 +11,7 @@ from falcon.asgi import Request, Response
 from ringbatch.frontend.codec.event_stream import wants_events
 from ringbatch.frontend.codec.limit_messages import body_too_large
 from ringbatch.frontend.codec.outcome import Answer, Headers, outcome
-from ringbatch.frontend.falcon.streaming import EventStream, begin_events
+from ringbatch.frontend.falcon.streaming import EventStream, begin_events, is_text
 from ringbatch.frontend.http.body_budget import BodyBudget, Holding
 from ringbatch.frontend.http.content_coding import (
     CODINGS,
@@ -100,7 +100,7 @@ async def _exchange_in_parts(
     start: Callable[[Reply, int, InParts[Answer]], RequestHandle | None],
     account: int,
 ) -> None:
-    """Write the answer as events; an error before the first part is an answer as any."""
+    """Write the answer as events, but for an error before the first part, and for binary data."""
     stream = EventStream(bodies.last)
     exchanges = req.scope.get(EXCHANGES, set())
     exchanges.add(stream)
@@ -118,7 +118,7 @@ async def _exchange_in_parts(
     except BaseException:
         end()
         raise
-    if whole is not None and whole[0] != 200:
+    if whole is not None and (whole[0] != 200 or not is_text(whole)):
         end()
         resp.status, resp.data, headers = whole
         for header, value in headers:

@@ -12,6 +12,7 @@ from ringbatch.frontend.codec.outcome import Answer, outcome
 from ringbatch.frontend.request.calls import RequestHandle
 from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.frontend.request.parts_task import InParts
+from ringbatch.frontend.v2.answer import LENGTH_HEADER
 from ringbatch.shm.errors import InvalidRequest, Overloaded
 
 MOST_UNREAD_BYTES: Final = 1 << 20
@@ -19,6 +20,12 @@ MOST_UNREAD_BYTES: Final = 1 << 20
 SILENCE_S: Final = 15.0
 """Time without a part, after which a comment is sent."""
 _END: Final[Answer] = (200, b"", ())
+_BINARY: Final = "events are text, so that there is no binary data in them; ask for outputs in JSON"
+
+
+def is_text(answer: Answer) -> bool:
+    """Return whether an answer can be an event: V2's answers may hold binary data."""
+    return all(name != LENGTH_HEADER for name, _ in answer[2])
 
 
 class EventStream:
@@ -86,6 +93,9 @@ class EventStream:
             self._end(_END)
 
     def _take(self, answer: Answer) -> None:
+        if not is_text(answer):
+            self._end(outcome(InvalidRequest(_BINARY)))
+            return
         _, data, _ = answer
         self._parts.append(event(data))
         self._unread_bytes += len(data)

@@ -16,7 +16,13 @@ EVENTS = {"Accept": "text/event-stream"}
 
 @pytest.fixture(scope="module")
 def server(start_for_module: Start) -> Server:
-    return start_for_module({"parts": {"path": "streaming.py", "max_batch_size": 4}})
+    return start_for_module(
+        {
+            "parts": {"path": "streaming.py", "max_batch_size": 4},
+            "typed": {"path": "counting.py"},
+            "whole": {"path": "slow.py"},
+        }
+    )
 
 
 @contextmanager
@@ -98,6 +104,29 @@ def test_more_instances_than_a_batch_holds_have_no_parts(server: Server) -> None
     answer = connection.getresponse()
     assert answer.status == 400
     assert "has 5 instances" in json.loads(answer.read())["error"]
+    connection.close()
+
+
+def test_a_model_that_returns_answers_in_one_event(server: Server) -> None:
+    with asked(server, 1, path="/v1/models/whole:predict") as answer:
+        (event,) = events(answer)
+    assert event["predictions"] == [1]
+
+
+def test_binary_data_is_no_event(server: Server) -> None:
+    body = {
+        "inputs": [{"name": "n", "shape": [1, 1], "datatype": "INT64", "data": [2]}],
+        "parameters": {"binary_data_output": True},
+    }
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection.request("POST", "/v2/models/typed/infer", json.dumps(body), EVENTS)
+    answer = connection.getresponse()
+    assert answer.status == 400
+    assert "no binary data" in json.loads(answer.read())["error"]
+    del body["parameters"]
+    connection.request("POST", "/v2/models/typed/infer", json.dumps(body), EVENTS)
+    found = events(connection.getresponse())
+    assert [event["outputs"][0]["data"] for event in found] == [[0], [1]]
     connection.close()
 
 
