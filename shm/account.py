@@ -11,6 +11,7 @@ request may still ask in its body. `word_for_slot` takes them away.
 An account is not the account of a model's counts, see `ringbatch.shm.model_spec.ModelSpec`.
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
 from hashlib import blake2b
 from typing import Final
@@ -32,6 +33,8 @@ _WEIGHT_MASK: Final = MAX_WEIGHT - 1
 _LIMIT_SHIFT: Final = 64
 MAX_WORD: Final = (1 << _LIMIT_SHIFT) - 1
 """The largest word of a slot."""
+MIXED: Final = -1
+"""Stands for the class of requests that have different ones."""
 
 
 class PriorityClass(IntEnum):
@@ -48,8 +51,8 @@ _CLASSES: Final = {int(each): each for each in PriorityClass}
 _ORDER: Final = (PriorityClass.INTERACTIVE, PriorityClass.NORMAL, PriorityClass.BULK)
 """From the highest to the lowest; the first is level 1 of a request."""
 LOWEST_LEVEL: Final = len(_ORDER)
-LEVELS: Final = {name: _ORDER.index(each) + 1 for name, each in CLASS_NAMES.items()}
-"""The levels of the classes, as requests name them in their body."""
+LEVELS: Final = {each.name.lower(): level for level, each in enumerate(_ORDER, 1)}
+"""The levels of the classes, as requests name them in their body, from the highest class on."""
 
 
 def at_most(priority: PriorityClass, highest: PriorityClass) -> PriorityClass:
@@ -146,6 +149,12 @@ def identity_of(word: int) -> int:
 def class_of(word: int) -> PriorityClass:
     """Return the class in a word; NORMAL for a number that names no class."""
     return _CLASSES.get(word >> _IDENTITY_BITS & _CLASS_MASK, PriorityClass.NORMAL)
+
+
+def common_class(words: Sequence[int]) -> int:
+    """Return the number of the class that all these words have; `MIXED` if they differ."""
+    classes = {class_of(word) for word in words}
+    return classes.pop() if len(classes) == 1 else MIXED
 
 
 def class_name(word: int) -> str:

@@ -81,37 +81,33 @@ class ModelCounter(IntEnum):
     """Requests dropped because their deadline passed before they were run."""
     CANCELLED = 3
     """Requests dropped because nobody waited any more."""
-    WAIT_NS = 4
-    """Time between acceptance and dispatch, summed over requests at their first dispatch."""
-    RUN_NS = 5
-    """Time inside the model, summed over batches."""
-    FAILED = 6
+    FAILED = 4
     """Batches that the model failed."""
-    RETRIED = 7
+    RETRIED = 5
     """Requests dispatched again because a batch failed or its worker died."""
-    PARTS = 8
+    PARTS = 6
     """Of the requests collected, those that belong to one that was counted before."""
-    DISPATCHED_ROWS = 9
+    DISPATCHED_ROWS = 7
     """Instances in the batches dispatched."""
-    PADDED_ROWS = 10
+    PADDED_ROWS = 8
     """Rows that batches were filled up with."""
-    FURTHER_RUNS = 11
+    FURTHER_RUNS = 9
     """Runs of batches beyond their first: halves of one that failed, what a death left."""
-    EXECUTED = 12
+    EXECUTED = 10
     """Requests in the batches that were run."""
-    INPUT_NS = 13
+    INPUT_NS = 11
     """Time in which inputs were put together, summed over these requests."""
-    INFER_NS = 14
+    INFER_NS = 12
     """Time inside the model, summed over these requests."""
-    OUTPUT_NS = 15
+    OUTPUT_NS = 13
     """Time in which results were given out, summed over these requests."""
-    LATEST_NS = 16
+    LATEST_NS = 14
     """When a batch was dispatched last, on the monotonic clock; no count."""
-    CRASHED = 17
+    CRASHED = 15
     """Workers that ended by themselves."""
-    KILLED = 18
+    KILLED = 16
     """Workers that somebody else killed."""
-    HUNG = 19
+    HUNG = 17
     """Workers that ran one batch for too long and were ended."""
 
 

@@ -25,7 +25,7 @@ from typing import Final
 PAIR: Final = 16
 """Words of two cache lines: the adjacent-line prefetcher pulls them together."""
 
-LAYOUT_VERSION: Final = 24
+LAYOUT_VERSION: Final = 25
 MAGIC_VALUE: Final = 0x31_48_43_54_42_47_4E_52
 """``RNGBTCH1`` as it stands in memory."""
 BEAT_S: Final = 0.5
@@ -244,12 +244,12 @@ class CounterWords:
 class ModelCounterWords:
     """Counters of the collector for one account.
 
-    TAG is the account and 1, or 0. After the members of `ringbatch.shm.counters.ModelCounter`
-    follow runs of words: batches by `Reason`, batches by rows, waits of requests and run times of
-    batches, in the buckets of `ringbatch.shm.tallies`. Records of SIZE_RECORD words follow, one for
-    each batch size, see `ringbatch.shm.model_counters`.
+    See `ringbatch.shm.model_counters`. TAG is the account and 1, or 0. Each `ModelCounter` stands
+    before it, then records for classes. Counts by bucket follow, and records for batch sizes.
     """
 
+    BY_CLASS: Final = 20
+    CLASS_RECORD: Final = 3
     TAG: Final = 31
     BATCHES_BY_REASON: Final = 32
     BATCHES_BY_ROWS: Final = 40
@@ -301,7 +301,7 @@ class TallyWords:
 
     TAG: Final = 0
     PROTOCOLS: Final = 1
-    SIZE: Final = 16 * PAIR
+    SIZE: Final = 19 * PAIR
 
 
 class RequestRecordWords:

@@ -3,9 +3,10 @@
 A block has a tag with its account, as the blocks of `ringbatch.shm.tallies` have.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from ringbatch.shm.account import CLASS_NAMES, LEVELS, MIXED, PriorityClass, class_of
 from ringbatch.shm.counters import ROWS_BUCKETS, Counters, ModelCounter, rows_bucket
 from ringbatch.shm.descriptors import ModelCounterWords
 from ringbatch.shm.layout import WORD, Layout
@@ -20,17 +21,21 @@ _LARGER: Final = tuple(1 << power for power in range(7, 17))
 SIZES: Final = (*range(1, _SINGLE + 1), *_LARGER)
 """The sizes that batches are counted under, the last of them with all that are larger still."""
 
-_WAIT_NS: Final = int(ModelCounter.WAIT_NS)
 _RETRIED: Final = int(ModelCounter.RETRIED)
 _DISPATCHED_ROWS: Final = int(ModelCounter.DISPATCHED_ROWS)
 _LATEST_NS: Final = int(ModelCounter.LATEST_NS)
-_RUN_NS: Final = int(ModelCounter.RUN_NS)
 _PADDED_ROWS: Final = int(ModelCounter.PADDED_ROWS)
 _FURTHER_RUNS: Final = int(ModelCounter.FURTHER_RUNS)
 _EXECUTED: Final = int(ModelCounter.EXECUTED)
 _INPUT_NS: Final = int(ModelCounter.INPUT_NS)
 _INFER_NS: Final = int(ModelCounter.INFER_NS)
 _OUTPUT_NS: Final = int(ModelCounter.OUTPUT_NS)
+_BY_CLASS: Final = ModelCounterWords.BY_CLASS
+_CLASS_RECORD: Final = ModelCounterWords.CLASS_RECORD
+_CLASS_WAIT_NS: Final = 1
+"""The place of a sum in the record of a class, which begins with the number of parts."""
+_CLASS_RUN_NS: Final = _BY_CLASS + 2
+_NORMAL: Final = int(PriorityClass.NORMAL)
 _BY_REASON: Final = ModelCounterWords.BATCHES_BY_REASON
 _BY_ROWS: Final = ModelCounterWords.BATCHES_BY_ROWS
 _BY_WAIT: Final = ModelCounterWords.REQUESTS_BY_WAIT
@@ -39,7 +44,8 @@ _BY_SIZE: Final = ModelCounterWords.BATCHES_BY_SIZE
 _SIZE_RECORD: Final = ModelCounterWords.SIZE_RECORD
 _RETRY: Final = Reason.RETRY
 
-assert max(ModelCounter) < ModelCounterWords.TAG < _BY_REASON
+assert max(ModelCounter) < _BY_CLASS
+assert _BY_CLASS + len(PriorityClass) * _CLASS_RECORD <= ModelCounterWords.TAG < _BY_REASON
 assert _BY_REASON + len(Reason) <= _BY_ROWS
 assert _BY_ROWS + ROWS_BUCKETS <= _BY_WAIT
 assert _BY_WAIT + BUCKETS <= _BY_RUN
@@ -80,13 +86,33 @@ class BatchStatistics(NamedTuple):
     output_ns: int
 
 
+class ClassStatistics(NamedTuple):
+    """Requests of one class.
+
+    Attributes:
+        parts: the requests, or parts of requests, that were dispatched for the first time.
+        wait_ns: time between acceptance and dispatch, summed over these.
+        run_ns: time inside the model; of a batch with several classes, the share of this one.
+    """
+
+    parts: int
+    wait_ns: int
+    run_ns: int
+
+
 class ModelCounters(Counters):
     """The block of one account, for the collector."""
 
     __slots__ = ()
 
     def dispatched(
-        self, accepted_ns: Sequence[int], now_ns: int, reason: Reason, rows: int
+        self,
+        accepted_ns: Sequence[int],
+        now_ns: int,
+        reason: Reason,
+        rows: int,
+        priority: int = _NORMAL,
+        accounts: Sequence[int] = (),
     ) -> None:
         """Count a batch that is given to a worker.
 
@@ -95,23 +121,59 @@ class ModelCounters(Counters):
             now_ns: the time.
             reason: why it was closed.
             rows: instances in it.
+            priority: class of its requests, or `MIXED`.
+            accounts: the account word of each request; looked at only if these are mixed.
         """
-        add, count = self.add, len(accepted_ns)
+        count = len(accepted_ns)
+        counts = [(_BY_REASON + reason, 1), (_BY_ROWS + rows_bucket(rows), 1)]
         if reason is _RETRY:
             # These have been counted as waiting when they were dispatched first.
-            add(_RETRIED, count)
+            counts.append((_RETRIED, count))
         else:
-            add(_WAIT_NS, now_ns * count - sum(accepted_ns))
+            if priority == MIXED:
+                self._waited(accepted_ns, now_ns, accounts)
+            else:
+                record = _BY_CLASS + priority * _CLASS_RECORD
+                wait_ns = now_ns * count - sum(accepted_ns)
+                counts += ((record, count), (record + _CLASS_WAIT_NS, wait_ns))
             for bucket, waited in time_counts([now_ns - ns for ns in accepted_ns]):
-                add(_BY_WAIT + bucket, waited)
-        add(_BY_REASON + reason)
-        add(_BY_ROWS + rows_bucket(rows))
-        add(_DISPATCHED_ROWS, rows)
-        add(_LATEST_NS, now_ns - self._values[_LATEST_NS])
+                counts.append((_BY_WAIT + bucket, waited))
+        counts.append((_DISPATCHED_ROWS, rows))
+        self.add_all(counts)
+        self.add(_LATEST_NS, now_ns - self._values[_LATEST_NS])
 
-    def ran(self, requests: int, rows: int, spent: Spent) -> None:
-        """Count a batch that was run: the requests and the instances in it, and what it took."""
+    def _waited(self, accepted_ns: Sequence[int], now_ns: int, accounts: Sequence[int]) -> None:
+        """Count the waits of requests of several classes."""
+        for each in PriorityClass:
+            pairs = zip(accepted_ns, accounts, strict=True)
+            own = [now_ns - ns for ns, word in pairs if class_of(word) is each]
+            record = _BY_CLASS + each * _CLASS_RECORD
+            self.add(record, len(own))
+            self.add(record + _CLASS_WAIT_NS, sum(own))
+
+    def ran(
+        self,
+        requests: int,
+        rows: int,
+        spent: Spent,
+        priority: int = _NORMAL,
+        shares: Iterable[tuple[int, int]] = (),
+    ) -> None:
+        """Count a batch that was run.
+
+        Args:
+            requests: number of requests in it.
+            rows: number of instances in it.
+            spent: its times.
+            priority: class of its requests, or `MIXED`.
+            shares: classes with their shares of its time inside the model, if these are mixed.
+        """
         input_ns, infer_ns, output_ns, padded_rows, further_runs = spent
+        own_ns = infer_ns
+        if priority == MIXED:
+            priority, own_ns = _NORMAL, 0
+            for each, share_ns in shares:
+                self.add(_CLASS_RUN_NS + each * _CLASS_RECORD, share_ns)
         if padded_rows:
             self.add(_PADDED_ROWS, padded_rows)
         if further_runs:
@@ -122,7 +184,7 @@ class ModelCounters(Counters):
         record = _BY_SIZE + size * _SIZE_RECORD
         self.add_all(
             (
-                (_RUN_NS, infer_ns),
+                (_CLASS_RUN_NS + priority * _CLASS_RECORD, own_ns),
                 (_BY_RUN + time_bucket(infer_ns), 1),
                 (_EXECUTED, requests),
                 (_INPUT_NS, input_ns * requests),
@@ -200,6 +262,25 @@ class Counted:
 
     def __getitem__(self, counter: int) -> int:
         return self._values[counter]
+
+    @property
+    def classes(self) -> dict[str, ClassStatistics]:
+        """Statistics of all classes by name, the highest class first."""
+        found = {}
+        for name in LEVELS:
+            start = _BY_CLASS + CLASS_NAMES[name] * _CLASS_RECORD
+            found[name] = ClassStatistics(*self._values[start : start + _CLASS_RECORD])
+        return found
+
+    @property
+    def wait_ns(self) -> int:
+        """Time between acceptance and the first dispatch, summed over requests."""
+        return sum(own.wait_ns for own in self.classes.values())
+
+    @property
+    def run_ns(self) -> int:
+        """Time inside the model, summed over batches."""
+        return sum(own.run_ns for own in self.classes.values())
 
     @property
     def batches(self) -> list[int]:

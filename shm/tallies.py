@@ -6,7 +6,8 @@ names its account, which a model of one name and version keeps through every rel
 go on if a lane gets another holder or a model other files, and no model inherits those of another.
 
 A request that was answered with 200 is counted by how long it took alone, all others by their
-status. Times are from acceptance to the answer, which is about to be written.
+status. Refusals for lack of room or time, and those at a client's limit, are also counted by the
+class of the request. Times are from acceptance to the answer, which is about to be written.
 """
 
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ringbatch.shm.account import CLASS_NAMES, NOBODY, class_of
 from ringbatch.shm.descriptors import TallyWords
 from ringbatch.shm.layout import WORD
 from ringbatch.shm.model_spec import INDEX_MASK
@@ -50,7 +52,10 @@ _TIMES: Final = len(CODE_LABELS)
 _ANSWERED_NS: Final = _TIMES + BUCKETS
 _ENDED_NS: Final = _ANSWERED_NS + 1
 _INSTANCES: Final = _ENDED_NS + 1
-_RUN: Final = _INSTANCES + 1
+_REFUSED: Final = _INSTANCES + 1
+REFUSALS: Final = (429, 503)
+"""Statuses of requests that are refused and may be sent again later."""
+_RUN: Final = _REFUSED + len(CLASS_NAMES) * len(REFUSALS)
 _WORD_MASK: Final = (1 << 62) - 1
 
 assert TallyWords.PROTOCOLS + len(Protocol) * _RUN <= TallyWords.SIZE
@@ -131,13 +136,14 @@ class Tally:
         self.pending_instances += len(took_ns)
         self.settle()
 
-    def ended(self, code: int, took_ns: int, count: int = 1) -> None:
+    def ended(self, code: int, took_ns: int, count: int = 1, account: int = NOBODY) -> None:
         """Count requests that ended in another way.
 
         Args:
             code: the status, whatever the protocol calls it.
             took_ns: from acceptance on, each of them.
             count: how many they are.
+            account: their account word, of which the class counts.
         """
         if code == 200:
             for _ in range(count):
@@ -148,6 +154,9 @@ class Tally:
             place = _OTHER_SUCCESS + (code >= 400) + (code >= 500)
         self._add(place, count)
         self._add(_ENDED_NS, took_ns * count)
+        if code in REFUSALS:
+            place = class_of(account) * len(REFUSALS) + REFUSALS.index(code)
+            self._add(_REFUSED + place, count)
 
     def _add(self, place: int, amount: int) -> None:
         self._values[place] = value = self._values[place] + amount & _WORD_MASK
@@ -215,6 +224,8 @@ class Ends:
         ended: how many others there are.
         ended_ns: their time.
         instances: in those answered with 200.
+        refused: by the name of the class, the requests that were refused, in the order of
+            `REFUSALS`.
     """
 
     def __init__(self, runs: NDArray[np.uint64]) -> None:
@@ -228,6 +239,8 @@ class Ends:
         self.ended = int(others.sum()) - int(others[:, _OTHER_SUCCESS].sum())
         self.ended_ns = int(runs[:, _ENDED_NS].sum())
         self.instances = int(runs[:, _INSTANCES].sum())
+        refused = runs[:, _REFUSED:_RUN].sum(axis=0).reshape(-1, len(REFUSALS)).tolist()
+        self.refused: dict[str, list[int]] = {n: refused[c] for n, c in CLASS_NAMES.items()}
 
 
 def ends_of(segment: Segment, accounts: Iterable[int]) -> dict[int, Ends]:

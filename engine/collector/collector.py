@@ -16,13 +16,14 @@ from ringbatch.engine.collector.dead_batches import DeadBatches
 from ringbatch.engine.collector.dispatcher import NO_BATCH, UNLOADED, Dispatcher
 from ringbatch.engine.collector.lingering import COSTLY_NS
 from ringbatch.engine.collector.model_pool import ModelPool
-from ringbatch.engine.collector.models import Batch, Worker
+from ringbatch.engine.collector.models import Batch, Worker, class_shares
 from ringbatch.engine.collector.quarantine import Quarantine
 from ringbatch.engine.collector.reports import Reports
 from ringbatch.engine.collector.usage import shared_account
 from ringbatch.engine.ipc.messages import ReportKind, read_reports
 from ringbatch.engine.process.role_events import EntryLoaded, ModelEvent, WorkerReleased
 from ringbatch.shm import cost_profile
+from ringbatch.shm.account import MIXED
 from ringbatch.shm.chain import step_in
 from ringbatch.shm.counters import CollectorCounter, Counters, ModelCounter
 from ringbatch.shm.descriptors import HeaderWords
@@ -42,10 +43,7 @@ _DRAINING = HeaderWords.DRAINING
 _COLLECTOR_NS = HeaderWords.COLLECTOR_NS
 _FEW = 4
 """Fewer requests than this are looked at one by one sooner than together."""
-_DROPPED = {
-    ReportKind.EXPIRED: ModelCounter.EXPIRED,
-    ReportKind.CANCELLED: ModelCounter.CANCELLED,
-}
+_DROPPED = {ReportKind.EXPIRED: ModelCounter.EXPIRED, ReportKind.CANCELLED: ModelCounter.CANCELLED}
 
 
 class Collector:
@@ -375,7 +373,7 @@ class Collector:
             model.service_ns += (counted_ns - model.service_ns) // SHARE
             if (times := model.local_remote_times) is not None:
                 times.ran(cycle_ns, worker.began_ns, now_ns, remote=worker.remote)
-        mark, requests, costs = worker.batches.pop(0)
+        mark, requests, costs, priority = worker.batches.pop(0)
         if run_ns and cycle_ns >= COSTLY_NS:
             # Its report was posted behind the answers, and may have waited to be read.
             posted_ns = worker.began_ns + spent.input_ns + run_ns + spent.output_ns
@@ -393,7 +391,8 @@ class Collector:
         else:
             rows = mark.rows
         if any(spent):
-            model.counters.ran(ran, rows, spent)
+            shares = class_shares(requests, costs, run_ns) if priority == MIXED else ()
+            model.counters.ran(ran, rows, spent, priority, shares)
         model.mark_unavailable(worker)
         if worker.batches:
             self._dispatcher.on_batch_started(worker, now_ns)

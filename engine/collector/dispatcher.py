@@ -19,7 +19,7 @@ from ringbatch.engine.collector.models import Batch, ChainModel, InFlight, Model
 from ringbatch.engine.collector.queue import Queue
 from ringbatch.engine.collector.usage import SEVERAL
 from ringbatch.engine.ipc.messages import TOO_LATE, task_words
-from ringbatch.shm.account import EVERY_BIT
+from ringbatch.shm.account import EVERY_BIT, IDENTITY_MASK, MIXED, PriorityClass, common_class
 from ringbatch.shm.chain import step_in
 from ringbatch.shm.counters import ModelCounter
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request, columns
@@ -31,6 +31,7 @@ from ringbatch.shm.tuples import unchecked_tuple
 UNLOADED = "the model was unloaded or changed while the request was on its way; send it again"
 NO_BATCH = BatchMark(0, 0, Reason.DEADLINE, 0)
 """Mark of a request that was in no batch."""
+_NORMAL: Final = int(PriorityClass.NORMAL)
 _REQUESTS: Final = int(ModelCounter.REQUESTS)
 _ROWS: Final = int(ModelCounter.ROWS)
 
@@ -313,12 +314,12 @@ class Dispatcher:
 
     def _dispatch(self, model: Model, requests: list[Request], reason: Reason, now_ns: int) -> None:
         """Give a batch to a worker, one that is idle before one that is busy."""
-        refs, models, rows, _, _, _, _, _, accepted_ns, deadlines_ns, _ = columns(requests)
+        refs, models, rows, _, _, _, _, _, accepted_ns, deadlines_ns, accounts = columns(requests)
         if min(deadlines_ns) <= now_ns or not self._slots.all_wanted(refs):
             requests = self._wanted(model, requests, now_ns)
             if not requests:
                 return
-            refs, models, rows, _, _, _, _, _, accepted_ns, deadlines_ns, _ = columns(requests)
+            refs, models, rows, *_, accepted_ns, deadlines_ns, accounts = columns(requests)
         if model.queues.overtaken:
             self._mark_overtaken(model, requests)
         row_count = sum(rows)
@@ -326,14 +327,17 @@ class Dispatcher:
         self.next_batch += 1
         idle = bool(model.idle)
         worker = model.idle.pop() if idle else model.busy.pop(0)
-        costs = model.queues.costs(requests) if self._gate.on else None
-        worker.batches.append(unchecked_tuple(Batch, (mark, requests, costs)))
+        # Usual are accounts of weight 1, and requests of class normal.
+        priority = _NORMAL if max(accounts) <= IDENTITY_MASK else common_class(accounts)
+        divides = self._gate.on or priority == MIXED
+        costs = model.queues.costs(requests) if divides else None
+        worker.batches.append(unchecked_tuple(Batch, (mark, requests, costs, priority)))
         if idle:
             self.on_batch_started(worker, now_ns)
         fits = worker.tasks.offer(task_words(mark, refs, models[0]))
         assert fits, "a worker holds two tasks, and its ring has room for the largest"
         worker.wake()
-        model.counters.dispatched(accepted_ns, now_ns, reason, row_count)
+        model.counters.dispatched(accepted_ns, now_ns, reason, row_count, priority, accounts)
 
     def _mark_overtaken(self, model: Model, requests: Iterable[Request]) -> None:
         """Store in the slots of requests, while they are the collector's, who was overtaken."""

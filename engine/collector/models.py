@@ -18,7 +18,7 @@ from ringbatch.engine.collector.queue import Key
 from ringbatch.engine.collector.queues import Queues
 from ringbatch.engine.collector.retries import RetryQueue
 from ringbatch.engine.collector.usage import shared_account
-from ringbatch.shm.account import NOBODY
+from ringbatch.shm.account import MIXED, NOBODY, PriorityClass, class_of
 from ringbatch.shm.chain import asked, step_in
 from ringbatch.shm.cost_profile import Trial
 from ringbatch.shm.engine_slots import BatchMark, Request
@@ -38,12 +38,14 @@ class Batch(NamedTuple):
     """Batch that a worker was given to run.
 
     Attributes:
-        costs: of its requests, if their accounts are charged for more than rows.
+        costs: of its requests, if they share its time by more than rows.
+        priority: their class, or `MIXED`.
     """
 
     mark: BatchMark
     requests: list[Request]
     costs: list[float] | None = None
+    priority: int = MIXED
 
 
 class Place(NamedTuple):
@@ -401,6 +403,29 @@ class ChainModel(Model):
             account = shared_account([request.account for request in own])
             earliest_ns = min([request.deadline_ns for request in own])
             model.take_in((word, key), own, rows, earliest_ns, account)
+
+
+def class_shares(
+    requests: Sequence[Request], costs: Sequence[float] | None, run_ns: int
+) -> list[tuple[int, int]]:
+    """Divide the run time of a batch among the classes of its requests; the sum is exact.
+
+    Args:
+        requests: of the batch.
+        costs: of each request; None if that is the number of its rows.
+        run_ns: the time.
+    """
+    parts = dict.fromkeys(PriorityClass, 0.0)
+    for request, cost in zip(requests, costs or [each.rows for each in requests], strict=True):
+        parts[class_of(request.account)] += cost
+    whole, left_ns, shares = sum(parts.values()), run_ns, []
+    for priority, part in parts.items():
+        share_ns = min(round(run_ns * part / whole), left_ns)
+        shares.append((int(priority), share_ns))
+        left_ns -= share_ns
+    last, share_ns = shares[-1]
+    shares[-1] = last, share_ns + left_ns
+    return shares
 
 
 def serving(models: Iterable[Model]) -> dict[tuple[str, str], Model]:

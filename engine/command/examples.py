@@ -93,8 +93,10 @@ examples:
 TOP: Final = """\
 Shows an engine as it works, until q is typed. For each model: requests answered in a second and
 their times; requests in flight, those that wait, and the longest wait; the expected time of a new
-request; the mean batch, why batches closed, and how requests ended. For each worker: its state and
-how busy it is. It reads shared memory, and the engine does not notice.
+request; the mean batch, why batches closed, and how requests ended. For each class of requests, if
+any is not normal: requests given to workers in a second, their mean wait for a worker, their share
+of the model's time, and refusals. For each worker: its state and how busy it is. It reads shared
+memory, and the engine does not notice.
 
 P50 and P99 are upper bounds, because times are counted in steps of two. Without a terminal, and
 with --once, it prints the first interval, and all lines of it.

@@ -10,6 +10,7 @@ from ringbatch.shm.snapshot.deltas import (
     bucket_of,
     bucket_upper_s,
     busy,
+    class_deltas,
     counter_deltas,
     interval_s,
     mean_batch,
@@ -55,6 +56,9 @@ def page(before: Sample | None, now: Sample, width: int, height: int | None = No
     for model in now.models:
         details = _details(same_model(before, model), model)
         lines += [Line(text) for text in wrap(details, width, subsequent_indent=_INDENT)]
+    classes = _classes(before, now)
+    if len(classes) > 1:
+        lines += [Line(""), *_table(classes, width)]
     lines += [Line(""), *_table(_workers(before, now), width)]
     lines += [Line(""), Line(_listed(now.counts))]
     lines += _slowest(now, width, None if height is None else height - len(lines))
@@ -102,6 +106,28 @@ def _models(before: Sample | None, now: Sample) -> list[list[str]]:
                 _workers_of(model),
             ]
         )
+    return rows
+
+
+def _classes(before: Sample | None, now: Sample) -> list[list[str]]:
+    """Return a row for each class of the models with requests of several classes."""
+    rows = [["CLASS", "OF", "REQ/S", "QUEUE", "SHARE", "REFUSED/S"]]
+    seconds = interval_s(before, now)
+    for model in now.models:
+        earlier = same_model(before, model)
+        deltas = class_deltas(model.classes, earlier.classes if earlier else {})
+        whole_ns = sum(own.run_ns for own in deltas.values())
+        for name, own in deltas.items():
+            rows.append(
+                [
+                    name,
+                    model.title,
+                    _rate(own.parts / seconds if earlier and seconds else None),
+                    _time(own.wait_ns * _NS / own.parts) if own.parts else "-",
+                    _known(own.run_ns / whole_ns if whole_ns else None, "{:.0%}"),
+                    _rate(own.refused / seconds if earlier and seconds else None),
+                ]
+            )
     return rows
 
 

@@ -153,7 +153,7 @@ class Autoscaler:
             full_ns=max(watched.full_ns, cycle_ns),
             batch_rows=spec.cap,
             rows=counted[ModelCounter.ROWS],
-            run_ns=counted[ModelCounter.RUN_NS],
+            run_ns=counted.run_ns,
             running=spec.running,
             ready=ready,
             start_ns=watched.start_ns,

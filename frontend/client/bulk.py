@@ -201,7 +201,7 @@ class BulkRequest(Waiter):
         error = error_of(status, text or RULES[ERRORS[status]].text)
         self.errors[int(self._row_of[slot])] = error
         took_ns = self._channel.clock() - int(self._sent_ns[slot])
-        self._tally().ended(counted_as(error), took_ns)
+        self._tally().ended(counted_as(error), took_ns, 1, self.account)
         lane.release(slot)
 
     def fail(self, error: RequestError) -> None:
@@ -224,7 +224,7 @@ class BulkRequest(Waiter):
             self.errors.update(dict.fromkeys(rows, error))
             if not self._channel.closed:
                 took_ns = self._channel.clock() - self._accepted_ns
-                self._tally().ended(counted_as(error), took_ns, len(rows))
+                self._tally().ended(counted_as(error), took_ns, len(rows), self.account)
             self._in_flight.clear()
             self._found.clear()
             self._finish()

@@ -232,7 +232,7 @@ class ClientRequest(Waiter):
         if error is None:
             tally.answered(took_ns, self._rows)
         elif not channel.closed:
-            tally.ended(counted_as(error), took_ns)
+            tally.ended(counted_as(error), took_ns, 1, self.account)
         channel.over(self)
 
     def result(self) -> Any:

@@ -140,8 +140,6 @@ MODEL_NAMES: Final = {
     ),
 }
 """The same, and the unit of one count."""
-HISTOGRAMS: Final = {ModelCounter.WAIT_NS, ModelCounter.RUN_NS}
-"""Sums of the histograms of the time that requests waited and batches ran."""
 DEATHS: Final = {
     ModelCounter.CRASHED: "crashed",
     ModelCounter.KILLED: "killed",

@@ -1,4 +1,4 @@
-"""Metrics of requests and batches: outcomes, times, reasons, sizes."""
+"""Metrics of requests and batches: outcomes, times, reasons, sizes, classes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -9,7 +9,7 @@ from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason
-from ringbatch.shm.tallies import CODE_LABELS, Ends, Protocol, ends_of
+from ringbatch.shm.tallies import CODE_LABELS, REFUSALS, Ends, Protocol, ends_of
 from ringbatch.shm.time_buckets import BOUNDS_S
 
 OF_MODEL: Final = ["model", "version"]
@@ -43,14 +43,24 @@ def request_metrics(segment: Segment, accounts: Sequence[ModelSpec]) -> Iterator
         "Time from acceptance to the answer, of requests answered with 200.",
         labels=OF_MODEL,
     )
+    refused = Family(
+        "counter",
+        "ringbatch_model_class_refused",
+        "Requests answered with 429 or 503, by class.",
+        labels=[*OF_MODEL, "class", "code"],
+    )
     for spec in accounts:
         ends = found[spec.account]
+        for name, counts in ends.refused.items():
+            for code, count in zip(REFUSALS, counts, strict=True):
+                refused.add([spec.name, spec.version, name, str(code)], count)
         _add_codes(requests, [spec.name, spec.version], ends)
         labels = [spec.name, spec.version]
         times.add_histogram(labels, _TIME_BOUNDS, ends.times, ends.answered_ns * _NS)
     _add_codes(requests, ["", ""], found[nobody])
     yield requests
     yield times
+    yield refused
 
 
 def _add_codes(family: Family, labels: list[str], ends: Ends) -> None:
@@ -63,7 +73,7 @@ def _add_codes(family: Family, labels: list[str], ends: Ends) -> None:
 
 
 def model_metrics(models: Iterable[tuple[ModelSpec, Counted]]) -> Iterator[Family]:
-    """Yield metrics of waits and of batches, for each account."""
+    """Yield metrics of waits, of batches and of classes, for each account."""
     waits = Family(
         "histogram",
         "ringbatch_model_queue_seconds",
@@ -88,11 +98,24 @@ def model_metrics(models: Iterable[tuple[ModelSpec, Counted]]) -> Iterator[Famil
         "Dispatched batches, by the reason why they closed.",
         labels=[*OF_MODEL, "reason"],
     )
+    of_class = [*OF_MODEL, "class"]
+    class_parts, class_waits, class_runs = (
+        Family("counter", f"ringbatch_model_class_{name}", help_text, labels=of_class)
+        for name, help_text in (
+            ("parts", "Requests or their parts that were dispatched, without retries, by class."),
+            ("queue_seconds", "Time from acceptance to the first dispatch, summed over these."),
+            ("run_seconds", "Time inside the model; classes share that of a mixed batch."),
+        )
+    )
     for spec, counted in models:
         labels = [spec.name, spec.version]
+        for name, own in counted.classes.items():
+            class_parts.add([*labels, name], own.parts)
+            class_waits.add([*labels, name], own.wait_ns * _NS)
+            class_runs.add([*labels, name], own.run_ns * _NS)
         for family, bounds, counts, total in (
-            (waits, _TIME_BOUNDS, counted.waits, counted[ModelCounter.WAIT_NS] * _NS),
-            (runs, _TIME_BOUNDS, counted.runs, counted[ModelCounter.RUN_NS] * _NS),
+            (waits, _TIME_BOUNDS, counted.waits, counted.wait_ns * _NS),
+            (runs, _TIME_BOUNDS, counted.runs, counted.run_ns * _NS),
             (rows, _ROW_BOUNDS, counted.batch_rows, counted[ModelCounter.DISPATCHED_ROWS]),
         ):
             family.add_histogram(labels, bounds, counts, total)
@@ -102,3 +125,6 @@ def model_metrics(models: Iterable[tuple[ModelSpec, Counted]]) -> Iterator[Famil
     yield runs
     yield rows
     yield batches
+    yield class_parts
+    yield class_waits
+    yield class_runs

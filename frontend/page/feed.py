@@ -14,13 +14,14 @@ from ringbatch.shm.counters import ROWS_BUCKETS, bucket_label
 from ringbatch.shm.snapshot.deltas import (
     bucket_deltas,
     busy,
+    class_deltas,
     counter_deltas,
     interval_s,
     rate,
     same_model,
     same_worker,
 )
-from ringbatch.shm.snapshot.sample import ModelSample, Sample, WorkerSample
+from ringbatch.shm.snapshot.sample import NO_REQUESTS, ModelSample, Sample, WorkerSample
 from ringbatch.shm.snapshot.slow_requests import SlowRequest
 from ringbatch.shm.time_buckets import BOUNDS_S
 
@@ -184,6 +185,11 @@ def _counted(before: ModelSample | None, now: ModelSample) -> Json:
             "times": {str(bucket): count for bucket, count in enumerate(times) if count},
             "closed": counter_deltas(now.reasons, before.reasons),
             "sizes": counter_deltas(now.sizes, before.sizes),
+            "classes": {
+                name: [own.parts, _ms(own.wait_ns), _ms(own.run_ns), own.refused]
+                for name, own in class_deltas(now.classes, before.classes).items()
+                if own != NO_REQUESTS
+            },
         }
     return {name: value for name, value in found.items() if value}
 

@@ -159,7 +159,7 @@ class RequestOutcomes:
         """
         self.ended_ns = ended_ns = self._clock()
         self.took_ns = took_ns = ended_ns - accepted_ns
-        tally.ended(code, took_ns)
+        tally.ended(code, took_ns, 1, account)
         self.must_log = True
         self._tally, self._code, self._instances = tally, code, 0
         self.slot, self._account = slot, account

@@ -104,7 +104,7 @@ class Pipeline:
         if words[_MODEL_TABLE] != models.table_number:
             models.keep_up()
         now_ns = self._clock()
-        accepted_ns = begun_ns or now_ns
+        accepted_ns, word = begun_ns or now_ns, account
         rendering: Rendering[A] | None = None
         error: RequestError
         try:
@@ -162,7 +162,7 @@ class Pipeline:
         meant = codec.meant(name, body, framing)
         tallies = models.tallies.nobody if meant is None else meant.tallies
         code, tally = status_of(error), tallies[codec.protocol]
-        self.engine.outcomes.record(tally, code, accepted_ns, account=account)
+        self.engine.outcomes.record(tally, code, accepted_ns, account=word)
         if rendering is None:
             reply(codec.refusal(name, error))
         else:

@@ -48,6 +48,8 @@ class Counted(Protocol):
 
     def __getitem__(self, counter: int) -> int: ...
     @property
+    def wait_ns(self) -> int: ...
+    @property
     def waits(self) -> list[int]: ...
     @property
     def runs(self) -> list[int]: ...
@@ -117,7 +119,7 @@ def model_statistics(spec: ModelSpec, counted: Counted, ends: Ends, epoch_ns: in
         "inference_stats": {
             "success": _duration(ends.answered, ends.answered_ns),
             "fail": _duration(ends.ended, ends.ended_ns),
-            "queue": _duration(sum(counted.waits), counted[ModelCounter.WAIT_NS]),
+            "queue": _duration(sum(counted.waits), counted.wait_ns),
             "compute_input": _duration(executed, counted[ModelCounter.INPUT_NS]),
             "compute_infer": _duration(executed, counted[ModelCounter.INFER_NS]),
             "compute_output": _duration(executed, counted[ModelCounter.OUTPUT_NS]),

@@ -4,7 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
 
-from ringbatch.shm.snapshot.sample import ModelSample, Sample, WorkerSample
+from ringbatch.shm.snapshot.sample import (
+    NO_REQUESTS,
+    ClassSample,
+    ModelSample,
+    Sample,
+    WorkerSample,
+)
 from ringbatch.shm.time_buckets import BOUNDS_S
 
 _NS: Final = 1e-9
@@ -46,6 +52,22 @@ def counter_deltas(now: Mapping[str, int], before: Mapping[str, int]) -> dict[st
     """Of counts by name, those that have grown, by how much."""
     found = {name: count - before.get(name, 0) for name, count in now.items()}
     return {name: count for name, count in found.items() if count > 0}
+
+
+def class_deltas(
+    now: Mapping[str, ClassSample], before: Mapping[str, ClassSample]
+) -> dict[str, ClassSample]:
+    """Return the growth of the counts of each class since an earlier sample."""
+    found = {}
+    for name, own in now.items():
+        was = before.get(name, NO_REQUESTS)
+        found[name] = ClassSample(
+            max(own.parts - was.parts, 0),
+            max(own.wait_ns - was.wait_ns, 0),
+            max(own.run_ns - was.run_ns, 0),
+            max(own.refused - was.refused, 0),
+        )
+    return found
 
 
 def total(counts: Mapping[str, int]) -> int:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from ringbatch.shm.account import PriorityClass
+from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.model_spec import SERVING, ModelSpec, titled
 from ringbatch.shm.restarts import Role, restarts_of
 from ringbatch.shm.scalings import Scalings
@@ -13,6 +15,7 @@ from ringbatch.shm.snapshot.status import EngineStatus, read
 from ringbatch.shm.tallies import CODE_LABELS, Ends, ends_of
 
 _OK: Final = "200"
+_NORMAL: Final = PriorityClass.NORMAL.name.lower()
 _ROLES: Final = {
     Role.COLLECTOR: "a collector",
     Role.FRONTEND: "a frontend",
@@ -27,6 +30,26 @@ _SCALED: Final = {
     "held": "no more workers: ",
 }
 """Words for a decision, before its reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassSample:
+    """Requests of one class for one model, counted since the engine started.
+
+    Attributes:
+        parts: the requests, or parts of requests, that were dispatched.
+        wait_ns: their time in the queue, summed.
+        run_ns: their time inside the model.
+        refused: the requests that were answered with 429 or 503.
+    """
+
+    parts: int
+    wait_ns: int
+    run_ns: int
+    refused: int
+
+
+NO_REQUESTS: Final = ClassSample(0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +74,7 @@ class ModelSample:
         times: ends with status 200, by the buckets of `ringbatch.shm.tallies`.
         sizes: batches by the instances in them, by what such sizes are called.
         deaths: workers that ended and were started again, by why they ended.
+        classes: its requests by class, if any has another class than normal; empty as `codes`.
     """
 
     title: str
@@ -69,6 +93,7 @@ class ModelSample:
     deaths: dict[str, int]
     limits: tuple[int, int] | None = None
     scalings: dict[str, int] = field(default_factory=dict)
+    classes: dict[str, ClassSample] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +254,18 @@ def _model(
         deaths=counted.deaths,
         limits=spec.limits,
         scalings=_scalings(segment, spec) if serves and spec.most else {},
+        classes=_classes(segment, spec, ends) if serves and ends is not None else {},
     )
+
+
+def _classes(segment: Segment, spec: ModelSpec, ends: Ends) -> dict[str, ClassSample]:
+    counted = Counted(segment.words, segment.layout, spec.account).classes
+    found = {
+        name: ClassSample(own.parts, own.wait_ns, own.run_ns, sum(ends.refused[name]))
+        for name, own in counted.items()
+    }
+    used = [name for name, own in found.items() if own.parts or own.refused]
+    return {} if used in ([], [_NORMAL]) else found
 
 
 def _scalings(segment: Segment, spec: ModelSpec) -> dict[str, int]:

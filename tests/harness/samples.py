@@ -4,7 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 from ringbatch.shm.snapshot.occupancy import OfModel
-from ringbatch.shm.snapshot.sample import LaneSample, ModelSample, Sample, WorkerSample
+from ringbatch.shm.snapshot.sample import (
+    NO_REQUESTS,
+    ClassSample,
+    LaneSample,
+    ModelSample,
+    Sample,
+    WorkerSample,
+)
 from ringbatch.shm.snapshot.slow_requests import SlowRequest
 from ringbatch.shm.time_buckets import BUCKETS
 
@@ -32,6 +39,17 @@ MODEL = ModelSample(
     sizes={"1": 40},
     deaths={"crashed": 0, "killed": 0, "hung": 0},
 )
+CLASSES = {
+    "interactive": ClassSample(100, 2 * S, S, 0),
+    "normal": NO_REQUESTS,
+    "bulk": ClassSample(50, 200 * S, S, 3),
+}
+LATER_CLASSES = {
+    "interactive": ClassSample(300, 2 * S + S // 5, S + S // 4, 0),
+    "normal": NO_REQUESTS,
+    "bulk": ClassSample(52, 210 * S, S + 3 * S // 4, 7),
+}
+"""Of `MODEL`, and of the same two seconds later, if its requests have classes."""
 WORKER = WorkerSample(4, "digits", "ready, process 4711", 4711, 40, 100, S)
 FIRST = Sample(
     at_ns=100 * S,

@@ -17,6 +17,7 @@ from ringbatch.frontend.metrics.families import encoded
 from ringbatch.frontend.metrics.processes import usage
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
+from ringbatch.shm.account import PriorityClass, account_word
 from ringbatch.shm.counters import (
     CollectorCounter,
     Counters,
@@ -30,6 +31,7 @@ from ringbatch.shm.model_counters import Accounts
 from ringbatch.shm.model_metrics import Metric, OwnMetrics, Series
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Status
+from ringbatch.shm.tallies import Protocol, Tallies
 
 
 @pytest.fixture(autouse=True)
@@ -73,9 +75,7 @@ def test_what_became_of_traces_is_told_where_requests_are_traced() -> None:
         (CollectorCounter, exposition.COLLECTOR_NAMES | dict.fromkeys(exposition.LIMITED)),
         (
             ModelCounter,
-            exposition.MODEL_NAMES
-            | dict.fromkeys(exposition.HISTOGRAMS | exposition.NO_COUNTS)
-            | exposition.DEATHS,
+            exposition.MODEL_NAMES | dict.fromkeys(exposition.NO_COUNTS) | exposition.DEATHS,
         ),
         (WorkerCounter, exposition.WORKER_NAMES),
     ],
@@ -226,3 +226,38 @@ def test_a_metric_that_is_another_by_now_is_what_the_workers_that_run_say() -> N
     segment.words[segment.layout.worker(1) + WorkerWords.STATE] = WorkerState.READY
     names = {key[0] for key in samples(harness) if key[0].startswith("cut")}
     assert names == {"cut_bucket", "cut_count", "cut_sum"}
+
+
+def of_classes(harness: CollectorHarness) -> dict[tuple[str, str], float]:
+    """The metrics of classes of model m that are not 0, by name and class."""
+    found = {key: value for key, value in samples(harness).items() if "_model_class_" in key[0]}
+    assert len(found) == 3 * 3 + 3 * 2
+    return {
+        (key[0].removeprefix("ringbatch_model_class_"), "-".join(key[1:-2])): value
+        for key, value in found.items()
+        if value and key[-2:] == ("m", "1")
+    }
+
+
+def test_classes_have_metrics_from_the_start_and_share_batches() -> None:
+    harness = CollectorHarness(eager(max_batch_size=16)).begin(100)
+    assert of_classes(harness) == {}
+    second = 1_000_000_000
+    harness.send(accepted_ns=101, account=account_word(7, PriorityClass.INTERACTIVE))
+    harness.send(accepted_ns=101, rows=3, account=account_word(8, PriorityClass.BULK))
+    harness.step(101 + second)
+    harness.workers[0].finish(harness.workers[0].task(), run_ns=4 * second)
+    harness.step(200 + 9 * second)
+    tally = Tallies(harness.segment, 1).of(harness.segment.models[0].account, "m", "1")
+    tally[Protocol.GRPC].ended(429, 7, 5)
+    tally[Protocol.V1].ended(503, 7, 1, account_word(8, PriorityClass.BULK))
+    assert of_classes(harness) == {
+        ("parts_total", "interactive"): 1,
+        ("parts_total", "bulk"): 1,
+        ("queue_seconds_total", "interactive"): 1,
+        ("queue_seconds_total", "bulk"): 1,
+        ("run_seconds_total", "interactive"): 1,
+        ("run_seconds_total", "bulk"): 3,
+        ("refused_total", "normal-429"): 5,
+        ("refused_total", "bulk-503"): 1,
+    }

@@ -6,8 +6,16 @@ import pytest
 from collector_harness import CollectorHarness, eager
 from segment_fixture import local_segment, spec
 
+from ringbatch.shm.account import MIXED, PriorityClass, account_word, class_of
 from ringbatch.shm.counters import ModelCounter
-from ringbatch.shm.model_counters import SIZES, Accounts, BatchStatistics, Counted, Spent
+from ringbatch.shm.model_counters import (
+    SIZES,
+    Accounts,
+    BatchStatistics,
+    ClassStatistics,
+    Counted,
+    Spent,
+)
 from ringbatch.shm.slot import Reason
 from ringbatch.shm.time_buckets import FINEST_NS
 
@@ -39,7 +47,7 @@ def test_each_request_is_counted_by_its_own_wait() -> None:
     counters.dispatched((now_ns, now_ns), now_ns, Reason.IDLE, 2)
     found = Counted(segment.words, segment.layout, 0)
     assert found.waits[:4] == [4, 0, 1, 0]
-    assert found[ModelCounter.WAIT_NS] == 3 * FINEST_NS + 1
+    assert found.wait_ns == 3 * FINEST_NS + 1
 
 
 def test_who_runs_again_has_waited_once() -> None:
@@ -48,7 +56,7 @@ def test_who_runs_again_has_waited_once() -> None:
     counters.dispatched((0, 0), 5, Reason.IDLE, 2)
     counters.dispatched((0,), 50, Reason.RETRY, 1)
     found = Counted(segment.words, segment.layout, 0)
-    assert (sum(found.waits), found[ModelCounter.WAIT_NS], found[ModelCounter.RETRIED]) == (
+    assert (sum(found.waits), found.wait_ns, found[ModelCounter.RETRIED]) == (
         2,
         10,
         1,
@@ -66,11 +74,11 @@ def test_what_a_batch_took_is_counted_for_each_of_its_requests() -> None:
             ModelCounter.INPUT_NS,
             ModelCounter.INFER_NS,
             ModelCounter.OUTPUT_NS,
-            ModelCounter.RUN_NS,
             ModelCounter.PADDED_ROWS,
             ModelCounter.FURTHER_RUNS,
         )
-    ] == [3, 30, 60, 90, 20, 1, 2]
+    ] == [3, 30, 60, 90, 1, 2]
+    assert found.run_ns == 20
 
 
 def test_the_next_collector_counts_on() -> None:
@@ -124,3 +132,67 @@ def test_the_death_of_a_worker_has_one_reason(
     counters.worker_died(hung=hung, killed=killed)
     deaths = (ModelCounter.CRASHED, ModelCounter.KILLED, ModelCounter.HUNG)
     assert [c for c in deaths if counters[c]] == [counter]
+
+
+NONE = ClassStatistics(0, 0, 0)
+INTERACTIVE = account_word(7, PriorityClass.INTERACTIVE)
+BULK = account_word(8, PriorityClass.BULK, 3)
+
+
+def test_the_classes_stand_in_their_order() -> None:
+    harness = CollectorHarness(eager())
+    assert counted(harness).classes == {"interactive": NONE, "normal": NONE, "bulk": NONE}
+    assert [*counted(harness).classes] == ["interactive", "normal", "bulk"]
+
+
+@pytest.mark.parametrize("account", [0, 7, INTERACTIVE, BULK])
+def test_a_batch_of_one_class_is_counted_for_that(account: int) -> None:
+    harness = CollectorHarness(eager()).begin(100)
+    for accepted_ns in (101, 103):
+        harness.send(accepted_ns=accepted_ns, account=account)
+    harness.step(110)
+    harness.workers[0].finish(harness.workers[0].task(), run_ns=1000)
+    harness.step(200)
+    own = (class_of(account).name.lower(), ClassStatistics(2, 9 + 7, 1000))
+    assert counted(harness).classes == {"interactive": NONE, "normal": NONE, "bulk": NONE} | {
+        own[0]: own[1]
+    }
+
+
+def test_the_classes_of_a_batch_share_its_time_by_their_instances() -> None:
+    harness = CollectorHarness(eager(max_batch_size=16)).begin(100)
+    harness.send(accepted_ns=101, account=INTERACTIVE)
+    harness.send(accepted_ns=102, rows=2, account=BULK)
+    harness.send(accepted_ns=103, rows=4, account=9)
+    harness.step(110)
+    harness.workers[0].finish(harness.workers[0].task(), run_ns=1000)
+    harness.step(200)
+    found = counted(harness)
+    assert found.classes == {
+        "interactive": ClassStatistics(1, 9, 143),
+        "normal": ClassStatistics(1, 7, 571),
+        "bulk": ClassStatistics(1, 8, 286),
+    }
+    assert (found.wait_ns, found.run_ns) == (9 + 7 + 8, 1000)
+    assert found.waits[0] == 3
+
+
+def test_a_batch_that_runs_again_counts_its_time_and_no_wait() -> None:
+    segment = local_segment(spec())
+    counters = Accounts(segment.words, segment.layout).of(0)
+    counters.dispatched((0,), 50, Reason.RETRY, 1, PriorityClass.BULK, (BULK,))
+    counters.dispatched((0, 0), 50, Reason.RETRY, 2, MIXED, (BULK, 0))
+    counters.ran(1, 1, Spent(0, 20, 0, 0, 0), PriorityClass.BULK)
+    found = Counted(segment.words, segment.layout, 0)
+    assert found.classes["bulk"] == ClassStatistics(0, 0, 20)
+    assert found.classes["normal"] == NONE
+
+
+def test_a_new_collector_counts_the_classes_of_a_batch_that_it_adopts() -> None:
+    harness = CollectorHarness(eager()).begin(100)
+    harness.send(accepted_ns=101, account=BULK)
+    harness.step(110)
+    harness.new_collector()
+    harness.workers[0].finish(harness.workers[0].task(), run_ns=30)
+    harness.step(3000)
+    assert counted(harness).classes["bulk"] == ClassStatistics(1, 9, 30)

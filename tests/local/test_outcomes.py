@@ -338,3 +338,22 @@ def test_a_request_is_notable_where_it_failed_or_was_slow() -> None:
     outcomes.answered(tally, harness.loop.now_ns, 1, "", NO_SLOT)
     outcomes.settle()
     assert seen_as_notable(0), "those before are too old"
+
+
+@pytest.mark.parametrize(
+    ("act", "counts"),
+    [
+        (failed(Status.LIMITED), [1, 0]),
+        (failed(Status.OVERLOADED), [0, 1]),
+        (failed(Status.MODEL_FAILED), [0, 0]),
+        (crowded, [0, 1]),
+        (without_workers, [0, 1]),
+        (expired, [0, 0]),
+    ],
+)
+def test_a_refusal_is_counted_for_its_class(act: Callable[[Seen], None], counts: list[int]) -> None:
+    harness = Seen()
+    harness.account = account_word(5, PriorityClass.BULK)
+    act(harness)
+    refused = ends_of(harness.segment, [0])[0].refused
+    assert refused == {"normal": [0, 0], "interactive": [0, 0], "bulk": counts}

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from segment_fixture import local_segment
 
+from ringbatch.shm.account import PriorityClass, account_word
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.tallies import CODE_LABELS, Ends, Protocol, Tallies, Tally, ends_of
+from ringbatch.shm.tallies import CODE_LABELS, REFUSALS, Ends, Protocol, Tallies, Tally, ends_of
 from ringbatch.shm.time_buckets import BOUNDS_S, BUCKETS, FINEST_NS, median_ns, time_bucket
 
 MODELS = typed(), typed(index=1, account=1, workers=(1,))
@@ -132,3 +133,15 @@ def test_requests_for_no_model_have_a_block_of_their_own(segment: Segment) -> No
     nobody = segment.layout.models
     assert ends_of(segment, [nobody])[nobody].ended == 1
     assert ends(segment, MODELS[1]).ended == 0
+
+
+def test_refusals_are_counted_by_class_and_other_ends_are_not(segment: Segment) -> None:
+    bulk = account_word(7, PriorityClass.BULK)
+    tally = tally_of(segment, MODELS[0])
+    tally.ended(503, 7, 2, bulk)
+    tally.ended(429, 7)
+    tally.ended(504, 7, 1, bulk)
+    Tallies(segment, 1).of(0, "m", "1")[Protocol.GRPC].ended(503, 7, 1, bulk)
+    assert REFUSALS == (429, 503)
+    assert ends(segment).refused == {"normal": [1, 0], "interactive": [0, 0], "bulk": [0, 3]}
+    assert ends(segment, MODELS[1]).refused["bulk"] == [0, 0]

@@ -6,15 +6,17 @@ from segment_fixture import local_segment, spec
 
 from ringbatch.engine.ipc.messages import task_words
 from ringbatch.engine.report.frame import page
+from ringbatch.shm.account import PriorityClass, account_word
 from ringbatch.shm.counters import CollectorCounter, Counters, WorkerCounter
 from ringbatch.shm.descriptors import TASK_WORDS, RingWords, WorkerState, WorkerWords
 from ringbatch.shm.engine_slots import BatchMark
 from ringbatch.shm.lane import Lane
+from ringbatch.shm.model_counters import Accounts
 from ringbatch.shm.ring import Consumer, Producer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason
 from ringbatch.shm.snapshot.occupancy import Occupancy, OfModel
-from ringbatch.shm.snapshot.sample import sample
+from ringbatch.shm.snapshot.sample import NO_REQUESTS, ClassSample, sample
 from ringbatch.shm.tallies import Protocol, Tallies
 
 S = 1_000_000_000
@@ -100,3 +102,20 @@ def test_a_sample_has_all_that_the_page_shows() -> None:
     assert found.counts["workers died"] == 3
     text = "\n".join(line.text for line in page(None, found, 100))
     assert "a: so far ended 200: 5, 503: 2" in text
+
+
+def test_classes_are_in_a_sample_once_a_request_is_not_normal() -> None:
+    segment, _, _ = engine()
+    segment.name = "/ringbatch.prod.7.x"
+    account = segment.models[0].account
+    counters = Accounts(segment.words, segment.layout).of(account)
+    counters.dispatched((0, 0), 5, Reason.IDLE, 2)
+    Tallies(segment, 0).of(account, "a", "1")[Protocol.V1].ended(503, 7)
+    assert sample(segment, 20 * S).models[0].classes == {}
+    bulk = account_word(7, PriorityClass.BULK)
+    Tallies(segment, 1).of(account, "a", "1")[Protocol.V1].ended(429, 7, 1, bulk)
+    assert sample(segment, 20 * S).models[0].classes == {
+        "interactive": NO_REQUESTS,
+        "normal": ClassSample(2, 10, 0, 1),
+        "bulk": ClassSample(0, 0, 0, 1),
+    }

@@ -7,11 +7,13 @@ from hypothesis import strategies as st
 from ringbatch.shm.account import (
     MAX_WEIGHT,
     MAX_WORD,
+    MIXED,
     NOBODY,
     PriorityClass,
     account_word,
     at_most,
     class_of,
+    common_class,
     identity,
     identity_of,
     weight_of,
@@ -106,3 +108,9 @@ def test_interactive_is_above_normal_and_that_above_bulk() -> None:
         for priority in ORDER:
             lower = ORDER[max(ORDER.index(priority), ORDER.index(highest))]
             assert at_most(priority, highest) is lower
+
+
+@given(st.lists(words, min_size=1, max_size=5))
+def test_requests_have_a_common_class_or_none(several: list[int]) -> None:
+    classes = {class_of(word) for word in several}
+    assert common_class(several) == (min(classes) if len(classes) == 1 else MIXED)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringbatch.shm.account import PriorityClass
 from ringbatch.shm.counters import (
     ROWS_BUCKETS,
     CollectorCounter,
@@ -30,13 +31,17 @@ def blocks(count: int) -> memoryview:
 @pytest.mark.parametrize("counters", [LaneCounter, CollectorCounter, ModelCounter, WorkerCounter])
 def test_counters_are_numbered_from_0_and_fit_a_block(counters: type[IntEnum]) -> None:
     assert [member.value for member in counters] == list(range(len(counters)))
-    size = ModelCounterWords.TAG if counters is ModelCounter else CounterWords.SIZE
+    size = ModelCounterWords.BY_CLASS if counters is ModelCounter else CounterWords.SIZE
     assert len(counters) <= size
 
 
 def test_a_models_counters_and_its_histograms_share_no_word() -> None:
     words = [
         *ModelCounter,
+        *(
+            ModelCounterWords.BY_CLASS + word
+            for word in range(len(PriorityClass) * ModelCounterWords.CLASS_RECORD)
+        ),
         ModelCounterWords.TAG,
         *(ModelCounterWords.BATCHES_BY_REASON + reason for reason in Reason),
         *(ModelCounterWords.BATCHES_BY_ROWS + bucket for bucket in range(ROWS_BUCKETS)),

@@ -165,9 +165,9 @@ def test_what_is_behind_an_outcome_begins_with_the_next_word() -> None:
     assert names[-1] == SlotWords.FINISHED_NS
 
 
-def test_the_numbers_of_version_24() -> None:
+def test_the_numbers_of_version_25() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert LAYOUT_VERSION == 24
+    assert LAYOUT_VERSION == 25
     assert MAGIC_VALUE.to_bytes(8, "little") == b"RNGBTCH1"
     assert constants(HeaderWords) == {
         "MAGIC": 0,
@@ -209,7 +209,7 @@ def test_the_numbers_of_version_24() -> None:
         "STUCK_NS": 32,
         "SIZE": 48,
     }
-    assert constants(TallyWords) == {"TAG": 0, "PROTOCOLS": 1, "SIZE": 256}
+    assert constants(TallyWords) == {"TAG": 0, "PROTOCOLS": 1, "SIZE": 304}
     assert constants(RequestRecordWords) == {
         "SEQUENCE": 0,
         "ENDED_NS": 1,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import orjson
 import pytest
-from samples import FIRST, MODEL, SECOND, WORKER, S, slow
+from samples import CLASSES, FIRST, LATER_CLASSES, MODEL, SECOND, WORKER, S, slow
 
 from ringbatch.frontend.page.feed import event, marks, second, slowest, state
 from ringbatch.frontend.page.history import History
@@ -50,6 +50,15 @@ def test_a_second_says_what_grew_and_leaves_out_what_did_not() -> None:
     quiet = replace(MODEL, under_way=OfModel(0, 0, 0.0), answer_ms=0.0)
     still = second(with_model(quiet), with_model(quiet, SECOND), WALL_MS)
     assert still["models"] == {"digits": {}}
+
+
+def test_a_second_says_what_each_class_of_requests_got() -> None:
+    before = with_model(replace(MODEL, classes=CLASSES))
+    now = with_model(replace(MODEL, classes=LATER_CLASSES), SECOND)
+    assert second(before, now, WALL_MS)["models"]["digits"]["classes"] == {
+        "interactive": [200, 200.0, 250.0, 0],
+        "bulk": [2, 10_000.0, 750.0, 4],
+    }
 
 
 def test_a_model_that_came_in_between_is_not_told_what_others_counted() -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from samples import FIRST, MODEL, SECOND, WORKER, S, slow, times
+from samples import CLASSES, FIRST, LATER_CLASSES, MODEL, SECOND, WORKER, S, slow, times
 
 from ringbatch.engine.report.frame import page, percentile
 from ringbatch.shm.snapshot.sample import Sample
@@ -141,3 +141,21 @@ def test_they_are_shown_as_far_as_there_is_room() -> None:
         text = shown(FIRST, SLOW, 100, without + more)
         assert "more lines" not in text
         assert [name for name in ("r-1", "r-2") if name in text] == expected
+
+
+def test_the_classes_of_requests_have_rows_of_their_own() -> None:
+    before = replace(FIRST, models=(replace(MODEL, classes=CLASSES),))
+    now = replace(SECOND, models=(replace(SECOND.models[0], classes=LATER_CLASSES),))
+    assert (
+        shown(before, now).partition("failed batches 3\n\n")[2].partition("\n\n")[0]
+        == """\
+CLASS        OF      REQ/S  QUEUE  SHARE  REFUSED/S
+interactive  digits    100  1.0ms    25%          0
+normal       digits      0      -     0%          0
+bulk         digits    1.0   5.0s    75%        2.0"""
+    )
+
+
+def test_without_an_earlier_sample_classes_have_what_was_so_far() -> None:
+    text = shown(None, replace(FIRST, models=(replace(MODEL, classes=CLASSES),)))
+    assert "interactive  digits      -   20ms    50%          -" in text

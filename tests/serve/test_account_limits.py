@@ -1,5 +1,6 @@
 """Limits of accounts in a whole server: one count for all frontends, over each protocol."""
 
+import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any, Final
 import httpx
 import numpy as np
 import pytest
-from serve.client import Connection, fast, instances
+from serve.client import Connection, fast, instances, request
 from serve.grpc_stub import Held, Stub, grpc_port
 from serve.secure import KEY, OTHER_KEY, bearer, write_private
 from serve.server import Server, Start, configured
@@ -62,6 +63,35 @@ def test_requests_a_second_of_an_address_over_all_frontends_and_protocols(start:
         many = client.infer_many("matmul", np.array([ROW, ROW], np.float32))
         assert [type(error) for error in many.errors.values()] == [LimitReached] * 2
     assert limited(server) == {"requests_per_s": 7 + 1 + 1 + 2}
+
+
+def test_refusals_are_counted_by_class(start: Start) -> None:
+    server = start(MODELS, frontends=2, grpc_port=0, control_port=0, account_requests_per_s=0.01)
+    target = "/v2/models/matmul/infer"
+    tensor = {**TENSOR, "data": ROW}
+    del tensor["contents"]
+    named = json.dumps({"inputs": [tensor], "parameters": {"priority": 1}}).encode()
+    with ExitStack() as stack:
+        connection = stack.enter_context(Connection(server.port))
+        statuses = [
+            connection.ask(data).status
+            for data in (REQUEST, REQUEST, request(target, named), request(target, named))
+        ]
+        assert statuses == [200, 429, 429, 429]
+        stub = stack.enter_context(Stub(grpc_port(server)))
+        end = stub.infer("matmul", TENSOR, metadata=[("x-priority", "bulk")])
+        assert end.code == "RESOURCE_EXHAUSTED"
+        client = stack.enter_context(Client(server.pid, priority="bulk"))
+        rows = np.array([ROW], np.float32)
+        client.infer("matmul", rows)
+        with pytest.raises(LimitReached):
+            client.infer("matmul", rows)
+        client.infer_many("matmul", np.array([ROW, ROW], np.float32))
+    text = httpx.get(f"http://127.0.0.1:{server.control_port}/metrics").text
+    for name, count in (("interactive", 2), ("normal", 1), ("bulk", 4)):
+        labels = f'model="matmul",version="1",class="{name}",code="429"'
+        assert f"ringbatch_model_class_refused_total{{{labels}}} {count}\n" in text
+    assert 'ringbatch_model_class_parts_total{model="matmul",version="1",class="bulk"} 1\n' in text
 
 
 def test_requests_in_flight_of_an_address_over_all_frontends(

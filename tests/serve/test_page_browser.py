@@ -213,6 +213,13 @@ NUMBERS: Final = {
     "quantile({0: 5, 2: 5}, [1, 2, 4], 0.9)": pytest.approx(3.6),
     "quantile({3: 1}, [1, 2, 4], 0.99)": 4,
     "meanSize({'1': 1, '3-4': 1})": 2.25,
+    "classWords({}, 10)": "",
+    "classWords({bulk: [20, 10, 5, 0]}, 0)": "",
+    "classWords({normal: [20, 10, 5, 0], bulk: [5, 9000, 15, 10]}, 10)": (
+        "normal: 2.0 requests/s, queue 500 µs, 25 % of the model; "
+        "bulk: 0.5 requests/s, queue 1.80 s, 75 % of the model, 1.0 refused/s"
+    ),
+    "classWords({bulk: [0, 0, 0, 5]}, 10)": "bulk: 0 requests/s, 0.5 refused/s",
     "classes({'200': 3, '204': 1, '404': 2, '503': 5})": {"ok": 4, "client": 2, "server": 5},
 }
 
@@ -229,7 +236,7 @@ import('/assets/past.js').then(({Past}) => {
   const past = new Past();
   const add = (at, models) => past.add({at, ms: 1000, models, slots: 1, memory: 2, marks: []});
   const second = {m: {codes: {200: 4, 503: 1}, times: {1: 4},
-    closed: {full: 2}, flight: 3, waiting: 1}};
+    closed: {full: 2}, classes: {bulk: [1, 2, 3, 4]}, flight: 3, waiting: 1}};
   add(1000, second); add(1000, second); add(500, second); add(2000, second); add(9000, {});
   add(700000, second);
   const last = past.seconds.length;
@@ -253,6 +260,7 @@ def test_the_past_has_each_second_once_and_says_where_it_has_gaps(page: Browser)
     assert found["closed"] == [2, 2, None, 2]
     assert found["queue"][1:] == [[1, 1, None, 1], [2, 2, None, 2]]
     assert (found["sum"]["ms"], found["sum"]["codes"]) == (2000, {"200": 8, "503": 2})
+    assert found["sum"]["classes"] == {"bulk": [2, 4, 6, 8]}
     assert found["none"] == 0
     assert found["first"] == [3, 3.001, 9]
 

@@ -33,6 +33,7 @@ from ringbatch.engine.worker.worker import Worker
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.lane import Lane
+from ringbatch.shm.model_counters import ModelCounters
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot_memory import SlotMemory
 
@@ -402,6 +403,12 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     ),
     "a longer line does not count as the longest": Mutant(
         Usage, "came", "max(priority.furthest, account.used", "(account.used"
+    ),
+    "the time of a mixed batch counts for its classes and once more": Mutant(
+        ModelCounters, "ran", "priority, own_ns = _NORMAL, 0", "priority = _NORMAL"
+    ),
+    "each class of a mixed batch waits for all": Mutant(
+        ModelCounters, "_waited", " if class_of(word) is each", ""
     ),
     "no timer for a deadline": Mutant(
         Gateway, "wait_for", "if waiter.deadline_ns < self._look_ns:", "if False:"

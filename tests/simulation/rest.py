@@ -17,6 +17,7 @@ from ringbatch.shm.descriptors import ModelWords, SlotWords
 from ringbatch.shm.division import division
 from ringbatch.shm.extents import RESERVE_SHARE
 from ringbatch.shm.lane import Lane
+from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.model_readiness import unready_reason
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.readiness import ModelState, refuses, state_without_worker
@@ -148,8 +149,8 @@ def _check_the_cancelled(engine: Engine) -> None:
 
 
 def check_conservation(engine: Engine, specs: Sequence[ModelSpec], *, hangs: bool) -> None:
-    """In the end, nothing is expected to take any time, all memory of the lanes is free, and every
-    model finds its slots.
+    """In the end, nothing is expected to take any time, the counts of classes add up, all memory
+    of the lanes is free, and every model finds its slots.
 
     Args:
         engine: at rest.
@@ -163,6 +164,10 @@ def check_conservation(engine: Engine, specs: Sequence[ModelSpec], *, hangs: boo
         word = engine.segment.layout.model(model.index) + ModelWords.ANSWER_NS
         wait_ns = engine.raw[word]
         assert not wait_ns, f"with nothing to do, model {model.name} would take {wait_ns} ns"
+        counted = Counted(engine.raw, engine.segment.layout, model.account)
+        of_classes = sum(own.parts for own in counted.classes.values()), counted.run_ns
+        whole = sum(counted.waits), sum(size.infer_ns for size in counted.sizes)
+        assert of_classes == whole, f"the classes of {model.name} have {of_classes} of {whole}"
     if not hangs:
         counters = Counters(engine.raw, engine.segment.layout.collector_counters())
         assert not counters[CollectorCounter.WORKERS_HUNG], "one that moves is taken for hung"

@@ -1,7 +1,7 @@
 // A card for each model: its numbers, and charts of its last minutes.
 
 import { Chart, HeatMap } from "./charts.js";
-import { bucketWords, classes, duration, meanSize, quantile, rate, share, time, total, whole } from "./numbers.js";
+import { bucketWords, classWords, classes, duration, meanSize, quantile, rate, share, time, total, whole } from "./numbers.js";
 import { REASONS } from "./past.js";
 
 const NOW_MS = 10_000;
@@ -43,6 +43,7 @@ export class ModelCard {
     this.why = element("p", { class: "notice", hidden: "" });
     const list = element("dl", { class: "numbers" });
     this.values = numbers(list, NUMBERS);
+    this.classes = element("p", { class: "said", hidden: "" });
     this.throughput = new Chart("Requests/s by status", [
       { name: "answered", colour: "ok" }, { name: "4xx", colour: "client" }, { name: "5xx", colour: "server" },
     ], { stacked: true, words: true, write: rate });
@@ -61,7 +62,7 @@ export class ModelCard {
     this.charts.id = `${id}-charts`;
     this.fold.addEventListener("click", () => this.open(this.charts.hidden));
     this.root = element("section", { class: "card model", "aria-labelledby": id },
-      element("div", { class: "name" }, this.name, this.tag, this.fold), this.why, list, this.charts);
+      element("div", { class: "name" }, this.name, this.tag, this.fold), this.why, list, this.classes, this.charts);
   }
 
   open(shown) {
@@ -104,6 +105,9 @@ export class ModelCard {
     write(this.values.p99, time(p99));
     const size = meanSize(lately.sizes);
     write(this.values.size, size === null ? "–" : `≈ ${size.toFixed(1)}`);
+    const byClass = classWords(lately.classes, seconds);
+    this.classes.hidden = !byClass;
+    write(this.classes, byClass);
     if (this.charts.hidden) return;
     this.throughput.show(past.throughput(this.title, from), marks, from, to);
     this.latency.show(past.percentiles(this.title, from, bounds), marks, from, to);

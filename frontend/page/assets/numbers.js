@@ -62,6 +62,19 @@ export function classes(codes) {
   return found;
 }
 
+// What the classes of a model's requests got: empty where no request has another class than normal.
+export function classWords(found, seconds) {
+  if (!seconds) return "";
+  const whole = Object.values(found).reduce((sum, [, , run]) => sum + run, 0);
+  return Object.entries(found).map(([name, [parts, wait, run, refused]]) => {
+    const words = [`${name}: ${rate(parts / seconds)} requests/s`];
+    if (parts) words.push(`queue ${time(wait / parts)}`);
+    if (whole) words.push(`${share(run / whole)} of the model`);
+    if (refused) words.push(`${rate(refused / seconds)} refused/s`);
+    return words.join(", ");
+  }).join("; ");
+}
+
 // Below which time that share of the requests was answered, as though they lay evenly in a bucket.
 export function quantile(times, bounds, part) {
   const count = total(times);
