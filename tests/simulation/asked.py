@@ -12,17 +12,17 @@ from ringbatch.shm.model_spec import ModelSpec
 
 HARMLESS, LARGE, REFUSED, POISON, FATAL, HANGING = range(6)
 STATUSES: Final = {
-    HARMLESS: {200, 503, 504},
-    LARGE: {200, 503, 504},
-    REFUSED: {400, 503, 504},
-    POISON: {500, 503, 504},
-    FATAL: {503, 504},
-    HANGING: {503, 504},
+    HARMLESS: {200, 429, 503, 504},
+    LARGE: {200, 429, 503, 504},
+    REFUSED: {400, 429, 503, 504},
+    POISON: {429, 500, 503, 504},
+    FATAL: {429, 503, 504},
+    HANGING: {429, 503, 504},
 }
 """With what a client may be answered."""
 NOT_READY: Final = b" is not ready: "
 """Of the text where a request is refused for want of a worker."""
-TEXTS: Final = {400: b"refused", 500: b"RuntimeError"}
+TEXTS: Final = {400: b"refused", 429: b"for one client is reached", 500: b"RuntimeError"}
 """Text that the answer must have, by status."""
 
 

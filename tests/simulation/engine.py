@@ -23,6 +23,7 @@ from simulation.served import FORWARDED
 
 from ringbatch.engine.collector import loop as collector_loop
 from ringbatch.engine.collector import reports as reports_module
+from ringbatch.engine.collector.account_limits import LimitTable
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.loop import Loop
 from ringbatch.engine.models.model import InvalidInput, Model, ServerFailed
@@ -42,6 +43,7 @@ from ringbatch.shm import engine_slots as holder_module
 from ringbatch.shm import lane as lane_module
 from ringbatch.shm import uniform_batch
 from ringbatch.shm.account import PriorityClass, account_word
+from ringbatch.shm.account_limits import AccountLimits
 from ringbatch.shm.counters import Counters
 from ringbatch.shm.descriptors import (
     SlotWords,
@@ -189,6 +191,9 @@ class Frontend:
 class Engine:
     """The processes, the memory between them, and who starts whom again.
 
+    Attributes:
+        limits: of every account.
+
     Args:
         machine: runs them.
         chance: the schedule's random numbers.
@@ -197,6 +202,7 @@ class Engine:
         lost: told of a frontend whose process has ended.
         load_fails: whether the process that is started for a worker ends before it is ready.
         loads: see `simulation.memory.watched`.
+        limits: see above.
     """
 
     def __init__(
@@ -209,8 +215,10 @@ class Engine:
         load_fails: Callable[[int], bool],
         *,
         loads: bool,
+        limits: AccountLimits,
     ) -> None:
         self.machine = machine
+        self.limits = limits
         self._chance = chance
         self._predict = predict
         self._lost = lost
@@ -393,6 +401,7 @@ class Engine:
             self._ring_worker,
             end_worker=self._end_worker,
         )
+        collector.gate.set(LimitTable(self.limits))
         collector.start(machine.now_ns)
         self.collector = collector
         counters = Counters(segment.words, segment.layout.collector_counters())

@@ -14,6 +14,7 @@ What must hold:
     no model without a request under way is refused for slots that another has
     a model knows the accounts of the requests that wait for it, and no others
     no DONE is stored but by who holds the request, and no payload changes while it is in flight
+    no account has more in flight than it may, and the collector counts each of its requests
     what a chain answers has passed its steps in their order, and where nothing happens each once
     in the end every slot and all memory is free, and each model answers as if nothing had been
 """
@@ -38,6 +39,7 @@ from simulation.asked import (
 )
 from simulation.engine import FRONTENDS, HOSTILE_LANE, SLOTS, Engine, Frontend, host
 from simulation.hostile import HostileLane
+from simulation.limited import LIMIT_REACHED, LimitedAccounts
 from simulation.machine import MILLISECOND_NS, SECOND_NS, Machine, Process
 from simulation.profiles import Profile
 from simulation.rest import check_conservation, check_sleepers, is_at_rest, is_ready
@@ -70,7 +72,7 @@ TOLERANCE_NS: Final = 100 * MILLISECOND_NS
 ASKED_A_CHAIN: Final = "asked a chain"
 NONE_TO_EXPECT: Final = "no worker was to be expected"
 LOAD_FAILED: Final = "a load failed"
-"""Events that are no misfortunes; all others are."""
+"""Events that are no misfortunes, as is a limit that is reached; all others are."""
 SERVED_BY_NS: Final = 20 * MILLISECOND_NS
 _SETTLED_IN_NS: Final = 20 * SECOND_NS
 _MISFORTUNES_AT_MOST: Final = 8
@@ -94,7 +96,8 @@ class Life:
         self._chance = chance = random.Random(seed)
         chains = random.Random(f"chains of {seed}")
         self._loads = random.Random(f"loads of {seed}")
-        drawn = Profile.of(chance, chains, self._loads)
+        limits = random.Random(f"limits of {seed}")
+        drawn = Profile.of(chance, chains, self._loads, limits)
         self.profile = drawn if profile is None else profile
         self.machine = Machine(chance, self.profile.stride, self._misfortune)
         self.machine.trace = [] if trace else None
@@ -123,7 +126,9 @@ class Life:
             self._frontend_lost,
             self._load_fails,
             loads=self.profile.loads,
+            limits=self.profile.limits,
         )
+        self._limited = LimitedAccounts(self.engine)
         self._hostile = HostileLane(
             self.engine.segment, self.engine.raw, HOSTILE_LANE, random.Random(seed)
         )
@@ -316,7 +321,7 @@ class Life:
         return any("stopped" in what or "lost" in what for what in self.seen)
 
     def _reply(self, asked: Asked, answer: Answer) -> None:
-        status, body, _ = answer
+        status, body, headers = answer
         assert not asked.gone, f"request {asked.number} is answered, which was cancelled"
         assert not asked.status, f"request {asked.number} is answered twice"
         now_ns = self.machine.now_ns
@@ -330,6 +335,9 @@ class Life:
             assert late_ns <= TOLERANCE_NS, f"request {asked.number} is late by {late_ns} ns"
         allowed = STATUSES[asked.kind]
         assert status in allowed, f"request {asked.number} ends with {status}: {body!r}"
+        if status == 429:
+            self.seen[LIMIT_REACHED] += 1
+            self._limited.refused(body, headers)
         is_right = TEXTS.get(status, b"") in body and rb"\u0000" not in body
         assert is_right, f"request {asked.number} ends with {status}, but {body!r}"
         if NOT_READY in body:
@@ -449,6 +457,7 @@ class Life:
             assert not self._violation, self._violation
             self._note_cycles()
             check_sleepers(self.engine)
+            self._limited.check()
             if done():
                 return
             next_ns = machine.next_ns()
@@ -481,9 +490,10 @@ class Life:
         check_conservation(self.engine, self._specs, hangs=hangs)
 
     def _probe(self) -> None:
-        """Everything works as at first."""
+        """Everything works as at first; no limit of an account is reached any more."""
         for frontend in self.engine.frontends:
             for model in self._specs:
+                self.machine.now_ns += self._limited.refill_ns
                 asked = self._ask(frontend, HARMLESS, model, 1, model.timeout_ns)
                 self._run_until(self._at_rest)
                 assert asked.status == 200, f"afterwards, a request ends with {asked.status}"

@@ -16,9 +16,18 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from simulation.machine import MILLISECOND_NS
-from simulation.profiles import BROKEN_CHAINS, CROWDED, FAILING_CHAINS, FATAL_CHAINS, Profile
+from simulation.profiles import (
+    BROKEN_CHAINS,
+    CROWDED,
+    FAILING_CHAINS,
+    FATAL_CHAINS,
+    LIMITED,
+    Profile,
+)
 
-from ringbatch.engine.collector import takeover
+from ringbatch.engine.collector import account_limits, takeover
+from ringbatch.engine.collector.account_gate import AccountGate
+from ringbatch.engine.collector.account_limits import AccountLimiter
 from ringbatch.engine.collector.agenda import Agenda
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.dead_batches import DeadBatches
@@ -143,6 +152,28 @@ CHAIN_MUTANTS: Final[dict[str, Mutant | Late]] = {
     ),
 }
 """Wrong with chains alone."""
+
+LIMIT_MUTANTS: Final[dict[str, Mutant | Late]] = {
+    "an account may have one request more in flight": Mutant(
+        account_limits, "_refusal", "standing.in_flight >= most", "standing.in_flight > most"
+    ),
+    "what is answered stays in flight": Mutant(
+        Dispatcher, "forget", "self._gate.leave(requests)", "pass"
+    ),
+    "an account is forgotten with its requests in flight": Mutant(
+        AccountLimiter, "_begin", "if not standing.at_rest(now_ns):", "if False:"
+    ),
+    "a collector does not count what workers hold": Mutant(
+        Collector, "_adopt_worker", "self.gate.hold(requests, now_ns)", "pass"
+    ),
+    "a collector does not count what waited before it": Mutant(
+        Collector, "_requeue", "self.gate.hold([request], now_ns)", "pass"
+    ),
+    "a refusal at a limit is not counted": Mutant(
+        AccountGate, "_refuse", "self._counters.add(_COUNTERS[limit])", "pass"
+    ),
+}
+"""Wrong with limits of accounts alone."""
 
 MUTANTS: Final[dict[str, Mutant | Late]] = {
     "a frontend takes an answer to an earlier request": Mutant(
@@ -417,10 +448,12 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         Gateway, "sweep", "self.cancel(slot)", "self.lane.cancel(slot)"
     ),
     **CHAIN_MUTANTS,
+    **LIMIT_MUTANTS,
 }
 
 SOUGHT_IN: Final = {
     **dict.fromkeys(CHAIN_MUTANTS, BROKEN_CHAINS),
+    **dict.fromkeys(LIMIT_MUTANTS, LIMITED),
     _GOES_ON: FATAL_CHAINS,
     _LIES_OVER: FAILING_CHAINS,
     _DONE_FIRST: replace(FAILING_CHAINS, requests=4, gap_ns=20 * MILLISECOND_NS),

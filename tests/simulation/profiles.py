@@ -6,11 +6,14 @@ from typing import Final
 
 from simulation.machine import MICROSECOND_NS, MILLISECOND_NS
 
+from ringbatch.shm.account_limits import NO_LIMITS, AccountLimits
+
 _CROWDED_SHARE: Final = 0.08
 _CHAINED_SHARE: Final = 0.25
 _LOADS_SHARE: Final = 0.1
 _FAILING_LOADS: Final = 0.8
 _FAILING_LOADS_SHARE: Final = 0.3
+_LIMITED_SHARE: Final = 0.25
 
 
 @dataclass(frozen=True)
@@ -46,14 +49,26 @@ class Profile:
     hostile: float = 0.0
     chained: bool = False
     """There is a chain among the models."""
+    limits: AccountLimits = NO_LIMITS
+    """Of every account."""
 
     @staticmethod
-    def of(chance: random.Random, chains: random.Random, loads: random.Random) -> "Profile":
-        """One of many; `chains` decides whether there is a chain, `loads` whether loads fail."""
+    def of(
+        chance: random.Random, chains: random.Random, loads: random.Random, limits: random.Random
+    ) -> "Profile":
+        """Return one of many profiles.
+
+        Args:
+            chance: decides what is not named below.
+            chains: decides whether there is a chain.
+            loads: decides whether loads fail.
+            limits: decides whether accounts have limits.
+        """
         return replace(
             Profile._of(chance),
             chained=chains.random() < _CHAINED_SHARE,
             failing_loads=_FAILING_LOADS * (loads.random() < _FAILING_LOADS_SHARE),
+            limits=_some_limits(limits) if limits.random() < _LIMITED_SHARE else NO_LIMITS,
         )
 
     @staticmethod
@@ -101,6 +116,15 @@ class Profile:
         found = [replace(self, **{name: getattr(usual, name)}) for name in changed]
         fewer = sorted({self.requests // 2, self.requests - 1} - {0, self.requests})
         return found + [replace(self, requests=count) for count in fewer]
+
+
+def _some_limits(chance: random.Random) -> AccountLimits:
+    """Return limits that a life may reach, at times several of them."""
+    return AccountLimits(
+        in_flight=chance.choice([None, 1, 1, 2]),
+        requests_per_s=chance.choice([None, None, 4.0, 40.0]),
+        model_s_per_s=chance.choice([None, None, 0.1, 1.0]),
+    )
 
 
 CROWDED: Final = (
@@ -152,3 +176,13 @@ FATAL_CHAINS: Final = Profile(
 )
 """Workers die of requests at all steps, and collectors while they give these up: requests come
 until then, as nothing happens to anybody once all have come."""
+LIMITED: Final = Profile(
+    requests=16,
+    stride=8,
+    kills_of_workers=0.05,
+    kills_of_collectors=0.1,
+    cancels=0.2,
+    short_deadlines=0.2,
+    limits=AccountLimits(in_flight=2),
+)
+"""Accounts reach their limit, and processes die that hold their requests."""
