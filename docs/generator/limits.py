@@ -8,8 +8,10 @@ from ringbatch.engine.collector import dead_batches, lingering
 from ringbatch.engine.config import addresses, batched, dimensions, text_rules
 from ringbatch.engine.process import respawn
 from ringbatch.engine.runtimes.upstreams import choice
+from ringbatch.engine.worker import part_stream
 from ringbatch.frontend.access import sampling
 from ringbatch.frontend.codec import limit_messages, outcome, request_ids
+from ringbatch.frontend.falcon import streaming
 from ringbatch.frontend.grpc import status
 from ringbatch.frontend.http import content_coding, fallback, head, phases
 from ringbatch.frontend.page import subscribers
@@ -68,6 +70,12 @@ def _limits() -> Iterator[tuple[str, tuple[Limit, ...]]]:
                 f"{phases.WRITE_TIMEOUT_S} s for each {size(phases.LEAST_TAKEN_BYTES)}",
                 "the connection ends",
             ),
+            Limit(
+                "parts of an answer that a client leaves unread",
+                size(streaming.MOST_UNREAD_BYTES),
+                "an event with an error, and the answer ends",
+            ),
+            Limit("time without a part", f"{streaming.SILENCE_S:g} s", "a comment is sent"),
             Limit("pipelined requests", f"{fallback.MAX_PIPELINED}", "they wait"),
             Limit(
                 "requests at once on an HTTP/2 connection",
@@ -105,6 +113,11 @@ def _limits() -> Iterator[tuple[str, tuple[Limit, ...]]]:
                 "it may run again",
             ),
             Limit("wait of a batch for returning clients", f"{lingering.MOST_NS // 10**6} ms", ""),
+            Limit(
+                "parts of a request that wait for its frontend",
+                f"{part_stream.MOST_WAITING}",
+                "500",
+            ),
             Limit("delay of a restart", f"{respawn.MOST_DELAY_S:g} s", ""),
             Limit(
                 "elements of a batch of texts, by default", f"{text_rules.BATCH_TOKENS} tokens", ""

@@ -20,7 +20,6 @@ MOST_UNREAD_BYTES: Final = 1 << 20
 SILENCE_S: Final = 15.0
 """Time without a part, after which a comment is sent."""
 _END: Final[Answer] = (200, b"", ())
-_BINARY: Final = "events are text, so that there is no binary data in them; ask for outputs in JSON"
 
 
 def is_text(answer: Answer) -> bool:
@@ -93,16 +92,15 @@ class EventStream:
             self._end(_END)
 
     def _take(self, answer: Answer) -> None:
-        if not is_text(answer):
-            self._end(outcome(InvalidRequest(_BINARY)))
-            return
+        """Take a part; called by the service, which ends the request with the error raised."""
         _, data, _ = answer
+        if not is_text(answer):
+            raise InvalidRequest("events have no binary data in them; ask for outputs in JSON")
+        if self._unread_bytes > MOST_UNREAD_BYTES:
+            raise Overloaded(f"the client has not read {MOST_UNREAD_BYTES} bytes of the answer")
         self._parts.append(event(data))
         self._unread_bytes += len(data)
         self._news.set()
-        if self._unread_bytes > MOST_UNREAD_BYTES:
-            text = f"the client has not read {MOST_UNREAD_BYTES} bytes of the answer"
-            self._end(outcome(Overloaded(text)))
 
     def _end(self, answer: Answer) -> None:
         if self._answer is None:

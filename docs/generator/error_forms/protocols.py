@@ -191,6 +191,18 @@ GROUPS: Final = (
             ),
             Form(
                 INVALID,
+                ("events have no binary data in them; ask for outputs in JSON",),
+                "A request with `Accept: text/event-stream` wants binary outputs.",
+                "Ask for JSON outputs, or leave out the header.",
+            ),
+            Form(
+                "Overloaded",
+                ("the client has not read ... bytes of the answer",),
+                "A client reads the parts of an answer more slowly than the model makes them.",
+                "Read faster, or ask for one answer.",
+            ),
+            Form(
+                INVALID,
                 (
                     "Inference-Header-Content-Length is ...",
                     "the request says that ... bytes of binary data follow ...",
