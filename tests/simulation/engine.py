@@ -178,6 +178,8 @@ class Frontend:
         self.process: Process | None = None
         self.lane: Lane | None = None
         self.service: Service | None = None
+        self.held_back: tuple[int, int] | None = None
+        """The first request that its lane has found no room for, and when that was seen."""
         self.inbox: list[Callable[[Service], object]] = []
         """Requests of clients that the process has not read yet, like bytes in its sockets."""
 

@@ -10,20 +10,10 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
 from unittest.mock import patch
-
-from simulation.machine import MILLISECOND_NS
-from simulation.profiles import (
-    BROKEN_CHAINS,
-    CROWDED,
-    FAILING_CHAINS,
-    FATAL_CHAINS,
-    LIMITED,
-    Profile,
-)
 
 from ringbatch.engine.collector import account_limits, takeover
 from ringbatch.engine.collector.account_gate import AccountGate
@@ -118,9 +108,9 @@ def _compiled(function: Callable[..., Any], source: str) -> Callable[..., Any]:
     return result
 
 
-_GOES_ON: Final = "what a dead worker held goes on where its collector has begun to answer"
-_LIES_OVER: Final = "the text of an error lies over what earlier steps have kept"
-_DONE_FIRST: Final = "the answer of a chain is DONE before its size"
+GOES_ON: Final = "what a dead worker held goes on where its collector has begun to answer"
+LIES_OVER: Final = "the text of an error lies over what earlier steps have kept"
+DONE_FIRST: Final = "the answer of a chain is DONE before its size"
 CHAIN_MUTANTS: Final[dict[str, Mutant | Late]] = {
     "what a step has answered goes on to the next": Mutant(
         Dispatcher, "pass_on", "left = self._slots.open_ones(references)", "left = references"
@@ -142,9 +132,9 @@ CHAIN_MUTANTS: Final[dict[str, Mutant | Late]] = {
     "what a step passes on waits though it is cancelled": Mutant(
         Dispatcher, "pass_on", "self.answer_cancelled(left, now_ns)", "pass"
     ),
-    _LIES_OVER: Mutant(Runner, "_fail", "place.kept_bytes(request) if", "0 if"),
-    _GOES_ON: Mutant(Collector, "_adopt_worker", "references = []", "pass"),
-    _DONE_FIRST: Late(
+    LIES_OVER: Mutant(Runner, "_fail", "place.kept_bytes(request) if", "0 if"),
+    GOES_ON: Mutant(Collector, "_adopt_worker", "references = []", "pass"),
+    DONE_FIRST: Late(
         EngineSlots,
         "answer_later_step",
         "_PACKED_BATCH.pack_into(",
@@ -450,26 +440,3 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     **CHAIN_MUTANTS,
     **LIMIT_MUTANTS,
 }
-
-SOUGHT_IN: Final = {
-    **dict.fromkeys(CHAIN_MUTANTS, BROKEN_CHAINS),
-    **dict.fromkeys(LIMIT_MUTANTS, LIMITED),
-    _GOES_ON: FATAL_CHAINS,
-    _LIES_OVER: FAILING_CHAINS,
-    _DONE_FIRST: replace(FAILING_CHAINS, requests=4, gap_ns=20 * MILLISECOND_NS),
-    "a step in the middle is run twice": Profile(requests=4, chained=True),
-    **dict.fromkeys(
-        (
-            "one model may have all slots",
-            "one model may have the slots of all others",
-            "a lent slot comes back for all",
-            "a model's own slots are lent once",
-        ),
-        CROWDED[-1],
-    ),
-    "the collector sleeps without a second look": Profile(requests=8, stride=20),
-    "many answers that are alike are DONE before what stands beside them": CROWDED[3],
-    "requests that find no room are not submitted later": CROWDED[0],
-    "what found no room is submitted only with the next answer": CROWDED[0],
-}
-"""The lives in which a mutant is sought, where it shows in few of the others."""

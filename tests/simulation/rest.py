@@ -7,11 +7,13 @@ it does not put back.
 from collections.abc import Sequence
 from typing import Final
 
-from simulation.engine import LANE_BYTES, SLOTS, Engine
+from simulation.engine import LANE_BYTES, SLOTS, Engine, Frontend
+from simulation.machine import MILLISECOND_NS
 from simulation.served import steps_of
 
 from ringbatch.engine.collector.queues import Queues
 from ringbatch.engine.collector.takeover import held
+from ringbatch.frontend.request.gateway import SWEEP_NS
 from ringbatch.shm.counters import CollectorCounter, Counters
 from ringbatch.shm.descriptors import ModelWords, SlotWords
 from ringbatch.shm.division import division
@@ -21,9 +23,11 @@ from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.model_readiness import unready_reason
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.readiness import ModelState, refuses, state_without_worker
-from ringbatch.shm.slot import State, generation_in, reference, state_of
+from ringbatch.shm.slot import State, generation_in, reference, state_of, without_part
 
 _ROUNDING: Final = 1e-6
+_TRIED_AGAIN_NS: Final = SWEEP_NS + 100 * MILLISECOND_NS
+"""From when a frontend has found no room."""
 
 
 def is_at_rest(engine: Engine, specs: Sequence[ModelSpec]) -> bool:
@@ -52,11 +56,16 @@ def check_sleepers(engine: Engine) -> None:
     Raises:
         AssertionError: somebody does.
     """
-    if engine.unreclaimed or any(not process.asleep for process in engine.machine.processes):
-        return
-    if _is_anybody_stopped(engine):
+    if (
+        engine.unreclaimed
+        or any(not process.asleep for process in engine.machine.processes)
+        or _is_anybody_stopped(engine)
+    ):
+        for frontend in engine.frontends:
+            frontend.held_back = None
         return
     for frontend in engine.frontends:
+        _check_held_back(frontend, engine.machine.now_ns)
         if frontend.lane is not None:
             assert not frontend.lane.has_news, f"frontend {frontend.number} sleeps on answers"
     for number, process in engine.workers.items():
@@ -65,6 +74,23 @@ def check_sleepers(engine: Engine) -> None:
             f"worker {number} sleeps beside a batch"
         )
     _check_collectors_sleep(engine)
+
+
+def _check_held_back(frontend: Frontend, now_ns: int) -> None:
+    """Assert that a frontend tries again soon what its ring had no room for.
+
+    Room may come without an answer. Then the next sweep of the frontend tries again.
+    """
+    lane, before = frontend.lane, frontend.held_back
+    if lane is None or not lane.held_back:
+        frontend.held_back = None
+        return
+    first = lane._unsubmitted[0]
+    if before is None or before[0] != first:
+        frontend.held_back = first, now_ns
+        return
+    waits_ns = now_ns - before[1]
+    assert waits_ns <= _TRIED_AGAIN_NS, f"frontend {frontend.number} holds requests back"
 
 
 def _check_collectors_sleep(engine: Engine) -> None:
@@ -132,7 +158,10 @@ def is_ready(engine: Engine, spec: ModelSpec) -> bool:
 
 
 def _check_the_cancelled(engine: Engine) -> None:
-    """Assert that cancelled slots that no worker holds are given back before any time passes."""
+    """Assert that cancelled slots that no worker holds are given back before any time passes.
+
+    Only those wait that their frontend could not yet tell the collector of.
+    """
     workers = range(engine.segment.layout.workers)
     given = {ref for n in workers for task in held(engine.segment, n) for ref in task.references}
     layout = engine.segment.layout
@@ -140,12 +169,14 @@ def _check_the_cancelled(engine: Engine) -> None:
         if frontend.lane is None:
             continue
         first = frontend.lane.index * layout.slots
+        held_back = frontend.lane._unsubmitted if frontend.lane.held_back else []
+        untold = {without_part(ref) for ref in held_back}
         for slot in range(first, first + layout.slots):
             control = engine.raw[layout.slot(slot) + SlotWords.CONTROL]
             done = engine.raw[layout.slot(slot) + SlotWords.DONE]
             if state_of(control, done) is State.CANCELLED:
                 ref = reference(generation_in(control), slot)
-                assert ref in given, f"slot {slot} waits, whose request is cancelled"
+                assert ref in given | untold, f"slot {slot} waits, whose request is cancelled"
 
 
 def check_conservation(engine: Engine, specs: Sequence[ModelSpec], *, hangs: bool) -> None:

@@ -19,8 +19,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(1, str(Path(__file__).parents[1] / "harness"))
 
 from simulation import supervised, supervisor_mutants
-from simulation.mutants import MUTANTS, SOUGHT_IN, Late, Mutant
+from simulation.mutants import MUTANTS, Late, Mutant
 from simulation.search import COMMAND, Found, Wrong, first_wrong, live, quiet, simplest, story
+from simulation.sought_in import SOUGHT_IN
 
 _PROGRESS_EVERY = 1_000
 _SEEDS_FOR_A_MUTANT = 20_000

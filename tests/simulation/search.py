@@ -109,7 +109,12 @@ def live(seeds: Iterable[int]) -> Found:
 
 def first_wrong(seeds: Iterable[int], profile: Profile | None = None) -> int | None:
     """The first seed whose life goes wrong; of those with a profile where one is given."""
-    return next((seed for seed in seeds if failure(Life(seed, profile))), None)
+    for number, seed in enumerate(seeds):
+        if number % _GARBAGE_AFTER == 0:
+            gc.collect()
+        if failure(Life(seed, profile)):
+            return seed
+    return None
 
 
 def simplest(seed: int) -> tuple[int, Profile]:

@@ -10,13 +10,15 @@ from dataclasses import replace
 import pytest
 from simulation.life import ASKED_A_CHAIN, LOAD_FAILED, NONE_TO_EXPECT, Life
 from simulation.limited import LIMIT_REACHED
-from simulation.mutants import MUTANTS, SOUGHT_IN, Late, Mutant
-from simulation.search import Found, first_wrong, live, quiet, simplest, story
+from simulation.mutants import MUTANTS, Late, Mutant
+from simulation.search import Found, failure, first_wrong, live, quiet, simplest, story
+from simulation.sought_in import SOUGHT_IN
 from tiers import first_of, only
 
 PARTS = 100
 LIVES_EACH = 200
-SEEDS_FOR_A_MUTANT = 10_000
+SEEDS_FOR_A_MUTANT = 2_000
+"""So few that the search ends within the time limit of a test on a slow host, too."""
 FOUND_SOON = (
     "an answer is posted before DONE",
     "answers to requests that are alike are posted before DONE",
@@ -68,8 +70,15 @@ def test_what_a_defect_changes_is_there_to_be_changed(mutant: Mutant | Late) -> 
 
 @pytest.mark.parametrize("name", only({name: name for name in MUTANTS}, *FOUND_SOON))
 def test_an_engine_with_a_defect_is_found_out(name: str) -> None:
+    profile = SOUGHT_IN.get(name)
     with MUTANTS[name].applied():
-        assert first_wrong(range(SEEDS_FOR_A_MUTANT), SOUGHT_IN.get(name)) is not None
+        seed = first_wrong(range(SEEDS_FOR_A_MUTANT), profile)
+    assert seed is not None, (
+        f"none of {SEEDS_FOR_A_MUTANT} lives shows that {name}: give it lives in which it shows "
+        "soon, in tests/simulation/sought_in.py"
+    )
+    what = failure(Life(seed, profile))
+    assert not what, f"seed {seed} of {profile} goes wrong without the defect, too: {what}"
 
 
 def test_a_seed_names_one_life() -> None:
