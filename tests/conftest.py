@@ -227,12 +227,12 @@ def _title(pid: int) -> str:
 
 @pytest.fixture
 def wait_until() -> Callable[..., object]:
-    """`wait_until(predicate, what, watchdog_s=30)`: the predicate's first true value.
+    """`wait_until(predicate, what, watchdog_s=100)`: the predicate's first true value.
 
     Fails, naming `what` was waited for, where none came before the watchdog.
     """
 
-    def wait(predicate: Callable[[], T], what: str, watchdog_s: float = 30.0) -> T:
+    def wait(predicate: Callable[[], T], what: str, watchdog_s: float = 100.0) -> T:
         started = time.monotonic()
         while not (value := predicate()):
             waited_s = time.monotonic() - started

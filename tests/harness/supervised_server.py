@@ -180,7 +180,7 @@ def start(launch: Start, wait_until: WaitUntil) -> Start:
 
     def begin(*arguments: str, **given: Any) -> Server:
         server = launch(*arguments, "--frontends", "1", **given)
-        wait_until(server.serving, "the server serves", 60)
+        wait_until(server.serving, "the server serves", 240)
         server.family()
         return server
 

@@ -54,7 +54,7 @@ def test_a_process_ends_with_what_it_cannot_do_without(kind: str) -> None:
         [sys.executable, "-P", "-c", HEAD + ESSENTIAL[kind]],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=150,
         check=False,
     )
     assert done.returncode == 1, done.stderr
@@ -62,7 +62,7 @@ def test_a_process_ends_with_what_it_cannot_do_without(kind: str) -> None:
 
 
 def test_an_essential_thread_that_ends_in_order_ends_nothing() -> None:
-    background.essential_thread("the bell", lambda: None).join(20)
+    background.essential_thread("the bell", lambda: None).join(60)
 
 
 def test_the_next_turn_comes_after_one_that_failed(caplog: pytest.LogCaptureFixture) -> None:
@@ -82,7 +82,7 @@ def test_the_next_turn_comes_after_one_that_failed(caplog: pytest.LogCaptureFixt
             raise error
         return bool(left)
 
-    background.repeating_thread("the watch", turn, pauses.append).join(20)
+    background.repeating_thread("the watch", turn, pauses.append).join(60)
     assert not left
     assert pauses == [background.AFTER_ERROR_S] * 4
     messages = [str(record.exc_info and record.exc_info[1]) for record in caplog.records]
@@ -96,7 +96,7 @@ def test_short_work_that_fails_says_so(caplog: pytest.LogCaptureFixture) -> None
 
     thread = background.short_thread("the question", work)
     assert thread is not None
-    thread.join(20)
+    thread.join(60)
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
     assert caplog.records[0].message == "the question failed"
 
@@ -121,8 +121,8 @@ def test_delayed_work_is_done_unless_it_is_called_off(called_off: bool) -> None:
     if called_off:
         call_off()
         (thread,) = (t for t in threading.enumerate() if t.name == "the word")
-        thread.join(20)
-    assert done.wait(0 if called_off else 20) is not called_off
+        thread.join(60)
+    assert done.wait(0 if called_off else 60) is not called_off
 
 
 def test_without_a_thread_the_start_is_refused_in_words(no_threads: Callable[[], None]) -> None:

@@ -199,7 +199,7 @@ def test_servers_are_looked_after_again_after_a_turn_that_failed(
     monkeypatch.setattr(background, "AFTER_ERROR_S", 0.0)
     names = Names("m", [Address("127.0.0.1", port, "") for port in (1, 2)])
     Pool(names, Manner("m", "/up"), lambda: 0.0).share(OwnUpstreams.alone())
-    assert again.wait(20)
+    assert again.wait(60)
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -227,7 +227,7 @@ def test_functions_that_use_the_client_once_the_engine_has_ended_hold_up_nobody(
     assert [type(future.exception(30)) for future in futures] == [EngineGone] * 3
     closing = threading.Thread(target=client.close, daemon=True)
     closing.start()
-    closing.join(30)
+    closing.join(100)
     assert not closing.is_alive()
     assert [type(error) for error in found] == [EngineGone] * 3
 
@@ -238,7 +238,7 @@ def test_a_function_may_close_the_client_that_is_being_closed(client: Client) ->
         future.add_done_callback(lambda _: client.close())
     closing = threading.Thread(target=client.close, daemon=True)
     closing.start()
-    closing.join(30)
+    closing.join(100)
     assert not closing.is_alive()
     assert all(future.done() for future in futures)
 

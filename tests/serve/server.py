@@ -35,7 +35,8 @@ _CONTROL: Final = re.compile(r"serving metrics on https?://\S+:(\d+)/metrics")
 _READY: Final = re.compile(
     r"^ringbatch: serving (.+) on (?:https?://127\.0\.0\.1:(\d+)|unix:/\S+)$", re.MULTILINE
 )
-_START_LIMIT_S: Final = 60
+_START_LIMIT_S: Final = 240
+"""Less than the time limit of a test, so that it fails with words; a host may be busy."""
 _LISTENED: Final = "0A"
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)

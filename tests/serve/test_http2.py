@@ -124,7 +124,7 @@ def test_a_body_that_is_refused_by_its_head_may_be_sent_whole(
     client: httpx.Client, method: str, path: str, fields: dict[str, str], status: int
 ) -> None:
     for _ in range(3):
-        answer = client.request(method, path, headers=fields, content=bytes(3 << 20), timeout=20)
+        answer = client.request(method, path, headers=fields, content=bytes(3 << 20), timeout=60)
         assert (answer.status_code, "error" in answer.json()) == (status, True)
     assert client.get("/v1/models").status_code == 200
 
@@ -249,7 +249,7 @@ def test_a_stream_without_a_pause_ends_with_its_client_and_holds_up_nobody(
     base = f"http://127.0.0.1:{application.port}"
 
     def ends() -> int:
-        return len(httpx.get(f"{base}/ends", timeout=20).json())
+        return len(httpx.get(f"{base}/ends", timeout=60).json())
 
     before = ends()
     for client in _client(application, http2):
@@ -257,7 +257,7 @@ def test_a_stream_without_a_pause_ends_with_its_client_and_holds_up_nobody(
             pieces = answer.iter_raw()
             for _ in range(20):
                 assert next(pieces)
-                assert httpx.get(f"{base}/v2/health/ready", timeout=20).status_code == 200
+                assert httpx.get(f"{base}/v2/health/ready", timeout=60).status_code == 200
     # httpx leaves with its connection; it takes no stream of HTTP/2 back.
     wait_until(lambda: ends() > before, "its end")
 
@@ -270,8 +270,8 @@ def test_a_route_that_raises_what_ends_programs_is_500_and_ends_nothing(
     pid = application.role("frontend 0")
     for client in _client(application, http2):
         for _ in range(200):
-            assert client.get(path, timeout=20).status_code == 500
-        assert client.get("/v2/health/ready", timeout=20).status_code == 200
+            assert client.get(path, timeout=60).status_code == 500
+        assert client.get("/v2/health/ready", timeout=60).status_code == 200
     assert application.role("frontend 0") == pid
 
 

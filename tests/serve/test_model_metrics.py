@@ -21,7 +21,7 @@ COUNTER_MODEL = (MODELS / "teller.py").read_text()
 def scraped(server: Server) -> dict[tuple[str, ...], float]:
     """By name and the values of labels, version left out."""
     address = f"http://127.0.0.1:{server.control_port}/metrics"
-    with urllib.request.urlopen(address, timeout=20) as answer:
+    with urllib.request.urlopen(address, timeout=60) as answer:
         text = answer.read().decode()
     return {
         (one.name, *(v for k, v in sorted(one.labels.items()) if k != "version")): one.value

@@ -72,7 +72,7 @@ class Prometheus:
     def ask(self, path: str, **arguments: str) -> Any:
         """What its API answers."""
         query = urllib.parse.urlencode(arguments)
-        with urllib.request.urlopen(f"{self._address}/api/v1/{path}?{query}", timeout=20) as answer:
+        with urllib.request.urlopen(f"{self._address}/api/v1/{path}?{query}", timeout=60) as answer:
             found = json.load(answer)
         assert found["status"] == "success", found
         return found["data"]
