@@ -276,7 +276,7 @@ def simulate(arrivals: Sequence[Arrival], policy: Policy, seconds: float) -> Out
         seconds: of the arrivals.
     """
 
-    def run_ns(rows: int) -> int:
+    def run_ns(rows: int, _length: int) -> int:
         return round((BATCH_S + rows * ROW_S) * SECOND_NS)
 
     bound_s = policy.max_queue_wait_s

@@ -48,6 +48,7 @@ PURE_MODULES = (
     "ringbatch.shm.host.logfmt",
     "ringbatch.engine.collector.cost_estimate",
     "ringbatch.engine.collector.batch_time_average",
+    "ringbatch.engine.collector.run_reserve",
     "ringbatch.engine.collector.local_or_remote",
     "ringbatch.engine.config.worker_places",
     "ringbatch.engine.worker.bisect",

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any, Final, cast
+from struct import Struct
+from typing import Any, Final, Literal, cast
 
 from ringbatch.engine.collector.collector import Collector
+from ringbatch.engine.collector.run_reserve import RunReserve
 from ringbatch.engine.ipc.messages import BatchTask, ReportKind, read_tasks, report_words, task_size
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
@@ -36,6 +38,7 @@ SECOND_NS: Final = 1_000_000_000
 MODEL: Final = "m"
 _TENSOR: Final = "x"
 _ROW: Final = bytes(4)
+_LENGTH: Final = Struct("<Q")
 _FAR_NS: Final = 1 << 62
 
 Ended = Callable[[int], object]
@@ -115,9 +118,18 @@ class _Worker:
         if self._busy or not given:
             return
         self._busy = True
-        run_ns = self._engine.run_ns(given[0].mark.rows)
+        run_ns = self._engine.run_ns(given[0].mark.rows, self._longest(given[0]))
         time = self._engine.time
         time.at(time.now_ns + run_ns, self._finish, given[0], run_ns)
+
+    def _longest(self, task: BatchTask) -> int:
+        """Return the length of the longest row of a batch."""
+        if not self._engine.lengths:
+            return 1
+        requests = [self._slots.read(ref) for ref in task.references]
+        starts = [request.request_offset for request in requests if request is not None]
+        lengths = [_LENGTH.unpack_from(self._memory, start)[0] for start in starts]
+        return max(lengths, default=1)
 
     def _finish(self, task: BatchTask, run_ns: int) -> None:
         self._busy = False
@@ -143,38 +155,50 @@ class VirtualEngine:
 
     Attributes:
         time: its clock.
-        run_ns: the time that a worker takes for a batch, by its rows.
+        run_ns: the time that a worker takes for a batch, by its rows and the length of the longest.
+        lengths: whether rows have lengths of their own.
 
     Args:
         run_ns: see above.
         max_batch_size, workers, timeout_s, max_queue_wait_s: settings of the model.
         slots: requests that may be under way.
+        policy: as the setting.
+        max_latency_s: as the setting, under ``fixed``.
+        lengths: whether rows have lengths of their own; otherwise each has the length 1.
+        length_buckets: as the setting.
     """
 
     def __init__(
         self,
-        run_ns: Callable[[int], int],
+        run_ns: Callable[[int, int], int],
         *,
         max_batch_size: int,
         workers: int = 1,
         timeout_s: float = 60.0,
         max_queue_wait_s: float = 0.0,
         slots: int = 1 << 14,
+        policy: Literal["eager", "fixed"] = "eager",
+        max_latency_s: float = 0.0,
+        lengths: bool = False,
+        length_buckets: tuple[int, ...] = (),
     ) -> None:
         self.time = VirtualTime()
         self.run_ns = run_ns
-        tensor = Tensor(_TENSOR, "FP32", [1])
+        self.lengths = lengths
+        tensor, answer = Tensor(_TENSOR, "FP32", [-1 if lengths else 1]), Tensor("y", "FP32", [1])
         spec = ModelSpec(
             index=0,
             name=MODEL,
             platform="python",
             inputs=(tensor,),
-            outputs=(tensor,),
+            outputs=(answer,),
             max_batch_size=max_batch_size,
-            max_latency_ns=0,
+            max_latency_ns=round(max_latency_s * SECOND_NS),
             timeout_ns=round(timeout_s * SECOND_NS),
             max_queue_wait_ns=round(max_queue_wait_s * SECOND_NS),
-            policy="eager",
+            policy=policy,
+            pad_variable_length=lengths,
+            length_buckets=length_buckets,
             workers=tuple(range(workers)),
         )
         layout = Layout(
@@ -201,7 +225,19 @@ class VirtualEngine:
         self._workers = [_Worker(self, number, segment) for number in range(workers)]
         self.time.run(self.time.now_ns)
 
-    def ask(self, ended: Ended, rows: int = 1, timeout_s: float = 0.0, account: int = 0) -> None:
+    def reserve_by(self, reserve: RunReserve) -> None:
+        """Have batches leave another time for their runs than the collector's own."""
+        for model in self._collector._models.values():
+            model.reserve = reserve
+
+    def ask(
+        self,
+        ended: Ended,
+        rows: int = 1,
+        timeout_s: float = 0.0,
+        account: int = 0,
+        length: int = 1,
+    ) -> None:
         """Send a request now.
 
         Args:
@@ -209,12 +245,13 @@ class VirtualEngine:
             rows: its instances.
             timeout_s: its own time limit; 0 for the model's.
             account: its account word.
+            length: of each row.
         """
 
         def reply(answer: Any) -> None:
             ended(answer[0])
 
-        body = json.dumps({"instances": [[0.0]] * rows}).encode()
+        body = json.dumps({"instances": [[0.0] * length] * rows}).encode()
         timeout_ns = round(timeout_s * SECOND_NS)
         self._service.predict(MODEL, body, reply, timeout_ns, account=account)
 

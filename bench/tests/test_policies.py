@@ -13,7 +13,7 @@ MILLISECOND_NS = SECOND_NS // 1000
 
 def engine(**settings: float) -> VirtualEngine:
     return VirtualEngine(
-        lambda rows: (10 + rows) * MILLISECOND_NS,
+        lambda rows, length: (9 + rows + length) * MILLISECOND_NS,
         max_batch_size=4,
         slots=64,
         timeout_s=settings.get("timeout_s", 60.0),

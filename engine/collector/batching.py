@@ -76,6 +76,7 @@ def decide(
     idle_workers: int,
     takes_next: bool = False,
     service_ns: int = 0,
+    usual_ns: int = 0,
     draining: bool = False,
     linger_until_ns: int = 0,
 ) -> Reason | Wait:
@@ -106,8 +107,8 @@ def decide(
         policy: the model's.
         idle_workers: workers that could run a batch at once.
         takes_next: whether, with none idle, a busy one takes a full batch to run after its own.
-        service_ns: how long a batch is expected to run; a batch that waits longer than its
-            earliest deadline minus this would be late.
+        service_ns: the time that a batch leaves for its run, see `latest_start_ns`.
+        usual_ns: how long a batch runs on average.
         draining: whether no further request will come.
         linger_until_ns: under ``eager``, the instant until which it pays to wait for clients that
             were just answered, see `ringbatch.engine.collector.lingering`; past where it does not.
@@ -121,7 +122,7 @@ def decide(
         return Reason.FULL
     if draining:
         return Reason.DRAIN
-    urgent_ns = pending.deadline_ns - service_ns
+    urgent_ns = latest_start_ns(pending.oldest_ns, pending.deadline_ns, service_ns, usual_ns)
     if policy.eager:
         if pending.others:
             return Reason.SHAPE
@@ -133,6 +134,25 @@ def decide(
     if now_ns >= urgent_ns:
         return Reason.DEADLINE
     return Wait(min(due_ns, urgent_ns))
+
+
+def latest_start_ns(oldest_ns: int, deadline_ns: int, service_ns: int, usual_ns: int) -> int:
+    """Return the instant after which a batch would probably miss its earliest deadline.
+
+    If even a start at once leaves less than `service_ns`, it would still be too late for the
+    longest runs, and cost every batch its company. Then the average counts.
+
+    Args:
+        oldest_ns: when the oldest request was accepted.
+        deadline_ns: the earliest deadline.
+        service_ns: the time for a run; 0 if none is known. Half of the time is then for the run,
+            because a batch that never starts teaches nothing.
+        usual_ns: how long a batch runs on average.
+    """
+    most_ns = max(deadline_ns - oldest_ns, 0)
+    if not service_ns:
+        return deadline_ns - most_ns // 2
+    return deadline_ns - (service_ns if service_ns <= most_ns else min(usual_ns, service_ns))
 
 
 def taking(rows: int, policy: Policy) -> int:

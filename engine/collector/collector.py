@@ -361,16 +361,15 @@ class Collector:
         model, run_ns = worker.model, spent.infer_ns
         cycle_ns = max(now_ns - worker.began_ns, 0)
         if run_ns:
-            average_ns, counted_ns = model.cycle_ns, run_ns
+            average_ns = model.cycle_ns
             far = cycle_ns > FAR * average_ns or FAR * cycle_ns < average_ns
             if far or model.departures.doubtful:
                 began_ns = worker.began_ns
                 average_ns = model.departures.followed(average_ns, cycle_ns, began_ns, now_ns)
-                counted_ns = min(run_ns, FAR * average_ns)
             else:
                 average_ns += (cycle_ns - average_ns) // SHARE
             model.cycle_ns = average_ns
-            model.service_ns += (counted_ns - model.service_ns) // SHARE
+            model.service_ns = model.reserve.ran(cycle_ns, average_ns, now_ns, model.ready)
             if (times := model.local_remote_times) is not None:
                 times.ran(cycle_ns, worker.began_ns, now_ns, remote=worker.remote)
         mark, requests, costs, priority = worker.batches.pop(0)

@@ -292,6 +292,7 @@ class Dispatcher:
             idle_workers,
             takes_next=not idle_workers and model.takes_next,
             service_ns=model.service_ns,
+            usual_ns=model.cycle_ns,
             draining=self._segment.draining,
             linger_until_ns=model.lingering.until_ns if lingers else 0,
         )

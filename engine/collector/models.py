@@ -17,6 +17,7 @@ from ringbatch.engine.collector.local_or_remote import LocalRemoteTimes
 from ringbatch.engine.collector.queue import Key
 from ringbatch.engine.collector.queues import Queues
 from ringbatch.engine.collector.retries import RetryQueue
+from ringbatch.engine.collector.run_reserve import RunReserve
 from ringbatch.engine.collector.usage import shared_account
 from ringbatch.shm.account import MIXED, NOBODY, PriorityClass, class_of
 from ringbatch.shm.chain import asked, step_in
@@ -118,9 +119,11 @@ class Model:
         busy: workers with one batch, the one that began first in front.
         ready: how many workers run batches now, or could.
         running: how many of them the entry wants.
-        service_ns: of a run, of late.
+        service_ns: the time that a batch leaves for its run before a deadline; before the first
+            report, what warm-up took.
         cycle_ns: from dispatch to report, of late; before the first report, what warm-up took.
-        departures: of its batches from that.
+        reserve: gives `service_ns`.
+        departures: of its batches from `cycle_ns`.
         backlog: as it was published last.
         answer_word: where its time to an answer stands.
         row_word: where its time for every instance stands.
@@ -162,6 +165,7 @@ class Model:
     running: int = 0
     service_ns: int = 0
     cycle_ns: int = 0
+    reserve: RunReserve = field(default_factory=RunReserve)
     departures: Departures = field(default_factory=Departures)
     backlog: Backlog = NOTHING
     taken_requests: int = 0
@@ -315,6 +319,7 @@ class Model:
         if costs:
             self.policy = replace(self.policy, costs_ns=costs)
         self.cycle_ns = self.cycle_ns or full_batch_ns(tried)
+        self.service_ns = self.service_ns or self.cycle_ns
         self.lingering.learn(tried)
 
     def waiting(self) -> Iterator[Request]:

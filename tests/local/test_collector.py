@@ -97,10 +97,18 @@ def test_fixed_closes_in_time_for_a_deadline() -> None:
     first = harness.workers[0].task()
     harness.workers[0].finish(first, run_ns=800)
     harness.step(LATENCY + 800)
-    expected_ns = 800 // 8
-    harness.send(1, accepted_ns=2_000, deadline_ns=2_500)
-    assert harness.step(2_000) == 2_500 - expected_ns
-    harness.step(2_500 - expected_ns)
+    expected_ns = 800
+    harness.send(1, accepted_ns=2_000, deadline_ns=2_900)
+    assert harness.step(2_000) == 2_900 - expected_ns
+    harness.step(2_900 - expected_ns)
+    assert harness.workers[0].task().mark.reason is Reason.DEADLINE
+
+
+def test_the_first_batch_of_all_leaves_time_for_its_run() -> None:
+    harness = CollectorHarness(fixed()).begin()
+    harness.send(0, accepted_ns=100, deadline_ns=500)
+    assert harness.step(100) == 300
+    harness.step(300)
     assert harness.workers[0].task().mark.reason is Reason.DEADLINE
 
 

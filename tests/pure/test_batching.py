@@ -58,6 +58,18 @@ CASES = {
         ACCEPTED + 400, {"service_ns": 100}, Reason.DEADLINE),
     "deadline-already-missed-still-closes": (FIXED, pending(deadline_ns=ACCEPTED - 5),
         ACCEPTED, {}, Reason.DEADLINE),
+    "nearly-all-runs-count-while-there-is-time-for-them": (
+        FIXED, pending(deadline_ns=ACCEPTED + 500), ACCEPTED,
+        {"service_ns": 500, "usual_ns": 100}, Reason.DEADLINE),
+    "the-average-counts-if-the-longest-runs-are-late-anyway": (
+        FIXED, pending(deadline_ns=ACCEPTED + 500), ACCEPTED,
+        {"service_ns": 501, "usual_ns": 100}, Wait(ACCEPTED + 400)),
+    "an-average-above-nearly-all-runs-does-not-count": (
+        FIXED, pending(deadline_ns=ACCEPTED + 500), ACCEPTED,
+        {"service_ns": 501, "usual_ns": 600}, Reason.DEADLINE),
+    "half-of-the-time-is-for-a-run-of-unknown-length": (
+        FIXED, pending(deadline_ns=ACCEPTED + 500), ACCEPTED, {"usual_ns": 100},
+        Wait(ACCEPTED + 250)),
     "latency-comes-before-a-later-deadline": (FIXED, pending(deadline_ns=DUE + 101), ACCEPTED,
         {"service_ns": 100}, Wait(DUE)),
     "drain-waits-for-nobody": (FIXED, pending(), ACCEPTED, {"draining": True},
