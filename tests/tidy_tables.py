@@ -225,6 +225,7 @@ ROLE_TOPS = (
     "ringbatch.frontend.client.calls",
     "ringbatch.frontend.grpc.connection",
     "ringbatch.frontend.grpc.service",
+    "ringbatch.frontend.grpc.answers_in_parts",
     "ringbatch.frontend.grpc.streams",
     "ringbatch.frontend.http2.connection",
     "ringbatch.frontend.page.live",
@@ -290,6 +291,7 @@ OWN_BACKGROUND = {
     "ringbatch.frontend.texts.tokenizing": {"ThreadPoolExecutor"},
     # One call or request each: the task ends it, in words, whatever happens.
     "ringbatch.frontend.grpc.calls": {"create_task"},
+    "ringbatch.frontend.grpc.answers_in_parts": {"create_task"},
     "ringbatch.frontend.grpc.streams": {"create_task"},
     "ringbatch.frontend.streams.served_stream": {"create_task"},
     # Waited for at once.

@@ -67,6 +67,10 @@ class CallContext(Protocol):
     account: int
     trailing: Metadata
 
+    @property
+    def full(self) -> bool:
+        """True if so many bytes wait for its client that nothing more is read."""
+
     def remaining_ns(self) -> int:
         """Return how long its client still waits; 0 without a deadline, below 0 after it."""
 
@@ -188,7 +192,8 @@ class ServedCall:
         self._begun = False
         """True once the call has come to its handler."""
         self._arrival: asyncio.Future[None] | None = None
-        self._room: asyncio.Future[None] | None = None
+        self._rooms: list[asyncio.Future[None]] = []
+        """Each of a message that waits for those before it."""
         self._stopping = False
         self._deadline_s = 0.0
         self._expiry: asyncio.TimerHandle | None = None
@@ -198,6 +203,11 @@ class ServedCall:
             self._expiry = loop.call_later(timeout_s, owner.attempt, stream.number, self._expire)
         if method.streams_requests:
             self._start(None)
+
+    @property
+    def full(self) -> bool:
+        """As in `CallContext`."""
+        return self._owner.core.full
 
     def remaining_ns(self) -> int:
         """As in `CallContext`."""
@@ -269,7 +279,8 @@ class ServedCall:
     def looked(self) -> None:
         """Look for room to send; called by the connection."""
         if not self._stream.queue:
-            _wake(self._room)
+            for room in self._rooms:
+                _wake(room)
         if not self._owner.core.full:
             _wake(self._arrival)
 
@@ -307,11 +318,12 @@ class ServedCall:
         core.wait(size)
         try:
             while stream.queue and not stream.gone:
-                self._room = self._loop.create_future()
+                room = self._loop.create_future()
+                self._rooms.append(room)
                 try:
-                    await self._room
+                    await room
                 finally:
-                    self._room = None
+                    self._rooms.remove(room)
         finally:
             core.wait(-size)
 

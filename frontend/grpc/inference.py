@@ -31,6 +31,7 @@ from ringbatch.frontend.request.calls import RequestHandle
 from ringbatch.frontend.request.codec import Parts, Read
 from ringbatch.frontend.request.offload import LARGE_BODY_BYTES, Offloaded, encode_headers
 from ringbatch.frontend.request.outcomes import RequestOutcome
+from ringbatch.frontend.request.parts_task import InParts
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.texts.offloaded_texts import decode_parts
@@ -55,6 +56,10 @@ class GrpcAnswer(NamedTuple):
     response: bytes
     error: RequestError | None
     trailing: Headers
+
+
+PARTS_END: Final = GrpcAnswer(b"", None, ())
+"""The reply behind the last part of an answer in parts."""
 
 
 class GrpcRendering(NamedTuple):
@@ -109,9 +114,10 @@ class Framing:
         asked_for: the name of a missing model, if it names one.
         headers: the metadata of its call.
         account: its account word, see `ringbatch.shm.account`.
+        says_end: as in `GrpcRequestedOutputs`.
     """
 
-    __slots__ = ("account", "asked_for", "headers", "id", "model")
+    __slots__ = ("account", "asked_for", "headers", "id", "model", "says_end")
 
     def __init__(self, headers: RawHeaders = (), account: int = 0) -> None:
         self.headers = headers
@@ -119,6 +125,7 @@ class Framing:
         self.id = b""
         self.model: ServedModel | None = None
         self.asked_for = ""
+        self.says_end = False
 
 
 class Pending(Framing):
@@ -131,11 +138,12 @@ class Pending(Framing):
         bytes_in: of its message.
         holds: how many slots and bytes of the lane it took as it began.
         kept: what the payload log keeps of it; None if it is not drawn.
+        parts_bytes: of the parts of its answer so far.
     """
 
     __slots__ = (
-        *("_answer", "_keep", "_last", "bytes_in", "call", "ended", "ending", "holds"),
-        "kept",
+        *("_answer", "_keep", "_last", "_on_part", "bytes_in", "call", "ended", "ending", "holds"),
+        *("kept", "parts_bytes"),
     )
 
     def __init__(
@@ -143,11 +151,14 @@ class Pending(Framing):
         ended: asyncio.Future[None],
         last: Callable[[], RequestOutcome],
         keep: Callable[[int], None],
+        on_part: "Callable[[Pending, GrpcAnswer], None]",
         bytes_in: int,
         headers: RawHeaders = (),
         account: int = 0,
     ) -> None:
         super().__init__(headers, account)
+        self._on_part = on_part
+        self.parts_bytes = 0
         self._last = last
         self._keep = keep
         self.bytes_in = bytes_in
@@ -168,9 +179,24 @@ class Pending(Framing):
         if not self.ended.done():
             self.ended.set_result(None)
 
+    def take_part(self, answer: GrpcAnswer) -> None:
+        """Take a part of the answer."""
+        self._on_part(self, answer)
+        self.parts_bytes += len(answer.response)
+
+    @property
+    def in_parts(self) -> bool:
+        """True if it is on its way and its answer may come in parts."""
+        model = self.model
+        return self.call is not None and model is not None and model.spec.in_parts
+
     @property
     def bytes_out(self) -> int:
-        """Of the message that answers it; 0 where there is none."""
+        """Of the messages that answer it; 0 where there is none."""
+        return self.parts_bytes + self._kept_bytes
+
+    @property
+    def _kept_bytes(self) -> int:
         return len(self._answer.response) if self._answer is not None else 0
 
     @property
@@ -190,7 +216,7 @@ class Pending(Framing):
             self.call.abandon()
             self.call = None
             self.ending = self._last()
-        self._keep(-self.bytes_out)
+        self._keep(-self._kept_bytes)
 
 
 class Inference:
@@ -214,7 +240,12 @@ class Inference:
         return lane.most_of_one, lane.most_bytes_of_one
 
     def start(
-        self, data: bytes, timeout_ns: int, framing: Framing, reply: Callable[[GrpcAnswer], None]
+        self,
+        data: bytes,
+        timeout_ns: int,
+        framing: Framing,
+        reply: Callable[[GrpcAnswer], None],
+        in_parts: InParts[GrpcAnswer] | None = None,
     ) -> RequestHandle | None:
         """Answer a request.
 
@@ -224,12 +255,15 @@ class Inference:
                 waits no more.
             framing: is told what is learnt of it.
             reply: called once, unless the call is abandoned first.
+            in_parts: as in `Pipeline.start`.
 
         Returns:
             The call that is on its way; None where `reply` was called already.
         """
         account = framing.account
-        return self._pipeline.start(self._codec, "", data, framing, reply, timeout_ns, account)
+        return self._pipeline.start(
+            self._codec, "", data, framing, reply, timeout_ns, account, in_parts=in_parts
+        )
 
     def prepare(
         self, begun: bytes, head_bytes: int, tensor_bytes: int, framing: Framing
@@ -273,16 +307,19 @@ class Inference:
         timeout_ns: int,
         ended: asyncio.Future[None],
         keep: Callable[[int], None],
+        on_part: Callable[[Pending, GrpcAnswer], None],
         headers: RawHeaders = (),
         account: int = 0,
     ) -> Pending:
         """Start a request as `start` does, for a caller that waits until `ended` is done.
 
         `headers` is the call's metadata, and `account` its account word. `keep` is called with the
-        answer's bytes until it is left.
+        answer's bytes until it is left. `on_part` gets the parts of an answer in parts; its end is
+        `PARTS_END`, or an error.
         """
-        pending = Pending(ended, self.last_ending, keep, len(data), headers, account)
-        call = pending.call = self.start(data, timeout_ns, pending, pending.reply)
+        pending = Pending(ended, self.last_ending, keep, on_part, len(data), headers, account)
+        in_parts = InParts(pending.take_part, PARTS_END)
+        call = pending.call = self.start(data, timeout_ns, pending, pending.reply, in_parts)
         if call is not None:
             pending.holds = call.holds
         return pending
@@ -320,6 +357,7 @@ class GrpcCodec:
     def read(self, name: str, body: bytes, framing: Framing) -> Read[GrpcAnswer]:
         """As in `Codec`."""
         own, parts, requested = self._read(body, framing)
+        framing.says_end = requested.says_end
         rendering = unchecked_tuple(GrpcRendering, (own.answers, requested, framing.id))
         return own.model, parts, rendering, requested.timeout_ns, requested.level
 
@@ -445,6 +483,7 @@ def _decoded(
 ) -> Read[GrpcAnswer]:
     encoded, wanted = value
     parts, requested = decode_parts(encoded, data), decode_requested(wanted)
+    framing.says_end = requested.says_end
     rendering = unchecked_tuple(GrpcRendering, (own.answers, requested, framing.id))
     return own.model, parts, rendering, requested.timeout_ns, requested.level
 

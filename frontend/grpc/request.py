@@ -48,9 +48,8 @@ _NOT_RAW: Final = -1
 _REMEMBERED: Final = 256
 _RAW: Final = "binary_data_output"
 _FOR_REST: Final = ("binary_data", _RAW, "binary_data_size")
-_HARMLESS: Final = "triton_enable_empty_final_response"
-"""The one parameter of that prefix that may be given: it asks for what only streams have that
-answer one request several times."""
+_SAYS_END: Final = "triton_enable_empty_final_response"
+"""The one parameter of that prefix that may be given."""
 
 
 class GrpcRequestedOutputs(NamedTuple):
@@ -61,12 +60,14 @@ class GrpcRequestedOutputs(NamedTuple):
         typed: True if elements are to stand in `contents` rather than in `raw_output_contents`.
         timeout_ns: how long the request is worth an answer; 0 without a limit.
         level: of its class, as in `RequestedOutputs`.
+        says_end: True if an empty response is to follow the last part of an answer in parts.
     """
 
     outputs: tuple[RequestedOutput, ...]
     typed: bool
     timeout_ns: int
     level: int = 0
+    says_end: bool = False
 
     @property
     def all_raw(self) -> bool:
@@ -354,10 +355,11 @@ class GrpcRequests:
         return self._signature.parts(described.shapes, described.dimensions, read, self._context)
 
     def _wanted(self, request: Message) -> GrpcRequestedOutputs:
-        outputs, timeout_ns, level, typed = self._all, 0, 0, False
+        outputs, timeout_ns, level, typed, says_end = self._all, 0, 0, False, False
         if request.outputs or request.parameters:
             parameters = _parameters(request.parameters, "the request")
-            typed = _wants_typed(request.parameters)
+            typed = not _flag(request.parameters, _RAW, default=True)
+            says_end = _flag(request.parameters, _SAYS_END, default=False)
             # No output has to be what JSON can carry.
             parameters[_RAW] = True
             listed = [_output(entry) for entry in request.outputs]
@@ -365,20 +367,18 @@ class GrpcRequests:
             _, outputs, timeout_ns, level = requested
         carried = {output.output for output in outputs if output.binary is True}
         return GrpcRequestedOutputs(
-            outputs, typed and self._raw_only.isdisjoint(carried), timeout_ns, level
+            outputs, typed and self._raw_only.isdisjoint(carried), timeout_ns, level, says_end
         )
 
 
-def _wants_typed(parameters: Message) -> bool:
-    """Return whether elements are wanted in `contents`, as over REST in JSON.
-
-    Triton's clients cannot read them there.
-    """
-    if _RAW not in parameters:
-        return False
-    if parameters[_RAW].WhichOneof("parameter_choice") != "bool_param":
-        raise InvalidRequest(f"parameter {shown(_RAW)} is not true or false")
-    return not parameters[_RAW].bool_param
+def _flag(parameters: Message, name: str, *, default: bool) -> bool:
+    """Return a parameter that is true or false."""
+    if name not in parameters:
+        return default
+    if parameters[name].WhichOneof("parameter_choice") != "bool_param":
+        raise InvalidRequest(f"parameter {shown(name)} is not true or false")
+    found: bool = parameters[name].bool_param
+    return found
 
 
 def _output(entry: Message) -> dict[str, Any]:
@@ -399,7 +399,7 @@ def _parameters(given: Message, where: str) -> dict[str, Any]:
         if isinstance(value, float) and not isfinite(value):
             # Models get parameters as JSON, as over REST, and JSON has no such number.
             raise InvalidRequest(f"parameter {shown(name)} of {where} is no finite number")
-        if name not in _FOR_REST and name != _HARMLESS:
+        if name not in _FOR_REST and name != _SAYS_END:
             found[name] = value
     return found
 

@@ -1,4 +1,4 @@
-"""ModelStreamInfer: the requests of one call, answered in their order."""
+"""ModelStreamInfer: the requests of one call, answered in their order, or in parts as they come."""
 
 import asyncio
 import logging
@@ -7,12 +7,11 @@ from typing import Final, Protocol
 
 from ringbatch.frontend.access.recorder import Recorder
 from ringbatch.frontend.codec.outcome import InternalError
-from ringbatch.frontend.grpc.answer import infer_response_field
+from ringbatch.frontend.grpc.answers_in_parts import AnswersInParts, final_response
 from ringbatch.frontend.grpc.call_tracking import TrackedCall
 from ringbatch.frontend.grpc.calls import CallContext, CallEnded
 from ringbatch.frontend.grpc.inference import Inference, Pending
 from ringbatch.frontend.grpc.kept_messages import answered, kept_call
-from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.grpc.status import grpc_status
 from ringbatch.frontend.payloads.recorder import PayloadRecorder
 from ringbatch.shm.errors import Draining, Unauthenticated
@@ -23,11 +22,6 @@ WINDOW: Final = 64
 """The most requests of one stream that are on their way at once; fewer if they fill half of the
 lane. The stream reads the next request when the oldest is answered. Until then, HTTP/2 makes the
 client wait."""
-_StreamResponse: Final = inference("ModelStreamInferResponse")
-_FINAL: Final = inference("ModelInferResponse")(
-    parameters={"triton_final_response": inference("InferParameter")(bool_param=True)}
-).SerializeToString()
-"""The field of a streamed response that says that no other follows for its request."""
 
 
 class Keys(Protocol):
@@ -69,31 +63,47 @@ class Streams:
         self._future = asyncio.get_running_loop().create_future
 
     async def serve(self, call: CallContext) -> None:
-        """Answer each request as if it came alone, in their order."""
+        """Answer each request as if it came alone.
+
+        They are answered in their order. Those to models that answer in parts stand outside it, so
+        that no other waits for their last part.
+        """
         pending: asyncio.Queue[Pending | None] = asyncio.Queue()
         watched = TrackedCall(call.head, call.client, self._recorder)
         call.trailing = watched.id_metadata
         room = _Room(*self._inference.lane_holds)
         payloads = self._payloads
         answering = asyncio.create_task(_answer(call, pending, room, watched, payloads))
+        parts = AnswersInParts(call, lambda ended: _record_end(watched, ended, payloads), room.give)
         draining: Draining | None = None
         try:
             try:
                 async for data in still_allowed(call, self._heads):
                     left_ns = call.remaining_ns()
                     begun = self._inference.begin(
-                        data, left_ns, self._future(), call.keep, call.head.fields, call.account
+                        data,
+                        left_ns,
+                        self._future(),
+                        call.keep,
+                        parts.take,
+                        call.head.fields,
+                        call.account,
                     )
                     if payloads is not None and payloads.draws():
                         begun.kept = kept_call(payloads, call.head, data)
-                    pending.put_nowait(begun)
+                    if begun.in_parts:
+                        parts.add(begun)
+                    else:
+                        pending.put_nowait(begun)
                     await room.take(begun)
             except Draining as error:
                 draining = error
             pending.put_nowait(None)
             await answering
+            await parts.finish()
         finally:
             answering.cancel()
+            parts.close()
             call.trailing = watched.last_metadata
             while not pending.empty():
                 if (left := pending.get_nowait()) is not None:
@@ -116,7 +126,7 @@ async def _answer(
                 await first.ended
             finally:
                 _record_end(watched, first, payloads)
-            await call.write(_streamed(first))
+            await call.write(final_response(first))
             room.give(first)
     except Exception:
         # Else the call would wait for its client, and the client for an answer.
@@ -168,14 +178,6 @@ def _record_end(watched: TrackedCall, pending: Pending, payloads: PayloadRecorde
     watched.ended(ending, pending.bytes_in, pending.bytes_out, asked_for=pending.asked_for)
     if payloads is not None and pending.kept is not None:
         payloads.ended(pending.kept, ending, watched.request_id, answered(pending.answer))
-
-
-def _streamed(pending: Pending) -> bytes:
-    response, error, _ = pending.outcome
-    if error is None:
-        return infer_response_field(response + _FINAL)
-    failed = _StreamResponse(error_message=grpc_status(error).text).SerializeToString()
-    return bytes(failed) + infer_response_field(pending.id + _FINAL)
 
 
 async def still_allowed(call: CallContext, keys: Keys) -> AsyncIterator[bytes]:

@@ -146,7 +146,7 @@ class Pipeline:
             answer = rendering.render((), "")
         except Offloaded as large:
             return self._read_apart(
-                codec, name, body, framing, reply, timeout_ns, account, accepted_ns, large
+                codec, name, body, framing, reply, timeout_ns, account, accepted_ns, large, in_parts
             )
         except RequestError as failure:
             # Its traceback holds this frame, and this frame it: together they would keep open what
@@ -180,12 +180,15 @@ class Pipeline:
         account: int,
         accepted_ns: int,
         large: Offloaded,
+        in_parts: InParts[A] | None,
     ) -> RequestHandle | None:
         """Have another process read a request; the arguments are those of `start`."""
 
         def go_on(finish: Callable[[], Read[A]]) -> RequestHandle | None:
             read = Already(self._models, codec, finish)
-            return self.start(read, name, body, framing, reply, timeout_ns, account, accepted_ns)
+            return self.start(
+                read, name, body, framing, reply, timeout_ns, account, accepted_ns, in_parts
+            )
 
         def gone() -> None:
             meant = codec.meant(name, body, framing)

@@ -36,7 +36,7 @@ def model_configuration(spec: ModelSpec) -> Json:
         "default_model_filename": "",
         "metric_tags": {},
         "parameters": {},
-        "model_transaction_policy": {"decoupled": False},
+        "model_transaction_policy": {"decoupled": spec.in_parts},
     }
     if spec.max_batch_size > 1:
         configuration["dynamic_batching"] = _batching(spec)

@@ -65,7 +65,7 @@ def test_a_stream_whose_answers_fail_ends_though_its_client_waits(
         harness.answer(*await harness.taken(1))
         assert await call.ended() == ("INTERNAL", "internal error")
 
-    monkeypatch.setattr(streams, "_streamed", fail)
+    monkeypatch.setattr(streams, "final_response", fail)
     on_loop(test)
 
 

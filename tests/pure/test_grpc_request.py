@@ -48,14 +48,14 @@ def test_raw_contents_are_the_payload() -> None:
     request = raw(ADDONE, [tensor("x", "FP32", [1, 2])], ONES, id="42")
     ((rows, payload, key_bytes),) = request.parts
     assert (rows, bytes(payload), key_bytes) == (1, ONES, 0)
-    assert request.requested == (((0, True, 0),), False, 0, 0)
+    assert request.requested == (((0, True, 0),), False, 0, 0, False)
 
 
 def test_typed_contents_are_the_same_payload() -> None:
     request = read(ADDONE, inputs=[tensor("x", "FP32", [1, 2], contents={"fp32_contents": [1, 2]})])
     ((rows, payload, key_bytes),) = request.parts
     assert (rows, bytes(payload), key_bytes) == (1, ONES, 0)
-    assert request.requested == (((0, True, 0),), False, 0, 0)
+    assert request.requested == (((0, True, 0),), False, 0, 0, False)
 
 
 def unless_raw(wanted: bool) -> dict[str, Any]:

@@ -1,0 +1,172 @@
+"""Answers in parts over a stream: of Triton's decoupled models, in Triton's form.
+
+Each part is a response, and all of one request have its id. Requests run at the same time, so that
+responses to several stand in any order. Each has the parameter `triton_final_response`. It is true
+in the last one, which is an error, or empty. An empty one comes only if the request asks for it,
+because a model does not say beforehand which part is its last.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+from ringbatch.frontend.codec.outcome import InternalError
+from ringbatch.frontend.grpc.answer import infer_response_field
+from ringbatch.frontend.grpc.calls import CallContext
+from ringbatch.frontend.grpc.inference import PARTS_END, GrpcAnswer, Pending
+from ringbatch.frontend.grpc.messages import inference
+from ringbatch.frontend.grpc.status import grpc_status
+from ringbatch.shm.errors import Overloaded
+
+log = logging.getLogger("ringbatch.frontend")
+
+MOST_UNREAD_BYTES: Final = 4 << 20
+"""Bytes of parts of one stream that its client has not taken. Beyond them, or if too much waits on
+the connection, a request of which a part waits ends with its next part."""
+_Response: Final = inference("ModelInferResponse")
+_StreamResponse: Final = inference("ModelStreamInferResponse")
+
+
+def _flag(*, final: bool) -> bytes:
+    parameter = inference("InferParameter")(bool_param=final)
+    response = _Response(parameters={"triton_final_response": parameter})
+    return bytes(response.SerializeToString())
+
+
+_MORE: Final = _flag(final=False)
+_FINAL: Final = _flag(final=True)
+"""The field of a streamed response that says that no other follows for its request."""
+
+
+def final_response(pending: Pending) -> bytes:
+    """Return the last message to a request that has ended; empty if there is none."""
+    answer = pending.outcome
+    response, error, _ = answer
+    if error is not None:
+        failed = _StreamResponse(error_message=grpc_status(error).text).SerializeToString()
+        return bytes(failed) + infer_response_field(pending.id + _FINAL)
+    if answer is not PARTS_END:
+        return infer_response_field(response + _FINAL)
+    if not pending.says_end or pending.model is None:
+        return b""
+    spec = pending.model.spec
+    named = _Response(model_name=spec.name, model_version=spec.version).SerializeToString()
+    return infer_response_field(named + pending.id + _FINAL)
+
+
+class _Message(NamedTuple):
+    """Message that waits for its client.
+
+    Attributes:
+        pending: the request.
+        part: of its answer; None if it has ended.
+    """
+
+    pending: Pending
+    part: bytes | None
+
+
+class AnswersInParts:
+    """Answers in parts of one stream.
+
+    Args:
+        call: of the stream.
+        record: takes each request once it has ended, or is left.
+        give: takes each request once its last message is written.
+    """
+
+    def __init__(
+        self,
+        call: CallContext,
+        record: Callable[[Pending], None],
+        give: Callable[[Pending], None],
+    ) -> None:
+        self._call = call
+        self._record = record
+        self._give = give
+        self._running: set[Pending] = set()
+        self._messages: deque[_Message] = deque()
+        self._waiting: dict[Pending, int] = {}
+        """Parts that wait, by their request."""
+        self._unread_bytes = 0
+        self._news = asyncio.Event()
+        self._writing: asyncio.Task[None] | None = None
+        self._is_whole = False
+
+    def add(self, pending: Pending) -> None:
+        """Answer a request that has begun."""
+        self._running.add(pending)
+        pending.ended.add_done_callback(partial(self._end, pending))
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write())
+
+    def take(self, pending: Pending, answer: GrpcAnswer) -> None:
+        """Take a part; called by the service, which ends the request with the error raised."""
+        too_much = self._unread_bytes > MOST_UNREAD_BYTES or self._call.full
+        if too_much and pending in self._waiting:
+            raise Overloaded(f"the client has not read {self._unread_bytes} bytes of the answer")
+        self._waiting[pending] = self._waiting.get(pending, 0) + 1
+        data = infer_response_field(answer.response + _MORE)
+        self._unread_bytes += len(data)
+        self._call.keep(len(data))
+        self._put(_Message(pending, data))
+
+    async def finish(self) -> None:
+        """Wait until all are answered; no other comes."""
+        self._is_whole = True
+        self._news.set()
+        if self._writing is not None:
+            await self._writing
+
+    def close(self) -> None:
+        """Leave what is not answered."""
+        if self._writing is not None:
+            self._writing.cancel()
+        left, self._running = self._running, set()
+        for pending in left:
+            self._record(pending)
+        self._call.keep(-self._unread_bytes)
+        self._unread_bytes = 0
+        self._messages.clear()
+
+    def _end(self, pending: Pending, _ended: "asyncio.Future[None]") -> None:
+        self._put(_Message(pending, None))
+
+    def _put(self, message: _Message) -> None:
+        self._messages.append(message)
+        self._news.set()
+
+    async def _write(self) -> None:
+        try:
+            while not self._is_whole or self._running:
+                await self._news.wait()
+                self._news.clear()
+                while self._messages:
+                    pending, part = self._messages.popleft()
+                    if part is None:
+                        await self._write_end(pending)
+                    else:
+                        self._leave(pending, len(part))
+                        await self._call.write(part)
+        except Exception:
+            # Else the call would wait for its client, and the client for an answer.
+            log.exception("grpc frontend: a stream's answer in parts failed")
+            self._call.fail(InternalError())
+
+    async def _write_end(self, pending: Pending) -> None:
+        self._running.discard(pending)
+        self._record(pending)
+        if data := final_response(pending):
+            await self._call.write(data)
+        self._give(pending)
+
+    def _leave(self, pending: Pending, size: int) -> None:
+        """Stop counting a part that is to be written at once."""
+        self._unread_bytes -= size
+        self._call.keep(-size)
+        self._waiting[pending] -= 1
+        if not self._waiting[pending]:
+            del self._waiting[pending]
