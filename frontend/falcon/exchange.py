@@ -25,7 +25,7 @@ from ringbatch.frontend.http.content_coding import (
     encoded,
 )
 from ringbatch.frontend.http.expanding import expand
-from ringbatch.frontend.http.fallback import ENDING, EXCHANGES, WHOLE
+from ringbatch.frontend.http.fallback import ENDING, EXCHANGES, IN_PARTS, WHOLE
 from ringbatch.frontend.request.calls import Body, Reply, RequestHandle
 from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.frontend.request.parts_task import InParts
@@ -110,6 +110,10 @@ async def _exchange_in_parts(
         stream.call = None
         req.scope[ENDING] = stream.ending
 
+    def close() -> None:
+        stream.close()
+        end()
+
     whole: Answer | None = None
     try:
         stream.call = start(stream.reply, account, stream.in_parts)
@@ -124,6 +128,7 @@ async def _exchange_in_parts(
         for header, value in headers:
             resp.set_header(header, value)
         return
+    req.scope[IN_PARTS] = close
     begin_events(resp, stream, end)
 
 

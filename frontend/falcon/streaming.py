@@ -60,6 +60,10 @@ class EventStream:
         """Stop, as the client has gone; called by the connection."""
         self._end(outcome(InvalidRequest("the client has gone")))
 
+    def close(self) -> None:
+        """Stop, as nobody reads any more; do nothing if the answer has ended."""
+        self._end(_END)
+
     async def begin(self) -> Answer | None:
         """Wait for the first part; return the whole answer if that comes instead."""
         await self._news.wait()
@@ -89,7 +93,7 @@ class EventStream:
                         yield event(data)
                     return
         finally:
-            self._end(_END)
+            self.close()
 
     def _take(self, answer: Answer) -> None:
         """Take a part; called by the service, which ends the request with the error raised."""

@@ -35,6 +35,9 @@ BEGAN: Final = "ringbatch.began_ns"
 """The key in an ASGI scope of when the first byte of the request came."""
 ENDING: Final = "ringbatch.ending"
 """The key in an ASGI scope of the request's `RequestOutcome`, once there is one."""
+IN_PARTS: Final = "ringbatch.in_parts"
+"""The key in an ASGI scope of a function that ends a request whose answer goes out in parts. Its
+`RequestOutcome` is there once the answer has ended, at the latest behind that call."""
 REFUSED: Final = "ringbatch.refused"
 """The key in an ASGI scope of whether the connection itself has refused the request, whose body was
 still coming."""

@@ -19,7 +19,14 @@ from ringbatch.frontend.codec.request_ids import (
 )
 from ringbatch.frontend.http.answering import answered
 from ringbatch.frontend.http.asgi import App, Receive, Scope, Send
-from ringbatch.frontend.http.fallback import BEGAN, ENDING, EXCHANGES, REFUSED, Exchanges
+from ringbatch.frontend.http.fallback import (
+    BEGAN,
+    ENDING,
+    EXCHANGES,
+    IN_PARTS,
+    REFUSED,
+    Exchanges,
+)
 from ringbatch.frontend.http.head import only
 from ringbatch.frontend.load.orca_report import ASK_HEADER as LOAD_ASK_HEADER
 from ringbatch.frontend.load.orca_report import HEADER as LOAD_HEADER
@@ -121,8 +128,9 @@ class _Watched:
             # The client does not get the application's answer to a request that was cut off.
             self._status = CLIENT_GONE if self._exchanges.gone else message["status"]
             own = [(_ID, self._id)]
-            # One that the connection has refused is counted, and this goes nowhere.
-            if not self._scope.get(REFUSED):
+            # One that the connection has refused is counted, and this goes nowhere. One in parts
+            # has no end yet.
+            if not self._scope.get(REFUSED) and IN_PARTS not in self._scope:
                 ending = self._ending()
                 if self._sends_timing:
                     own.append((_TIMING, self._recorder.metadata.timing(ending, self._began_ns)))
@@ -148,6 +156,9 @@ class _Watched:
         if self._scope.get(REFUSED):
             # The connection itself has refused it, and said so.
             return
+        if (end := self._scope.get(IN_PARTS)) is not None:
+            # A client that has left need not have read its parts to the end.
+            end()
         ending = self._ending()
         client = self._scope.get("client")
         exchanged = Exchanged(

@@ -1,0 +1,283 @@
+"""What answers in parts cost, and when their parts come.
+
+Each client asks again once its answer has ended, for 20 parts that the model makes 2 ms apart. The
+same clients then ask for one answer with all parts joined. Clients, frontends and the worker share
+the machine's cores.
+"""
+
+import argparse
+import json
+import selectors
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from host import procfs
+from host.server import HOST, Server
+from peers.servers import MODELS, Ringbatch
+from report.record import Report
+from report.rounds import number, run_rounds, spread, table
+
+EVENTS: Final = "events"
+WHOLE: Final = "one answer"
+WAYS: Final = (EVENTS, WHOLE)
+PARTS: Final = 20
+STEP_MS: Final = 2.0
+PATH: Final = "/v1/models/parts:predict"
+MOST_GAP_MS: Final = 100.0
+"""The longest gap between two parts that may be, beyond the model's step."""
+_HEAD_END: Final = b"\r\n\r\n"
+_EVENT_END: Final = b"\n\n"
+_LAST_CHUNK: Final = b"0\r\n\r\n"
+
+
+class WrongAnswer(RuntimeError):
+    """An answer is not the right one."""
+
+
+def message(way: str, value: int) -> bytes:
+    """Return a request."""
+    body = b'{"instances":[%d]}' % value
+    accept = "Accept: text/event-stream\r\n" if way == EVENTS else ""
+    head = f"POST {PATH} HTTP/1.1\r\nHost: {HOST}\r\n{accept}Content-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+@dataclass
+class Times:
+    """Times of the answers of all clients, in milliseconds.
+
+    Attributes:
+        first: from the request to the first part, or to the answer.
+        gaps: between two parts.
+        answers: that have ended.
+        parts: in them, and in those that have begun.
+    """
+
+    first: list[float] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
+    answers: int = 0
+    parts: int = 0
+
+
+class Reader:
+    """Reads the answers of one client, as the bytes come.
+
+    Args:
+        way: the form of the answers.
+        value: the instance that the client sends.
+        times: takes note of the parts.
+    """
+
+    def __init__(self, way: str, value: int, times: Times) -> None:
+        self._way = way
+        self._value = value
+        self._times = times
+        self._unread = b""
+        self._sent_s = self._last_s = 0.0
+        self._found: list[float] = []
+        self._in_body = False
+
+    def sent(self, now_s: float) -> None:
+        """Begin the next answer."""
+        self._sent_s = now_s
+        self._in_body = False
+        self._found = []
+
+    def take(self, data: bytes, now_s: float) -> bool:
+        """Take bytes; return whether the answer has ended.
+
+        Raises:
+            WrongAnswer: see there.
+        """
+        self._unread += data
+        if not self._in_body:
+            head, found, rest = self._unread.partition(_HEAD_END)
+            if not found:
+                return False
+            if not head.startswith(b"HTTP/1.1 200"):
+                raise WrongAnswer(head.decode() + rest.decode())
+            self._in_body, self._unread = True, rest
+        ended = self._take_events(now_s) if self._way == EVENTS else self._take_whole(now_s)
+        if ended:
+            expected = [float(self._value + step) for step in range(PARTS)]
+            if self._found != expected:
+                raise WrongAnswer(f"{self._found} and not {expected}")
+            self._times.answers += 1
+            self._unread = b""
+        return ended
+
+    def _take_events(self, now_s: float) -> bool:
+        *events, self._unread = self._unread.split(_EVENT_END)
+        for event in events:
+            self._read(event[event.index(b"{") :])
+            if len(self._found) == 1:
+                self._times.first.append(1e3 * (now_s - self._sent_s))
+            else:
+                self._times.gaps.append(1e3 * (now_s - self._last_s))
+            self._times.parts += 1
+            self._last_s = now_s
+        return self._unread.endswith(_LAST_CHUNK)
+
+    def _take_whole(self, now_s: float) -> bool:
+        if not self._unread.endswith(b"]]}"):
+            return False
+        self._read(self._unread)
+        self._times.first.append(1e3 * (now_s - self._sent_s))
+        self._times.parts += PARTS
+        return True
+
+    def _read(self, text: bytes) -> None:
+        answer = json.loads(text)
+        if "error" in answer:
+            raise WrongAnswer(answer["error"])
+        self._found += answer["predictions"][0]
+
+
+def drive(port: int, way: str, clients: int, seconds: float) -> Times:
+    """Keep that many clients asking for some time; return the times of their answers.
+
+    Raises:
+        WrongAnswer: an answer was not right.
+    """
+    times = Times()
+    until_s = time.monotonic() + seconds
+    with selectors.DefaultSelector() as selector:
+        for value in range(clients):
+            connection = socket.create_connection((HOST, port))
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            reader = Reader(way, value, times)
+            selector.register(connection, selectors.EVENT_READ, (reader, message(way, value)))
+            reader.sent(time.monotonic())
+            connection.sendall(message(way, value))
+        while selector.get_map():
+            for key, _ in selector.select():
+                connection = key.fileobj  # type: ignore[assignment]
+                reader, ask = key.data
+                data = connection.recv(1 << 16)
+                now_s = time.monotonic()
+                if not data:
+                    raise WrongAnswer("a connection has ended")
+                if not reader.take(data, now_s):
+                    continue
+                if now_s >= until_s:
+                    selector.unregister(connection)
+                    connection.close()
+                    continue
+                reader.sent(now_s)
+                connection.sendall(ask)
+    return times
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the value that this share of all do not exceed; 0 if there is none."""
+    if not values:
+        return 0.0
+    ordered = sorted(values)
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Figures of one run.
+
+    Attributes:
+        parts_per_s: parts that reached clients.
+        answers_per_s: answers that ended.
+        first_p50_ms, first_p99_ms: from the request to the first part, or to the answer.
+        gap_p50_ms, gap_p99_ms, gap_most_ms: between two parts; 0 without any.
+        cpu_us: CPU time of the engine for a part, the model's sleep left out.
+    """
+
+    parts_per_s: float
+    answers_per_s: float
+    first_p50_ms: float
+    first_p99_ms: float
+    gap_p50_ms: float
+    gap_p99_ms: float
+    gap_most_ms: float
+    cpu_us: float
+
+
+def measure(server: Server, way: str, clients: int, seconds: float) -> Run:
+    """Drive the server, and look at its processes meanwhile."""
+    usages: list[procfs.ProcessUsage] = []
+    watch = threading.Thread(
+        target=lambda: usages.extend(procfs.watch_tree(server.pid, seconds)), daemon=True
+    )
+    watch.start()
+    begun_s = time.monotonic()
+    times = drive(server.port, way, clients, seconds)
+    took_s = time.monotonic() - begun_s
+    watch.join()
+    busy = sum(usage.cpu_fraction for usage in usages)
+    rate = times.parts / took_s
+    return Run(
+        parts_per_s=rate,
+        answers_per_s=times.answers / took_s,
+        first_p50_ms=percentile(times.first, 0.5),
+        first_p99_ms=percentile(times.first, 0.99),
+        gap_p50_ms=percentile(times.gaps, 0.5),
+        gap_p99_ms=percentile(times.gaps, 0.99),
+        gap_most_ms=max(times.gaps, default=0.0),
+        cpu_us=1e6 * busy / rate,
+    )
+
+
+def row(clients: int, way: str, runs: Sequence[Run]) -> list[str]:
+    """Return a row of the table: medians of the rounds."""
+    names = ("parts_per_s", "first_p50_ms", "first_p99_ms", "gap_p50_ms", "gap_p99_ms", "cpu_us")
+    found = [spread([getattr(run, name) for run in runs]).median for name in names]
+    gapless = way == WHOLE
+    return [
+        str(clients),
+        way,
+        *(
+            "" if gapless and name.startswith("gap") else number(value)
+            for name, value in zip(names, found, strict=True)
+        ),
+    ]
+
+
+def hold_to_limits(report: Report, clients: int, runs: Sequence[Run]) -> None:
+    """Compare the gaps of a load with what ringbatch promises."""
+    longest = spread([run.gap_p99_ms for run in runs]).median - STEP_MS
+    words = f"p99 of a gap beyond the step, {clients} clients"
+    report.limit(words, longest, at_most=MOST_GAP_MS, unit="ms")
+
+
+def main() -> int:
+    """Run the rounds; the exit status is 1 where gaps are too long."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clients", type=int, nargs="+", default=[32, 64])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=5)
+    options = parser.parse_args()
+    report = Report("streams", {key: str(value) for key, value in vars(options).items()})
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="bench-") as made:
+        settings = {"max_batch_size": max(options.clients)}
+        engine = Ringbatch("parts", MODELS / "parts.py", settings=settings)
+        with Server(engine.command(Path(made))) as server:
+            for clients in options.clients:
+
+                def run(_turn: int, way: str, clients: int = clients) -> Run:
+                    found = measure(server, way, clients, options.seconds)
+                    report.run(way=way, clients=clients, **vars(found))
+                    return found
+
+                found = run_rounds(WAYS, options.rounds, run)
+                rows += [row(clients, way, found[way]) for way in WAYS]
+                hold_to_limits(report, clients, found[EVENTS])
+    heads = ["clients", "answers as", "parts/s", "first p50, ms", "first p99", "gap p50", "gap p99"]
+    report.print_text(table([*heads, "CPU µs a part"], rows))
+    return report.finish()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
