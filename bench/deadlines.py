@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from load.virtual_engine import SECOND_NS, VirtualEngine
+from load.virtual_engine import SECOND_NS, VirtualEngine, VirtualModel
 from report.record import Report
 from report.rounds import number, table
 
@@ -206,15 +206,15 @@ def simulate(
         seed: of arrivals and run times.
     """
     runs, chance = Runs(kind, seed), random.Random(seed + 1)
-    engine = VirtualEngine(
+    model = VirtualModel(
         runs,
-        max_batch_size=CAP,
+        CAP,
         policy="fixed",
         max_latency_s=MAX_LATENCY_S,
         lengths=kind.lengths,
         length_buckets=kind.buckets,
-        slots=1 << 12,
     )
+    engine = VirtualEngine([model], slots=1 << 12)
     engine.reserve_by(ESTIMATES[estimate](runs))
     limit_ns = round(limit * kind.mean_ms * 1e6)
     asked = []

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from load.virtual_engine import SECOND_NS, VirtualEngine
+from load.virtual_engine import SECOND_NS, VirtualEngine, VirtualModel
 from report.record import Report
 from report.rounds import number, table
 
@@ -280,9 +280,8 @@ def simulate(arrivals: Sequence[Arrival], policy: Policy, seconds: float) -> Out
         return round((BATCH_S + rows * ROW_S) * SECOND_NS)
 
     bound_s = policy.max_queue_wait_s
-    engine = VirtualEngine(
-        run_ns, max_batch_size=CAP, timeout_s=TIMEOUT_S, max_queue_wait_s=bound_s
-    )
+    model = VirtualModel(run_ns, CAP, timeout_s=TIMEOUT_S, max_queue_wait_s=bound_s)
+    engine = VirtualEngine([model])
     began_ns = engine.time.now_ns
     ends_ns = began_ns + round(seconds * SECOND_NS)
     groups: dict[str, Tally] = {}

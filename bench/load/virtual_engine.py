@@ -2,15 +2,17 @@
 
 Nothing waits and nothing runs beside anything else. Time jumps from one event to the next, so an
 hour is simulated in the time that its requests take to be handled, and always in the same way.
+Workers may share cores; else each has one of its own.
 """
 
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from struct import Struct
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.run_reserve import RunReserve
@@ -35,7 +37,6 @@ from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import Tensor
 
 SECOND_NS: Final = 1_000_000_000
-MODEL: Final = "m"
 _TENSOR: Final = "x"
 _ROW: Final = bytes(4)
 _LENGTH: Final = Struct("<Q")
@@ -97,18 +98,111 @@ class VirtualTime:
         self.now_ns = until_ns
 
 
+class Cores:
+    """Cores that runs share in equal parts.
+
+    Args:
+        time: the clock.
+        number: of the cores.
+        loss: the share by which runs take longer while there are more of them than cores.
+    """
+
+    def __init__(self, time: VirtualTime, number: int, loss: float = 0.0) -> None:
+        self._time = time
+        self._number = number
+        self._loss = loss
+        self._runs: dict[int, tuple[float, Callable[[], object]]] = {}
+        """By number, the time that a run still takes alone, and the call at its end."""
+        self._since_ns = 0
+        self._numbers = count()
+        self._next: VirtualTimer | None = None
+
+    def run(self, alone_ns: int, ended: Callable[[], object]) -> None:
+        """Begin a run.
+
+        Args:
+            alone_ns: the time that it takes alone.
+            ended: called at its end.
+        """
+        self._pass_time()
+        self._runs[next(self._numbers)] = (alone_ns, ended)
+        self._await_end()
+
+    @property
+    def running(self) -> int:
+        """The number of runs."""
+        return len(self._runs)
+
+    @property
+    def _slowdown(self) -> float:
+        times = len(self._runs) / self._number
+        return times * (1 + self._loss) if times > 1 else 1.0
+
+    def _pass_time(self) -> None:
+        """Note how much of the runs is done."""
+        done_ns = (self._time.now_ns - self._since_ns) / self._slowdown
+        self._since_ns = self._time.now_ns
+        self._runs = {number: (left - done_ns, end) for number, (left, end) in self._runs.items()}
+
+    def _await_end(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        if self._runs:
+            number = min(self._runs, key=lambda each: self._runs[each][0])
+            left_ns = math.ceil(max(self._runs[number][0], 0.0) * self._slowdown)
+            self._next = self._time.at(self._time.now_ns + left_ns, self._end, number)
+
+    def _end(self, number: int) -> None:
+        self._pass_time()
+        _, ended = self._runs.pop(number)
+        self._await_end()
+        ended()
+
+
+class VirtualModel(NamedTuple):
+    """A model, and its settings.
+
+    Attributes:
+        run_ns: the time that a worker takes for a batch alone, by its rows and the length of the
+            longest.
+        max_batch_size, workers, timeout_s, max_queue_wait_s, policy, length_buckets: as the
+            settings.
+        max_latency_s: as the setting, under ``fixed``.
+        lengths: whether rows have lengths of their own; otherwise each has the length 1.
+    """
+
+    run_ns: Callable[[int, int], int]
+    max_batch_size: int
+    workers: int = 1
+    timeout_s: float = 60.0
+    max_queue_wait_s: float = 0.0
+    policy: Literal["eager", "fixed"] = "eager"
+    max_latency_s: float = 0.0
+    lengths: bool = False
+    length_buckets: tuple[int, ...] = ()
+
+
 class _Worker:
     """A worker that runs one batch after the other."""
 
-    def __init__(self, engine: "VirtualEngine", number: int, segment: Segment) -> None:
+    def __init__(
+        self,
+        engine: "VirtualEngine",
+        number: int,
+        segment: Segment,
+        reference: int,
+        model: VirtualModel,
+    ) -> None:
         layout, words = segment.layout, segment.words
         self._engine = engine
+        self._model = model
         self._memory = segment.memory
         self._slots = EngineSlots(segment, number, engine.collect_answers)
         self._tasks = Consumer(words, layout.task_ring(number), TASK_WORDS)
         self._reports = Producer(words, layout.report_ring(number), REPORT_WORDS)
         self._busy = False
-        words[layout.worker(number) + WorkerWords.MODEL] = segment.models[0].reference
+        words[layout.worker(number) + WorkerWords.MODEL] = reference
         words[layout.worker(number) + WorkerWords.STATE] = WorkerState.READY
         self._report(ReportKind.READY, 0, 0)
 
@@ -118,21 +212,26 @@ class _Worker:
         if self._busy or not given:
             return
         self._busy = True
-        run_ns = self._engine.run_ns(given[0].mark.rows, self._longest(given[0]))
-        time = self._engine.time
-        time.at(time.now_ns + run_ns, self._finish, given[0], run_ns)
+        time, cores = self._engine.time, self._engine.cores
+        run_ns = self._model.run_ns(given[0].mark.rows, self._longest(given[0]))
+        finish = partial(self._finish, given[0], time.now_ns)
+        if cores is None:
+            time.at(time.now_ns + run_ns, finish)
+        else:
+            cores.run(run_ns, finish)
 
     def _longest(self, task: BatchTask) -> int:
         """Return the length of the longest row of a batch."""
-        if not self._engine.lengths:
+        if not self._model.lengths:
             return 1
         requests = [self._slots.read(ref) for ref in task.references]
         starts = [request.request_offset for request in requests if request is not None]
         lengths = [_LENGTH.unpack_from(self._memory, start)[0] for start in starts]
         return max(lengths, default=1)
 
-    def _finish(self, task: BatchTask, run_ns: int) -> None:
+    def _finish(self, task: BatchTask, began_ns: int) -> None:
         self._busy = False
+        run_ns = self._engine.time.now_ns - began_ns
         for ref in task.references:
             request = self._slots.read(ref)
             if request is not None:
@@ -151,83 +250,62 @@ class _Worker:
 
 
 class VirtualEngine:
-    """One model behind one frontend.
+    """Models behind one frontend.
 
     Attributes:
         time: its clock.
-        run_ns: the time that a worker takes for a batch, by its rows and the length of the longest.
-        lengths: whether rows have lengths of their own.
+        cores: that its workers share; None if each has one of its own.
+        collector: of it.
 
     Args:
-        run_ns: see above.
-        max_batch_size, workers, timeout_s, max_queue_wait_s: settings of the model.
+        models: that it serves.
+        cores: the number of cores that the workers share; 0 if each has one of its own.
+        loss: of the cores.
         slots: requests that may be under way.
-        policy: as the setting.
-        max_latency_s: as the setting, under ``fixed``.
-        lengths: whether rows have lengths of their own; otherwise each has the length 1.
-        length_buckets: as the setting.
     """
 
     def __init__(
         self,
-        run_ns: Callable[[int, int], int],
+        models: Sequence[VirtualModel],
         *,
-        max_batch_size: int,
-        workers: int = 1,
-        timeout_s: float = 60.0,
-        max_queue_wait_s: float = 0.0,
+        cores: int = 0,
+        loss: float = 0.0,
         slots: int = 1 << 14,
-        policy: Literal["eager", "fixed"] = "eager",
-        max_latency_s: float = 0.0,
-        lengths: bool = False,
-        length_buckets: tuple[int, ...] = (),
     ) -> None:
         self.time = VirtualTime()
-        self.run_ns = run_ns
-        self.lengths = lengths
-        tensor, answer = Tensor(_TENSOR, "FP32", [-1 if lengths else 1]), Tensor("y", "FP32", [1])
-        spec = ModelSpec(
-            index=0,
-            name=MODEL,
-            platform="python",
-            inputs=(tensor,),
-            outputs=(answer,),
-            max_batch_size=max_batch_size,
-            max_latency_ns=round(max_latency_s * SECOND_NS),
-            timeout_ns=round(timeout_s * SECOND_NS),
-            max_queue_wait_ns=round(max_queue_wait_s * SECOND_NS),
-            policy=policy,
-            pad_variable_length=lengths,
-            length_buckets=length_buckets,
-            workers=tuple(range(workers)),
-        )
+        self.cores = Cores(self.time, cores, loss) if cores else None
+        specs = _specs(models)
         layout = Layout(
             lanes=1,
             slots=slots,
             lane_bytes=slots * PAGE,
-            workers=workers,
-            models=1,
-            model_table_bytes=PAGE,
+            workers=sum(model.workers for model in models),
+            models=len(models),
+            model_table_bytes=PAGE * len(models),
         )
-        segment = Segment.local(layout, (spec,))
+        segment = Segment.local(layout, specs)
         # A frontend looks whether the collector moves; this one does, whatever the time.
         segment.words[HeaderWords.COLLECTOR_NS] = _FAR_NS
         self._step: VirtualTimer | None = None
         self._step_ns = _FAR_NS
         self._collecting = False
-        self._collector = Collector(
+        self.collector = Collector(
             segment, self.collect_answers, self._wake_worker, end_worker=_never
         )
-        self._collector.start(self.time.now_ns)
+        self.collector.start(self.time.now_ns)
         lane = Lane(segment, 0, self.wake_collector)
         self._gateway = Gateway(lane, cast(Any, self.time), self.time.clock)
         self._service = Service(segment, self._gateway, self.time.clock)
-        self._workers = [_Worker(self, number, segment) for number in range(workers)]
+        self._workers = [
+            _Worker(self, number, segment, spec.reference, model)
+            for spec, model in zip(specs, models, strict=True)
+            for number in spec.workers
+        ]
         self.time.run(self.time.now_ns)
 
     def reserve_by(self, reserve: RunReserve) -> None:
         """Have batches leave another time for their runs than the collector's own."""
-        for model in self._collector._models.values():
+        for model in self.collector._models.values():
             model.reserve = reserve
 
     def ask(
@@ -237,6 +315,8 @@ class VirtualEngine:
         timeout_s: float = 0.0,
         account: int = 0,
         length: int = 1,
+        *,
+        model: int = 0,
     ) -> None:
         """Send a request now.
 
@@ -246,6 +326,7 @@ class VirtualEngine:
             timeout_s: its own time limit; 0 for the model's.
             account: its account word.
             length: of each row.
+            model: the number of its model.
         """
 
         def reply(answer: Any) -> None:
@@ -253,7 +334,7 @@ class VirtualEngine:
 
         body = json.dumps({"instances": [[0.0] * length] * rows}).encode()
         timeout_ns = round(timeout_s * SECOND_NS)
-        self._service.predict(MODEL, body, reply, timeout_ns, account=account)
+        self._service.predict(_name(model), body, reply, timeout_ns, account=account)
 
     def wake_collector(self) -> None:
         """Have the collector look for work now."""
@@ -281,11 +362,38 @@ class VirtualEngine:
 
     def _turn(self) -> None:
         self._step_ns = _FAR_NS
-        until_ns = self._collector.step(self.time.now_ns)
+        until_ns = self.collector.step(self.time.now_ns)
         if until_ns is not None:
             self._step_at(max(until_ns, self.time.now_ns + 1))
-        if not self._collector.prepare_to_sleep():
+        if not self.collector.prepare_to_sleep():
             self.wake_collector()
+
+
+def _name(model: int) -> str:
+    return f"m{model}"
+
+
+def _specs(models: Sequence[VirtualModel]) -> tuple[ModelSpec, ...]:
+    answer, numbers = Tensor("y", "FP32", [1]), count()
+    return tuple(
+        ModelSpec(
+            index=place,
+            account=place,
+            name=_name(place),
+            platform="python",
+            inputs=(Tensor(_TENSOR, "FP32", [-1 if model.lengths else 1]),),
+            outputs=(answer,),
+            max_batch_size=model.max_batch_size,
+            max_latency_ns=round(model.max_latency_s * SECOND_NS),
+            timeout_ns=round(model.timeout_s * SECOND_NS),
+            max_queue_wait_ns=round(model.max_queue_wait_s * SECOND_NS),
+            policy=model.policy,
+            pad_variable_length=model.lengths,
+            length_buckets=model.length_buckets,
+            workers=tuple(next(numbers) for _ in range(model.workers)),
+        )
+        for place, model in enumerate(models)
+    )
 
 
 def _never(number: int) -> None:

@@ -3,7 +3,7 @@
 import deadlines
 import pytest
 from deadlines import CAP, KINDS, LONG, Asked, Outcome, Runs
-from load.virtual_engine import SECOND_NS, VirtualEngine
+from load.virtual_engine import SECOND_NS, VirtualEngine, VirtualModel
 from report.record import Report
 
 MILLISECOND_NS = SECOND_NS // 1000
@@ -18,15 +18,15 @@ GOOD, REFUSED, LATE = 200, 503, 504
 def test_a_batch_takes_as_long_as_its_longest_row(
     buckets: tuple[int, ...], ends_ms: list[int]
 ) -> None:
-    served = VirtualEngine(
+    model = VirtualModel(
         lambda _rows, length: length * MILLISECOND_NS,
-        max_batch_size=4,
-        slots=64,
+        4,
         policy="fixed",
         max_latency_s=0.02,
         lengths=True,
         length_buckets=buckets,
     )
+    served = VirtualEngine([model], slots=64)
     began_ns, ends = served.time.now_ns + SECOND_NS // 50, list[float]()
     for length in (1, LONG, LONG):
         served.ask(

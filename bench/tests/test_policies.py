@@ -5,19 +5,18 @@ from pathlib import Path
 
 import policies
 import pytest
-from load.virtual_engine import SECOND_NS, VirtualEngine
+from load.virtual_engine import SECOND_NS, VirtualEngine, VirtualModel
 from policies import FULL_S, PATIENCE_S, Arrival, Outcome, Policy, Tally
 
 MILLISECOND_NS = SECOND_NS // 1000
 
 
 def engine(**settings: float) -> VirtualEngine:
-    return VirtualEngine(
-        lambda rows, length: (9 + rows + length) * MILLISECOND_NS,
-        max_batch_size=4,
-        slots=64,
-        timeout_s=settings.get("timeout_s", 60.0),
+    timeout_s = settings.get("timeout_s", 60.0)
+    model = VirtualModel(
+        lambda rows, length: (9 + rows + length) * MILLISECOND_NS, 4, timeout_s=timeout_s
     )
+    return VirtualEngine([model], slots=64)
 
 
 def test_a_lone_request_takes_the_time_of_its_batch() -> None:
