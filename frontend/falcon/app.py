@@ -18,6 +18,7 @@ from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
 from ringbatch.frontend.falcon import (
     docs_resources,
+    generate_resources,
     memory_resources,
     settings_resources,
     text_resources,
@@ -107,6 +108,7 @@ def create_app(
         app.add_sink(predictions.of_any_path, _PREDICTIONS)
     app.add_route("/v1/models/{name}:explain", Explanations(service))
     v2_resources.add_routes(app, service, bodies)
+    generate_resources.add_routes(app, service, bodies)
     memory_resources.add_routes(app, service.regions)
     settings_resources.add_routes(app, service, settings)
     version, shared_memory = installed_version(), service.regions.on

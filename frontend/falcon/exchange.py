@@ -58,8 +58,21 @@ class BodySettings:
     accounts: Accounts = field(kw_only=True)
 
 
-async def exchange(req: Request, resp: Response, bodies: BodySettings, start: Start) -> None:
+async def exchange(
+    req: Request,
+    resp: Response,
+    bodies: BodySettings,
+    start: Start,
+    *,
+    events: bool | None = None,
+) -> None:
     """Read the body, send it on its way, and write the answer that comes.
+
+    Args:
+        req, resp: of the exchange.
+        bodies: what is taken and given.
+        start: sends the request on its way.
+        events: whether the answer is to be events; None if the request's header says so.
 
     Raises:
         RequestError, falcon.HTTPError: the body cannot be taken.
@@ -68,7 +81,7 @@ async def exchange(req: Request, resp: Response, bodies: BodySettings, start: St
     account = bodies.accounts.of_scope(req.scope)
     with bodies.budget.holding() as holding:
         body = await _read_body(req, bodies.max_request_bytes, holding)
-    if wants_events(req.get_header("Accept")):
+    if wants_events(req.get_header("Accept")) if events is None else events:
         await _exchange_in_parts(req, resp, bodies, partial(start, body), account)
         return
     waiting = AwaitedPrediction(bodies.last)

@@ -8,9 +8,14 @@ Schema 2020-12. Pure.
 from collections.abc import Iterable
 from typing import Any, Final
 
+from ringbatch.frontend.codec.event_stream import MEDIA_TYPE as EVENTS_TYPE
 from ringbatch.frontend.codec.model_list import OWNER
 from ringbatch.frontend.codec.outcome import BATCH_HEADER
 from ringbatch.frontend.falcon.openapi_tensors import (
+    generate_answer,
+    generate_example,
+    generate_request,
+    takes_generate,
     v1_answer,
     v1_example,
     v1_request,
@@ -287,7 +292,21 @@ def _v2_paths(spec: ModelSpec) -> Json:
     }
     if spec.typed:
         paths[f"{path}/infer"] = {"post": _inference(spec, tag)}
+    if takes_generate(spec):
+        answer = _answer(_ref(f"{spec.name}.GenerateAnswer"))
+        events = {"description": "An event for each part.", "content": {EVENTS_TYPE: {}}}
+        paths[f"{path}/generate"] = {"post": _generation(spec, tag, "Generate", answer)}
+        paths[f"{path}/generate_stream"] = {
+            "post": _generation(spec, tag, "Generate, with an event for each part", events)
+        }
     return paths
+
+
+def _generation(spec: ModelSpec, tag: str, summary: str, answer: Json) -> Json:
+    generate = _operation(tag, summary, answer, *_PREDICTED, 404)
+    schema = _ref(f"{spec.name}.GenerateRequest")
+    generate["requestBody"] = _body(schema, generate_example(spec))
+    return generate
 
 
 def _inference(spec: ModelSpec, tag: str) -> Json:
@@ -318,6 +337,9 @@ def _model_schemas(spec: ModelSpec, shared_memory: bool) -> Json:
     if spec.typed:
         schemas[f"{spec.name}.V2Request"] = v2_request(spec, shared_memory=shared_memory)
         schemas[f"{spec.name}.V2Answer"] = v2_answer(spec, shared_memory=shared_memory)
+    if takes_generate(spec):
+        schemas[f"{spec.name}.GenerateRequest"] = generate_request(spec)
+        schemas[f"{spec.name}.GenerateAnswer"] = generate_answer(spec)
     return schemas
 
 

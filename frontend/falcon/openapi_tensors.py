@@ -26,6 +26,7 @@ MAX_EXAMPLE_ELEMENTS: Final = 64
 _STRING: Final = {"type": "string"}
 _CLASS: Final = "^[^:]+:[0-9]+$"
 _SCALAR: Final = {"type": ["string", "number", "boolean"]}
+_SCALAR_OR_NULL: Final = {"type": ["string", "number", "boolean", "null"]}
 _WHOLE: Final = {"type": "integer", "minimum": 0}
 _BASE64: Final = {
     "type": "object",
@@ -167,6 +168,51 @@ def v2_example(spec: ModelSpec) -> Json | None:
             for tensor in spec.inputs
         ]
     }
+
+
+def takes_generate(spec: ModelSpec) -> bool:
+    """Return whether the generate extension can carry all tensors of a model."""
+    raw_only = any(tensor.datatype.name in RAW_ONLY for tensor in spec.inputs + spec.outputs)
+    return spec.typed and not raw_only
+
+
+def generate_request(spec: ModelSpec) -> Json:
+    """Return the schema of the body of ``/generate``."""
+    parameters = {
+        "type": ["object", "null"],
+        "properties": {"binary_data_output": {"enum": [False, None]}},
+        "additionalProperties": _SCALAR_OR_NULL,
+    }
+    inputs = {tensor.name: _generate_input(tensor) for tensor in spec.inputs}
+    return {
+        "type": "object",
+        "properties": {"id": {"type": ["string", "null"]}, "parameters": parameters} | inputs,
+        "required": [name for name in inputs if name not in _optional(spec)],
+        "additionalProperties": _SCALAR_OR_NULL,
+    }
+
+
+def generate_answer(spec: ModelSpec) -> Json:
+    """Return the schema of an answer of ``/generate``, and of an event of ``/generate_stream``."""
+    own = {
+        "id": _STRING,
+        "model_name": {"const": spec.name},
+        "model_version": {"const": spec.version},
+    }
+    outputs = {t.name: {"anyOf": [_value(t.datatype), _values(t)]} for t in spec.outputs}
+    return _object(own | outputs, optional=("id",))
+
+
+def generate_example(spec: ModelSpec) -> Json | None:
+    """Return a body for ``/generate``; None if an instance is too large to be shown."""
+    if _is_large(spec):
+        return None
+    return {tensor.name: _nested_example(tensor) for tensor in spec.inputs}
+
+
+def _generate_input(tensor: Tensor) -> Json:
+    forms = [_value(tensor.datatype), _values(tensor, {"type": "array"})]
+    return {"anyOf": forms if tensor.default is None else [*forms, {"type": "null"}]}
 
 
 def _v1_instance(spec: ModelSpec) -> Json:

@@ -13,8 +13,10 @@ from ringbatch.frontend.offload.messages import Answer, Job, job_of
 from ringbatch.frontend.texts.offloaded_texts import encode_parts
 from ringbatch.frontend.texts.rows import reordered
 from ringbatch.frontend.v1.protocol import V1Model
+from ringbatch.frontend.v2.generate import infer_request
 from ringbatch.frontend.v2.offloaded_answers import encode_requested
 from ringbatch.frontend.v2.protocol import V2Model
+from ringbatch.frontend.v2.request import InferRequest, Requests, decoded
 from ringbatch.frontend.v2.shared_memory import OFF, ClientMemory, NoMemory
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.model_spec import ModelSpec, loads
@@ -117,8 +119,32 @@ def read_v2(value: Any, data: Sequence[memoryview]) -> Answer:
     """
     spec, max_in_flight, shares_memory, headers, json_bytes = value
     model, v2 = _v2(spec, max_in_flight, shares_memory)
-    requests = v2.requests if v2.asked is None else v2.asked.with_headers(decode_headers(headers))
-    parts, requested = requests.parse(bytes(data[0]), json_bytes)
+    request = _requests(v2, headers).parse(bytes(data[0]), json_bytes)
+    return _encoded(spec, max_in_flight, model, request)
+
+
+def read_generate(value: Any, data: Sequence[memoryview]) -> Answer:
+    """Read a body of the generate extension.
+
+    Args:
+        value: as in `read_v2`, without the framing.
+        data: the body.
+
+    Raises:
+        RequestError: the body cannot be read.
+    """
+    spec, max_in_flight, shares_memory, headers = value
+    model, v2 = _v2(spec, max_in_flight, shares_memory)
+    found = infer_request(decoded(bytes(data[0])), model)
+    return _encoded(spec, max_in_flight, model, _requests(v2, headers).read(found))
+
+
+def _requests(v2: V2Model, headers: Any) -> Requests:
+    return v2.requests if v2.asked is None else v2.asked.with_headers(decode_headers(headers))
+
+
+def _encoded(spec: str, max_in_flight: int, model: ModelSpec, request: InferRequest) -> Answer:
+    parts, requested = request
     texts = model.tokens is not None
     encoded, payloads = encode_parts(spec, max_in_flight, parts, texts=texts)
     return [encoded, encode_requested(requested)], payloads

@@ -124,6 +124,13 @@ class Requests(Protocol):
             RequestError: `ClientMemory` does.
         """
 
+    def read(self, request: Any) -> InferRequest:
+        """Read a decoded body that is JSON alone.
+
+        Raises:
+            InvalidRequest, NotSupported, RequestTooLarge, RequestError: as of `parse`.
+        """
+
     def outline(self, text: bytes, binary_bytes: int) -> Outline | None:
         """Return the outline of a body of which only the binary data is still to come.
 
@@ -165,6 +172,10 @@ class NoRequests:
         self._name = spec.name
 
     def parse(self, body: bytes | bytearray, json_bytes: int | None) -> NoReturn:
+        """As in `Requests`."""
+        self.read(None)
+
+    def read(self, request: Any) -> NoReturn:
         """As in `Requests`."""
         raise InvalidRequest(
             f'model "{self._name}" declares no inputs, so that V2 has no tensors to send it; '
@@ -215,6 +226,10 @@ class InferRequests:
             described, memoryview(body)[json_bytes:], booleans=may_hold_booleans(text)
         )
 
+    def read(self, request: Any) -> InferRequest:
+        """As in `Requests`."""
+        return self._filled(self._described_alone(request), memoryview(b""), booleans=True)
+
     def outline(self, text: bytes, binary_bytes: int) -> Outline | None:
         """As in `Requests`."""
         return None
@@ -223,7 +238,10 @@ class InferRequests:
         return self._filled_json(self._described_json(body), body)
 
     def _described_json(self, body: bytes | bytearray) -> Described:
-        described = self._described(_decoded(body))
+        return self._described_alone(decoded(body))
+
+    def _described_alone(self, request: Any) -> Described:
+        described = self._described(request)
         if described.binary_bytes:
             raise InvalidRequest(
                 f"the request says that {described.binary_bytes} bytes of binary data follow "
@@ -242,7 +260,7 @@ class InferRequests:
             if not identity:
                 return described
             return described._replace(requested=described.requested._replace(id=identity))
-        described = self._described(_decoded(text))
+        described = self._described(decoded(text))
         # A region may be another one by the time of the next request.
         lasting = not (described.lazy or described.requested.shared) and self._as_it_is(described)
         if self.remembers and lasting and all(given.size != IN_JSON for given in described.given):
@@ -432,7 +450,12 @@ def _request(
     return unchecked_tuple(InferRequest, ((unchecked_tuple(Part, (rows, payload, 0)),), requested))
 
 
-def _decoded(text: bytes | bytearray) -> Any:
+def decoded(text: bytes | bytearray) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        InvalidRequest: it is no JSON.
+    """
     try:
         return loads(text)
     except JSONDecodeError as error:

@@ -48,6 +48,13 @@ class ContextRequests(InferRequests):
         finally:
             self._headers = self._context = b""
 
+    def read(self, request: Any) -> InferRequest:
+        """As in `Requests`."""
+        try:
+            return super().read(request)
+        finally:
+            self._headers = self._context = b""
+
     def outline(self, text: bytes, binary_bytes: int) -> Outline | None:
         """As in `Requests`."""
         return None

@@ -54,9 +54,11 @@ V2: Final = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 16], "dat
 POSTED: Final = {
     ":predict": ({"instances": [ROW]}, ["message", "batchId", "predictions"]),
     "/infer": (V2, ["model_name", "model_version", "outputs"]),
+    "/generate": ({"x": ROW}, ["model_name", "model_version", "y"]),
+    "/generate_stream": ({"x": ROW}, None),
     "/index": ({}, None),
 }
-"""By the end of a path: the body of its request, and the keys of the answer; None for a list."""
+"""By the end of a path: the body of its request, and the keys of the answer; None if it is no object."""
 OFF: Final = ("load", "unload", "register", "unregister", "setting", "logging")
 """Last words of paths that change something, or need a setting that README's engine lacks."""
 

@@ -19,6 +19,7 @@ from text_models import VOCABULARY, write_directory
 from ringbatch.frontend.codec.bytes_tensor import joined
 from ringbatch.frontend.codec.outcome import Answer, outcome
 from ringbatch.frontend.codec.rendering import LARGE_RESULT_BYTES, LONG_RESULT_BYTES, LONG_ROWS
+from ringbatch.frontend.falcon.generate_resources import GenerateCodec
 from ringbatch.frontend.falcon.text_resources import (
     ClassifyingCodec,
     EmbeddingsCodec,
@@ -116,6 +117,11 @@ class Case:
         body = orjson.dumps({"inputs": [given], "id": "an id"} | asked)
         return self.service.infer("double", body, None, self.answers.append)
 
+    def generate(self, rows: int = 1) -> RequestHandle | None:
+        body = orjson.dumps({"x": [[1, 2]] * rows, "id": "an id"})
+        codec = GenerateCodec(self.service, [])
+        return self.service.pipeline.start(codec, "double", body, None, self.answers.append)
+
     def grpc(self, rows: int = 1, *, classes: int = 0) -> RequestHandle | None:
         request = inference("ModelInferRequest")(model_name="double", id="an id")
         request.inputs.add(name="x", datatype="FP32", shape=[rows, 2])
@@ -185,6 +191,7 @@ WAYS: Final[dict[str, tuple[ModelSpec, Any, Callable[[Case], RequestHandle | Non
     "V2": (LARGE, numbers, Case.v2, "write_v2"),
     "V2 in parts": (LARGE, numbers, lambda case: case.v2(9), "write_v2"),
     "V2 strings": (LONG, lambda _: strings, Case.v2, "write_v2"),
+    "generate": (LARGE, numbers, Case.generate, "write_generated"),
     "V2 classes": (RANKED, numbers, lambda case: case.v2(LONG_ROWS + 1, **CLASSES), "write_v2"),
     "gRPC typed": (LARGE, numbers, Case.grpc, "write_grpc"),
     "gRPC strings": (LONG, lambda _: strings, Case.grpc, "write_grpc"),

@@ -63,9 +63,13 @@ def test_a_model_has_the_paths_that_serve_it() -> None:
         "get /v2/models/plain/trace/setting",
         "post /v2/models/plain/trace/setting",
         "post /v2/models/plain/infer",
+        "post /v2/models/plain/generate",
+        "post /v2/models/plain/generate_stream",
     }
     assert "/v2/models/untyped" in paths
     assert "/v2/models/untyped/infer" not in paths
+    assert "/v2/models/untyped/generate" not in paths
+    assert "/v2/models/half/generate" not in paths
 
 
 def body(path: str) -> dict[str, Any]:

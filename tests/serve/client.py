@@ -3,7 +3,7 @@
 import json
 import socket
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -104,11 +104,22 @@ class Connection:
         assert protocol == "HTTP/1.1", first
         number = int(status)
         bodiless = head or number < 200 or number in NO_BODY
+        if not bodiless and headers.get("transfer-encoding") == "chunked":
+            return Response(number, headers, b"".join(self._chunks()))
         size = 0 if bodiless else int(headers["content-length"])
         while len(self._buffer) < size:
             self._more(text.encode("latin-1") + self._buffer)
         body, self._buffer = self._buffer[:size], self._buffer[size:]
         return Response(number, headers, body)
+
+    def _chunks(self) -> Iterator[bytes]:
+        """The chunks of a body, each as long as the line before it says."""
+        while size := int(self._until(b"\r\n"), 16):
+            while len(self._buffer) < size + 2:
+                self._more(self._buffer)
+            yield self._buffer[:size]
+            self._buffer = self._buffer[size + 2 :]
+        self._until(b"\r\n")
 
     def ask(self, data: bytes) -> Response:
         """Send a request and receive its answer."""

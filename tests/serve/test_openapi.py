@@ -158,7 +158,7 @@ def test_the_examples_of_the_document_are_answered(
                 assert answer.status == 200, f"{method} {path}: {answer.body!r}"
                 (declared, *_) = operation["responses"]["200"]["content"]
                 assert answer.headers["content-type"].startswith(declared)
-    assert len(asked) == 9
+    assert len(asked) == 15
 
 
 def test_the_page_is_served_with_examples_that_lead_back(server: Server) -> None:

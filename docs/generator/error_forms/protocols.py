@@ -174,6 +174,18 @@ GROUPS: Final = (
             Form(
                 INVALID,
                 (
+                    "... stands in the request twice, in its parameters and beside them",
+                    "`inputs` are for /infer; ...",
+                    "the lists of input ... differ in length",
+                    "input ... has lists and single values side by side",
+                    "input ... has ... levels of lists; give ...",
+                ),
+                "A body for `/generate` has other members or lists than the model has inputs.",
+                "Send a member for each input, as under [Generate](http-api.md#generate).",
+            ),
+            Form(
+                INVALID,
+                (
                     "inputs[...] ...",
                     "outputs[...] ...",
                     "`outputs` is ..., not a list",
