@@ -124,23 +124,23 @@ class ModelCounters(Counters):
             priority: class of its requests, or `MIXED`.
             accounts: the account word of each request; looked at only if these are mixed.
         """
-        count = len(accepted_ns)
-        counts = [(_BY_REASON + reason, 1), (_BY_ROWS + rows_bucket(rows), 1)]
+        add, count = self.add, len(accepted_ns)
         if reason is _RETRY:
             # These have been counted as waiting when they were dispatched first.
-            counts.append((_RETRIED, count))
+            add(_RETRIED, count)
         else:
             if priority == MIXED:
                 self._waited(accepted_ns, now_ns, accounts)
             else:
                 record = _BY_CLASS + priority * _CLASS_RECORD
-                wait_ns = now_ns * count - sum(accepted_ns)
-                counts += ((record, count), (record + _CLASS_WAIT_NS, wait_ns))
+                add(record, count)
+                add(record + _CLASS_WAIT_NS, now_ns * count - sum(accepted_ns))
             for bucket, waited in time_counts([now_ns - ns for ns in accepted_ns]):
-                counts.append((_BY_WAIT + bucket, waited))
-        counts.append((_DISPATCHED_ROWS, rows))
-        self.add_all(counts)
-        self.add(_LATEST_NS, now_ns - self._values[_LATEST_NS])
+                add(_BY_WAIT + bucket, waited)
+        add(_BY_REASON + reason)
+        add(_BY_ROWS + rows_bucket(rows))
+        add(_DISPATCHED_ROWS, rows)
+        add(_LATEST_NS, now_ns - self._values[_LATEST_NS])
 
     def _waited(self, accepted_ns: Sequence[int], now_ns: int, accounts: Sequence[int]) -> None:
         """Count the waits of requests of several classes."""
