@@ -479,6 +479,8 @@ class Lane(SlotMemory):
             )
             self._generation[slot] = generation_in(control)
             if state_of(control, done) is State.FREE:
+                # The owner may have died between its wish for parts and the request.
+                self.words[first + SlotWords.PARTS_OF] = 0
                 self._free.append(slot)
                 continue
             request, result, capacity = (

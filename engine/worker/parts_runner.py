@@ -89,6 +89,8 @@ class PartsRunner(Runner):
         begun = [stream.request for stream in self._streams.values() if stream.part_is_out]
         self._fail(begun, Status.CUT_OFF, "", mark)
         left = {request.ref for request in readable if slots.is_open(request.ref)}
+        if not left:
+            return
         keeps = len(self._streams) < len(readable)
         found: list[Any] = []
         with closing(self._parts(arguments, [request.rows for request in readable])) as parts:

@@ -84,7 +84,7 @@ class _Player:
     buffer: deque[tuple[int, int]] = field(default_factory=deque)
     asleep: Callable[[], bool] = lambda: False
     """Returns whether the actor cannot take its next step."""
-    _killed: bool = False
+    killed: bool = False
     _greenlet: Any = None
 
     def resume(self) -> None:
@@ -95,12 +95,14 @@ class _Player:
         self._greenlet.switch()
 
     def stop_before_step(self) -> None:
-        self._greenlet.parent.switch()
-        if self._killed:
+        """Wait to be chosen; a killed actor takes no step, even if its code catches everything."""
+        if not self.killed:
+            self._greenlet.parent.switch()
+        if self.killed:
             raise _Killed
 
     def kill(self) -> None:
-        self._killed = True
+        self.killed = True
         if self.started and not self.finished:
             self.resume()
         self.finished = True
@@ -263,7 +265,9 @@ class _Run:
     ) -> _Player | None:
         """Wait to be chosen; None where the access is no step, or not an actor's."""
         player: _Player | None = getattr(getcurrent(), "player", None)
-        if player is None or (number != _NO_WORD and self._private(number)):
+        if player is None or (
+            number != _NO_WORD and self._private(number) and not player.killed
+        ):
             return None
         player.asleep = asleep
         player.stop_before_step()
