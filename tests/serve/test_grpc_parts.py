@@ -16,18 +16,27 @@ from serve.server import Server, Start
 from ringbatch.frontend.grpc.messages import INFERENCE_SERVICE, inference
 from ringbatch.frontend.request.offload import LARGE_BODY_BYTES
 
+PLAIN = """
+from ringbatch.engine import Tensor
+inputs = [Tensor("x", "FP32", [1])]
+outputs = [Tensor("y", "FP32", [1])]
+def predict(x):
+    return x
+"""
 LONG = [0] * 4000
 """Parts for minutes, with a pause before each."""
 
 
 @pytest.fixture(scope="module")
-def server(start_for_module: Start) -> Server:
+def server(start_for_module: Start, tmp_path_factory: pytest.TempPathFactory) -> Server:
+    plain = tmp_path_factory.mktemp("models") / "plain.py"
+    plain.write_text(PLAIN)
     repeat = {"path": "repeat.py", "max_batch_size": 0}
     return start_for_module(
         {
             "repeat": repeat | {"workers": 2},
             "batched": {"path": "repeat.py", "max_batch_size": 32},
-            "pair": {"path": "pair.py"},
+            "plain": {"path": str(plain)},
         },
         grpc_port=0,
         frontends=1,
@@ -156,6 +165,28 @@ def test_requests_of_one_stream_run_at_the_same_time(
         stream.close()
 
 
+def test_answers_as_one_do_not_wait_for_parts_of_requests_before_them(
+    client: triton.InferenceServerClient,
+) -> None:
+    stream = Stream(client)
+    stream.ask(LONG, "slow", delay_ms=20)
+    assert stream.part() == ("slow", [0], False)
+    tensor = triton.InferInput("x", [1, 1], "FP32")
+    tensor.set_data_from_numpy(np.array([[3]], np.float32))
+    for id in ("p", "q"):
+        client.async_stream_infer("plain", [tensor], request_id=id)
+    found: list[tuple[str, Any, bool]] = []
+    while len(found) < 2:
+        result, error = stream.next()
+        assert error is None, error.message()
+        response = result.get_response()
+        if response.id != "slow":
+            last = response.parameters["triton_final_response"].bool_param
+            found.append((response.id, result.as_numpy("y").tolist(), last))
+    assert found == [("p", [[3]], True), ("q", [[3]], True)]
+    client.stop_stream(cancel_requests=True)
+
+
 def test_errors_are_messages_and_the_stream_goes_on(client: triton.InferenceServerClient) -> None:
     stream = Stream(client)
     stream.ask([-1], "before")
@@ -262,4 +293,4 @@ def test_its_configuration_calls_the_model_decoupled(
         return found
 
     assert decoupled("repeat")
-    assert not decoupled("pair")
+    assert not decoupled("plain")
