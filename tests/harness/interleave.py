@@ -265,9 +265,7 @@ class _Run:
     ) -> _Player | None:
         """Wait to be chosen; None where the access is no step, or not an actor's."""
         player: _Player | None = getattr(getcurrent(), "player", None)
-        if player is None or (
-            number != _NO_WORD and self._private(number) and not player.killed
-        ):
+        if player is None or (number != _NO_WORD and self._private(number) and not player.killed):
             return None
         player.asleep = asleep
         player.stop_before_step()
