@@ -58,7 +58,7 @@ POSTED: Final = {
     "/generate_stream": ({"x": ROW}, None),
     "/index": ({}, None),
 }
-"""By the end of a path: the body of its request, and the keys of the answer; None if it is no object."""
+"""By the end of a path: its request's body, and the answer's keys; None if it is no object."""
 OFF: Final = ("load", "unload", "register", "unregister", "setting", "logging")
 """Last words of paths that change something, or need a setting that README's engine lacks."""
 
