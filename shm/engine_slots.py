@@ -6,7 +6,6 @@ frontend's own lane before it is used; a frontend can spoil its own requests and
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from struct import Struct
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.layout import ALIGNMENT, SLOT_BYTES, WORD
 from ringbatch.shm.model_spec import INDEX_MASK
+from ringbatch.shm.part_notices import PartNotices
 from ringbatch.shm.parts import PartWriter, part_is_out, wants_parts
 from ringbatch.shm.ring import Producer
 from ringbatch.shm.segment import Segment
@@ -26,7 +26,6 @@ from ringbatch.shm.slot import (
     Reason,
     State,
     Status,
-    as_part,
     done_word,
     done_words,
     generation_in,
@@ -38,21 +37,20 @@ from ringbatch.shm.slot import (
     slots_of,
     state_of,
     wanted_words,
-    without_part,
 )
 from ringbatch.shm.slot_arrays import done_array
-from ringbatch.shm.slot_structs import ANSWER_DETAILS, PACKED_DETAILS
+from ringbatch.shm.slot_structs import (
+    ANSWER_DETAILS,
+    BATCH_DETAILS,
+    FIRST_INSTANTS,
+    LAST_DETAILS,
+    PACKED_BATCH,
+    PACKED_DETAILS,
+    PACKED_INSTANTS,
+)
 from ringbatch.shm.tuples import unchecked_tuple
 from ringbatch.shm.uniform_batch import MAX_KEY_BYTES, UniformBatch, UniformBatchReader
 
-_FIRST_INSTANTS: Final = Struct("@3Q")
-"""Of a slot, DISPATCHED_NS to GATHERED_NS."""
-_BATCH_DETAILS: Final = Struct("@4Q")
-"""Of a slot, RESULT_BYTES to REASON."""
-_LAST_DETAILS: Final = Struct("@3Q")
-"""Of a slot, RAN_NS to FINISHED_NS."""
-_PACKED_INSTANTS: Final = Struct("24s")
-_PACKED_BATCH: Final = Struct("32s")
 _store_details: Final = ANSWER_DETAILS.pack_into
 _SLOT_WORDS: Final = SlotWords.SIZE
 _CONTROL: Final = SlotWords.CONTROL
@@ -80,8 +78,7 @@ class Request(NamedTuple):
 
 Opened = tuple[list[Request], list[int], list[int], int]
 """Result of `EngineSlots.read_open`: the readable requests; references to slots with invalid words;
-references of readable requests that are cancelled already; and the number of references that name
-no slot of the lane that submitted them."""
+those of readable requests that are cancelled; how many name no slot of the lane that sent them."""
 
 
 def columns(requests: Sequence[Request]) -> tuple[tuple[int, ...], ...]:
@@ -137,6 +134,7 @@ class EngineSlots:
             Producer(segment.words, layout.completion_ring(lane, producer), layout.completion_words)
             for lane in range(layout.lanes)
         ]
+        self._notices = PartNotices(self._completions, layout.slots, self.is_open, wake_lane)
         self.read_uniform = UniformBatchReader(segment).read
         """See `UniformBatchReader.read`."""
         slots = np.ndarray(
@@ -337,8 +335,8 @@ class EngineSlots:
             references: the requests, whose first step is done.
             mark: of their batch.
         """
-        memory, store = self.memory, _PACKED_INSTANTS.pack_into
-        instants = _FIRST_INSTANTS.pack(mark.dispatched_ns, mark.began_ns, mark.gathered_ns)
+        memory, store = self.memory, PACKED_INSTANTS.pack_into
+        instants = FIRST_INSTANTS.pack(mark.dispatched_ns, mark.began_ns, mark.gathered_ns)
         first = (self._first_word + SlotWords.DISPATCHED_NS) * WORD
         for slot in slots_of(references):
             store(memory, first + slot * SLOT_BYTES, instants)
@@ -353,15 +351,15 @@ class EngineSlots:
     ) -> None:
         """Answer requests in a later step of their chain; the first step's stamps stay."""
         memory, store_release = self.memory, self._store_release
-        head = _BATCH_DETAILS.pack(size, mark.batch, mark.rows, mark.reason)
-        tail = _LAST_DETAILS.pack(mark.ran_ns, mark.attempts, finished_ns)
+        head = BATCH_DETAILS.pack(size, mark.batch, mark.rows, mark.reason)
+        tail = LAST_DETAILS.pack(mark.ran_ns, mark.attempts, finished_ns)
         first_head = (self._first_word + SlotWords.RESULT_BYTES) * WORD
         first_tail = (self._first_word + SlotWords.RAN_NS) * WORD
         first_done = self._first_word + SlotWords.DONE
         dones = done_words(references, status)
         for ref, slot, word in zip(references, slots_of(references), dones, strict=True):
-            _PACKED_BATCH.pack_into(memory, first_head + slot * SLOT_BYTES, head)
-            _PACKED_INSTANTS.pack_into(memory, first_tail + slot * SLOT_BYTES, tail)
+            PACKED_BATCH.pack_into(memory, first_head + slot * SLOT_BYTES, head)
+            PACKED_INSTANTS.pack_into(memory, first_tail + slot * SLOT_BYTES, tail)
             store_release[first_done + slot * _SLOT_WORDS] = word
             self._answered.setdefault(slot >> self._lane_shift, []).append(ref)
 
@@ -387,7 +385,7 @@ class EngineSlots:
 
     def post_part(self, ref: int) -> None:
         """Have `flush` post that a part of a request's answer is out."""
-        self._answered.setdefault(self.lane_of(ref), []).append(as_part(ref))
+        self._notices.add(self.lane_of(ref), ref)
 
     def store_overtaken(self, ref: int, since_ns: int) -> None:
         """Store from when on later requests of others went before a request; no answer."""
@@ -472,6 +470,8 @@ class EngineSlots:
         A lane's ring is full where its owner does not collect while collectors follow one another,
         each of which posts everything anew. What found no room then waits for the next call.
         """
+        if self._notices.waiting:
+            self._notices.post()
         answered = self._answered
         if not answered:
             return
@@ -486,12 +486,12 @@ class EngineSlots:
             self._wake_lane(lane)
 
     def _is_latest(self, ref: int) -> bool:
-        return is_latest(without_part(ref), self._state_words(slot_of(ref))[0])
+        return is_latest(ref, self._state_words(slot_of(ref))[0])
 
     @property
     def delayed(self) -> int:
-        """Answers that found no room and wait for the next `flush`."""
-        return sum(map(len, self._answered.values())) if self._answered else 0
+        """Answers and notices that found no room and wait for the next `flush`."""
+        return len(self._notices) + sum(map(len, self._answered.values()))
 
     def _offer_singly(self, lane: int, references: list[int]) -> list[int]:
         for count, ref in enumerate(references):

@@ -17,3 +17,11 @@ OUTCOME: Final = Struct("@3Q")
 """Of a slot, DONE to BATCH."""
 OUTCOME_DETAILS: Final = Struct("@24x8Q")
 """Of a slot from DONE on, what is behind an outcome: BATCH_ROWS to FINISHED_NS."""
+FIRST_INSTANTS: Final = Struct("@3Q")
+"""Of a slot, DISPATCHED_NS to GATHERED_NS."""
+BATCH_DETAILS: Final = Struct("@4Q")
+"""Of a slot, RESULT_BYTES to REASON."""
+LAST_DETAILS: Final = Struct("@3Q")
+"""Of a slot, RAN_NS to FINISHED_NS."""
+PACKED_INSTANTS: Final = Struct("24s")
+PACKED_BATCH: Final = Struct("32s")

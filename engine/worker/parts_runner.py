@@ -8,6 +8,7 @@ read.
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any, Final
 
 from ringbatch.engine.models.model import Model
@@ -182,9 +183,19 @@ class PartsRunner(Runner):
         mark: BatchMark,
     ) -> None:
         """Write a part that has no room at once."""
+        self._write(stream, partial(stream.put, results, kept, self._writer(readable)), mark)
+
+    def _write(self, stream: PartStream, write: Callable[[], bool], mark: BatchMark) -> None:
+        """Write parts of one request, if that is possible; fail this request alone if it is not.
+
+        Args:
+            stream: the request's.
+            write: returns whether a part was written, as `PartStream.put` does.
+            mark: of its batch.
+        """
         request = stream.request
         try:
-            if stream.put(results, kept, self._writer(readable)):
+            if write():
                 self._slots.post_part(request.ref)
         except TooLarge as needed:
             if stream.part_is_out:
@@ -240,11 +251,10 @@ class PartsRunner(Runner):
         write = self._writer(readable)
         while waiting := [stream for stream in self._streams.values() if stream.waits]:
             for stream in waiting:
-                if stream.write_waiting(write):
-                    self._slots.post_part(stream.request.ref)
+                self._write(stream, partial(stream.write_waiting, write), mark)
             self._slots.flush()
             if self._clock_ns() >= until_ns:
-                late = [stream.request for stream in waiting if stream.waits]
+                late = [stream.request for stream in self._streams.values() if stream.waits]
                 text = "its frontend has not taken the parts of the answer"
                 self._fail(late, Status.CORRUPT, text, mark)
                 return

@@ -5,7 +5,7 @@ from collections import deque
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lane_harness import MARK, Harness, ask
+from lane_harness import MARK, SLOTS, Harness, ask
 
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.lane import Lane
@@ -197,3 +197,39 @@ def test_a_frontend_that_spoils_how_far_it_has_read_gets_no_more() -> None:
     first = ring.lane.first_word + ring.slot * SlotWords.SIZE
     ring.lane.words[first + SlotWords.PARTS_TAKEN] += 1 << 20
     assert ring.writer.rooms() == []
+
+
+def test_notices_leave_room_for_every_answer() -> None:
+    harness = Harness()
+    reader, worker = PartReader(harness.lane), harness.worker
+    slots = [published(harness.lane, reader, 4 * ALIGNMENT) for _ in range(SLOTS)]
+    requests = harness.requests()
+    for _ in range(3):
+        for request in requests:
+            worker.post_part(request.ref)
+            worker.flush()
+    assert worker.delayed == SLOTS, "each has a notice that waits, beside one in the ring"
+    for request in requests:
+        worker.answer(request.ref, Status.OK, 0, MARK, 1)
+    worker.flush()
+    assert not worker.delayed
+    assert sorted(harness.lane.collect()) == sorted(slots)
+    assert not harness.lane.parted
+
+
+def test_a_notice_that_waits_is_posted_once_there_is_room() -> None:
+    harness = Harness()
+    reader, worker = PartReader(harness.lane), harness.worker
+    for _ in range(SLOTS):
+        published(harness.lane, reader, 4 * ALIGNMENT)
+    requests = harness.requests()
+    for request in (*requests, requests[0]):
+        worker.post_part(request.ref)
+        worker.flush()
+    assert worker.delayed == 1
+    assert harness.lane.collect() == []
+    harness.lane.parted.clear()
+    worker.flush()
+    assert not worker.delayed
+    assert harness.lane.collect() == []
+    assert len(harness.lane.parted) == 1

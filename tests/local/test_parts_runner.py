@@ -25,6 +25,7 @@ class PartsHarness(Harness):
     def __init__(self, predict: Callable[..., Iterator[Any]], *signature: Any) -> None:
         super().__init__(predict, *signature)
         self.paused = 0
+        self.on_pause: Callable[[], object] = lambda: None
         self.again: list[int] = []
         model = Model(self.inputs, self.outputs, lambda: None, predict, in_parts=True)
         self.runner = PartsRunner(
@@ -38,6 +39,7 @@ class PartsHarness(Harness):
 
     def _pause(self, _seconds: float) -> None:
         self.paused += 1
+        self.on_pause()
         self.now_ns += PATIENCE_NS // 10
 
     def parts(self, ref: int) -> list[bytes]:
@@ -264,3 +266,22 @@ def test_the_collector_learns_that_a_long_answer_goes_on() -> None:
     harness = PartsHarness(predict)
     harness.run(harness.send_json('["a"]'))
     assert 4 <= len(harness.again) <= 6
+
+
+def test_a_part_that_is_too_large_behind_others_fails_its_request_alone() -> None:
+    def predict(instances: list[str]) -> Iterator[list[str]]:
+        for number in range(12):
+            yield ["x" * 100] * len(instances)
+            if number < 2:
+                harness.parts(idle)
+            harness.parts(good)
+        yield [("x" * 5000 if instance == "idle" else "x") for instance in instances]
+
+    harness = PartsHarness(predict)
+    good = harness.send_json('["good"]', in_parts=True)
+    idle = harness.send_json('["idle"]', in_parts=True)
+    taken: list[bytes] = []
+    harness.on_pause = lambda: taken.extend(harness.parts(idle))
+    kept, failed = harness.run(good, idle)
+    assert kept.answer.status is Status.OK
+    assert failed.answer.status is Status.MODEL_FAILED

@@ -59,7 +59,9 @@ from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import FLAG_BITS, Status
 from ringbatch.shm.slot_structs import (
     ANSWER_DETAILS,
+    PACKED_BATCH,
     PACKED_DETAILS,
+    PACKED_INSTANTS,
     REQUEST_HEADER,
 )
 from ringbatch.shm.wakeup import Wakeup
@@ -118,8 +120,8 @@ def installed() -> Iterator[None]:
         patch.object(lane_module, "_store_header", _store_header),
         patch.object(holder_module, "_store_details", Packed(ANSWER_DETAILS).pack_into),
         patch.object(holder_module, "PACKED_DETAILS", Packed(PACKED_DETAILS)),
-        patch.object(holder_module, "_PACKED_INSTANTS", Packed(holder_module._PACKED_INSTANTS)),
-        patch.object(holder_module, "_PACKED_BATCH", Packed(holder_module._PACKED_BATCH)),
+        patch.object(holder_module, "PACKED_INSTANTS", Packed(PACKED_INSTANTS)),
+        patch.object(holder_module, "PACKED_BATCH", Packed(PACKED_BATCH)),
         patch.object(runner_module, "StridedView", ItemStridedView),
         patch.object(steps_module, "StridedView", ItemStridedView),
         patch.object(uniform_batch, "FEW", _FEW),

@@ -137,7 +137,7 @@ CHAIN_MUTANTS: Final[dict[str, Mutant | Late]] = {
     DONE_FIRST: Late(
         EngineSlots,
         "answer_later_step",
-        "_PACKED_BATCH.pack_into(",
+        "PACKED_BATCH.pack_into(",
         "store_release[first_done + slot * _SLOT_WORDS] =",
     ),
 }

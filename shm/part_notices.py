@@ -1,0 +1,62 @@
+"""Notices in completion rings that a part of an answer is out.
+
+A completion ring has two words for each slot, for answers. Notices take no more than one of them,
+so that an answer always finds room. The others wait: for room, or for the answer, with which a
+frontend reads what is left.
+"""
+
+from collections.abc import Callable, Sequence
+
+from ringbatch.shm.ring import Producer
+from ringbatch.shm.slot import as_part
+
+
+class PartNotices:
+    """Notices of one producer of answers.
+
+    Args:
+        completions: its completion ring in each lane.
+        slots: of a lane.
+        is_open: whether the request of a reference has no answer yet.
+        wake_lane: rings the doorbell of a lane.
+
+    Attributes:
+        waiting: by lane, the references whose notices are not posted.
+    """
+
+    __slots__ = ("_completions", "_is_open", "_slots", "_wake_lane", "waiting")
+
+    def __init__(
+        self,
+        completions: Sequence[Producer],
+        slots: int,
+        is_open: Callable[[int], bool],
+        wake_lane: Callable[[int], None],
+    ) -> None:
+        self._completions = completions
+        self._slots = slots
+        self._is_open = is_open
+        self._wake_lane = wake_lane
+        self.waiting: dict[int, dict[int, None]] = {}
+
+    def add(self, lane: int, ref: int) -> None:
+        """Have `post` tell a lane that a part of a request's answer is out."""
+        self.waiting.setdefault(lane, {})[ref] = None
+
+    def __len__(self) -> int:
+        return sum(map(len, self.waiting.values())) if self.waiting else 0
+
+    def post(self) -> None:
+        """Post the notices that have room, with one wake-up for each lane."""
+        waiting, self.waiting = self.waiting, {}
+        for lane, references in waiting.items():
+            ring = self._completions[lane]
+            wanted = [*filter(self._is_open, references)]
+            room = max(self._slots - ring.backlog, 0)
+            now, later = wanted[:room], wanted[room:]
+            if now and not ring.offer([as_part(ref) for ref in now]):
+                now, later = [], wanted
+            if later:
+                self.waiting[lane] = dict.fromkeys(later)
+            if now:
+                self._wake_lane(lane)
