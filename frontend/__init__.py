@@ -11,6 +11,7 @@ from ringbatch.frontend.codec.outcome import outcome as http_answer
 from ringbatch.frontend.routes.endpoints import endpoints
 from ringbatch.frontend.routes.models import models
 from ringbatch.shm.errors import (
+    AnswerCutOff,
     DeadlineExceeded,
     Draining,
     InvalidRequest,
@@ -31,6 +32,7 @@ from ringbatch.shm.errors import (
 )
 
 __all__ = [
+    "AnswerCutOff",
     "Client",
     "ClientClosed",
     "DeadlineExceeded",

@@ -28,6 +28,9 @@ from ringbatch.shm.layout import ALIGNMENT, WORD, aligned
 
 SKIPPED: Final = (1 << 64) - 1
 """Size of the record that fills the gap before the ring's end."""
+LEAST_BYTES: Final = 1 << 14
+"""Result memory for parts: a worker goes on while a frontend is busy with something else."""
+_PARTS_AHEAD: Final = 4
 _PARTS_OF: Final = SlotWords.PARTS_OF
 _PARTS_FROM: Final = SlotWords.PARTS_FROM
 _PARTS_TAKEN: Final = SlotWords.PARTS_TAKEN
@@ -46,6 +49,11 @@ def ring_bytes(result_bytes: int) -> int:
 def bytes_for(part_bytes: int) -> int:
     """Return the result memory in which a part of that size always finds room."""
     return 2 * (ALIGNMENT + aligned(part_bytes))
+
+
+def bytes_for_several(part_bytes: int) -> int:
+    """Return the result memory to claim for parts of that size, so that a worker can go on."""
+    return max(_PARTS_AHEAD * bytes_for(part_bytes), LEAST_BYTES)
 
 
 class Room(NamedTuple):

@@ -80,6 +80,7 @@ class ClientRequest(Waiter):
         "_left",
         "_model",
         "_next",
+        "_over",
         "_parts",
         "_results",
         "_rows",
@@ -104,6 +105,7 @@ class ClientRequest(Waiter):
         self._left = count = len(parts)
         self._results: list[tuple[int, bytearray] | None] = [None] * count
         self._next = 0
+        self._over = False
         self._counted = False
         self._again: list[tuple[int, int]] = []
         """Parts to be sent once more, and the room for their answers."""
@@ -127,7 +129,7 @@ class ClientRequest(Waiter):
                 break
         if not self._left:
             self._finish()
-        elif not self._slots and not self.ready:
+        elif not self._slots and not self._over:
             self._fail_for_room()
 
     def _send_first(self, index: int) -> bool:
@@ -208,7 +210,7 @@ class ClientRequest(Waiter):
 
     def fail(self, error: RequestError) -> None:
         """As in `Waiter`."""
-        if not self.ready:
+        if not self._over:
             self._channel.slots.cancel(self._slots)
             self._slots.clear()
             self._error = error
@@ -225,7 +227,7 @@ class ClientRequest(Waiter):
         self.fail(error)
 
     def _finish(self) -> None:
-        self.ready = True
+        self._over = self.ready = True
         channel, error = self._channel, self._error
         tally = channel.slots.tally(self._model.spec)
         took_ns = channel.clock() - self._accepted_ns

@@ -21,6 +21,7 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from ringbatch.frontend.client.callbacks import CallbackQueue
@@ -297,9 +298,7 @@ class Channel:
         self._callbacks.deliver()
 
     def _follow(self, waiter: Waiter, signal: threading.Lock, now_ns: int) -> None:
-        limit_s = -1.0
-        if waiter.deadline_ns < NEVER:
-            limit_s = max(waiter.deadline_ns - now_ns, 0) / 1e9
+        limit_s = max(waiter.deadline_ns - now_ns, 0) / 1e9 if waiter.deadline_ns < NEVER else -1.0
         if signal.acquire(timeout=limit_s):
             return
         with self._lock:
@@ -455,13 +454,14 @@ class Channel:
             self._busy = False
         self._callbacks.deliver()
 
-    def forsake(self) -> None:
-        """As `close`, from wherever the garbage collector found that nobody has the client."""
+    def forsake(self, waiter: Waiter | None = None) -> None:
+        """Close, or abandon a waiter, wherever the garbage collector found that nobody has it."""
+        end = self.close if waiter is None else partial(self.abandon, waiter)
         if self._lock.locked():
             # This thread may be the one that holds it.
-            short_thread("the end of a client", self.close)
+            short_thread("the end of a client", end)
         else:
-            self.close()
+            end()
 
     def _detach(self) -> None:
         if not self._detached.is_set():

@@ -16,9 +16,10 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
+from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -36,10 +37,12 @@ from ringbatch.frontend.client.channel import Channel
 from ringbatch.frontend.client.engines import attach
 from ringbatch.frontend.client.errors import ClientClosed, EngineGone
 from ringbatch.frontend.client.slots import Slots
+from ringbatch.frontend.client.streaming import RequestInParts
 from ringbatch.frontend.client.texts import ClientTextCodec
 from ringbatch.frontend.client.waiter import Waiter
 from ringbatch.frontend.codec.model_address import no_such_model
 from ringbatch.frontend.codec.outcome import RULES
+from ringbatch.frontend.codec.payload import Part
 from ringbatch.frontend.codec.result_sizes import ResultSizes
 from ringbatch.frontend.v1.json_values import ValueCodec
 from ringbatch.shm.account import CLASS_NAMES, NOBODY, account_word
@@ -234,6 +237,50 @@ class Client:
         if not self._sent(session, call, wanted):
             return self.infer_async(model, inputs, timeout_s=timeout_s, priority=priority)
         return call.future
+
+    def stream(
+        self,
+        model: str,
+        inputs: Any,
+        *,
+        timeout_s: float | None = None,
+        priority: str | None = None,
+    ) -> Iterator[Any]:
+        """Run a model, and yield its answer in parts, as the model makes them.
+
+        The request is sent when the first part is asked for. Whoever asks for no more parts, and
+        closes or lets go of the iterator, ends the request.
+
+        Args:
+            model, inputs, timeout_s, priority: as for `infer`, but for one batch at most.
+
+        Yields:
+            Each part, as `infer` returns an answer. A model that has no parts yields its answer.
+
+        Raises:
+            AnswerCutOff: a worker died when a part was there.
+            RequestError: any other of `infer`, also behind a part.
+        """
+        account = self._account if priority is None else _account_of(priority)
+        session, wanted, timeout_ns = self._wanted(model, timeout_s)
+        channel = session.channel
+        parts: tuple[Part, ...] = ()
+        if wanted.spec.in_parts:
+            parts = self._parsed(session, wanted, wanted.codec.parse, inputs)
+        if not parts:
+            yield self.infer(model, inputs, timeout_s=timeout_s, priority=priority)
+            return
+        request = partial(RequestInParts, channel, wanted, timeout_ns=timeout_ns, account=account)
+        call = self._parsed(session, wanted, request, parts)
+        channel.stand_by()
+        if not self._sent(session, call, wanted):
+            yield from self.stream(model, inputs, timeout_s=timeout_s, priority=priority)
+            return
+        try:
+            yield from call.each()
+        finally:
+            if not call.over:
+                channel.forsake(call)
 
     def infer_many(
         self,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from ringbatch.frontend.client.waiter import Waiter
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.model_spec import ModelSpec, defaults
+from ringbatch.shm.parts import PartReader
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.tallies import Protocol, Tallies, Tally
 
@@ -14,6 +15,7 @@ class Slots:
 
     Attributes:
         lane: the lane.
+        parts: reads parts of answers.
         segment: where it lies.
         tallies: where the ends of its requests are counted.
 
@@ -33,6 +35,7 @@ class Slots:
     ) -> None:
         self.segment = segment
         self.lane = lane
+        self.parts = PartReader(lane)
         self.tallies = Tallies(segment, lane.index)
         self._wake_collector = wake_collector
         self._clock = clock
@@ -70,6 +73,8 @@ class Slots:
             return None
         start = lane.request_offset[slot]
         self._memory[start : start + size] = payload
+        if waiter.in_parts:
+            self.parts.open(slot)
         deadline_ns, account = waiter.deadline_ns, waiter.account
         lane.publish(slot, model, rows, self._clock(), deadline_ns, size, key_bytes, account)
         self._waiting[slot] = waiter
@@ -103,8 +108,10 @@ class Slots:
         self.lane.submit()
 
     def collect(self) -> None:
-        """Hand out every answer that has come."""
+        """Hand out every answer that has come, and every part of one."""
         found = self.lane.collect()
+        if self.lane.parted:
+            self._hand_out_parts()
         if not found:
             return
         waiting = self._waiting
@@ -117,8 +124,16 @@ class Slots:
             waiter.answered(slot)
         self.lane.submit()
 
+    def _hand_out_parts(self) -> None:
+        slots = [*self.lane.parted]
+        self.lane.parted.clear()
+        for slot in slots:
+            if (waiter := self._waiting[slot]) is not None:
+                waiter.has_parts(slot)
+
     def take_over(self) -> None:
         """Begin anew as the lane's next owner would: what is in flight is cancelled."""
         self._waiting = [None] * self.lane.capacity
         self.lane = Lane(self.segment, self.lane.index, self._wake_collector)
+        self.parts = PartReader(self.lane)
         self.divide()

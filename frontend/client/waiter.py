@@ -17,10 +17,12 @@ class Waiter:
         asleep: True while its thread sleeps on `signal`, which a thread that wakes it releases;
             made when it first sleeps so.
         deferred: True if no thread waits for it, so that the channel's own thread must.
+        in_parts: True if it wants its answer in parts.
     """
 
     __slots__ = ("__weakref__", "account", "asleep", "deadline_ns", "ready", "signal")
     deferred: bool = False
+    in_parts: bool = False
 
     def __init__(self, deadline_ns: int, account: int = NOBODY) -> None:
         self.ready = False
@@ -37,6 +39,9 @@ class Waiter:
 
         It does so even if it has failed over an answer that came together with this one.
         """
+
+    def has_parts(self, slot: int) -> None:
+        """Take the parts in the slot, of an answer that is not all there."""
 
     def fail(self, error: RequestError) -> None:
         """Want no answer any more; does nothing where all have come."""

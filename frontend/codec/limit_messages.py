@@ -3,9 +3,16 @@
 These settings are no secret of the host's: a refused client may ask for another value.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
-from ringbatch.shm.errors import DeadlineExceeded, ModelFailed, Overloaded, RequestTooLarge
+from ringbatch.shm.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    ModelFailed,
+    Overloaded,
+    RequestTooLarge,
+)
 from ringbatch.shm.lateness import limit_words
 
 ANY_NUMBER: Final = 1 << 62
@@ -51,6 +58,23 @@ def expect_batches(rows: int, cap: int, max_in_flight: int) -> None:
     """
     if rows > cap * max_in_flight:
         raise too_many_parts(rows, -(-rows // cap), max_in_flight)
+
+
+def expect_one_batch(rows: Sequence[int], most: int) -> None:
+    """Refuse a request for an answer in parts that one batch cannot hold.
+
+    Args:
+        rows: instances in each batch that it would take.
+        most: the most instances of one batch.
+
+    Raises:
+        InvalidRequest
+    """
+    if len(rows) > 1:
+        raise InvalidRequest(
+            f"the request has {sum(rows)} instances, but an answer in parts is for at most {most}; "
+            "send several requests"
+        )
 
 
 def too_many_parts(

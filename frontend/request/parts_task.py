@@ -2,8 +2,9 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, NamedTuple
+from typing import Generic, NamedTuple
 
+from ringbatch.frontend.codec.limit_messages import expect_one_batch
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.codec.payload import LazyBytes, SlotPart
 from ringbatch.frontend.codec.refusal import no_room_in
@@ -11,16 +12,12 @@ from ringbatch.frontend.codec.rendering import Rendering
 from ringbatch.frontend.request.outcomes import NO_SLOT
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.task import A, Engine, InflightRequest, claim_lazily
-from ringbatch.shm.errors import InvalidRequest, RequestError
-from ringbatch.shm.parts import CorruptPartsError, bytes_for
+from ringbatch.shm.errors import RequestError
+from ringbatch.shm.parts import CorruptPartsError, bytes_for_several
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tallies import Tally
 
 log = logging.getLogger("ringbatch.frontend")
-
-LEAST_BYTES: Final = 1 << 14
-"""Result memory for parts: a worker goes on while a frontend is busy with something else."""
-_PARTS_AHEAD: Final = 4
 
 
 class InParts(NamedTuple, Generic[A]):
@@ -33,11 +30,6 @@ class InParts(NamedTuple, Generic[A]):
 
     on_part: Callable[[A], None]
     end: A
-
-
-def parts_bytes(result_bytes: int) -> int:
-    """Return the result memory to claim where one part takes so many bytes."""
-    return max(_PARTS_AHEAD * bytes_for(result_bytes), LEAST_BYTES)
 
 
 class RequestInParts(InflightRequest[A]):
@@ -75,15 +67,9 @@ class RequestInParts(InflightRequest[A]):
             InvalidRequest: it does not fit into one batch.
             Overloaded: no slot or no memory is left.
         """
-        if len(parts) > 1:
-            most = self.model.spec.max_batch_size
-            rows = sum(rows for rows, _, _ in parts)
-            raise InvalidRequest(
-                f"the request has {rows} instances, but an answer in parts is for at most {most}; "
-                "send several requests"
-            )
+        expect_one_batch([rows for rows, _, _ in parts], self.model.spec.max_batch_size)
         (part,) = parts
-        self.send(engine, part, parts_bytes(self.model.result_bytes(part[0], len(part[1]))))
+        self.send(engine, part, bytes_for_several(self.model.result_bytes(part[0], len(part[1]))))
 
     def send(self, engine: Engine, part: SlotPart, result_bytes: int, least: int = 0) -> None:
         """Put the request into a slot; arguments and errors as for `SlotRequest.send`."""

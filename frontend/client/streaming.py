@@ -1,0 +1,109 @@
+"""A request of a client whose answer comes in parts, as the model makes them."""
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from ringbatch.frontend.client.calls import ClientModel, ClientRequest
+from ringbatch.frontend.client.channel import Channel
+from ringbatch.frontend.client.errors import ClientClosed
+from ringbatch.frontend.codec.limit_messages import expect_one_batch
+from ringbatch.frontend.codec.outcome import InternalError
+from ringbatch.frontend.codec.payload import Part
+from ringbatch.shm.account import NOBODY
+from ringbatch.shm.parts import CorruptPartsError, bytes_for, bytes_for_several
+from ringbatch.shm.slot import Status
+
+
+class RequestInParts(ClientRequest):
+    """A request whose thread takes each part of its answer.
+
+    The client's own thread takes parts out of the slot while the program works on an earlier one: a
+    worker fails a request whose parts stay there. They wait in the program's memory, as the whole
+    answer would.
+
+    Args:
+        channel, model, timeout_ns, account: as for `ClientRequest`.
+        parts: of the request, of which there is one.
+
+    Raises:
+        InvalidRequest: the request does not fit into one batch.
+    """
+
+    __slots__ = ("_arrived",)
+    deferred = True
+    in_parts = True
+
+    def __init__(
+        self,
+        channel: Channel,
+        model: ClientModel,
+        parts: tuple[Part, ...],
+        timeout_ns: int,
+        account: int = NOBODY,
+    ) -> None:
+        expect_one_batch([rows for rows, _, _ in parts], model.spec.max_batch_size)
+        super().__init__(channel, model, parts, timeout_ns, account)
+        self._arrived: deque[bytearray] = deque()
+
+    @property
+    def over(self) -> bool:
+        """True once nothing more comes."""
+        return self._over
+
+    def _send_first(self, index: int) -> bool:
+        rows, payload, _ = self._parts[index]
+        usual = self._model.result_sizes.result_bytes(rows, len(payload))
+        return self._send(index, bytes_for_several(usual)) or self._send(index, bytes_for(usual))
+
+    def has_parts(self, slot: int) -> None:
+        """As in `Waiter`."""
+        slots = self._channel.slots
+        memory = slots.lane.memory
+        try:
+            while slot in self._slots and (found := slots.parts.next(slot)) is not None:
+                start, size = found
+                self._arrived.append(bytearray(memory[start : start + size]))
+                slots.parts.take(slot, size)
+        except CorruptPartsError:
+            self.fail(InternalError())
+        # Behind the part, so that a thread that clears it and then looks finds either.
+        self.ready = True
+        self._channel.wake(self)
+
+    def answered(self, slot: int) -> None:
+        """As in `Waiter`."""
+        self.has_parts(slot)
+        lane = self._channel.slots.lane
+        status, _, _ = lane.outcome(slot)
+        if slot not in self._slots or status is not Status.OK:
+            super().answered(slot)
+            return
+        del self._slots[slot]
+        lane.release(slot)
+        self._left = 0
+        self._finish()
+
+    def each(self) -> Iterator[Any]:
+        """Yield each part of the answer, and wait for it; for one thread.
+
+        Raises:
+            RequestError: why no more parts come.
+        """
+        render, rows = self._model.codec.render, self._rows
+        while True:
+            # Before the look at what has come: whatever comes from here on sets it again.
+            self.ready = False
+            over = self._over
+            if self._arrived:
+                yield render([(rows, self._arrived.popleft())])
+            elif over:
+                if self._error is not None:
+                    raise self._error
+                return
+            elif self._channel.closed:
+                parent = os.getppid()
+                raise ClientClosed(f"this client belongs to process {parent}, which has the parts")
+            else:
+                self._channel.wait(self)

@@ -1,0 +1,251 @@
+"""A client's answers in parts: each as it comes, an error behind one, and an end by either side."""
+
+import gc
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from client_harness import (
+    CAP,
+    CLIENT_LANE,
+    MARK,
+    MODELS,
+    Asking,
+    ClientHarness,
+    WaitUntil,
+    numbers,
+    taken,
+)
+
+from ringbatch.frontend import AnswerCutOff, Client, ClientClosed, EngineGone, InvalidRequest
+from ringbatch.frontend.client import channel as channel_module
+from ringbatch.shm.parts import PartWriter, Room
+from ringbatch.shm.slot import Status
+
+SAME, *OTHERS = MODELS
+STREAMED = (replace(SAME, in_parts=True), *OTHERS)
+
+
+class Worker:
+    """A worker that makes parts of the answer to one request.
+
+    Args:
+        harness: where the request was taken.
+        ref: of the request.
+    """
+
+    def __init__(self, harness: ClientHarness, ref: int) -> None:
+        self._harness = harness
+        self._slots = harness._engine_slots
+        self.ref = ref
+        assert self._slots.wants_parts(ref)
+        _, self._request = harness.payload(ref)
+        self._writer: PartWriter = self._slots.part_writer(self._request, MARK.batch)
+
+    def put(self, *values: int) -> bool:
+        """Write a part if there is room."""
+        part = numbers(*values).tobytes()
+        for start, size in self._writer.rooms():
+            if len(part) <= size:
+                self._harness.segment.memory[start : start + len(part)] = part
+                self._writer.publish(Room(start, size), len(part))
+                self._slots.post_part(self.ref)
+                self._slots.flush()
+                return True
+        return False
+
+    def end(self, status: Status = Status.OK) -> None:
+        """Answer behind the last part."""
+        self._slots.answer(self.ref, status, 0, MARK, 1)
+        self._slots.flush()
+
+    def all_is_posted(self) -> bool:
+        """Post what found no room before; whether all is posted now."""
+        self._slots.flush()
+        return not self._slots.delayed
+
+    @property
+    def room(self) -> int:
+        """Bytes for parts."""
+        return self._request.result_capacity
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the client still waits."""
+        return self._slots.wanted(self.ref)
+
+
+@pytest.fixture
+def harness() -> Iterator[ClientHarness]:
+    with ClientHarness(STREAMED) as made:
+        yield made
+
+
+@pytest.fixture
+def client(harness: ClientHarness) -> Iterator[Client]:
+    with Client(segment=harness.name) as made:
+        yield made
+
+
+class Streaming:
+    """A stream of which the first part is there, and its worker."""
+
+    def __init__(self, harness: ClientHarness, client: Client, wait_until: WaitUntil) -> None:
+        self.parts: Any = client.stream("same", numbers(1, 2))
+        first = Asking(lambda: next(self.parts))
+        (ref,) = taken(harness, 1, wait_until)
+        self.worker = Worker(harness, ref)
+        assert self.worker.put(3, 4)
+        first.join()
+        assert first.error is None
+        assert first.answer.tolist() == [3, 4]
+
+
+@pytest.fixture
+def streaming(harness: ClientHarness, client: Client, wait_until: WaitUntil) -> Streaming:
+    return Streaming(harness, client, wait_until)
+
+
+def test_each_part_comes_before_the_next_is_made(streaming: Streaming) -> None:
+    for number in range(3):
+        assert streaming.worker.put(number, number)
+        assert next(streaming.parts).tolist() == [number, number]
+    last = Asking(lambda: [*streaming.parts])
+    streaming.worker.put(7, 8)
+    streaming.worker.end()
+    last.join()
+    assert [part.tolist() for part in last.answer] == [[7, 8]]
+
+
+def test_parts_are_taken_while_the_program_does_something_else(
+    streaming: Streaming, wait_until: WaitUntil
+) -> None:
+    # More than the slot has room for.
+    for number in range(600):
+        wait_until(lambda number=number: streaming.worker.put(number, 0), "the client takes parts")
+    streaming.worker.end()
+    wait_until(streaming.worker.all_is_posted, "the ring of answers has room")
+    assert [part[0] for part in streaming.parts] == [*range(600)]
+
+
+def test_an_error_behind_a_part_raises_when_all_before_it_are_had(streaming: Streaming) -> None:
+    streaming.worker.put(5, 6)
+    streaming.worker.end(Status.CUT_OFF)
+    assert next(streaming.parts).tolist() == [5, 6]
+    with pytest.raises(AnswerCutOff, match="what has come is not all"):
+        next(streaming.parts)
+    assert [*streaming.parts] == []
+
+
+@pytest.mark.parametrize("way", ["close", "let go", "collected"])
+def test_a_program_that_leaves_ends_the_request(
+    harness: ClientHarness, client: Client, streaming: Streaming, way: str, wait_until: WaitUntil
+) -> None:
+    worker = streaming.worker
+    assert worker.is_wanted
+    if way == "close":
+        streaming.parts.close()
+    elif way == "let go":
+        streaming.parts = None
+    else:
+        cycle = [streaming.parts]
+        cycle.append(cycle)
+        streaming.parts = None
+        assert worker.is_wanted
+        del cycle
+        gc.collect()
+    wait_until(lambda: not worker.is_wanted, "the request is cancelled")
+    # Whatever the worker still writes is for nobody.
+    worker.put(9, 9)
+    worker.end(Status.CANCELLED)
+    future = client.infer_async("same", numbers(1))
+    harness.answer(taken(harness, 1, wait_until))
+    assert future.result() == 1
+    client.close()
+    assert harness.everything_is_free(CLIENT_LANE)
+
+
+def test_an_iterator_may_be_let_go_of_while_this_thread_uses_the_lane(
+    client: Client, streaming: Streaming, wait_until: WaitUntil
+) -> None:
+    channel = client._session.channel
+    with channel._lock:
+        streaming.parts = None
+    wait_until(lambda: not streaming.worker.is_wanted, "the request is cancelled")
+
+
+def test_a_part_that_has_no_room_is_made_again_with_more(
+    harness: ClientHarness, client: Client, wait_until: WaitUntil
+) -> None:
+    parts: Any = client.stream("same", numbers(1))
+    first = Asking(lambda: next(parts))
+    (ref,) = taken(harness, 1, wait_until)
+    harness._engine_slots.answer(ref, Status.RESULT_TOO_LARGE, 40_000, MARK, 1)
+    harness._engine_slots.flush()
+    (ref,) = taken(harness, 1, wait_until)
+    worker = Worker(harness, ref)
+    assert worker.room >= 40_000
+    assert worker.put(7)
+    first.join()
+    assert first.answer.tolist() == [7]
+
+
+def test_closing_the_client_ends_the_stream(client: Client, streaming: Streaming) -> None:
+    client.close()
+    with pytest.raises(ClientClosed, match="the client was closed"):
+        next(streaming.parts)
+
+
+def test_the_end_of_the_engine_ends_the_stream(
+    harness: ClientHarness, streaming: Streaming, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_module, "SWEEP_NS", 1_000_000)
+    harness.end()
+    with pytest.raises(EngineGone):
+        next(streaming.parts)
+
+
+def test_a_forked_child_does_not_wait_for_the_parents_parts(streaming: Streaming) -> None:
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            next(streaming.parts)
+        except ClientClosed:
+            status = 0
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    streaming.worker.put(5, 6)
+    assert next(streaming.parts).tolist() == [5, 6]
+
+
+def test_nothing_is_sent_before_the_first_part_is_wanted(
+    harness: ClientHarness, client: Client
+) -> None:
+    parts: Any = client.stream("same", numbers(1))
+    parts.close()
+    assert harness.take() == []
+
+
+def test_a_request_for_parts_fits_into_one_batch(client: Client, harness: ClientHarness) -> None:
+    with pytest.raises(InvalidRequest, match=f"has {CAP + 1} instances, but an answer in parts"):
+        next(client.stream("same", numbers(*range(CAP + 1))))
+    with pytest.raises(InvalidRequest, match="not a numpy array"):
+        next(client.stream("same", "x"))
+    assert harness.take() == []
+
+
+def test_a_model_without_parts_yields_its_answer() -> None:
+    with ClientHarness(MODELS) as plain, Client(segment=plain.name) as client:
+        thread = plain.serve()
+        assert [y.tolist() for y in client.stream("same", numbers(5, 6))] == [[5, 6]]
+        plain.halt(thread)
+
+
+def test_no_instances_have_no_parts(harness: ClientHarness, client: Client) -> None:
+    assert [y.tolist() for y in client.stream("same", numbers())] == [[]]
+    assert harness.take() == []
