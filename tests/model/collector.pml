@@ -4,7 +4,8 @@ inline fail(number) {
     ref = REF(control[number], number);
     MUST_HOLD(IS_OPEN(ref), g_answered_twice);
     MUST_HOLD(g_owner[header_extent[number]] == ref, g_handed_out_again);
-    result[header_extent[number]] = ref;
+    /* A text would stand where parts are read. */
+    result[header_extent[number]] = (PART_IS_OUT(ref) -> result[header_extent[number]] : ref);
     done[number] = GENERATION(ref);
     answered[COLLECTOR]!ref
 }
@@ -108,6 +109,12 @@ inline take_reports(worker) {
     learnt_giver = 0
 }
 
+#ifdef RUN_THE_BEGUN
+#define TO_CUT_OFF(ref) false
+#else
+#define TO_CUT_OFF(ref) PART_IS_OUT(ref)
+#endif
+
 /* engine/collector/dead_batches.py: DeadBatches.take_back, DeadBatches._unanswered; shm/engine_slots.py: EngineSlots.repeat */
 inline take_back(worker) {
     for (i : 0 .. MOST - 1) {
@@ -121,7 +128,9 @@ inline take_back(worker) {
 #else
             :: !IS_OPEN(ref) -> answered[COLLECTOR]!ref
 #endif
-            :: IS_OPEN(ref) && !behind[count] && batch_deaths[count] + 1 >= MAX_DEATHS -> fail(i)
+            :: IS_OPEN(ref) && TO_CUT_OFF(ref) -> fail(i)
+            :: IS_OPEN(ref) && !TO_CUT_OFF(ref) && !behind[count] &&
+                    batch_deaths[count] + 1 >= MAX_DEATHS -> fail(i)
             :: else ->
                 take_in(ref);
                 queue_step[i] = batch_step[count];
@@ -239,6 +248,13 @@ inline learn_tasks(worker) {
     learnt_step = 0;
     learnt_giver = 0;
     count = 0
+}
+
+inline go_to_next_worker() {
+    if
+    :: scanned + 1 < WORKERS -> scanned++; collector_at = ASKING
+    :: else -> scanned = 0; collector_at = AFTER_WORKERS
+    fi
 }
 
 /* Two idle workers are alike unless one of these tells them apart. */
@@ -415,10 +431,15 @@ end:
             collector_at == LEARNING ->
             learn_tasks(scanned);
             idle[scanned] = ready[scanned] && !GIVEN(scanned);
-            if
-            :: scanned + 1 < WORKERS -> scanned++; collector_at = ASKING
-            :: else -> scanned = 0; collector_at = AFTER_WORKERS
-            fi
+            go_to_next_worker()
+        }
+
+    /* The same, where that ring makes no sense. Nothing goes on before the worker is dead, and then nobody
+     * knows what it held. engine/collector/collector.py: Collector._end_unreadable, Collector.worker_died */
+    :: d_step {
+            SPOILT && collector_at == LEARNING && told_dead[scanned] && HAS(tasks[scanned]) ->
+            reclaim(scanned);
+            go_to_next_worker()
         }
 
     /* engine/collector/collector.py: Collector._adopt_slots, one slot after the other;

@@ -3,6 +3,9 @@ inline release(number) {
     extent_used[extent[number]] = 0;
     g_owner[extent[number]] = 0;
     extent[number] = 0;
+    wants[number] = 0;
+    g_out[number] = 0;
+    g_read[number] = 0;
     free[number] = 1
 }
 
@@ -24,6 +27,15 @@ inline store_control() {
     unsubmitted[current] = 1;
     waiting[current] = 1;
     turn_is_due = 1
+}
+
+/* shm/parts.py: PartReader.open */
+inline open_parts() {
+#ifndef OPEN_WHERE_IT_WAS
+    parts_from[current] = parts_end[current];
+    parts_taken[current] = parts_end[current];
+#endif
+    parts_of[current] = generation[current] + 1
 }
 
 #define SOME_WAIT (unsubmitted[0] || unsubmitted[1])
@@ -70,14 +82,23 @@ inline submit() {
     withdraws = withdraws && held_back
 }
 
-/* shm/lane.py: Lane.collect, one ring */
+/* shm/lane.py: Lane.collect, one ring; Lane._wanted, notices */
 inline take_completions(producer) {
     do
     :: HAS(completions[producer]) ->
         completions[producer]?ref;
         slot = SLOT(ref);
         if
-        :: !SAME(REF(expected[slot], slot), ref) -> skip
+#ifdef TAKE_A_NOTICE_FOR_THE_ANSWER
+        :: PARTS && ref >= NOTICE -> ref = ref - NOTICE
+        :: else -> skip
+        fi;
+        if
+#else
+        :: PARTS && ref >= NOTICE ->
+            parted[slot] = SAME(REF(expected[slot], slot), ref - NOTICE) && !cancelled[slot]
+#endif
+        :: (!PARTS || ref < NOTICE) && !SAME(REF(expected[slot], slot), ref) -> skip
         :: else ->
             expected[slot] = 0;
             if
@@ -99,18 +120,35 @@ inline skip_completions() {
     }
 }
 
+/* frontend/request/parts_task.py: RequestInParts.has_parts; shm/parts.py: PartReader.next, PartReader.take */
+inline take_parts(number) {
+    if
+    :: parts_taken[number] != parts_end[number] ->
+        MUST_HOLD(result[extent[number]] == PART_OF(REF(generation[number], number)), g_mixed_up);
+        parts_taken[number] = parts_end[number];
+        g_read[number] = 1
+    :: else -> skip
+    fi
+}
+
+/* Behind the last part comes no result. frontend/request/parts_task.py: RequestInParts.answered */
 inline deliver() {
     for (i : 0 .. MOST - 1) {
         if
         :: found[i] ->
             MUST_HOLD(waiting[i], g_answered_twice);
             MUST_HOLD(done[i] == generation[i], g_mixed_up);
-            MUST_HOLD(result[extent[i]] == REF(generation[i], i), g_mixed_up);
+            if
+            :: wants[i] -> take_parts(i); MUST_HOLD(g_read[i] == g_out[i], g_mixed_up)
+            :: else -> MUST_HOLD(result[extent[i]] == REF(generation[i], i), g_mixed_up)
+            fi;
             waiting[i] = 0;
             found[i] = 0;
             release(i)
+        :: !found[i] && parted[i] && waiting[i] && wants[i] -> take_parts(i)
         :: else -> skip
-        fi
+        fi;
+        parted[i] = 0
     }
 #ifdef HUSH_LAST
     lane_bell = 0;
@@ -144,6 +182,13 @@ end:
             write_request();
 #endif
             frontend_at = CLAIMED
+        }
+
+    /* frontend/request/parts_task.py: RequestInParts.send; shm/parts.py: PartReader.open */
+    :: d_step {
+            PARTS && frontend_at == CLAIMED && !wants[current] ->
+            open_parts();
+            wants[current] = 1
         }
 
     /* shm/lane.py: Lane.send, Lane.publish_many, the header */
@@ -262,7 +307,9 @@ end:
                 generation[i] = 0;
                 expected[i] = 0;
                 extent[i] = 0;
-                extent_used[i] = 0
+                extent_used[i] = 0;
+                wants[i] = 0;
+                parted[i] = 0
             }
             turn_is_due = 0;
             held_back = 0;
@@ -288,7 +335,13 @@ end:
 #ifdef ADOPT_AS_FREE
             :: true -> free[current] = 1
 #else
-            :: control[current] == done[current] -> free[current] = 1
+            :: control[current] == done[current] ->
+#ifndef INHERIT_THE_WISH
+                parts_of[current] = 0;
+#endif
+                g_out[current] = 0;
+                g_read[current] = 0;
+                free[current] = 1
 #endif
             :: else ->
                 extent[current] = header_extent[current];

@@ -41,6 +41,12 @@
 #ifndef LAST_STEP
 #define LAST_STEP 0         /* 1 where every request is for a chain of two steps */
 #endif
+#ifndef PARTS
+#define PARTS 0             /* 1 where a request may want its answer in parts, of which one is out */
+#endif
+#ifndef SPOILT
+#define SPOILT 0            /* 1 where a dead worker's ring of tasks may make no sense */
+#endif
 /* shm/layout.py: Layout.completion_words */
 #ifdef NARROW_RINGS
 #define COMPLETIONS SLOTS
@@ -70,6 +76,7 @@
 
 /* The properties. These are always 0; what pan prints of an assertion that fails has the name. */
 hidden byte g_answered_twice;        /* at most one answer to a request */
+hidden byte g_run_again;             /* no run of a request of which a part is out already */
 hidden byte g_mixed_up;              /* and it is its own, whole */
 hidden byte g_handed_out_again;      /* what is handed out again has no writer left */
 hidden byte g_lost;                  /* where nobody can move any more, all is answered and free */
@@ -94,10 +101,20 @@ chan reports[WORKERS] = [6] of { byte, byte, byte };  /* the batch that is done,
 bit says_ready[WORKERS] = READY_WORKERS;             /* WORKER_STATE: whether it is READY */
 bit lane_bell;
 
+/* Parts of an answer: shm/parts.py: PartReader, PartWriter. Of a request one part is out at most, so
+ * that the lowest bit of a position is enough. */
+byte parts_of[MOST];                     /* PARTS_OF: a generation */
+bit parts_from[MOST], parts_taken[MOST], parts_end[MOST];
+#define WANTS_PARTS(ref) (PARTS && parts_of[SLOT(ref)] == GENERATION(ref))
+#define PART_IS_OUT(ref) (WANTS_PARTS(ref) && parts_end[SLOT(ref)] != parts_from[SLOT(ref)])
+
+#define NOTICE 128                       /* PART, in a reference: a part is out */
+#define PART_OF(ref) ((ref) + NOTICE)    /* bytes of a part, where results stand */
 #define TORN 255                         /* bytes of a request whose last ones are not written */
 #define COLLECTOR WORKERS                /* its number as a producer of completions */
 
 byte g_owner[MOST];                      /* the reference that an extent was handed out to */
+bit g_out[MOST], g_read[MOST];           /* of a slot's request, a part is out, and was read */
 
 #define HAS(ring) (len(ring) > 0)
 #define HAS_COMPLETION_ROOM(producer) (len(completions[producer]) < COMPLETIONS)
@@ -111,6 +128,7 @@ bit free[MOST], waiting[MOST], cancelled[MOST], unsubmitted[MOST], found[MOST];
 byte generation[MOST], expected[MOST], extent[MOST];
 bit extent_used[MOST];
 byte outdated[MOST];                     /* how many earlier ones are unsubmitted, all answered */
+bit wants[MOST], parted[MOST];            /* its request wants parts; one is out */
 bit turn_is_due, held_back, withdraws;
 byte requests_left = REQUESTS, cancels_left = CANCELS, frontend_deaths_left = FRONTEND_DEATHS;
 
@@ -145,8 +163,8 @@ bit may_start[WORKERS];
 
 /* Workers: engine/worker/worker.py: Worker; engine/worker/runner.py: Runner */
 
-mtype = { ABSENT, BEGINNING, ASLEEP, TAKEN, RUNNING, WRITING, ANSWERING, WAKING,
-    RELEASING, REPORTING, RINGING };
+mtype = { ABSENT, BEGINNING, ASLEEP, TAKEN, RUNNING, YIELDED, NOTICED, GOING_ON, WRITING,
+    ANSWERING, WAKING, RELEASING, REPORTING, RINGING };
 #define AT_REST (READY_WORKERS -> ASLEEP : ABSENT)
 mtype worker_at[WORKERS] = AT_REST;
 byte held[WORKERS * MOST];               /* generations that it has not answered */

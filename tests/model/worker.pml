@@ -4,6 +4,20 @@
 #define ANSWERS(number) (asked[number] == LAST_STEP)
 #endif
 #define HOLDS(at) held[number * MOST + at]
+#define STREAMS(at) (HOLDS(at) && WANTS_PARTS(REF(HOLDS(at), at)))
+#define HAS_PUT(at) (HOLDS(at) && PART_IS_OUT(REF(HOLDS(at), at)))
+
+/* A part was out when the worker took its batch up. */
+#ifdef RUN_THE_BEGUN
+#define IS_BEGUN(at) false
+#else
+#ifdef TRUST_THE_COLLECTOR
+#define IS_BEGUN(at) false
+#else
+#define IS_BEGUN(at) HAS_PUT(at)
+#endif
+#endif
+#define RUNS_NOW (worker_at[number] == RUNNING && !IS_BEGUN(0) && !IS_BEGUN(1))
 
 inline read_requests() {
     for (i : 0 .. MOST - 1) {
@@ -20,10 +34,14 @@ inline read_requests() {
     ref = 0
 }
 
+inline begin_run() {
+    for (i : 0 .. MOST - 1) { MUST_HOLD(!HOLDS(i) || !g_out[i], g_run_again) }
+}
+
 inline write_results(whole) {
     for (i : 0 .. MOST - 1) {
         if
-        :: HOLDS(i) ->
+        :: HOLDS(i) && !STREAMS(i) ->
             count = held_extent[number * MOST + i];
             MUST_HOLD(g_owner[count] == REF(HOLDS(i), i), g_handed_out_again);
             if
@@ -42,6 +60,27 @@ inline store_done(at) {
 }
 
 inline post_answer(at) { answered[number]!REF(HOLDS(at), at) }
+
+/* shm/parts.py: PartWriter.publish */
+inline put(at) {
+    count = held_extent[number * MOST + at];
+    MUST_HOLD(g_owner[count] == REF(HOLDS(at), at), g_handed_out_again);
+    result[count] = PART_OF(REF(HOLDS(at), at));
+    parts_end[at] = !parts_end[at];
+    g_out[at] = 1;
+    count = 0
+}
+
+/* shm/part_notices.py: PartNotices.post. What finds no room waits for the answer, which makes it needless. */
+inline post_notices() {
+    for (i : 0 .. MOST - 1) {
+        if
+        :: HAS_PUT(i) && len(completions[number]) < SLOTS ->
+            completions[number]!NOTICE + REF(HOLDS(i), i)
+        :: else -> skip
+        fi
+    }
+}
 
 /* engine/worker/runner.py: Runner._answer_step. A step before the last answers nobody. */
 inline let_pass(at) {
@@ -150,9 +189,49 @@ end:
             worker_at[number] = RUNNING
         }
 
+    /* What another worker has begun: engine/worker/parts_runner.py: PartsRunner._run_readable,
+     * PartsRunner._fail; shm/engine_slots.py: EngineSlots.answer */
+    :: d_step { worker_at[number] == RUNNING && IS_BEGUN(0) -> answer(0) }
+    :: d_step { worker_at[number] == RUNNING && !IS_BEGUN(0) && IS_BEGUN(1) -> answer(1) }
+
+    /* The model yields. engine/worker/parts_runner.py: PartsRunner._parts */
+    :: d_step {
+            RUNS_NOW && (STREAMS(0) || STREAMS(1)) ->
+            begin_run();
+            worker_at[number] = YIELDED
+        }
+
+    /* engine/worker/parts_runner.py: PartsRunner._put, one after the other; engine/worker/part_stream.py:
+     * PartStream.publish */
+    :: d_step { worker_at[number] == YIELDED && STREAMS(0) && !HAS_PUT(0) -> put(0) }
+    :: d_step {
+            worker_at[number] == YIELDED && STREAMS(0) == HAS_PUT(0) && STREAMS(1) && !HAS_PUT(1) ->
+            put(1)
+        }
+
+    /* shm/engine_slots.py: EngineSlots.post_part, EngineSlots.flush, the ring; shm/part_notices.py: PartNotices.post */
+    :: d_step {
+            worker_at[number] == YIELDED && STREAMS(0) == HAS_PUT(0) && STREAMS(1) == HAS_PUT(1) ->
+            post_notices();
+            flush(number);
+            worker_at[number] = NOTICED
+        }
+
+    /* shm/part_notices.py: PartNotices.post, the doorbell */
+    :: d_step { worker_at[number] == NOTICED -> lane_bell = 1; worker_at[number] = GOING_ON }
+
     /* engine/worker/codec.py: Codec.write, the first byte of a result */
     :: d_step {
-            worker_at[number] == RUNNING ->
+            RUNS_NOW ->
+            begin_run();
+            each_held_first();
+            write_results(false);
+            worker_at[number] = WRITING
+        }
+
+    /* The same, joined: engine/worker/parts_runner.py: PartsRunner._end */
+    :: d_step {
+            worker_at[number] == GOING_ON ->
             each_held_first();
             write_results(false);
             worker_at[number] = WRITING
