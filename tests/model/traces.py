@@ -218,14 +218,16 @@ class Replay:
 
     def _put(self, variable: str, whose: int, items: list[int]) -> None:
         if variable == "tasks!":
-            found = [ref for _, references, _ in read_tasks(items) for ref in references]
-            self._given.setdefault(whose, set()).update(found)
-            wrong = [r for r in found if r & SLOT_MASK < self._slots and not self._is_open(r)]
+            given = [ref for _, references, _ in read_tasks(items) for ref in references]
+            self._given.setdefault(whose, set()).update(given)
+            wrong = [r for r in given if r & SLOT_MASK < self._slots and not self._is_open(r)]
         elif variable == "completions!":
-            wrong = [r for r in items if self._generation(r, done=True) < r >> SLOT_BITS]
+            # A notice that a part is out comes before the answer.
+            found = [(word & ~PART, word < PART) for word in items]
+            wrong = [r for r, done in found if self._generation(r, done=done) < r >> SLOT_BITS]
         elif variable == "submissions!":
-            found = [word & ~PART for word in items]
-            wrong = [r for r in found if self._generation(r, done=False) < r >> SLOT_BITS]
+            asked = [word & ~PART for word in items]
+            wrong = [r for r in asked if self._generation(r, done=False) < r >> SLOT_BITS]
         else:
             return
         if wrong:

@@ -20,6 +20,8 @@ STATUSES: Final = {
     HANGING: {429, 503, 504},
 }
 """With what a client may be answered."""
+_STRANGE_BYTES: Final = 6_000
+"""More than there is room for at first."""
 NOT_READY: Final = b" is not ready: "
 """Of the text where a request is refused for want of a worker."""
 TEXTS: Final = {400: b"refused", 429: b"for one client is reached", 500: b"RuntimeError"}
@@ -40,7 +42,10 @@ class Asked:
     timeout_ns: int
     lost_ns: int
     at: int = 0
-    """In which step it does what its kind does."""
+    """In which step, or before which part, it does what its kind does."""
+    wants_parts: bool = False
+    parts: int = 0
+    """Number of those that its client has been given."""
     due_ns: tuple[int, int] = (0, 0)
     """Its deadline: between these, as the clock may move while it is accepted."""
     body: bytes = b""
@@ -55,3 +60,8 @@ class Asked:
     """0 while it has none."""
     gone: bool = False
     """Nobody waits for it any more."""
+
+
+def padding(number: int) -> str:
+    """Return what an answer to a request of that number carries along."""
+    return "." * _STRANGE_BYTES if number % 10 == LARGE else ""

@@ -6,11 +6,9 @@ whom, and what is started again, each after a while.
 """
 
 import functools
-import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from types import SimpleNamespace
 from typing import Any, Final, NoReturn, cast
 from unittest.mock import patch
@@ -19,19 +17,20 @@ import numpy as np
 from segment_fixture import local_segment
 from simulation.machine import MILLISECOND_NS, Bell, EventLoop, Machine, Process
 from simulation.memory import Items, ItemStridedView, Memory, Packed, WordItems, watched
-from simulation.served import FORWARDED
+from simulation.served import FORWARDED, ModelServer
 
 from ringbatch.engine.collector import loop as collector_loop
 from ringbatch.engine.collector import reports as reports_module
 from ringbatch.engine.collector.account_limits import LimitTable
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.loop import Loop
-from ringbatch.engine.models.model import InvalidInput, Model, ServerFailed
+from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker import chain_steps as steps_module
 from ringbatch.engine.worker import runner as runner_module
 from ringbatch.engine.worker import tensors
 from ringbatch.engine.worker.chain_steps import Steps
 from ringbatch.engine.worker.forwarder import Forwarder
+from ringbatch.engine.worker.parts_runner import PartsRunner
 from ringbatch.engine.worker.runner import Runner, TensorCodec
 from ringbatch.engine.worker.worker import RETRY_S, Worker
 from ringbatch.frontend.request import gateway as gateway_module
@@ -51,12 +50,11 @@ from ringbatch.shm.descriptors import (
     WorkerWords,
 )
 from ringbatch.shm.engine_slots import EngineSlots
-from ringbatch.shm.forward_envelope import Envelope, Refusal, refusal_text
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, WORD
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.slot import FLAG_BITS, Status
+from ringbatch.shm.slot import FLAG_BITS
 from ringbatch.shm.slot_structs import (
     ANSWER_DETAILS,
     PACKED_BATCH,
@@ -149,29 +147,6 @@ _v1_model = functools.cache(V1Model)
 """They are pure, and take longer to make than a schedule to run."""
 
 
-class ModelServer:
-    """The server that runs a model, and where it is asked.
-
-    Args:
-        predict: what its model does.
-    """
-
-    def __init__(self, predict: Predict) -> None:
-        self._predict = predict
-
-    def predictions(
-        self, asked: Envelope, lists: Sequence[bytes], rows: Sequence[int], until_ns: int
-    ) -> list[bytes]:
-        """As `ringbatch.engine.models.model.Remote` has it."""
-        try:
-            values = iter(self._predict([value for text in lists for value in json.loads(text)]))
-        except (InvalidInput, RuntimeError) as error:
-            status = 400 if isinstance(error, InvalidInput) else 500
-            text = refusal_text(Refusal(status, "", repr(error)))
-            raise ServerFailed(Status.SERVER_ANSWERED, text, isolates=True) from None
-        return [json.dumps(list(islice(values, count))).encode() for count in rows]
-
-
 class Frontend:
     """A place for a frontend; processes come and go in it."""
 
@@ -258,6 +233,10 @@ class Engine:
         self._vacant: set[int] = set()
         """Those of which it has, and that are not started again yet."""
         self.workers: dict[int, Process] = {}
+        self.slots: dict[int, EngineSlots] = {}
+        """Of each worker, since it is ready."""
+        self.parts_runners: dict[int, PartsRunner] = {}
+        """Of each worker whose model yields."""
         self._pending = 0
         self.observer: Callable[[str, int, int, int], object] | None = None
         """Shown the role and the number of a process, and which word is to have which value,
@@ -348,7 +327,8 @@ class Engine:
         return self._pending + len(self._dead_workers)
 
     def _worker_ended(self, number: int, killed: bool) -> None:
-        self.workers.pop(number, None)
+        for of_number in (self.workers, self.slots, self.parts_runners):
+            of_number.pop(number, None)
         self.segment.worker_ended(number)
         self._dead_workers[number] = killed
         self._send_death(number)
@@ -442,6 +422,9 @@ class Engine:
         engine_slots._dones = cast(Any, WordItems(segment.words, self._first_done, SlotWords.SIZE))
         engine_slots._details = cast(Any, Items(memory, engine_slots._details))
         runner = self._runner(model, engine_slots, lambda batch: role.runs_again(batch))
+        self.slots[number] = engine_slots
+        if isinstance(runner, PartsRunner):
+            self.parts_runners[number] = runner
         ring, clock_ns = self.collector_bell.wake, machine.monotonic_ns
         role = Worker(segment, number, runner, engine_slots, ring, clock_ns)
         bell = self.worker_bells[number]
@@ -459,12 +442,16 @@ class Engine:
         predict, clock_ns = self._predict(model.name), self.machine.monotonic_ns
         if model is FORWARDED:
             return Forwarder(ModelServer(predict), model.name, engine_slots, clock_ns, run_again)
-        loaded = Model(model.inputs, model.outputs, lambda: None, predict)
+        loaded = Model(model.inputs, model.outputs, lambda: None, predict, in_parts=model.in_parts)
 
         def fresh() -> TensorCodec:
             return TensorCodec(engine_slots.memory, loaded)
 
-        return Runner(
+        make: Callable[..., Runner] = Runner
+        if model.in_parts:
+            pause = lambda seconds: self.machine.sleep(int(seconds * 1e9))  # noqa: E731
+            make = functools.partial(PartsRunner, pause=pause)
+        return make(
             loaded,
             model.name,
             engine_slots,

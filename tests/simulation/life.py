@@ -16,6 +16,9 @@ What must hold:
     no DONE is stored but by who holds the request, and no payload changes while it is in flight
     no account has more in flight than it may, and the collector counts each of its requests
     what a chain answers has passed its steps in their order, and where nothing happens each once
+    a client gets the parts of an answer one after the other from the first on, each once and whole,
+    and as soon as they are out; its answer ends well only behind the last; who wants no parts gets
+    all of them
     in the end every slot and all memory is free, and each model answers as if nothing had been
 """
 
@@ -23,6 +26,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from simulation.asked import (
@@ -36,51 +40,57 @@ from simulation.asked import (
     STATUSES,
     TEXTS,
     Asked,
+    padding,
 )
 from simulation.engine import FRONTENDS, HOSTILE_LANE, SLOTS, Engine, Frontend, host
 from simulation.hostile import HostileLane
 from simulation.limited import LIMIT_REACHED, LimitedAccounts
 from simulation.machine import MILLISECOND_NS, SECOND_NS, Machine, Process
+from simulation.parted import (
+    CUT_OFF,
+    END,
+    check_end,
+    ends_amid_parts,
+    is_untaken,
+    rows_at_most,
+    take_part,
+)
+from simulation.predicting import Models
 from simulation.profiles import Profile
 from simulation.rest import check_conservation, check_sleepers, is_at_rest, is_ready
 from simulation.served import (
     ADDED,
     CHAINED,
-    GATHERING,
+    PARTED,
+    PARTS,
     SERVED,
     SPREADING,
     TYPED,
-    gathered,
     instances,
     is_numeric,
-    marked,
-    names_in,
-    number_in,
     numbers_in,
-    spread,
     steps_of,
 )
 
 from ringbatch.engine.collector.dead_batches import MAX_DEATHS
-from ringbatch.engine.models.model import InvalidInput
 from ringbatch.frontend.codec.outcome import Answer
+from ringbatch.frontend.request.parts_task import InParts
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.model_spec import ModelSpec
 
 TOLERANCE_NS: Final = 100 * MILLISECOND_NS
 ASKED_A_CHAIN: Final = "asked a chain"
+ASKED_FOR_PARTS: Final = "asked for parts"
 NONE_TO_EXPECT: Final = "no worker was to be expected"
 LOAD_FAILED: Final = "a load failed"
 """Events that are no misfortunes, as is a limit that is reached; all others are."""
 SERVED_BY_NS: Final = 20 * MILLISECOND_NS
 _SETTLED_IN_NS: Final = 20 * SECOND_NS
 _MISFORTUNES_AT_MOST: Final = 8
-_VICTIMS_AT_MOST: Final = 12
-"""Of a request in one piece, with the batches in which it is looked for and other misfortunes."""
 _TURNS_AT_MOST: Final = 200_000
-_STRANGE_BYTES: Final = 6_000
-"""More than there is room for at first."""
+_WANT_PARTS: Final = 0.7
+"""Share of the requests to a model that has them."""
 
 
 class Life:
@@ -97,7 +107,8 @@ class Life:
         chains = random.Random(f"chains of {seed}")
         self._loads = random.Random(f"loads of {seed}")
         limits = random.Random(f"limits of {seed}")
-        drawn = Profile.of(chance, chains, self._loads, limits)
+        self._parts = parts = random.Random(f"parts of {seed}")
+        drawn = Profile.of(chance, chains, self._loads, limits, parts)
         self.profile = drawn if profile is None else profile
         self.machine = Machine(chance, self.profile.stride, self._misfortune)
         self.machine.trace = [] if trace else None
@@ -109,7 +120,6 @@ class Life:
         self.story: list[str] = []
         """The events, step by step, if they are kept."""
         self._misfortunes = 0
-        self._violation = ""
         self._rates = {
             "worker": (self.profile.kills_of_workers, self.profile.stops_of_workers),
             "collector": (self.profile.kills_of_collectors, self.profile.stops_of_collectors),
@@ -117,17 +127,20 @@ class Life:
         }
         self._longest_cycle_ns = 0
         unchained = chance.choice(SERVED)
-        self._specs = specs = chains.choice(CHAINED) if self.profile.chained else unchained
+        specs = chains.choice(CHAINED) if self.profile.chained else unchained
+        self._specs = specs = parts.choice(PARTED) if self.profile.in_parts else specs
+        self._models = Models(self.machine, chance, self.profile, self.asked)
         self.engine = Engine(
             self.machine,
             chance,
             specs,
-            self._model,
+            self._models.predict,
             self._frontend_lost,
             self._load_fails,
             loads=self.profile.loads,
             limits=self.profile.limits,
         )
+        self._models.engine = self.engine
         self._limited = LimitedAccounts(self.engine)
         self._hostile = HostileLane(
             self.engine.segment, self.engine.raw, HOSTILE_LANE, random.Random(seed)
@@ -151,82 +164,6 @@ class Life:
         finally:
             self.story = self.machine.trace or []
             self.machine.close()
-
-    # What the models do
-
-    def _model(self, name: str) -> Callable[..., Any]:
-        if name == SPREADING.name:
-            return self._predict_spreading
-        if name == GATHERING.name:
-            return lambda wide, x: self._predict_numbers(name, gathered(wide, x))
-        if name in {model.name for model in self._specs if is_numeric(model)}:
-            return lambda x: self._predict_numbers(name, x)
-        return self._predict_untyped
-
-    def _predict_spreading(self, x: Any) -> Any:
-        large = any(number_in(int(value)) % 10 == LARGE for value in x)
-        return spread(self._predict_numbers(SPREADING.name, x), large=large)
-
-    def _predict_numbers(self, name: str, values: Any) -> Any:
-        stages = {}
-        for value in values.tolist():
-            number, passed = number_in(value), names_in(value)
-            stages[number] = len(passed)
-            asked = self._known(number)
-            if asked is not None:
-                if steps_of(asked.model)[: len(passed) + 1] != (*passed, name):
-                    # Where its slot is another's by now, nobody is told.
-                    raise ValueError(f"request {number} comes to {name} from {passed}")
-                asked.runs[len(passed)] += 1
-        self._look_at(stages)
-        return marked(values, name)
-
-    def _predict_untyped(self, objects: Any) -> Any:
-        numbers = [instance["n"] for instance in objects]
-        self._look_at(dict.fromkeys(numbers, 0))
-        return [{"n": n, "added": ADDED, "pad": "." * self._padding(n)} for n in numbers]
-
-    def _padding(self, number: int) -> int:
-        return _STRANGE_BYTES if number % 10 == LARGE else 0
-
-    def _known(self, number: int) -> Asked | None:
-        """The request of that number; None where it is the hostile lane's."""
-        place = number // 10 - 1
-        known = 0 <= place < len(self.asked) and self.asked[place].number == number
-        return self.asked[place] if known else None
-
-    def _acts(self, number: int, stage: int) -> bool:
-        """Return whether a request acts by its kind in that step."""
-        asked = self._known(number)
-        return asked is None or asked.at == stage
-
-    def _look_at(self, stages: dict[int, int]) -> None:
-        """Do to a model what the kinds of a batch's requests do, given the step of each."""
-        numbers = [number for number, stage in stages.items() if self._acts(number, stage)]
-        kinds = {number % 10 for number in numbers}
-        process = self.machine.current
-        assert process is not None
-        self.machine.sleep(int(self._chance.random() * 2 * self.profile.run_ns))
-        for number in numbers:
-            if number % 10 in (FATAL, HANGING):
-                self._count_victim(self.asked[number // 10 - 1])
-        if FATAL in kinds:
-            self.machine.after(0, lambda: self.engine.kill(process, sigkill=False))
-            self.machine.sleep(None)
-        if HANGING in kinds:
-            self.machine.sleep(None)
-        if POISON in kinds:
-            raise RuntimeError("poison")
-        if REFUSED in kinds:
-            raise InvalidInput("refused")
-
-    def _count_victim(self, asked: Asked) -> None:
-        """Another worker runs into this request, in this collector's life."""
-        asked.victims[self.engine.life] += 1
-        allowed = _VICTIMS_AT_MOST * asked.rows
-        if asked.victims[self.engine.life] > allowed:
-            # An assertion here would be the model's, which may raise what it likes.
-            self._violation = f"request {asked.number} takes one worker after the other"
 
     # What happens
 
@@ -290,10 +227,20 @@ class Life:
         if model.chain is not None:
             self.seen[ASKED_A_CHAIN] += 1
             asked.at = self._chance.randrange(len(model.chain.steps))
+        if model.in_parts:
+            self._draw_parts(asked)
         self.asked.append(asked)
-        asked.body = json.dumps({"instances": instances(model, number, rows)}).encode()
+        asked.body = json.dumps({"instances": instances(model, number, asked.rows)}).encode()
         frontend.deliver(lambda service: self._predict(service, asked))
         return asked
+
+    def _draw_parts(self, asked: Asked) -> None:
+        """Draw whether a request wants parts, and before which it does what its kind does."""
+        asked.wants_parts = self._parts.random() < _WANT_PARTS
+        asked.at = self._parts.randrange(PARTS)
+        self.seen[ASKED_FOR_PARTS] += asked.wants_parts
+        if asked.wants_parts or asked.kind == LARGE:
+            asked.rows = min(asked.rows, rows_at_most(asked))
 
     def _predict(self, service: Service, asked: Asked) -> None:
         """In the frontend's process: the request is read from its connection."""
@@ -310,6 +257,7 @@ class Life:
             asked.body,
             lambda answer: self._reply(asked, answer),
             asked.timeout_ns,
+            in_parts=InParts(partial(take_part, asked), END) if asked.wants_parts else None,
         )
         asked.due_ns = (begun_ns + asked.timeout_ns, machine.now_ns + asked.timeout_ns)
         if not asked.status:
@@ -333,29 +281,32 @@ class Life:
         if last_ns:
             late_ns = now_ns - last_ns - (asked.by.lost_ns - asked.lost_ns)
             assert late_ns <= TOLERANCE_NS, f"request {asked.number} is late by {late_ns} ns"
-        allowed = STATUSES[asked.kind]
+        allowed = STATUSES[asked.kind] | ends_amid_parts(asked, self.asked)
         assert status in allowed, f"request {asked.number} ends with {status}: {body!r}"
         if status == 429:
             self.seen[LIMIT_REACHED] += 1
             self._limited.refused(body, headers)
         is_right = TEXTS.get(status, b"") in body and rb"\u0000" not in body
+        is_right = is_right or (self._stood_still and is_untaken(asked, body))
         assert is_right, f"request {asked.number} ends with {status}, but {body!r}"
         if NOT_READY in body:
             self.seen[NONE_TO_EXPECT] += 1
             assert not asked.ready or self.engine.deaths > asked.deaths, (
                 f"request {asked.number} is refused by a model that was said to be ready"
             )
-        if status == 200:
+        if asked.model.in_parts:
+            check_end(asked, answer)
+        elif status == 200:
             assert self._values(asked, json.loads(body)) == [asked.number] * asked.rows
             self._expect_each_step_once(asked)
-        elif status == 504 and first_ns and not self._stood_still:
+        if status == 504 and first_ns and not self._stood_still:
             # Where much waits, what would be late is given up by so much earlier.
             self._note_cycles()
             early_ns = first_ns - now_ns - self._longest_cycle_ns
             assert early_ns <= TOLERANCE_NS, f"request {asked.number} is given up early"
         elif b"max_in_flight" in body:
             self._expect_its_slots_taken(asked)
-        elif b"died" in body and asked.kind not in (FATAL, HANGING):
+        elif b"died" in body and CUT_OFF not in body and asked.kind not in (FATAL, HANGING):
             died = self.engine.deaths - asked.deaths
             assert died >= MAX_DEATHS, f"request {asked.number}: {died} workers died"
 
@@ -364,8 +315,8 @@ class Life:
         rows = answer["predictions"]
         if is_numeric(asked.model):
             return numbers_in(asked.model, rows)
-        padding = "." * self._padding(asked.number)
-        assert all((row["added"], row["pad"]) == (ADDED, padding) for row in rows)
+        pad = padding(asked.number)
+        assert all((row["added"], row["pad"]) == (ADDED, pad) for row in rows)
         return [row["n"] for row in rows]
 
     def _expect_its_slots_taken(self, asked: Asked) -> None:
@@ -389,7 +340,8 @@ class Life:
     def _expect_each_step_once(self, asked: Asked) -> None:
         """Assert that nothing ran twice if nobody died or was cut short, and no model raised."""
         alike = all(other.kind == HARMLESS for other in self.asked)
-        if alike and is_numeric(asked.model) and self.seen.keys() <= {ASKED_A_CHAIN}:
+        calm = self.seen.keys() <= {ASKED_A_CHAIN, ASKED_FOR_PARTS}
+        if alike and calm and is_numeric(asked.model):
             wanted = dict.fromkeys(range(len(steps_of(asked.model))), asked.rows)
             assert asked.runs == wanted, f"request {asked.number} passes steps {asked.runs}"
 
@@ -454,7 +406,7 @@ class Life:
         for _ in range(_TURNS_AT_MOST):
             if machine.turn():
                 continue
-            assert not self._violation, self._violation
+            assert not self._models.violation, self._models.violation
             self._note_cycles()
             check_sleepers(self.engine)
             self._limited.check()

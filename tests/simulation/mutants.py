@@ -9,7 +9,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
@@ -27,12 +27,15 @@ from ringbatch.engine.collector.models import Model
 from ringbatch.engine.collector.queues import Queues
 from ringbatch.engine.collector.usage import Usage
 from ringbatch.engine.worker.forwarder import Forwarder
+from ringbatch.engine.worker.parts_runner import PartsRunner
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.frontend.request.gateway import Gateway
+from ringbatch.frontend.request.parts_task import RequestInParts
 from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.model_counters import ModelCounters
+from ringbatch.shm.part_notices import PartNotices
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot_memory import SlotMemory
 
@@ -91,6 +94,21 @@ class Late:
         return True
 
 
+@dataclass(frozen=True)
+class Several:
+    """Several changes together, where each alone is made good by the others."""
+
+    changes: tuple[Mutant, ...]
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """The engine has the defects."""
+        with ExitStack() as stack:
+            for change in self.changes:
+                stack.enter_context(change.applied())
+            yield
+
+
 def _blocks(tree: ast.Module) -> Iterator[list[ast.stmt]]:
     for node in ast.walk(tree):
         for name in ("body", "orelse", "finalbody"):
@@ -143,6 +161,30 @@ CHAIN_MUTANTS: Final[dict[str, Mutant | Late]] = {
 }
 """Wrong with chains alone."""
 
+NO_GUARD: Final = "a request of which a part is out runs again"
+PARTS_LEFT: Final = "parts that are left behind the last notice are not read"
+WISH_LEFT: Final = "a lane's next owner leaves the wish for parts of a dead one"
+NO_ROOM_LEFT: Final = "notices of parts take the whole ring"
+PARTS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
+    NO_GUARD: Several(
+        (
+            Mutant(
+                DeadBatches, "_unanswered", "elif self._slots.part_is_out(request.ref):", "elif 0:"
+            ),
+            Mutant(PartsRunner, "_run_readable", "if stream.part_is_out", "if False"),
+        )
+    ),
+    "nobody is told of a part": Mutant(
+        EngineSlots, "post_part", "self._notices.add(self.lane_of(ref), ref)", "pass"
+    ),
+    PARTS_LEFT: Mutant(RequestInParts, "answered", "self.has_parts(slot)", "pass"),
+    WISH_LEFT: Mutant(Lane, "_take_over", "self.words[first + SlotWords.PARTS_OF] = 0", "pass"),
+    NO_ROOM_LEFT: Mutant(
+        PartNotices, "post", "room = max(self._slots - ring.backlog, 0)", "room = len(wanted)"
+    ),
+}
+"""Wrong with answers in parts alone."""
+
 LIMIT_MUTANTS: Final[dict[str, Mutant | Late]] = {
     "an account may have one request more in flight": Mutant(
         account_limits, "_refusal", "standing.in_flight >= most", "standing.in_flight > most"
@@ -165,7 +207,7 @@ LIMIT_MUTANTS: Final[dict[str, Mutant | Late]] = {
 }
 """Wrong with limits of accounts alone."""
 
-MUTANTS: Final[dict[str, Mutant | Late]] = {
+MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     "a frontend takes an answer to an earlier request": Mutant(
         Lane,
         "collect",
@@ -439,4 +481,5 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     ),
     **CHAIN_MUTANTS,
     **LIMIT_MUTANTS,
+    **PARTS_MUTANTS,
 }

@@ -14,6 +14,7 @@ _LOADS_SHARE: Final = 0.1
 _FAILING_LOADS: Final = 0.8
 _FAILING_LOADS_SHARE: Final = 0.3
 _LIMITED_SHARE: Final = 0.25
+_PARTS_SHARE: Final = 0.25
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,18 @@ class Profile:
     hostile: float = 0.0
     chained: bool = False
     """There is a chain among the models."""
+    in_parts: bool = False
+    """One of the models answers in parts; not beside a chain."""
     limits: AccountLimits = NO_LIMITS
     """Of every account."""
 
     @staticmethod
     def of(
-        chance: random.Random, chains: random.Random, loads: random.Random, limits: random.Random
+        chance: random.Random,
+        chains: random.Random,
+        loads: random.Random,
+        limits: random.Random,
+        parts: random.Random,
     ) -> "Profile":
         """Return one of many profiles.
 
@@ -63,10 +70,13 @@ class Profile:
             chains: decides whether there is a chain.
             loads: decides whether loads fail.
             limits: decides whether accounts have limits.
+            parts: decides whether a model answers in parts, where there is no chain.
         """
+        chained = chains.random() < _CHAINED_SHARE
         return replace(
             Profile._of(chance),
-            chained=chains.random() < _CHAINED_SHARE,
+            chained=chained,
+            in_parts=not chained and parts.random() < _PARTS_SHARE,
             failing_loads=_FAILING_LOADS * (loads.random() < _FAILING_LOADS_SHARE),
             limits=_some_limits(limits) if limits.random() < _LIMITED_SHARE else NO_LIMITS,
         )
@@ -107,6 +117,7 @@ class Profile:
             gap_ns=self.gap_ns,
             run_ns=self.run_ns,
             chained=self.chained,
+            in_parts=self.in_parts,
         )
 
     def simpler(self) -> "list[Profile]":

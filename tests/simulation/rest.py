@@ -9,6 +9,7 @@ from typing import Final
 
 from simulation.engine import LANE_BYTES, SLOTS, Engine, Frontend
 from simulation.machine import MILLISECOND_NS
+from simulation.parted import check_answers_have_room, check_parts_are_taken, waits_for_room
 from simulation.served import steps_of
 
 from ringbatch.engine.collector.queues import Queues
@@ -41,6 +42,8 @@ def is_at_rest(engine: Engine, specs: Sequence[ModelSpec]) -> bool:
         return False
     if engine.unreclaimed or _is_anybody_stopped(engine):
         return False
+    if any(map(waits_for_room, engine.slots.values())):
+        return False
     lanes = [frontend.lane for frontend in engine.frontends]
     return not any(lane is None or lane.in_flight for lane in lanes)
 
@@ -56,6 +59,7 @@ def check_sleepers(engine: Engine) -> None:
     Raises:
         AssertionError: somebody does.
     """
+    check_answers_have_room(engine)
     if (
         engine.unreclaimed
         or any(not process.asleep for process in engine.machine.processes)
@@ -68,6 +72,7 @@ def check_sleepers(engine: Engine) -> None:
         _check_held_back(frontend, engine.machine.now_ns)
         if frontend.lane is not None:
             assert not frontend.lane.has_news, f"frontend {frontend.number} sleeps on answers"
+    check_parts_are_taken(engine)
     for number, process in engine.workers.items():
         waits = process.bell is engine.worker_bells[number]
         assert not (waits and held(engine.segment, number)), (

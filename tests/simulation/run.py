@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(1, str(Path(__file__).parents[1] / "harness"))
 
 from simulation import supervised, supervisor_mutants
-from simulation.mutants import MUTANTS, Late, Mutant
+from simulation.mutants import MUTANTS, Late, Mutant, Several
 from simulation.search import COMMAND, Found, Wrong, first_wrong, live, quiet, simplest, story
 from simulation.sought_in import SOUGHT_IN
 
@@ -98,7 +98,7 @@ def _live_supervised(first: int, count: int, seconds: float) -> int:
 
 
 def _find_mutants(
-    mutants: Mapping[str, Mutant | Late], find: Callable[[str, range], int | None]
+    mutants: Mapping[str, Mutant | Late | Several], find: Callable[[str, range], int | None]
 ) -> int:
     missed = 0
     for name, mutant in mutants.items():

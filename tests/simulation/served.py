@@ -4,7 +4,10 @@ The models of numbers leave a trace: each puts a digit of its own behind those t
 with. So the answer of a chain says which steps were run for it, and in which order.
 """
 
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -13,8 +16,11 @@ from segment_fixture import spec
 from simulation.machine import MILLISECOND_NS, SECOND_NS
 
 from ringbatch.engine.config.chained import ChainConfig, StepConfig
+from ringbatch.engine.models.model import InvalidInput, ServerFailed
 from ringbatch.engine.supervisor.chains import first_chains
+from ringbatch.shm.forward_envelope import Envelope, Refusal, refusal_text
 from ringbatch.shm.model_spec import Forward, ModelSpec
+from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import Tensor
 
 ADDED: Final = 1_000_000_000
@@ -50,6 +56,15 @@ FORWARDED: Final = replace(
 )
 SERVED: Final[tuple[tuple[ModelSpec, ...], ...]] = ((TYPED, UNTYPED), (TYPED, FORWARDED))
 """Sets of models that an engine without a chain may serve."""
+
+YIELDING: Final = replace(UNTYPED, name="yielding", in_parts=True)
+"""Its parts are joined for those who want none."""
+COUNTING: Final = replace(TYPED, name="counting", index=1, account=1, workers=(2,), in_parts=True)
+"""Of its parts the last is the answer for those who want none. Many requests fit into a lane."""
+PARTED: Final[tuple[tuple[ModelSpec, ...], ...]] = ((TYPED, YIELDING), (TYPED, COUNTING))
+"""The same where one of them answers in parts."""
+PARTS: Final = 4
+"""Of each answer of theirs."""
 
 SECOND: Final = replace(UNTYPED, name="second", inputs=(X,), outputs=(X,))
 SPREADING: Final = replace(SECOND, name="spreading", outputs=(WIDE,), policy="eager")
@@ -123,7 +138,7 @@ def number_in(value: int) -> int:
 
 def instances(model: ModelSpec, number: int, rows: int) -> list[Any]:
     """Return the instances of a request of that number."""
-    if not is_numeric(model):
+    if not is_numeric(model) and model.name != COUNTING.name:
         return [{"n": number, "row": row} for row in range(rows)]
     values = [ROWS_AT_MOST * number + row for row in range(rows)]
     if model.name == GATHERING.name:
@@ -163,3 +178,45 @@ def gathered(wide: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
     if (wide != values[:, np.newaxis]).any() or (values % ADDED != x % ADDED).any():
         raise ValueError(f"rows {wide[:, :3].tolist()} came with {x.tolist()}")
     return values
+
+
+def part_of_json(number: int, row: int, part: int, padding: str) -> list[Any]:
+    """Return a part of the answer to one row of a request to `YIELDING`."""
+    return [{"n": number, "row": row, "part": part, "pad": padding}]
+
+
+def part_of_numbers(values: NDArray[Any], part: int) -> NDArray[Any]:
+    """Return a part of the answer to some rows of `COUNTING`."""
+    counted: NDArray[Any] = values + ADDED * (1 + part)
+    return counted
+
+
+def parts_in(model: ModelSpec, rows: list[Any], padding: str) -> list[list[tuple[int, int, int]]]:
+    """Return, for each row of an answer, the parts in it: number of the request, row, and part."""
+    if model.typed:
+        return [[(number_in(value), value % ROWS_AT_MOST, value // ADDED - 1)] for value in rows]
+    assert all(part["pad"] == padding for row in rows for part in row), f"a part of {rows} is cut"
+    return [[(part["n"], part["row"], part["part"]) for part in row] for row in rows]
+
+
+class ModelServer:
+    """The server that runs a model, and where it is asked.
+
+    Args:
+        predict: what its model does.
+    """
+
+    def __init__(self, predict: Callable[..., Any]) -> None:
+        self._predict = predict
+
+    def predictions(
+        self, asked: Envelope, lists: Sequence[bytes], rows: Sequence[int], until_ns: int
+    ) -> list[bytes]:
+        """As `ringbatch.engine.models.model.Remote` has it."""
+        try:
+            values = iter(self._predict([value for text in lists for value in json.loads(text)]))
+        except (InvalidInput, RuntimeError) as error:
+            status = 400 if isinstance(error, InvalidInput) else 500
+            text = refusal_text(Refusal(status, "", repr(error)))
+            raise ServerFailed(Status.SERVER_ANSWERED, text, isolates=True) from None
+        return [json.dumps(list(islice(values, count))).encode() for count in rows]

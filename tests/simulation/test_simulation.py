@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from simulation.life import ASKED_A_CHAIN, LOAD_FAILED, NONE_TO_EXPECT, Life
+from simulation.life import ASKED_A_CHAIN, ASKED_FOR_PARTS, LOAD_FAILED, NONE_TO_EXPECT, Life
 from simulation.limited import LIMIT_REACHED
-from simulation.mutants import MUTANTS, Late, Mutant
+from simulation.mutants import MUTANTS, NO_GUARD, PARTS_LEFT, Late, Mutant, Several
 from simulation.search import Found, failure, first_wrong, live, quiet, simplest, story
 from simulation.sought_in import SOUGHT_IN
 from tiers import first_of, only
@@ -26,6 +26,8 @@ FOUND_SOON = (
     "a collector takes a step under way for the one behind it",
     "an account may have one request more in flight",
     "a collector does not count what workers hold",
+    NO_GUARD,
+    PARTS_LEFT,
 )
 MISFORTUNES = {
     LOAD_FAILED,
@@ -51,7 +53,8 @@ def _on_the_machine() -> Iterator[None]:
 
 def check_variety(found: Found, rare: set[str]) -> None:
     """Everything happens, but for what may be missing from so few lives."""
-    assert set(found.seen) | rare == MISFORTUNES | {ASKED_A_CHAIN, LIMIT_REACHED, NONE_TO_EXPECT}
+    others = {ASKED_A_CHAIN, ASKED_FOR_PARTS, LIMIT_REACHED, NONE_TO_EXPECT}
+    assert set(found.seen) | rare == MISFORTUNES | others
     assert set(found.ends) == {200, 400, 429, 500, 503, 504}
 
 
@@ -63,7 +66,7 @@ def test_whatever_happens_each_request_has_its_answer_and_nothing_is_lost(part: 
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
-def test_what_a_defect_changes_is_there_to_be_changed(mutant: Mutant | Late) -> None:
+def test_what_a_defect_changes_is_there_to_be_changed(mutant: Mutant | Late | Several) -> None:
     with mutant.applied():
         pass
 
@@ -94,11 +97,13 @@ def test_a_wrong_life_is_told_as_simply_as_can_be() -> None:
     assert "is killed" not in text
 
 
-@pytest.mark.parametrize("chained", [False, True])
-def test_a_life_without_misfortune_answers_everything(chained: bool) -> None:
+@pytest.mark.parametrize(
+    ("chained", "in_parts"), [(False, False), (True, False), (False, True)], ids=str
+)
+def test_a_life_without_misfortune_answers_everything(chained: bool, in_parts: bool) -> None:
     ends: Counter[int] = Counter()
     for seed in range(100):
-        profile = replace(Life(seed).profile.calm(), chained=chained)
+        profile = replace(Life(seed).profile.calm(), chained=chained, in_parts=in_parts)
         life = Life(seed, profile)
         life.run()
         ends += life.ends
