@@ -195,10 +195,11 @@ class Layout:
 
         Beside the answer to each slot's request it may hold that to the request before: posted
         when the lane's next owner had already emptied the ring and found the slot answered, or
-        posted by the collector as well. With less, an answer could have to wait in its worker,
-        and die with it.
+        posted by the collector as well. Notices of parts take a third word for each slot, see
+        `ringbatch.shm.part_notices`. With less, an answer could have to wait in its worker, and die
+        with it. A ring has a power of two.
         """
-        return 2 * self.slots
+        return 4 * self.slots
 
     @cached_property
     def completions_word(self) -> int:

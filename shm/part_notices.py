@@ -1,8 +1,8 @@
 """Notices in completion rings that a part of an answer is out.
 
-A completion ring has two words for each slot, for answers. Notices take no more than one of them,
-so that an answer always finds room. The others wait: for room, or for the answer, with which a
-frontend reads what is left.
+A completion ring has room for two answers to each slot and for one notice. While it holds a word
+for each slot, further notices wait: for room, or for the answer, with which a frontend reads what
+is left. So an answer always finds room.
 """
 
 from collections.abc import Callable, Sequence

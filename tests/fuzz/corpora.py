@@ -224,6 +224,16 @@ _OTHERS: Final = {
 }
 
 
+_GENERATE_TEXTS: Final = (
+    b'{"x":[1,2]}',
+    b'{"x":[[1,2],[3,4]],"id":"a","parameters":{"top":3,"why":null}}',
+    b'{"x":"text","y":[1.5],"parameters":{"z":[true]}}',
+    b'{"n":[[1,2]],"s":[["p","q"]]}',
+    b'{"bool":true,"int8":1,"uint64":2,"fp32":0.5,"fp64":[0.5],"int64":[[3]]}',
+    b'{"x":[],"parameters":{"binary_data_output":false,"timeout":5}}',
+)
+
+
 def mutator(target: str) -> Mutator:
     """What makes the inputs of one of the decoders' targets."""
     return Mutator(*_begins(target))
@@ -242,6 +252,8 @@ def _begins(target: str) -> tuple[Sequence[bytes], Sequence[bytes]]:
         return _V1_TEXTS, _JSON_TOKENS
     if protocol == "v2":
         return _V2_TEXTS, (*_JSON_TOKENS, *_BINARY_TOKENS)
+    if protocol == "generate":
+        return _GENERATE_TEXTS, _JSON_TOKENS
     if protocol == "grpc":
         return _grpc_corpus(), _BINARY_TOKENS
     if protocol == "texts":

@@ -43,12 +43,14 @@ from ringbatch.frontend.http2.frames import ConnectionFault, StreamFault
 from ringbatch.frontend.http2.header_reader import HeaderReader
 from ringbatch.frontend.offload.messages import Job
 from ringbatch.frontend.offload.role import outcome
-from ringbatch.frontend.request.offload import read_v1, read_v2
+from ringbatch.frontend.request.offload import read_generate, read_v1, read_v2
 from ringbatch.frontend.texts.offloaded_texts import FORMS, decode_parts, encode_parts, text_model
 from ringbatch.frontend.texts.rows import TokenizedTexts
 from ringbatch.frontend.v1.protocol import V1Model
+from ringbatch.frontend.v2.generate import infer_request
 from ringbatch.frontend.v2.offloaded_answers import decode_requested
 from ringbatch.frontend.v2.protocol import V2Model
+from ringbatch.frontend.v2.request import decoded
 from ringbatch.frontend.v2.shared_memory import RegionSpan, object_name, registration, span_of
 from ringbatch.shm.engine_slots import Request
 from ringbatch.shm.errors import RequestError, RequestTooLarge
@@ -212,6 +214,23 @@ def _v2(model: ModelSpec) -> Callable[[bytes], None]:
     return read
 
 
+def _generate(model: ModelSpec) -> Callable[[bytes], None]:
+    codec, check = V2Model(model), _readable(model)
+    spec: Any = dumps((model,)).decode(), ANY_NUMBER, False, ""
+
+    def read(data: bytes) -> None:
+        (_, requested), (_, apart) = _alike(
+            lambda: codec.requests.read(infer_request(decoded(data), model)),
+            read_generate,
+            spec,
+            data,
+        )
+        assert requested == decode_requested(apart)
+        check(codec.requests.read(infer_request(decoded(data), model))[0])
+
+    return read
+
+
 def _grpc(model: ModelSpec) -> Callable[[bytes], None]:
     read, check = requests_of(model, Region()).read, _readable(model)
     message = inference("ModelInferRequest")
@@ -323,6 +342,7 @@ Target = tuple[Callable[[bytes], object], tuple[type[Exception], ...]]
 TARGETS: Final[dict[str, Target]] = {
     **{f"v1 {model.name}": (_v1(model), (RequestError,)) for model in SPECS},
     **{f"v2 {model.name}": (_v2(model), (RequestError,)) for model in SPECS},
+    **{f"generate {model.name}": (_generate(model), (RequestError,)) for model in SPECS},
     **{f"grpc {model.name}": (_grpc(model), (RequestError, DecodeError)) for model in SPECS},
     **{f"texts {form}": (_texts(form), (RequestError,)) for form in FORMS},
     "head": (partial(check_head, max_request_bytes=MAX_REQUEST_BYTES), ()),

@@ -68,6 +68,7 @@ READ_BY: Final = {
 """By module, targets that lead there."""
 OTHERS: Final = {
     "offload/messages.py": "the process for large bodies, which is this frontend's own",
+    "client/client.py": "a program's own values, on its host",
     "client/arrays.py": "the engine's results, in a program on its host",
     "codec/outcome.py": "what a model server answered, of a bounded length",
     "grpc/answer.py": "a model's results",
@@ -89,6 +90,7 @@ OTHERS: Final = {
     "v1/answer.py": "a model's results",
     "v1/offloaded_answers.py": "the model table",
     "v2/answer.py": "a model's results",
+    "v2/generate.py": "V2's answer, which it writes anew",
     "v2/offloaded_answers.py": "the model table",
 }
 """By module, whose bytes it parses instead."""

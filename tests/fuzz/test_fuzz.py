@@ -55,7 +55,10 @@ GRPC_LIVES = 100
 HTTP2_CONNECTIONS = 300
 ORACLE_RUNS = 300
 NEVER_ACCEPTED = {
-    f"{protocol} {model.name}" for protocol in ("v2", "grpc") for model in SPECS if not model.typed
+    f"{protocol} {model.name}"
+    for protocol in ("v2", "generate", "grpc")
+    for model in SPECS
+    if not model.typed
 }
 """Such models are served over V1 alone."""
 

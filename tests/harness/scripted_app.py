@@ -70,6 +70,7 @@ class ScriptedService:
         timeout_ns: int,
         origin: bytes | None,
         account: int,
+        in_parts: object,
     ) -> None:
         name, _, version = name.partition("/versions/")
         try:

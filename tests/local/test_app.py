@@ -37,6 +37,7 @@ class BrokenService(ScriptedService):
         timeout_ns: int,
         origin: bytes | None,
         account: int,
+        in_parts: object,
     ) -> None:
         raise ZeroDivisionError("secret detail")
 

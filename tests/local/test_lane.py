@@ -187,14 +187,15 @@ def test_answers_that_find_no_room_wait_for_the_next_flush(harness: Harness) -> 
     for request in requests:
         harness.answer(request, harness.collector)
     harness.collector.flush()
-    for request in [*requests, *requests[:2]]:
+    times = LAYOUT.completion_words // SLOTS - 1
+    for request in [*requests * times, *requests[:2]]:
         harness.collector.repeat(request.ref)
     harness.collector.flush()
     assert harness.collector.delayed == 2
     assert set(harness.lane.collect()) == slots
     harness.collector.flush()
     assert harness.lane.collect() == []
-    assert harness.lane.counters[LaneCounter.LATE_ANSWERS] == SLOTS + 2
+    assert harness.lane.counters[LaneCounter.LATE_ANSWERS] == SLOTS * times + 2
     harness.lane_wakes.clear()
     harness.collector.flush()
     assert harness.lane_wakes == []

@@ -5,12 +5,14 @@ from collections import deque
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lane_harness import MARK, SLOTS, Harness, ask
+from lane_harness import LAYOUT, MARK, SLOTS, WORKER, Harness, ask
 
-from ringbatch.shm.descriptors import SlotWords
+from ringbatch.shm.descriptors import RingWords, SlotWords
+from ringbatch.shm.engine_slots import EngineSlots, Request
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import ALIGNMENT, WORD
 from ringbatch.shm.parts import CorruptPartsError, PartReader, PartWriter, Room, bytes_for
+from ringbatch.shm.ring import Consumer
 from ringbatch.shm.slot import Status, as_part
 
 RESULT_BYTES = 16 * ALIGNMENT
@@ -233,3 +235,35 @@ def test_a_notice_that_waits_is_posted_once_there_is_room() -> None:
     assert not worker.delayed
     assert harness.lane.collect() == []
     assert len(harness.lane.parted) == 1
+
+
+def test_answers_find_room_behind_those_to_a_dead_owner_with_their_notices() -> None:
+    harness = Harness()
+    reader, worker = PartReader(harness.lane), harness.worker
+
+    def ask_all(lane: Lane, reader: PartReader) -> list[Request]:
+        for _ in range(SLOTS):
+            published(lane, reader, 4 * ALIGNMENT)
+        return [request for request in harness.requests() if worker.is_open(request.ref)]
+
+    def answer_all(requests: list[Request]) -> None:
+        for request in requests:
+            worker.post_part(request.ref)
+        worker.flush()
+        for request in requests:
+            worker.answer(request.ref, Status.OK, 0, MARK, 1)
+        worker.flush()
+
+    early = ask_all(harness.lane, reader)
+    ring = Consumer(
+        harness.segment.words, LAYOUT.completion_ring(0, WORKER), LAYOUT.completion_words
+    )
+    head = ring.position
+    answer_all(early)
+    # The next owner finds the slots answered, and has emptied the ring before these words came.
+    heir = harness.next_owner()
+    harness.segment.words[LAYOUT.completion_ring(0, WORKER) + RingWords.HEAD] = head
+    late = EngineSlots(harness.segment, WORKER, harness.lane_wakes.append)
+    worker = late
+    answer_all(ask_all(heir, PartReader(heir)))
+    assert not worker.delayed

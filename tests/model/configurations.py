@@ -117,7 +117,7 @@ CONFIGURATIONS: Final = {
     ),
     "roomy": Configuration(
         "the same, and a worker's death; completion rings of three words for each slot",
-        # With two, as in the code, an answer is lost: README.md has the steps.
+        # With two an answer is lost: README.md has the steps.
         {"PARTS": 1, "REQUESTS": 2, "FRONTEND_DEATHS": 1, "WORKER_DEATHS": 1, "COMPLETIONS": 3},
     ),
     "spoilt": Configuration(

@@ -236,10 +236,10 @@ def test_where_the_regions_of_version_25_lie() -> None:
     }
     assert layout.size == 815104
     assert [layout.completion_ring(1, producer) * WORD for producer in range(4)] == [
-        177664,
-        178048,
-        178432,
-        178816,
+        178176,
+        178688,
+        179200,
+        179712,
     ]
 
 

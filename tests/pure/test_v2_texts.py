@@ -229,7 +229,7 @@ def test_only_the_values_of_a_text_seen_before_are_read(monkeypatch: pytest.Monk
     expected = [outcome(V2Model(MODELS["vector"]), body) for body in bodies_of(changed)]
     for body in bodies_of(usual):
         codec.requests.parse(*body)
-    monkeypatch.setattr("ringbatch.frontend.v2.request._decoded", None)
+    monkeypatch.setattr("ringbatch.frontend.v2.request.decoded", None)
     assert [outcome(codec, body) for body in bodies_of(changed)] == expected
     assert [requested.id for _, requested in expected] == [b"", b'"id":"b",', b'"id":"b",', b""]
 

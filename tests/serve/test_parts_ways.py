@@ -26,7 +26,7 @@ WaitUntil = Callable[..., Any]
 
 EVENTS: Final = {"Accept": "text/event-stream"}
 PATH: Final = "/v1/models/gated:predict"
-MODELS: Final = {"gated": {"path": "gated.py"}}
+MODELS: Final = {"gated": {"path": "let_through.py"}}
 TIMEOUT_S: Final = 60
 COUNT: Final = 4
 WAYS: Final = ("http1", "http2", "tls", "tls-http2")
@@ -143,7 +143,7 @@ def test_a_reload_lets_a_stream_end_on_the_old_model(
     start: Start, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     server = start(MODELS)
-    path = server.config.with_name("gated.py")
+    path = server.config.with_name("let_through.py")
     with (
         httpx.Client(timeout=TIMEOUT_S, trust_env=False) as client,
         streamed(client, f"http://127.0.0.1:{server.port}", tmp_path) as stream,
@@ -164,7 +164,7 @@ def test_a_handover_lets_a_stream_end_on_the_old_engine(start: Start, tmp_path: 
     folder = tmp_path / "next"
     folder.mkdir()
     arguments = configured(folder, MODELS, name=name)
-    path = folder / "gated.py"
+    path = folder / "let_through.py"
     path.write_text(path.read_text().replace('"old"', '"new"'))
     with (
         httpx.Client(timeout=TIMEOUT_S, trust_env=False) as client,
