@@ -69,6 +69,10 @@ class PartStream:
         rooms = None if self._waiting else self._writer.rooms()
         return rooms[0] if rooms else None
 
+    def takes(self, size: int) -> bool:
+        """Return whether a part of that size always finds room once all before it are read."""
+        return bytes_for(size) <= self._most_bytes
+
     def at(self, room: Room) -> Request:
         """Return the request with a room for its result memory."""
         start, size = room
@@ -114,7 +118,7 @@ class PartStream:
             size = write(results, self.at(room))
             if isinstance(size, WrongResult):
                 raise size
-            if bytes_for(size) > self._most_bytes:
+            if not self.takes(size):
                 raise TooLarge(bytes_for(size))
             if rooms and size <= room.size:
                 self._writer.publish(room, size)

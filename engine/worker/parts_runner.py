@@ -166,7 +166,7 @@ class PartsRunner(Runner):
             room = rooms.get(request.ref)
             if isinstance(size, WrongResult):
                 self._failed(size, [request], mark)
-            elif room is not None and size <= room.size:
+            elif room is not None and size <= room.size and stream.takes(size):
                 stream.publish(room, size)
                 self._slots.post_part(request.ref)
             else:

@@ -265,7 +265,10 @@ class Runner:
             raise
         except BaseException as error:
             left = self._unanswered(readable, error, mark)
-            return left, error if left else None
+            if len(left) == len(readable):
+                return left, error
+            # Those that are answered may be to blame.
+            return self._run(left, mark) if left else ([], None)
         self._retry.fitted(sum(request.rows for request in readable))
         return readable, None
 

@@ -13,7 +13,7 @@ from ringbatch.frontend.request.outcomes import NO_SLOT
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.task import A, Engine, InflightRequest, claim_lazily
 from ringbatch.shm.errors import RequestError
-from ringbatch.shm.parts import CorruptPartsError, bytes_for_several
+from ringbatch.shm.parts import CorruptPartsError, bytes_for, bytes_for_several
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tallies import Tally
 
@@ -69,7 +69,11 @@ class RequestInParts(InflightRequest[A]):
         """
         expect_one_batch([rows for rows, _, _ in parts], self.model.spec.max_batch_size)
         (part,) = parts
-        self.send(engine, part, bytes_for_several(self.model.result_bytes(part[0], len(part[1]))))
+        rows, payload, _ = part
+        size, model = len(payload), self.model
+        usual = bytes_for_several(model.result_bytes(rows, size))
+        # Parts may be much smaller than the whole answers that the model has learned from.
+        self.send(engine, part, usual, bytes_for(model.least_bytes(rows, size)))
 
     def send(self, engine: Engine, part: SlotPart, result_bytes: int, least: int = 0) -> None:
         """Put the request into a slot; arguments and errors as for `SlotRequest.send`."""
@@ -84,7 +88,10 @@ class RequestInParts(InflightRequest[A]):
                 start = lane.request_offset[slot]
                 lane.memory[start : start + size] = payload
         if slot is None:
-            raise no_room_in(lane)
+            if not 0 < least < result_bytes:
+                raise no_room_in(lane)
+            self.send(engine, part, least)
+            return
         engine.parts.open(slot)
         lane.publish(
             slot,

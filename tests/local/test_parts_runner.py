@@ -8,7 +8,7 @@ import numpy as np
 from runner_harness import BEGAN_NS, MARK, Harness
 from segment_fixture import unpack
 
-from ringbatch.engine.models.model import Model
+from ringbatch.engine.models.model import InvalidInput, Model
 from ringbatch.engine.worker.part_stream import MOST_WAITING
 from ringbatch.engine.worker.parts_runner import PATIENCE_NS, PartsRunner
 from ringbatch.shm.slot import SLOT_MASK, Status
@@ -285,3 +285,24 @@ def test_a_part_that_is_too_large_behind_others_fails_its_request_alone() -> Non
     kept, failed = harness.run(good, idle)
     assert kept.answer.status is Status.OK
     assert failed.answer.status is Status.MODEL_FAILED
+
+
+def test_one_that_raises_behind_a_part_takes_no_other_with_it() -> None:
+    def predict(instances: list[str]) -> Iterator[list[str]]:
+        yield instances
+        if "bad" in instances:
+            raise InvalidInput("a bad one")
+
+    harness = PartsHarness(predict)
+    bad = harness.send_json('["bad"]', in_parts=True)
+    refused, answered = harness.run(bad, harness.send_json('["good"]'))
+    assert refused.answer.status is Status.INVALID
+    assert harness.value(answered) == ["good"]
+
+
+def test_a_part_that_only_an_empty_ring_would_take_needs_more_memory() -> None:
+    harness = PartsHarness(lambda instances: (["x" * 700] * len(instances) for _ in range(2)))
+    ref = harness.send_json('["a"]', in_parts=True)
+    (reply,) = harness.run(ref)
+    assert reply.answer.status is Status.RESULT_TOO_LARGE
+    assert harness.parts(ref) == []

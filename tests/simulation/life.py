@@ -281,7 +281,7 @@ class Life:
         if last_ns:
             late_ns = now_ns - last_ns - (asked.by.lost_ns - asked.lost_ns)
             assert late_ns <= TOLERANCE_NS, f"request {asked.number} is late by {late_ns} ns"
-        allowed = STATUSES[asked.kind] | ends_amid_parts(asked, self.asked)
+        allowed = STATUSES[asked.kind] | ends_amid_parts(asked)
         assert status in allowed, f"request {asked.number} ends with {status}: {body!r}"
         if status == 429:
             self.seen[LIMIT_REACHED] += 1

@@ -1,7 +1,6 @@
 """Invariants of answers in parts, see `ringbatch.shm.parts`."""
 
 import json
-from collections.abc import Iterable
 from typing import Final
 
 from simulation.asked import LARGE, POISON, REFUSED, Asked, padding
@@ -48,19 +47,9 @@ def is_untaken(asked: Asked, body: bytes) -> bool:
     return large and any(text in body for text in _UNTAKEN)
 
 
-def ends_amid_parts(asked: Asked, others: Iterable[Asked]) -> set[int]:
-    """Return with what a request may end because of another in its batch.
-
-    It may if it has a part. It also may if it is the only one left of a batch whose others have
-    one: the worker takes it for the one that the model cannot bear.
-    """
-    if asked.parts:
-        return {*_RAISED.values()}
-    return {
-        _RAISED[other.kind]
-        for other in others
-        if other.kind in _RAISED and other.model is asked.model and other.wants_parts and other.at
-    }
+def ends_amid_parts(asked: Asked) -> set[int]:
+    """Return with what a request may end because of another in its batch: only behind a part."""
+    return {*_RAISED.values()} if asked.parts else set()
 
 
 def take_part(asked: Asked, answer: Answer) -> None:
