@@ -35,7 +35,6 @@ from ringbatch.frontend.request.parts_task import RequestInParts
 from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.model_counters import ModelCounters
-from ringbatch.shm.part_notices import PartNotices
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot_memory import SlotMemory
 
@@ -164,7 +163,6 @@ CHAIN_MUTANTS: Final[dict[str, Mutant | Late]] = {
 NO_GUARD: Final = "a request of which a part is out runs again"
 PARTS_LEFT: Final = "parts that are left behind the last notice are not read"
 WISH_LEFT: Final = "a lane's next owner leaves the wish for parts of a dead one"
-NO_ROOM_LEFT: Final = "notices of parts take the whole ring"
 PARTS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     NO_GUARD: Several(
         (
@@ -179,9 +177,6 @@ PARTS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     ),
     PARTS_LEFT: Mutant(RequestInParts, "answered", "self.has_parts(slot)", "pass"),
     WISH_LEFT: Mutant(Lane, "_take_over", "self.words[first + SlotWords.PARTS_OF] = 0", "pass"),
-    NO_ROOM_LEFT: Mutant(
-        PartNotices, "post", "room = max(self._slots - ring.backlog, 0)", "room = len(wanted)"
-    ),
 }
 """Wrong with answers in parts alone."""
 

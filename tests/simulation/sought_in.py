@@ -10,7 +10,6 @@ from simulation.mutants import (
     GOES_ON,
     LIES_OVER,
     LIMIT_MUTANTS,
-    NO_ROOM_LEFT,
     PARTS_MUTANTS,
     WISH_LEFT,
 )
@@ -90,14 +89,6 @@ FULL_RINGS: Final = Profile(
 """A ring is full, of what is cancelled while the collector is stopped."""
 IN_PARTS: Final = Profile(requests=8, stride=8, kills_of_workers=0.05, in_parts=True)
 """Workers die in the midst of their parts."""
-FULL_OF_NOTICES: Final = Profile(
-    requests=60,
-    stride=60,
-    gap_ns=500 * MICROSECOND_NS,
-    stops_of_frontends=0.1,
-    in_parts=True,
-)
-"""A frontend is stopped while much that it has asked for is answered."""
 DYING_FRONTENDS: Final = Profile(
     requests=16, stride=3, gap_ns=20 * MILLISECOND_NS, kills_of_frontends=0.03, in_parts=True
 )
@@ -106,7 +97,6 @@ SOUGHT_IN: Final = {
     **dict.fromkeys(CHAIN_MUTANTS, BROKEN_CHAINS),
     **dict.fromkeys(LIMIT_MUTANTS, LIMITED),
     **dict.fromkeys(PARTS_MUTANTS, IN_PARTS),
-    NO_ROOM_LEFT: FULL_OF_NOTICES,
     WISH_LEFT: DYING_FRONTENDS,
     GOES_ON: FATAL_CHAINS,
     LIES_OVER: FAILING_CHAINS,
