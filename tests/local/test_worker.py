@@ -216,11 +216,10 @@ def test_a_batch_has_left_the_ring_when_it_is_reported() -> None:
 
 
 def test_answers_that_find_no_room_are_posted_by_a_later_step() -> None:
-    """A lane, whose rings hold two answers for each slot, runs out of it only where its owner does
-    not collect."""
+    """A lane's rings run out of room only where its owner does not collect."""
     harness = Harness(slots=1)
     ref = reference(1, harness.client.send(b"[0]"))
-    for batch in (1, 2, 3):
+    for batch in range(1, harness.segment.layout.completion_words + 2):
         harness.hand_over(batch, ref)
     harness.worker.step()
     assert len(harness.client.collect()) == 1
