@@ -6,7 +6,7 @@ and answers one request after the other, without batches.
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,9 @@ def echo(payload: bytes, _request: Request) -> Answer:
     return payload
 
 
+_LEFT_AFTER_S: Final = 5.0
+
+
 class ClientHarness:
     """See the module.
 
@@ -83,6 +86,7 @@ class ClientHarness:
             for lane in range(layout.lanes)
         ]
         self._stop = threading.Event()
+        self._serving: list[threading.Thread] = []
         for model in models:
             publish(self.segment.words, layout.model(model.index), ModelState.SERVING)
 
@@ -91,6 +95,9 @@ class ClientHarness:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
+        for thread in self._serving:
+            # A model of the test's may never return.
+            thread.join(_LEFT_AFTER_S)
         for bell in self._bells:
             bell.close()
         self.segment.unlink()
@@ -147,6 +154,7 @@ class ClientHarness:
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
+        self._serving.append(thread)
         return thread
 
     def halt(self, thread: threading.Thread) -> None:
