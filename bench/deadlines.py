@@ -162,7 +162,7 @@ class Asked:
 
     @property
     def good(self) -> bool:
-        """Whether it was answered in time."""
+        """True if it was answered in time."""
         return self.status == _OK and self.ended_ns <= self.due_ns + _TOLERANCE_NS
 
 

@@ -1,4 +1,4 @@
-"""What answers in parts cost, and when their parts come.
+"""CPU time and delay of answers in parts.
 
 Each client asks again once its answer has ended, for 20 parts that the model makes 2 ms apart. The
 same clients then ask for one answer with all parts joined. Clients, frontends and the worker share

@@ -396,11 +396,14 @@ class Lane(SlotMemory):
     def _wanted(self, references: list[int], slots: list[int]) -> list[int]:
         """Those that somebody still waits for; the others are released, and counted."""
         notices = 0
-        for ref in filter(is_part, references):
-            slot = self._expected.get(without_part(ref), _NO_SLOT)
-            if slot != _NO_SLOT and slot not in self._cancelled:
-                self.parted.add(slot)
-            notices += slot != _NO_SLOT or without_part(ref) in references
+        if noticed := [without_part(ref) for ref in references if is_part(ref)]:
+            taken = set(references)
+            for ref in noticed:
+                slot = self._expected.get(ref, _NO_SLOT)
+                if slot != _NO_SLOT and slot not in self._cancelled:
+                    self.parted.add(slot)
+                # It may have come together with its answer.
+                notices += slot != _NO_SLOT or ref in taken
         wanted = [slot for slot in slots if slot != _NO_SLOT and slot not in self._cancelled]
         for slot in self._cancelled.intersection(slots):
             self._cancelled.remove(slot)

@@ -1,4 +1,4 @@
-"""What the measurement of answers in parts rests on: how events are read, and what is held."""
+"""Reading of events, and limits of the measurement of answers in parts."""
 
 import json
 

@@ -82,12 +82,11 @@ class PartStream:
         """Let the frontend see the part that was written into a room."""
         self._writer.publish(room, size)
 
-    def put(self, results: Any, kept: Any, write: Write) -> bool:
+    def put(self, results: Any, write: Write) -> bool:
         """Write the request's rows of results, or keep them until there is room.
 
         Args:
-            results: of one yield.
-            kept: the same, as they can be kept.
+            results: of one yield, which stay as they are.
             write: writes them.
 
         Returns:
@@ -102,7 +101,7 @@ class PartStream:
             return True
         if len(self._waiting) >= MOST_WAITING:
             raise NotTaken(f"its frontend has not taken {MOST_WAITING} parts of the answer")
-        self._waiting.append(kept)
+        self._waiting.append(results)
         return news
 
     def write_waiting(self, write: Write) -> bool:

@@ -97,8 +97,9 @@ class PartsRunner(Runner):
         with closing(self._parts(arguments, [request.rows for request in readable])) as parts:
             for results in parts:
                 if keeps:
-                    found.append(self._codec.kept(results))
-                self._put(results, readable, mark)
+                    results = self._codec.kept(results)
+                    found.append(results)
+                self._put(results, readable, mark, kept=keeps)
                 self._give_up(readable, left, mark)
                 slots.flush()
                 if not left:
@@ -143,8 +144,15 @@ class PartsRunner(Runner):
             raise WrongResult("predict yielded nothing")
         return self._codec.joined(found)
 
-    def _put(self, results: Any, readable: list[Request], mark: BatchMark) -> None:
-        """Write the parts of one yield to all that want them."""
+    def _put(self, results: Any, readable: list[Request], mark: BatchMark, *, kept: bool) -> None:
+        """Write the parts of one yield to all that want them.
+
+        Args:
+            results: of the yield.
+            readable: the requests.
+            mark: of their batch.
+            kept: whether the results stay as they are when the model goes on.
+        """
         streams = self._streams
         if not streams:
             return
@@ -158,7 +166,7 @@ class PartsRunner(Runner):
                 rooms[request.ref] = room
                 targets.append(stream.at(room))
         sizes = self._codec.write(results, targets)
-        kept: Any = None
+        write = self._writer(readable)
         for request, size in zip(readable, sizes, strict=True):
             stream = streams.get(request.ref)
             if stream is None:
@@ -170,20 +178,10 @@ class PartsRunner(Runner):
                 stream.publish(room, size)
                 self._slots.post_part(request.ref)
             else:
-                kept = self._codec.kept(results) if kept is None else kept
-                self._put_one(stream, results, kept, readable, mark)
+                if not kept:
+                    results, kept = self._codec.kept(results), True
+                self._write(stream, partial(stream.put, results, write), mark)
         self._answered = True
-
-    def _put_one(
-        self,
-        stream: PartStream,
-        results: Any,
-        kept: Any,
-        readable: list[Request],
-        mark: BatchMark,
-    ) -> None:
-        """Write a part that has no room at once."""
-        self._write(stream, partial(stream.put, results, kept, self._writer(readable)), mark)
 
     def _write(self, stream: PartStream, write: Callable[[], bool], mark: BatchMark) -> None:
         """Write parts of one request, if that is possible; fail this request alone if it is not.

@@ -15,6 +15,8 @@ HEADERS: Final[Headers] = (
     # Or nginx gathers events before it passes them on.
     ("x-accel-buffering", "no"),
 )
+_REFUSED: Final = ("q=0", "q=0.0", "q=0.00", "q=0.000")
+"""Parameters of a range in Accept that the client does not accept."""
 COMMENT: Final = b":\n\n"
 """An event without data, which keeps proxies from taking the connection for idle."""
 
@@ -33,6 +35,3 @@ def wants_events(accept: str | None) -> bool:
         kind.strip() == MEDIA_TYPE and parameters.replace(" ", "") not in _REFUSED
         for kind, _, parameters in ranges
     )
-
-
-_REFUSED: Final = ("q=0", "q=0.0", "q=0.00", "q=0.000")

@@ -142,7 +142,7 @@ async def _exchange_in_parts(
             resp.set_header(header, value)
         return
     req.scope[IN_PARTS] = close
-    begin_events(resp, stream, end)
+    begin_events(resp, stream, close)
 
 
 class AwaitedPrediction:

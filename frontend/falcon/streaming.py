@@ -1,7 +1,6 @@
 """An answer in parts on Falcon: server-sent events, as the parts come."""
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
@@ -44,7 +43,7 @@ class EventStream:
         self.ending: RequestOutcome | None = None
         self.call: RequestHandle | None = None
         self._last = last
-        self._parts: deque[bytes] = deque()
+        self._parts: list[bytes] = []
         self._unread_bytes = 0
         self._answer: Answer | None = None
         self._news = asyncio.Event()
@@ -73,27 +72,24 @@ class EventStream:
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         """Yield the events, the last one of an error if there is one."""
-        try:
-            while True:
-                try:
-                    async with asyncio.timeout(SILENCE_S):
-                        await self._news.wait()
-                except TimeoutError:
-                    yield COMMENT
-                    continue
-                self._news.clear()
-                if self._parts:
-                    events = b"".join(self._parts)
-                    self._parts.clear()
-                    self._unread_bytes = 0
-                    yield events
-                if self._answer is not None and not self._parts:
-                    _, data, _ = self._answer
-                    if self._answer is not _END:
-                        yield event(data)
-                    return
-        finally:
-            self.close()
+        while True:
+            try:
+                async with asyncio.timeout(SILENCE_S):
+                    await self._news.wait()
+            except TimeoutError:
+                yield COMMENT
+                continue
+            self._news.clear()
+            if self._parts:
+                events = b"".join(self._parts)
+                self._parts.clear()
+                self._unread_bytes = 0
+                yield events
+            if self._answer is not None and not self._parts:
+                _, data, _ = self._answer
+                if self._answer is not _END:
+                    yield event(data)
+                return
 
     def _take(self, answer: Answer) -> None:
         """Take a part; called by the service, which ends the request with the error raised."""
@@ -113,13 +109,13 @@ class EventStream:
             self.reply(answer)
 
 
-def begin_events(resp: Response, stream: EventStream, on_end: Callable[[], None]) -> None:
+def begin_events(resp: Response, stream: EventStream, close: Callable[[], None]) -> None:
     """Let a response be the events of a stream.
 
     Args:
         resp: has no body yet.
         stream: has begun.
-        on_end: called behind the last event, or when nobody reads any more.
+        close: called behind the last event, or when nobody reads any more; closes the stream.
     """
 
     async def events() -> AsyncGenerator[bytes, None]:
@@ -127,7 +123,7 @@ def begin_events(resp: Response, stream: EventStream, on_end: Callable[[], None]
             async for text in stream.events():
                 yield text
         finally:
-            on_end()
+            close()
 
     for header, value in HEADERS:
         resp.set_header(header, value)

@@ -7,7 +7,6 @@ from typing import Generic, NamedTuple
 from ringbatch.frontend.codec.limit_messages import expect_one_batch
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.codec.payload import LazyBytes, SlotPart
-from ringbatch.frontend.codec.refusal import no_room_in
 from ringbatch.frontend.codec.rendering import Rendering
 from ringbatch.frontend.request.outcomes import NO_SLOT
 from ringbatch.frontend.request.served_model import ServedModel
@@ -38,11 +37,10 @@ class RequestInParts(InflightRequest[A]):
     Args:
         model, rendering, reply, accepted_ns, deadline_ns, tally, account: as for
             `InflightRequest`; the rendering writes each part as if it were the answer.
-        on_part: takes each part.
-        end: returns the reply behind the last part.
+        in_parts: takes the parts.
     """
 
-    __slots__ = ("_end", "_on_part")
+    __slots__ = ("_in_parts",)
 
     def __init__(
         self,
@@ -53,12 +51,10 @@ class RequestInParts(InflightRequest[A]):
         deadline_ns: int,
         tally: Tally,
         account: int,
-        on_part: Callable[[A], None],
-        end: A,
+        in_parts: InParts[A],
     ) -> None:
         super().__init__(model, rendering, reply, accepted_ns, deadline_ns, tally, account)
-        self._on_part = on_part
-        self._end = end
+        self._in_parts = in_parts
 
     def send_in_parts(self, engine: Engine, parts: Sequence[SlotPart]) -> None:
         """Put the request into a slot.
@@ -75,39 +71,23 @@ class RequestInParts(InflightRequest[A]):
         # Parts may be much smaller than the whole answers that the model has learned from.
         self.send(engine, part, usual, bytes_for(model.least_bytes(rows, size)))
 
-    def send(self, engine: Engine, part: SlotPart, result_bytes: int, least: int = 0) -> None:
-        """Put the request into a slot; arguments and errors as for `SlotRequest.send`."""
-        lane = engine.lane
+    def _publish(self, engine: Engine, part: SlotPart, result_bytes: int) -> int | None:
+        """Publish the request, as in `SlotRequest`, with its wish for parts."""
+        lane, model = engine.lane, self.model.reference
         rows, payload, key_bytes = part
         size = len(payload)
         if isinstance(payload, LazyBytes):
-            slot = claim_lazily(lane, payload, result_bytes, self.model.reference)
+            slot = claim_lazily(lane, payload, result_bytes, model)
         else:
-            slot = lane.claim(size, result_bytes, self.model.reference)
+            slot = lane.claim(size, result_bytes, model)
             if slot is not None:
                 start = lane.request_offset[slot]
                 lane.memory[start : start + size] = payload
-        if slot is None:
-            if not 0 < least < result_bytes:
-                raise no_room_in(lane)
-            self.send(engine, part, least)
-            return
-        engine.parts.open(slot)
-        lane.publish(
-            slot,
-            self.model.reference,
-            rows,
-            self.accepted_ns,
-            self.deadline_ns,
-            size,
-            key_bytes,
-            self.account,
-        )
-        self._engine = engine
-        self._part = part
-        self._result_bytes = result_bytes
-        self._slot = slot
-        engine.gateway.wait_for(self, slot)
+        if slot is not None:
+            engine.parts.open(slot)
+            accepted_ns, deadline_ns, account = self.accepted_ns, self.deadline_ns, self.account
+            lane.publish(slot, model, rows, accepted_ns, deadline_ns, size, key_bytes, account)
+        return slot
 
     def has_parts(self, slot: int) -> None:
         """Pass on the parts in the slot; called by the gateway."""
@@ -133,7 +113,7 @@ class RequestInParts(InflightRequest[A]):
                 lane.memory, self._part[0], start, size, self._batch_id(slot)
             )
             parts.take(slot, size)
-            self._on_part(answer)
+            self._in_parts.on_part(answer)
 
     def _batch_id(self, slot: int) -> str:
         return self._engine.batch_ids.text(self._engine.parts.batch(slot))
@@ -150,7 +130,7 @@ class RequestInParts(InflightRequest[A]):
         rows, batch_id = self._part[0], engine.batch_ids.text(batch)
         engine.lane.release(slot)
         engine.outcomes.answered(self.tally, self.accepted_ns, rows, batch_id, slot)
-        self.reply(self._end)
+        self.reply(self._in_parts.end)
 
     def _before(self, slot: int) -> int:
         return self._engine.lane.answer_start(slot)

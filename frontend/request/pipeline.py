@@ -121,7 +121,7 @@ class Pipeline:
             word = word_for_slot(account, level) if level or account > MAX_WORD else account
             if in_parts is not None and model.spec.in_parts and parts:
                 streamed = RequestInParts(
-                    model, rendering, reply, accepted_ns, deadline_ns, tally, word, *in_parts
+                    model, rendering, reply, accepted_ns, deadline_ns, tally, word, in_parts
                 )
                 self._expect_time(streamed, now_ns)
                 streamed.send_in_parts(self.engine, parts)

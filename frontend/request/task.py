@@ -114,22 +114,11 @@ class SlotRequest(ABC, Generic[A]):
             Overloaded: no slot or no memory is left.
             InvalidRequest: the payload is lazy, and cannot be read.
         """
-        lane, model = engine.lane, self.model.reference
-        rows, payload, key_bytes = part
-        accepted_ns, deadline_ns, account = self.accepted_ns, self.deadline_ns, self.account
-        if isinstance(payload, LazyBytes):
-            slot = claim_lazily(lane, payload, result_bytes, model)
-            if slot is not None:
-                size = len(payload)
-                lane.publish(slot, model, rows, accepted_ns, deadline_ns, size, key_bytes, account)
-        else:
-            slot = lane.send(
-                payload, result_bytes, model, rows, accepted_ns, deadline_ns, key_bytes, account
-            )
+        slot = self._publish(engine, part, result_bytes)
         if slot is None:
-            least = least or self.model.usual_bytes(rows, len(payload))
+            least = least or self.model.usual_bytes(part[0], len(part[1]))
             if least >= result_bytes:
-                raise no_room_in(lane)
+                raise no_room_in(engine.lane)
             self.send(engine, part, least, least)
             return
         self._engine = engine
@@ -137,6 +126,21 @@ class SlotRequest(ABC, Generic[A]):
         self._result_bytes = result_bytes
         self._slot = slot
         engine.gateway.wait_for(self, slot)
+
+    def _publish(self, engine: Engine, part: SlotPart, result_bytes: int) -> int | None:
+        """Publish a part in a slot, and return the slot; None where slots or memory are used up."""
+        lane, model = engine.lane, self.model.reference
+        rows, payload, key_bytes = part
+        accepted_ns, deadline_ns, account = self.accepted_ns, self.deadline_ns, self.account
+        if not isinstance(payload, LazyBytes):
+            return lane.send(
+                payload, result_bytes, model, rows, accepted_ns, deadline_ns, key_bytes, account
+            )
+        slot = claim_lazily(lane, payload, result_bytes, model)
+        if slot is not None:
+            size = len(payload)
+            lane.publish(slot, model, rows, accepted_ns, deadline_ns, size, key_bytes, account)
+        return slot
 
     def answered(self, slot: int) -> None:
         """Take the answer in the slot; called by the gateway."""

@@ -436,6 +436,9 @@ class Engine:
             role.step()
             bell.wait(RETRY_S if engine_slots.delayed else None)
 
+    def _pause(self, seconds: float) -> None:
+        self.machine.sleep(int(seconds * 1e9))
+
     def _runner(
         self, model: ModelSpec, engine_slots: EngineSlots, run_again: Callable[[int], object]
     ) -> Runner | Forwarder:
@@ -449,8 +452,7 @@ class Engine:
 
         make: Callable[..., Runner] = Runner
         if model.in_parts:
-            pause = lambda seconds: self.machine.sleep(int(seconds * 1e9))  # noqa: E731
-            make = functools.partial(PartsRunner, pause=pause)
+            make = functools.partial(PartsRunner, pause=self._pause)
         return make(
             loaded,
             model.name,
