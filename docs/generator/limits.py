@@ -12,7 +12,7 @@ from ringbatch.engine.worker import part_stream
 from ringbatch.frontend.access import sampling
 from ringbatch.frontend.codec import limit_messages, outcome, request_ids
 from ringbatch.frontend.falcon import streaming
-from ringbatch.frontend.grpc import status
+from ringbatch.frontend.grpc import answers_in_parts, status
 from ringbatch.frontend.http import content_coding, fallback, head, phases
 from ringbatch.frontend.page import subscribers
 from ringbatch.frontend.payloads import log
@@ -74,6 +74,11 @@ def _limits() -> Iterator[tuple[str, tuple[Limit, ...]]]:
                 "parts of an answer that a client leaves unread",
                 size(streaming.MOST_UNREAD_BYTES),
                 "an event with an error, and the answer ends",
+            ),
+            Limit(
+                "parts of a gRPC stream that a client leaves unread",
+                size(answers_in_parts.MOST_UNREAD_BYTES),
+                "a response with an error ends the request of the next part",
             ),
             Limit("time without a part", f"{streaming.SILENCE_S:g} s", "a comment is sent"),
             Limit("pipelined requests", f"{fallback.MAX_PIPELINED}", "they wait"),

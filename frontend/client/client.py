@@ -248,8 +248,8 @@ class Client:
     ) -> Iterator[Any]:
         """Run a model, and yield its answer in parts, as the model makes them.
 
-        The request is sent when the first part is asked for. Whoever asks for no more parts, and
-        closes or lets go of the iterator, ends the request.
+        The first look at the iterator sends the request. It ends if the iterator is closed, or if
+        the program has it no more.
 
         Args:
             model, inputs, timeout_s, priority: as for `infer`, but for one batch at most.
