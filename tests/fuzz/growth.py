@@ -23,7 +23,9 @@ from ringbatch.frontend.grpc.request import requests_of
 from ringbatch.frontend.request.offload import LARGE_BODY_BYTES, LARGE_TEXTS_BYTES
 from ringbatch.frontend.texts.offloaded_texts import FORMS
 from ringbatch.frontend.v1.protocol import V1Model
+from ringbatch.frontend.v2.generate import infer_request
 from ringbatch.frontend.v2.protocol import V2Model
+from ringbatch.frontend.v2.request import decoded
 from ringbatch.frontend.v2.shared_memory import OFF
 from ringbatch.shm.model_spec import ModelSpec
 
@@ -176,7 +178,7 @@ def reader_of(target: str, max_in_flight: int) -> Reads:
     protocol, _, name = target.partition(" ")
     if protocol == "texts":
         return lambda data: read_texts_here(name, data, max_in_flight)
-    makes = {"v1": _v1, "v2": _v2, "grpc": _grpc}.get(protocol)
+    makes = {"v1": _v1, "v2": _v2, "generate": _generate, "grpc": _grpc}.get(protocol)
     if makes is None:
         return TARGETS[target][0]
     return makes(next(model for model in SPECS if model.name == name), max_in_flight)
@@ -195,6 +197,11 @@ def _v2(model: ModelSpec, max_in_flight: int) -> Reads:
         return requests.parse(body, json_bytes)
 
     return read
+
+
+def _generate(model: ModelSpec, max_in_flight: int) -> Reads:
+    requests = V2Model(model, OFF, max_in_flight).requests
+    return lambda data: requests.read(infer_request(decoded(data), model))
 
 
 def _grpc(model: ModelSpec, max_in_flight: int) -> Reads:

@@ -184,7 +184,7 @@ end:
             frontend_at = CLAIMED
         }
 
-    /* frontend/request/parts_task.py: RequestInParts.send; shm/parts.py: PartReader.open */
+    /* frontend/request/parts_task.py: RequestInParts.send_in_parts; shm/parts.py: PartReader.open */
     :: d_step {
             PARTS && frontend_at == CLAIMED && !wants[current] ->
             open_parts();
