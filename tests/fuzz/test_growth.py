@@ -19,7 +19,7 @@ from ringbatch.frontend.http.fast_lane import FastLane
 from ringbatch.frontend.http.fast_lane_states import State
 
 SEEDS = {**dict.fromkeys(TARGETS, 4), **dict.fromkeys(CONNECTIONS, 1)}
-MANY_SEEDS = {**dict.fromkeys(TARGETS, 300), **dict.fromkeys(CONNECTIONS, 40)}
+MANY_SEEDS = {**dict.fromkeys(TARGETS, 60), **dict.fromkeys(CONNECTIONS, 40)}
 
 
 @pytest.mark.parametrize("target", NAMES)
@@ -66,6 +66,7 @@ def test_a_quadratic_decoder_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         check_growth("v1 open", 0)
 
 
+@exhaustive
 def test_a_slow_decoder_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(data: bytes) -> None:
         for byte in data * 100:
@@ -86,6 +87,7 @@ def overrun(check: Callable[[str, int], object], kind: str) -> bool:
     return False
 
 
+@exhaustive
 def test_chunks_that_are_joined_one_by_one_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def on_body(connection: FallbackProtocol, body: bytes) -> None:
         connection.url += body
@@ -96,6 +98,7 @@ def test_chunks_that_are_joined_one_by_one_are_caught(monkeypatch: pytest.Monkey
     assert overrun(check_growth, "http/1.1 chunks")
 
 
+@exhaustive
 @pytest.mark.parametrize("kind", ["http/1.1 gzip", "http/2 gzip", "grpc gzip"])
 def test_what_is_expanded_all_at_once_is_caught(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     def steps(expander: Expander, data: bytes) -> Iterator[None]:
@@ -111,6 +114,7 @@ def test_what_is_expanded_all_at_once_is_caught(monkeypatch: pytest.MonkeyPatch,
     assert overrun(check_bound, kind)
 
 
+@exhaustive
 def test_requests_that_are_all_served_in_one_turn_are_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -127,6 +131,7 @@ def test_requests_that_are_all_served_in_one_turn_are_caught(
     assert overrun(check_bound, "http/1.1 pipelined")
 
 
+@exhaustive
 def test_fields_without_number_before_a_tensor_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_messages, "MAX_FIELDS", 1 << 30)
     assert overrun(check_bound, "grpc data")
