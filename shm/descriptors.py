@@ -25,7 +25,7 @@ from typing import Final
 PAIR: Final = 16
 """Words of two cache lines: the adjacent-line prefetcher pulls them together."""
 
-LAYOUT_VERSION: Final = 25
+LAYOUT_VERSION: Final = 26
 MAGIC_VALUE: Final = 0x31_48_43_54_42_47_4E_52
 """``RNGBTCH1`` as it stands in memory."""
 BEAT_S: Final = 0.5
@@ -449,14 +449,16 @@ class SlotWords:
           28  OVERTAKEN          holder      rarely     owner       rarely
           29  OVERTAKEN_NS       holder      rarely     owner       rarely
           30  PARTS_END          holder      rarely     owner       rarely
+          31  JOINED             holder      rarely     holder      rarely
 
     DISPATCHED_NS is when the collector gave the batch to a worker, BEGAN_NS when the worker took it
     up. GATHERED_NS is when the model first started with it, RAN_NS when the model last returned,
     and FINISHED_NS when the answer was written. Each is 0 if it did not happen. ATTEMPTS counts the
     runs of the batch up to this answer; earlier crashes of a worker on it count as one. OVERTAKEN
     is the reference of the slot's last request that later ones of other accounts have passed, from
-    OVERTAKEN_NS on. `ringbatch.shm.parts` has the four words of parts, `ringbatch.shm.chain` the
-    use of ANSWER_START; `ringbatch.shm.slot_structs` has structures that are runs of these words.
+    OVERTAKEN_NS on. `ringbatch.shm.parts` has the four words of parts, `ringbatch.shm.joined` has
+    JOINED, and `ringbatch.shm.chain` has the use of ANSWER_START. `ringbatch.shm.slot_structs` has
+    structures that are runs of these words.
     """
 
     CONTROL: Final = 0
@@ -488,6 +490,7 @@ class SlotWords:
     OVERTAKEN: Final = 28
     OVERTAKEN_NS: Final = 29
     PARTS_END: Final = 30
+    JOINED: Final = 31
     SIZE: Final = 2 * PAIR
 
 

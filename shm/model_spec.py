@@ -104,6 +104,8 @@ class ModelSpec:
             are.
         chain: its steps, where other models run it; it has no workers of its own then.
         in_parts: clients may have its answers in parts, see `ringbatch.shm.parts`.
+        places: of a model in steps, the rows that a worker runs at once, each of which joins and
+            ends by itself; `max_batch_size` is 1 then. 0 for any other model.
     """
 
     index: int
@@ -140,6 +142,7 @@ class ModelSpec:
     tokens: Tokens | None = None
     chain: Chain | None = None
     in_parts: bool = False
+    places: int = 0
 
     @property
     def reference(self) -> int:

@@ -20,7 +20,7 @@ from ringbatch.engine.collector.models import Batch, Worker, class_shares
 from ringbatch.engine.collector.quarantine import Quarantine
 from ringbatch.engine.collector.reports import Reports
 from ringbatch.engine.collector.usage import shared_account
-from ringbatch.engine.ipc.messages import ReportKind, read_reports
+from ringbatch.engine.ipc.messages import BatchTask, Report, ReportKind, read_reports
 from ringbatch.engine.process.role_events import EntryLoaded, ModelEvent, WorkerReleased
 from ringbatch.shm import cost_profile
 from ringbatch.shm.account import MIXED
@@ -30,9 +30,8 @@ from ringbatch.shm.descriptors import HeaderWords
 from ringbatch.shm.engine_slots import EngineSlots, Opened, Request, columns
 from ringbatch.shm.fence import full_fence
 from ringbatch.shm.layout import ring_size
-from ringbatch.shm.model_counters import Spent
 from ringbatch.shm.model_spec import LOADING
-from ringbatch.shm.ring import CorruptRingError, Inbox
+from ringbatch.shm.ring import Inbox
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import State, Status, is_part, without_part
 
@@ -247,20 +246,18 @@ class Collector:
         answered, and its slot says so.
         """
         self._submissions.skip()
-        for number in range(self._segment.layout.workers):
-            self._adopt_worker(number, now_ns)
+        for number, held in enumerate(takeover.held_by_all(self._segment)):
+            if held is None:
+                self._counters.add(CollectorCounter.CORRUPT_RINGS)
+                self._end_unreadable(number)
+            else:
+                self._adopt_worker(number, held, now_ns)
         self._adopt_slots()
         takeover.wake_all(self._segment, self._wake_lane)
 
-    def _adopt_worker(self, number: int, now_ns: int) -> None:
+    def _adopt_worker(self, number: int, held: list[BatchTask], now_ns: int) -> None:
         ready = takeover.is_ready(self._segment, number)
         worker = self._workers.get(number)
-        try:
-            held = takeover.held(self._segment, number)
-        except CorruptRingError:
-            self._counters.add(CollectorCounter.CORRUPT_RINGS)
-            self._end_unreadable(number)
-            return
         if worker is None and held:
             worker = self._pool.add_unlisted(number, takeover.model_of(self._segment, number))
             if worker is None:
@@ -281,7 +278,7 @@ class Collector:
             self._worker_ready(worker, now_ns)
         if held:
             # One that is not ready has died, and what it held is to be reclaimed.
-            if ready and len(held) == 1:
+            if ready and len(held) == 1 and not worker.places:
                 self._dispatcher.on_batch_started(worker, now_ns)
             else:
                 self._dispatcher.arm_batch_timeout(worker, now_ns)
@@ -328,11 +325,12 @@ class Collector:
                 self._notify_supervisor(WorkerReleased(number))
             return
         self._agenda.add(worker.model.reference)
-        for kind, first, second, spent in received:
+        for report in received:
+            kind, first, second, _ = report
             if kind is ReportKind.READY:
                 if not worker.ready:
                     self._worker_ready(worker, now_ns)
-            elif not worker.batches or worker.batches[0].mark.batch != first:
+            elif (place := worker.find(first)) < 0:
                 continue
             elif kind is ReportKind.RUNS_AGAIN:
                 self._dispatcher.arm_batch_timeout(worker, now_ns)
@@ -340,7 +338,7 @@ class Collector:
                 worker.model.counters.add(_DROPPED[kind], second)
                 worker.left_out += second
             else:
-                self._batch_done(worker, kind, second, spent, now_ns)
+                self._batch_done(worker, place, report, now_ns)
         if worker.ready:
             self._pool.expected.discard(number)
 
@@ -355,10 +353,12 @@ class Collector:
         if model.spec.state == LOADING and model.ready == model.running:
             self._notify_supervisor(EntryLoaded(model.spec.reference))
 
-    def _batch_done(
-        self, worker: Worker, kind: ReportKind, rows: int, spent: Spent, now_ns: int
-    ) -> None:
+    def _batch_done(self, worker: Worker, place: int, report: Report, now_ns: int) -> None:
+        kind, _, rows, spent = report
         model, run_ns = worker.model, spent.infer_ns
+        mark, requests, costs, priority = worker.batches.pop(place)
+        if worker.places:
+            worker.began_ns = mark.dispatched_ns
         cycle_ns = max(now_ns - worker.began_ns, 0)
         if run_ns:
             average_ns = model.cycle_ns
@@ -372,7 +372,6 @@ class Collector:
             model.service_ns = model.reserve.ran(cycle_ns, average_ns, now_ns, model.ready)
             if (times := model.local_remote_times) is not None:
                 times.ran(cycle_ns, worker.began_ns, now_ns, remote=worker.remote)
-        mark, requests, costs, priority = worker.batches.pop(0)
         if run_ns and cycle_ns >= COSTLY_NS:
             # Its report was posted behind the answers, and may have waited to be read.
             posted_ns = worker.began_ns + spent.input_ns + run_ns + spent.output_ns
@@ -393,7 +392,9 @@ class Collector:
             shares = class_shares(requests, costs, run_ns) if priority == MIXED else ()
             model.counters.ran(ran, rows, spent, priority, shares)
         model.mark_unavailable(worker)
-        if worker.batches:
+        if worker.places:
+            self._dispatcher.on_rows_joined(worker, now_ns)
+        elif worker.batches:
             self._dispatcher.on_batch_started(worker, now_ns)
         else:
             self._limits.drop(worker.number)

@@ -39,7 +39,7 @@ class DeadBatches:
         """Have the requests of a dead worker run again.
 
         Those of its batch run in groups that find the one it died of; those of the batch it had not
-        begun run as they are.
+        begun run as they are. A worker of a model in steps runs all of its batches.
 
         Args:
             worker: the dead one, which held a batch at least.
@@ -51,10 +51,15 @@ class DeadBatches:
             True if it is known which request it died of.
         """
         model, in_flight = worker.model, self._in_flight
-        running, *behind = worker.batches
+        count = len(worker.batches) if worker.places else 1
+        running, behind = worker.batches[:count], worker.batches[count:]
         worker.batches = []
         self._dispatcher.limits.drop(worker.number)
-        left = self._unanswered(running, now_ns)
+        left, marks = [], {}
+        for batch in running:
+            unanswered = self._unanswered(batch, now_ns)
+            left += unanswered
+            marks.update(dict.fromkeys([request.ref for request in unanswered], batch.mark))
         deaths = self._deaths = {ref: n for ref, n in self._deaths.items() if ref in in_flight}
         first = deaths.keys().isdisjoint([request.ref for request in left])
         for request in left:
@@ -67,7 +72,7 @@ class DeadBatches:
             self._quarantine.remember(self._slots.read(fatal.ref) or fatal, now_ns)
             model.health.explained(worker.number, now_ns)
             text = "the worker process died while it ran this request, and so did a second one"
-            self._dispatcher.fail(fatal, Status.WORKER_DIED, text, running.mark, now_ns)
+            self._dispatcher.fail(fatal, Status.WORKER_DIED, text, marks[fatal.ref], now_ns)
         death_ns = REPLACED_NS + hung * model.spec.batch_timeout_ns
         model.run_again(regroup(left, first=first, run_ns=model.cycle_ns, death_ns=death_ns))
         for batch in behind:

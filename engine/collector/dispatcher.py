@@ -13,9 +13,10 @@ from ringbatch.engine.collector.account_gate import AccountGate
 from ringbatch.engine.collector.agenda import Agenda
 from ringbatch.engine.collector.backlog import standing, together
 from ringbatch.engine.collector.batching import Pending, Wait, decide, taking
+from ringbatch.engine.collector.chain_model import ChainModel
 from ringbatch.engine.collector.instants import Instants
 from ringbatch.engine.collector.local_or_remote import LocalRemoteTimes, hold_until
-from ringbatch.engine.collector.models import Batch, ChainModel, InFlight, Model, Worker
+from ringbatch.engine.collector.models import Batch, InFlight, Model, Worker
 from ringbatch.engine.collector.queue import Queue
 from ringbatch.engine.collector.usage import SEVERAL
 from ringbatch.engine.ipc.messages import TOO_LATE, task_words
@@ -103,7 +104,9 @@ class Dispatcher:
         if not model.ready:
             self._serve_without_worker(model, now_ns)
         until_ns = self._serve_retries(model, now_ns) if model.retries else None
-        if model.queues.rows:
+        # In steps, requests that run again wait for a worker without rows: one is to become so.
+        empties = bool(model.spec.places and model.retries) and model.ready >= model.running
+        if model.queues.rows and not empties:
             waits_ns = self._serve_queues(model, now_ns)
             if until_ns is None or (waits_ns is not None and waits_ns < until_ns):
                 until_ns = waits_ns
@@ -267,7 +270,9 @@ class Dispatcher:
         if queue.rows > cap:
             # If more waits than one batch takes, a request that would be answered too late must
             # not take a place in it.
-            for request in queues.expire_in(queue, now_ns + model.cycle_ns):
+            # Of a model in steps, a client may want the parts that come in time.
+            run_ns = 0 if model.spec.places else model.cycle_ns
+            for request in queues.expire_in(queue, now_ns + run_ns):
                 self._drop_expired(model, request, now_ns)
             if not queue.rows:
                 return None
@@ -283,6 +288,9 @@ class Dispatcher:
     def _decide(self, model: Model, pending: Pending, now_ns: int) -> Reason | Wait:
         """Return the reason to close a batch of a model's waiting requests now, or the wait."""
         idle_workers = len(model.idle)
+        if model.spec.places and pending.retry:
+            # One of these may kill the worker.
+            idle_workers = len([worker for worker in model.idle if not worker.batches])
         # Where another worker is free or soon will be, those who come back are for that one.
         lingers = model.lingering.watching and idle_workers == model.ready == 1
         decision = decide(
@@ -327,16 +335,19 @@ class Dispatcher:
         mark = unchecked_tuple(BatchMark, (self.next_batch, row_count, reason, now_ns, 0, 0, 0, 0))
         self.next_batch += 1
         idle = bool(model.idle)
-        worker = model.idle.pop() if idle else model.busy.pop(0)
+        worker = model.take_idle() if idle else model.busy.pop(0)
         # Usual are accounts of weight 1, and requests of class normal.
         priority = _NORMAL if max(accounts) <= IDENTITY_MASK else common_class(accounts)
         divides = self._gate.on or priority == MIXED
         costs = model.queues.costs(requests) if divides else None
         worker.batches.append(unchecked_tuple(Batch, (mark, requests, costs, priority)))
         if idle:
-            self.on_batch_started(worker, now_ns)
+            if worker.places:
+                self.on_rows_joined(worker, now_ns)
+            else:
+                self.on_batch_started(worker, now_ns)
         fits = worker.tasks.offer(task_words(mark, refs, models[0]))
-        assert fits, "a worker holds two tasks, and its ring has room for the largest"
+        assert fits, "a worker holds two tasks, or one for each place, and its ring has room"
         worker.wake()
         model.counters.dispatched(accepted_ns, now_ns, reason, row_count, priority, accounts)
 
@@ -399,6 +410,20 @@ class Dispatcher:
         if not worker.ending and not worker.leaving:
             worker.model.busy.append(worker)
         self.arm_batch_timeout(worker, now_ns)
+
+    def on_rows_joined(self, worker: Worker, now_ns: int) -> None:
+        """Record that a worker of a model in steps holds other rows than before."""
+        model = worker.model
+        if worker.ready and not worker.ending and not worker.leaving:
+            model.mark_unavailable(worker)
+            if worker.has_place:
+                model.mark_idle(worker)
+        if worker.batches:
+            self.arm_batch_timeout(worker, now_ns)
+        else:
+            self.limits.drop(worker.number)
+        if model.idle or not model.ready:
+            model.health.disarm_stuck()
 
     def fail(
         self, request: Request, status: Status, text: str, mark: BatchMark, now_ns: int

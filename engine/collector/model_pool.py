@@ -12,18 +12,11 @@ from typing import Final
 
 from ringbatch.engine.collector.agenda import Agenda
 from ringbatch.engine.collector.batching import Policy
+from ringbatch.engine.collector.chain_model import ChainModel
 from ringbatch.engine.collector.grouping import Grouping
 from ringbatch.engine.collector.health import ModelHealth
 from ringbatch.engine.collector.local_or_remote import LocalRemoteTimes
-from ringbatch.engine.collector.models import (
-    ChainModel,
-    InFlight,
-    Model,
-    Worker,
-    bounded,
-    has_both,
-    serving,
-)
+from ringbatch.engine.collector.models import InFlight, Model, Worker, bounded, has_both, serving
 from ringbatch.engine.collector.queues import Queues
 from ringbatch.shm.chain import reference_in
 from ringbatch.shm.descriptors import BEAT_S, TASK_WORDS, HeaderWords, LaneWords, ModelWords
@@ -103,6 +96,7 @@ class ModelPool:
         for reference, spec in specs.items():
             if reference in self.models:
                 self.models[reference].adjust(spec)
+                self._set_places(self.models[reference])
             else:
                 self.models[reference] = _new_model(
                     self._segment,
@@ -133,6 +127,17 @@ class ModelPool:
             self._patient_until_ns = now_ns + PATIENCE_NS
         self.retiring = retiring
         return gone
+
+    def _set_places(self, model: Model) -> None:
+        """Have the workers of a model in steps run as many rows as its entry says now."""
+        own = [worker for worker in self.workers.values() if worker.model is model]
+        for worker in own if model.spec.places else ():
+            idle = worker in model.idle
+            worker.places = model.spec.places
+            if worker.ready and worker.has_place != idle and not (worker.ending or worker.leaving):
+                model.mark_unavailable(worker)
+                if not idle:
+                    model.mark_idle(worker)
 
     def _follow_chains(self) -> None:
         """Find the models of all steps. Chains stand behind the models that run them."""
@@ -226,6 +231,7 @@ class ModelPool:
             Producer(words, layout.task_ring(number), TASK_WORDS),
             partial(self._wake_worker, number),
             remote=number in model.spec.remote,
+            places=model.spec.places,
         )
 
     def _remember(self, spec: ModelSpec) -> None:

@@ -1,6 +1,6 @@
 """Models of the table and their workers in the collector: queues, batches, times."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -8,7 +8,6 @@ from ringbatch.engine.collector.agenda import Agenda
 from ringbatch.engine.collector.backlog import NOTHING, Backlog, estimate
 from ringbatch.engine.collector.batch_time_average import Departures
 from ringbatch.engine.collector.batching import Policy
-from ringbatch.engine.collector.chain_step import advance_requests
 from ringbatch.engine.collector.cost_estimate import costs_ns, full_batch_ns
 from ringbatch.engine.collector.grouping import Grouping
 from ringbatch.engine.collector.health import ModelHealth
@@ -18,15 +17,14 @@ from ringbatch.engine.collector.queue import Key
 from ringbatch.engine.collector.queues import Queues
 from ringbatch.engine.collector.retries import RetryQueue
 from ringbatch.engine.collector.run_reserve import RunReserve
-from ringbatch.engine.collector.usage import shared_account
 from ringbatch.shm.account import MIXED, NOBODY, PriorityClass, class_of
-from ringbatch.shm.chain import asked, step_in
 from ringbatch.shm.cost_profile import Trial
 from ringbatch.shm.engine_slots import BatchMark, Request
 from ringbatch.shm.model_counters import ModelCounters
 from ringbatch.shm.model_spec import RETIRING, SERVING, ModelSpec, defaults
 from ringbatch.shm.readiness import ModelState
 from ringbatch.shm.ring import Producer
+from ringbatch.shm.slot import Reason
 from ringbatch.shm.tuples import unchecked_tuple
 
 NEXT_UP_TO_NS: Final = 20_000_000
@@ -79,7 +77,9 @@ class Worker:
         ready: whether it takes tasks.
         ending: it was taken for hung; what it answers until its end still counts.
         leaving: the table has it no longer; it finishes its batch and gets no other.
-        batches: what it holds: the one it runs, and perhaps one to run next.
+        places: of a model in steps, the rows that it runs at once; 0 for any other model.
+        batches: what it holds: the one it runs, and perhaps one to run next. Of a model in steps,
+            all that run, in the order in which they were given.
         left_out: requests of the one it runs that it has answered without running them.
         began_ns: when it began with the first.
     """
@@ -95,6 +95,34 @@ class Worker:
     batches: list[Batch] = field(default_factory=list)
     left_out: int = 0
     began_ns: int = 0
+    places: int = 0
+
+    @property
+    def has_place(self) -> bool:
+        """True if it may be given a batch now.
+
+        Nothing joins requests that run again: one of them may kill the worker.
+        """
+        if not self.batches:
+            return True
+        if not self.places or self.batches[0].mark.reason is Reason.RETRY:
+            return False
+        return self.rows < self.places
+
+    @property
+    def rows(self) -> int:
+        """Instances in all batches that it holds."""
+        return sum([batch.mark.rows for batch in self.batches])
+
+    def find(self, batch: int) -> int:
+        """Return the place among its batches of the one that it may report; -1 if there is none.
+
+        Args:
+            batch: the number that it reports.
+        """
+        candidates = self.batches if self.places else self.batches[:1]
+        numbers = [one.mark.batch for one in candidates]
+        return numbers.index(batch) if batch in numbers else -1
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +142,8 @@ class Model:
         retries: what runs once more, before anything that has not run yet.
         lingering: whether its clients come back at once, and a batch waits for them.
         local_remote_times: of its batches; None if it does not have both kinds of workers.
-        idle: workers without a batch, those elsewhere in front.
+        idle: workers without a batch, those elsewhere in front. Of a model in steps, the workers
+            with a free place.
         spares: workers that are ready and wait for the death of another.
         busy: workers with one batch, the one that began first in front.
         ready: how many workers run batches now, or could.
@@ -190,8 +219,10 @@ class Model:
         if has_both(spec) != (self.local_remote_times is not None):
             self.local_remote_times = LocalRemoteTimes() if has_both(spec) else None
         self.running = spec.running
-        while self.idle and self.ready > self.running:
-            self.mark_idle(self.idle.pop())
+        surplus = max(self.ready - self.running, 0)
+        for worker in self.idle[::-1][:surplus]:
+            self.idle.remove(worker)
+            self.mark_idle(worker)
         self._fill_up()
 
     def take_in(
@@ -219,6 +250,13 @@ class Model:
     ) -> Backlog:
         """Return the backlog if so many instances wait; the arguments are those of `estimate`."""
         ready, idle = self.ready, len(self.idle)
+        if places := self.spec.places:
+            # A place is to a model in steps what a worker is to any other.
+            free = sum([worker.places - worker.rows for worker in self.idle])
+            every = places * ready
+            return estimate(
+                rows, 1, min(free, every), every, self.cycle_ns, 0, least_rows, account, most_ns
+            )
         return estimate(
             rows,
             self.policy.max_batch_size,
@@ -252,12 +290,17 @@ class Model:
     def add_worker(self, worker: Worker) -> None:
         """Add a worker that has loaded the model."""
         self._count(self.ready + 1)
-        if not worker.batches:
+        if worker.has_place:
             self.mark_idle(worker)
 
     def mark_idle(self, worker: Worker) -> None:
-        """Mark a worker idle, or as a spare if enough others run."""
+        """Mark a worker idle, or as a spare if enough others run.
+
+        A worker of a model in steps becomes a spare once all of its rows have ended.
+        """
         if self.ready > self.running:
+            if worker.batches:
+                return
             self._count(self.ready - 1)
             self.spares.append(worker)
         else:
@@ -287,6 +330,14 @@ class Model:
         self.health.publish_worker_count(ready)
         if ready:
             self.health.publish_state(ModelState.SERVING)
+
+    def take_idle(self) -> Worker:
+        """Remove and return the worker for the next batch: in steps, the one with fewest rows."""
+        if not self.spec.places:
+            return self.idle.pop()
+        worker = min(self.idle, key=_rows)
+        self.idle.remove(worker)
+        return worker
 
     def mark_unavailable(self, worker: Worker) -> None:
         """Give a worker no batch until it is idle or busy again."""
@@ -336,78 +387,8 @@ class Model:
         return waiting + self.queues.empty()
 
 
-@dataclass(slots=True, eq=False)
-class ChainModel(Model):
-    """An entry whose steps other models run: it has no workers, and its requests wait at its steps.
-
-    Attributes:
-        steps: the model of each; None where none serves, which the supervisor does not allow.
-        words: what is asked of each.
-        key_starts: where the key of each is in a request's result memory.
-        key_bytes: of each.
-    """
-
-    steps: list[Model | None] = field(default_factory=list)
-    words: list[int] = field(default_factory=list)
-    key_starts: tuple[int, ...] = ()
-    key_bytes: list[int] = field(default_factory=list)
-
-    def follow(self, of_version: Mapping[tuple[str, str], Model]) -> None:
-        """Use the models that serve now as its steps, see `serving`."""
-        found = self.spec.chain
-        assert found is not None, "only a chain has steps"
-        self.steps = [of_version.get((step.model, step.version)) for step in found.steps]
-        self.words = [asked(self.spec.reference, n) for n in range(len(found.steps))]
-        self.key_starts = found.key_starts
-        self.key_bytes = [step.key_bytes for step in found.steps]
-        for step in self.steps:
-            if step is not None:
-                step.chains += (self.reference,)
-
-    def take_in(
-        self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int, account: int
-    ) -> None:
-        """As in `Model`: they wait for the first step. The key is not looked at."""
-        self.agenda.add(self.reference)
-        self.taken_requests += len(requests)
-        self.taken_rows += rows
-        size = self.key_bytes[0]
-        if requests[0].key_bytes != size:
-            # Tensors for later steps have open dimensions too, behind those of the first.
-            requests = [
-                request._replace(key_bytes=min(size, request.key_bytes)) for request in requests
-            ]
-        self._enter(0, requests)
-
-    def pass_on(self, requests: Sequence[Request], now_ns: int) -> None:
-        """Have requests wait for the step after that which they were at, from now on."""
-        number = step_in(requests[0].model) + 1
-        word, start, size = self.words[number], self.key_starts[number], self.key_bytes[number]
-        self._enter(number, advance_requests(requests, word, start, size, now_ns))
-
-    def _enter(self, number: int, requests: Sequence[Request]) -> None:
-        model, word = self.steps[number], self.words[number]
-        if model is None:
-            self.agenda.add(self.reference)
-            for request in requests:
-                fields = request.rows, request.deadline_ns, request.account
-                self.queues.extend(b"", [request], *fields)
-                self.in_flight[request.ref] = self.place(b"")
-            return
-        groups: dict[bytes, list[Request]] = {}
-        if self.key_bytes[number]:
-            for request in requests:
-                key = model.grouping.key(request) if request.key_bytes else b""
-                groups.setdefault(key, []).append(request)
-        else:
-            groups[b""] = [*requests]
-        for key, own in groups.items():
-            rows = sum([request.rows for request in own])
-            place = model.place((word, key))
-            self.in_flight.update(dict.fromkeys([request.ref for request in own], place))
-            account = shared_account([request.account for request in own])
-            earliest_ns = min([request.deadline_ns for request in own])
-            model.take_in((word, key), own, rows, earliest_ns, account)
+def _rows(worker: Worker) -> int:
+    return worker.rows
 
 
 def class_shares(

@@ -1,35 +1,57 @@
-"""Takeover from another collector: the tasks that workers hold, read from their rings.
+"""Takeover from another collector: the tasks that workers hold.
 
 A worker lets go of a batch once all of it is answered, see `ringbatch.engine.worker.worker`. So
-its ring has the tasks that it holds, or held when it died, until `reclaim` empties the ring.
+its ring has the tasks that it holds, or held when it died, until `reclaim` empties the ring. A
+worker of a model in steps lets go of a task sooner, and the slots say what it holds, see
+`ringbatch.shm.joined`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ringbatch.engine.ipc.messages import BatchTask, read_tasks
 from ringbatch.shm.descriptors import TASK_WORDS, WorkerState, WorkerWords
-from ringbatch.shm.engine_slots import EngineSlots, Request
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
+from ringbatch.shm.joined import JoinedRows
 from ringbatch.shm.ring import Consumer, CorruptRingError
 from ringbatch.shm.segment import Segment
 
 _NEVER_NS = 1 << 62
 
 
-def held(segment: Segment, worker: int) -> list[BatchTask]:
-    """Return the tasks still in a worker's ring, the running one first.
+def held_by_all(segment: Segment) -> list[list[BatchTask] | None]:
+    """Return the tasks that each worker holds, the running ones first; None if its ring is corrupt.
 
-    Raises:
-        CorruptRingError: the ring makes no sense.
+    All rings are read before any slot is: a worker of a model in steps marks the slots of a task
+    before it takes the task out of its ring.
     """
+    found = [_in_ring(segment, worker) for worker in range(segment.layout.workers)]
+    for worker, batches in JoinedRows(segment).by_worker().items():
+        tasks = found[worker] if worker < len(found) else None
+        if tasks is not None:
+            found[worker] = _together(batches, tasks, model_of(segment, worker))
+    return found
+
+
+def _together(
+    joined: Mapping[BatchMark, list[int]], tasks: list[BatchTask], asked: int
+) -> list[BatchTask]:
+    """Return what a worker holds by its slots and by its ring, each request once."""
+    in_ring = {ref for task in tasks for ref in task.references}
+    left = {mark: [ref for ref in refs if ref not in in_ring] for mark, refs in joined.items()}
+    return [*(BatchTask(mark, refs, asked) for mark, refs in left.items() if refs), *tasks]
+
+
+def _in_ring(segment: Segment, worker: int) -> list[BatchTask] | None:
     try:
         return read_tasks(_ring(segment, worker).peek())
-    except IndexError:
-        raise CorruptRingError(f"what worker {worker} is given is no task") from None
+    except (CorruptRingError, IndexError):
+        return None
 
 
 def reclaim(segment: Segment, worker: int) -> None:
-    """Empty the ring of a worker that is dead, so that the next one of its number finds nothing."""
+    """Forget what a worker held that is dead, so that the next one of its number holds nothing."""
     _ring(segment, worker).skip()
+    JoinedRows(segment).forget(worker)
 
 
 def is_ready(segment: Segment, worker: int) -> bool:

@@ -52,6 +52,26 @@ def is_about_the_input(failure: BaseException) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class StepFunctions:
+    """Functions of a model in steps, whose rows join and end between any two steps.
+
+    Attributes:
+        begin: takes the arguments of `Model.predict`, for the rows that join, and returns a list
+            with a state for each of them.
+        step: takes the list of the states of live rows. It returns a pair: outputs, as `predict`
+            does, with the next part of each row, and for each row whether it has ended.
+        end: takes the state of each row that leaves, and the reason.
+        repeatable: whether a step that raises leaves all states as they were, so that it can be
+            run again for a part of the rows.
+    """
+
+    begin: Callable[..., Any]
+    step: Callable[[list[Any]], Any]
+    end: Callable[[Any, str], object]
+    repeatable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """A model as a worker runs it.
 
@@ -71,7 +91,9 @@ class Model:
             other server does.
         tokens: where clients send texts, what these become; `inputs` are tokens then.
         cost: what one instance of an untyped model costs; None where its file does not say.
-        in_parts: whether `predict` returns an iterator of outputs, each a part of the answer.
+        in_parts: whether `predict` returns an iterator of outputs, each a part of the answer, or
+            the model works in steps.
+        steps: the functions of a model in steps, which has no `predict` of its own.
     """
 
     inputs: tuple[Tensor, ...]
@@ -85,6 +107,12 @@ class Model:
     tokens: Tokens | None = None
     cost: Callable[[Any], Any] | None = None
     in_parts: bool = False
+    steps: StepFunctions | None = None
+
+    @property
+    def in_steps(self) -> bool:
+        """True if rows join and end between any two steps."""
+        return self.steps is not None
 
 
 class Remote(Protocol):

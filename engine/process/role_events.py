@@ -18,7 +18,8 @@ class Signature:
     """From a worker: what its model takes and returns.
 
     Attributes:
-        inputs, outputs, tokens, asks, in_parts: as in `ringbatch.engine.models.model.Model`.
+        inputs, outputs, tokens, asks, in_parts, in_steps: as in
+            `ringbatch.engine.models.model.Model`.
     """
 
     inputs: tuple[Tensor, ...]
@@ -26,6 +27,7 @@ class Signature:
     tokens: Tokens | None = None
     asks: bool = False
     in_parts: bool = False
+    in_steps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,9 @@ A model file is plain Python. It declares `inputs` and `outputs`, loads in `load
 `cost(instance)` may return the cost of one of them. A `predict` that takes `request` as well gets
 the request context, such as parameters and headers. One that yields instead of returning answers in
 parts.
+
+A model in steps has `begin`, `step` and perhaps `end` in place of `predict`: rows join and end
+between any two steps, see `ringbatch.engine.models.model.StepFunctions`.
 """
 
 import importlib.util
@@ -17,7 +20,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
-from ringbatch.engine.models.model import Model, Options, failure, refusing
+from ringbatch.engine.models.model import Model, Options, StepFunctions, failure, refusing
 from ringbatch.engine.runtimes.sibling_modules import disable_bytecode_cache
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor
@@ -27,8 +30,9 @@ def open_python(path: Path, options: Options) -> Model:
     """Open a model file; see `ringbatch.engine.runtimes.opening.open_model`."""
     model = import_model(path, options.readable(path), options.device)
     if options.headers and not model.asks:
+        name = "begin" if model.in_steps else "predict"
         raise StartupError(
-            f"{path}: headers are configured, but predict does not ask what requests say; have it "
+            f"{path}: headers are configured, but {name} does not ask what requests say; have it "
             "take one more argument, request"
         )
     return model
@@ -48,18 +52,19 @@ def import_model(path: Path, content: Path | None = None, device: str = "cpu") -
     module = _import(path, content or path)
     source = getattr(module, "Model", None)
     parts = _instance(path, source) if _is_served(source, module) else module
-    predict = getattr(parts, "predict", None)
-    if not callable(predict):
-        what = "is no function" if predict is not None else "is missing"
+    name = "begin" if _is_in_steps(path, parts) else "predict"
+    main = getattr(parts, name, None)
+    if not callable(main):
+        what = "is no function" if main is not None else "is missing"
         raise StartupError(
-            f"{path}: `predict` {what}; a model file needs a function predict, "
-            "or a class Model with a method predict"
+            f"{path}: `{name}` {what}; a model file needs a function predict, or a class Model "
+            "with a method predict; a model in steps has begin and step in its place"
         )
     load: Callable[..., Any] = getattr(parts, "load", _nothing)
     if not callable(load):
         raise StartupError(f"{path}: `load` is {_kind(load)}, but it must be a function")
-    for name, function in (("predict", predict), ("load", load)):
-        _check_kind(path, name, function)
+    for one, function in ((name, main), ("load", load)):
+        _check_kind(path, one, function)
     inputs = _tensors(path, "inputs", getattr(parts, "inputs", ()))
     if inputs and all(tensor.default is not None for tensor in inputs):
         raise StartupError(
@@ -70,21 +75,75 @@ def import_model(path: Path, content: Path | None = None, device: str = "cpu") -
     if bool(inputs) != bool(outputs):
         missing, given = ("outputs", "inputs") if inputs else ("inputs", "outputs")
         raise StartupError(f"{path}: `{given}` is there, so `{missing}` must be as well")
-    asks = _asks(predict, len(inputs) or 1)
-    _check_arguments(path, predict, inputs, asks)
+    asks = _asks(main, len(inputs) or 1)
+    _check_arguments(path, name, main, inputs, asks)
     ready: Callable[[], Any] = partial(load, device) if _wants_device(path, load) else load
+    called = _with_context(main) if asks else main
+    if name == "begin":
+        steps = _step_functions(path, parts, called)
+        return Model(inputs, outputs, ready, _has_no_predict, asks=asks, in_parts=True, steps=steps)
     found = getattr(parts, "cost", None)
     cost = found if callable(found) and not inputs else None
-    in_parts = inspect.isgeneratorfunction(predict)
-    if not asks:
-        return Model(inputs, outputs, ready, predict, cost=cost, in_parts=in_parts)
+    in_parts = inspect.isgeneratorfunction(main)
+    return Model(inputs, outputs, ready, called, asks=asks, cost=cost, in_parts=in_parts)
 
-    def predict_with_context(*arguments: Any) -> Any:
-        return predict(*arguments[:-1], request=arguments[-1])
 
-    return Model(
-        inputs, outputs, ready, predict_with_context, asks=True, cost=cost, in_parts=in_parts
-    )
+def _with_context(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that passes its last argument on as `request`."""
+
+    def call(*arguments: Any) -> Any:
+        return function(*arguments[:-1], request=arguments[-1])
+
+    return call
+
+
+def _is_in_steps(path: Path, parts: Any) -> bool:
+    """Return whether a model file's parts are those of a model in steps."""
+    found = [name for name in ("begin", "step") if hasattr(parts, name)]
+    if not found or hasattr(parts, "predict"):
+        return False
+    if len(found) == 1:
+        missing = "step" if found == ["begin"] else "begin"
+        raise StartupError(
+            f"{path}: `{found[0]}` is there, so `{missing}` must be as well: a model in steps "
+            "needs both, and any other model a predict"
+        )
+    return True
+
+
+def _step_functions(path: Path, parts: Any, begin: Callable[..., Any]) -> StepFunctions:
+    """Return the functions of a model in steps.
+
+    Raises:
+        StartupError: one is no function, or takes other arguments.
+    """
+    end = getattr(parts, "end", _end_nothing)
+    for name, function, arguments in (
+        ("step", parts.step, ("states",)),
+        ("end", end, ("state", "reason")),
+    ):
+        if not callable(function):
+            raise StartupError(f"{path}: `{name}` is {_kind(function)}, but it must be a function")
+        _check_kind(path, name, function)
+        try:
+            inspect.signature(function).bind(*arguments)
+        except TypeError:
+            wanted = ", ".join(arguments)
+            raise StartupError(
+                f"{path}: {name}{inspect.signature(function)} must take {wanted}"
+            ) from None
+    repeatable = getattr(parts, "repeatable", False)
+    if not isinstance(repeatable, bool):
+        raise StartupError(f"{path}: `repeatable` is {_kind(repeatable)}, but it must be a bool")
+    return StepFunctions(begin, parts.step, end, repeatable)
+
+
+def _end_nothing(_state: Any, _reason: str) -> None:
+    """Do nothing, in place of a missing `end`."""
+
+
+def _has_no_predict(*_arguments: Any) -> Any:
+    raise TypeError("a model in steps has no predict")
 
 
 _REQUEST: Final = "request"
@@ -227,10 +286,10 @@ def _wants_device(path: Path, load: Callable[..., Any]) -> bool:
 
 
 def _check_arguments(
-    path: Path, predict: Callable[..., Any], inputs: tuple[Tensor, ...], asks: bool
+    path: Path, name: str, function: Callable[..., Any], inputs: tuple[Tensor, ...], asks: bool
 ) -> None:
     try:
-        signature = inspect.signature(predict)
+        signature = inspect.signature(function)
     except ValueError:
         return
     count = len(inputs) or 1
@@ -239,7 +298,7 @@ def _check_arguments(
     except TypeError:
         wanted = ", ".join(tensor.name for tensor in inputs) or "instances"
         raise StartupError(
-            f"{path}: predict{signature} must take {count} argument{'s' * (count > 1)} ({wanted})"
+            f"{path}: {name}{signature} must take {count} argument{'s' * (count > 1)} ({wanted})"
         ) from None
 
 

@@ -122,6 +122,8 @@ class _Fitting:
             raise Unfit(f"{who}: no model {step.model!r}{version} serves")
         if spec.chain is not None:
             raise Unfit(f"{who} is a chain itself; put its steps here in its place")
+        if spec.places:
+            raise Unfit(f"{who} works in steps, and a chain needs the whole answer of each step")
         if spec.tokens is not None:
             raise Unfit(
                 f"{who} takes texts that are tokenized before they come to it; such a model is "

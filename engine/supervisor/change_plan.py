@@ -209,6 +209,7 @@ class ChangePlan:
                         spec.tokens,
                         spec.words is not None,
                         spec.in_parts,
+                        spec.places > 0,
                     )
                 )
             if any(signature != signatures[0] for signature in signatures):

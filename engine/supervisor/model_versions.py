@@ -75,6 +75,7 @@ def entry(
         tokens=signature.tokens,
         words=model.headers if signature.asks else None,
         in_parts=signature.in_parts,
+        places=int(signature.in_steps),
         max_batch_size=0,
         max_latency_ns=0,
         timeout_ns=0,
@@ -141,9 +142,11 @@ def account_of(
 
 def adjusted(spec: ModelSpec, model: ModelConfig, workers: tuple[int, ...]) -> ModelSpec:
     """Return an entry with the present value of every setting that can change live."""
+    in_steps = spec.places > 0
     return replace(
         spec,
-        max_batch_size=model.max_batch_size,
+        places=model.max_batch_size if in_steps else 0,
+        max_batch_size=1 if in_steps else model.max_batch_size,
         max_latency_ns=int(model.max_latency_ms * 1e6),
         timeout_ns=int(model.timeout_s * 1e9),
         max_queue_wait_ns=int(model.max_queue_wait_s * 1e9),

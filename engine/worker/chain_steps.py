@@ -13,7 +13,7 @@ from typing import Any, Final
 from ringbatch.engine.worker.chain_tensors import PLACEMENTS_KEPT, ChainTensors
 from ringbatch.engine.worker.codec import Place
 from ringbatch.engine.worker.outputs import WrongResult
-from ringbatch.engine.worker.runner import TensorCodec
+from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.engine.worker.tensors import Array, Gatherer, Scatterer
 from ringbatch.shm.chain import REQUEST, Source, reference_in, step_in
 from ringbatch.shm.engine_slots import Request

@@ -58,6 +58,9 @@ class Codec(Protocol):
         write into its own results.
         """
 
+    def row(self, results: Any, number: int) -> Any:
+        """Return the results of one row, which stay as they are when the model goes on."""
+
     def kept(self, results: Any) -> Any:
         """Return results that stay as they are when the model goes on."""
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ringbatch.engine.worker.outputs import Fault, Outputs, WrongResult
 from ringbatch.engine.worker.ragged import Ragged
-from ringbatch.engine.worker.runner import TensorCodec
+from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.shm.tensor import Tensor
 
 _BF16_EXPONENT: Final = 0x7F80

@@ -106,6 +106,10 @@ class JsonCodec:
         """See `Codec.per_row_results`."""
         return [json.loads(text) for text in results]
 
+    def row(self, results: Any, number: int) -> Any:
+        """See `Codec.row`; each request has one row."""
+        return results[number : number + 1]
+
     def kept(self, results: Any) -> Any:
         """See `Codec.kept`: text does not change."""
         return results

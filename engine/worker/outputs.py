@@ -60,9 +60,16 @@ class Outputs:
 
     def first_rows(self, count: int) -> "Outputs":
         """Without the rows behind these."""
+        return self._rows(slice(count))
+
+    def one_row(self, number: int) -> "Outputs":
+        """Return the outputs of one row alone."""
+        return self._rows(slice(number, number + 1))
+
+    def _rows(self, rows: slice) -> "Outputs":
         return Outputs(
-            [array[:count] for array in self.arrays],
-            [fault._replace(elements=fault.elements[:count]) for fault in self.faults],
+            [array[rows] for array in self.arrays],
+            [fault._replace(elements=fault.elements[rows]) for fault in self.faults],
         )
 
 

@@ -18,8 +18,8 @@ from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.finite_outputs import only_finite
 from ringbatch.engine.worker.outputs import Outputs, WrongResult, array_dtype
 from ringbatch.engine.worker.ragged import Ragged
-from ringbatch.engine.worker.runner import TensorCodec
 from ringbatch.engine.worker.samples import open_dimensions
+from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.engine.worker.tensors import Unlike
 from ringbatch.shm.engine_slots import Request
 from ringbatch.shm.frame import FrameError

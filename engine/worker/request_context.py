@@ -37,6 +37,7 @@ class RequestContextCodec:
         self.check = inner.check
         self.first_invalid = inner.first_invalid
         self.per_row_results = inner.per_row_results
+        self.row = inner.row
         self.kept = inner.kept
         self.joined = inner.joined
         self.write = inner.write

@@ -55,9 +55,12 @@ from ringbatch.engine.worker.padding import PaddedCodec, Padding, padding
 from ringbatch.engine.worker.parity_run import compare
 from ringbatch.engine.worker.parts_runner import PartsRunner
 from ringbatch.engine.worker.request_context import RequestContextCodec
-from ringbatch.engine.worker.runner import Runner, TensorCodec
+from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.steps_runner import StepsRunner
+from ringbatch.engine.worker.steps_worker import MOST_PLACES, StepsWorker
+from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.engine.worker.warmup import Wanted, warmed_up
-from ringbatch.engine.worker.worker import RETRY_S, Worker
+from ringbatch.engine.worker.worker import Worker
 from ringbatch.shm import cost_profile
 from ringbatch.shm.descriptors import WorkerState, WorkerWords
 from ringbatch.shm.engine_slots import EngineSlots
@@ -124,7 +127,7 @@ def _signature(model: Model) -> Signature:
     inputs = model.inputs if tokens is None else tokens.inputs
     if model.asks and inputs:
         inputs = inputs[:-1]
-    return Signature(inputs, model.outputs, tokens, model.asks, model.in_parts)
+    return Signature(inputs, model.outputs, tokens, model.asks, model.in_parts, model.in_steps)
 
 
 def _opened(path: Path | str, start: StartWorker, control: ControlSocket) -> Model:
@@ -259,6 +262,8 @@ def _serve(
     lanes = [segment.lane_doorbell(lane) for lane in range(segment.layout.lanes)]
     slots = EngineSlots(segment, number, lambda lane: lanes[lane].wake())
     (spec,) = (spec.in_slots for spec in segment.models if number in spec.workers)
+    if model.in_steps:
+        _expect_steps_fit(spec, start)
     runner = _runner(
         model,
         padded,
@@ -282,7 +287,11 @@ def _serve(
         model.share(servers)
     collector = segment.collector_doorbell()
     doorbell = segment.worker_doorbell(number)
-    worker = Worker(segment, number, runner, slots, collector.wake, time.monotonic_ns)
+    worker: Worker
+    if isinstance(runner, StepsRunner):
+        worker = StepsWorker(segment, number, runner, slots, collector.wake, time.monotonic_ns)
+    else:
+        worker = Worker(segment, number, runner, slots, collector.wake, time.monotonic_ns)
     stopping = process.stop_on_sigterm(doorbell.wake)
     dismissed = threading.Event()
     process.watch(control, DISMISS, lambda _: dismissed.set(), lambda: os._exit(1))
@@ -293,12 +302,38 @@ def _serve(
     control.send(Ready())
     while not stopping:
         worker.step()
-        doorbell.wait(RETRY_S if slots.delayed else None)
+        doorbell.wait(worker.wait_s)
     if start.model.options.ray:
         # What fails every request elsewhere is of no use to the next worker.
         model.release(failing.found or dismissed.wait(_MESSAGES_WITHIN_S))
     else:
         model.release(False)
+
+
+def _expect_steps_fit(spec: ModelSpec, start: StartWorker) -> None:
+    """Refuse settings that a model in steps cannot follow.
+
+    Raises:
+        StartupError: one is set.
+    """
+    shape, path = start.model.shape, start.model.path
+    if not 0 < spec.places <= MOST_PLACES:
+        raise StartupError(
+            f"{path}: the model works in steps, so max_batch_size, which is {spec.places}, must be "
+            f"the number of rows that a worker runs at once, from 1 to {MOST_PLACES}"
+        )
+    settings = {
+        "allowed_batch_sizes": spec.allowed_batch_sizes,
+        "max_batch_elements": shape.max_batch_elements,
+        "max_batch_cost": shape.max_batch_cost,
+        "pad_variable_length": shape.pad_variable_length,
+    }
+    for name, value in settings.items():
+        if value:
+            raise StartupError(
+                f"{path}: {name} is set, but the model works in steps, whose rows join and end one "
+                "by one"
+            )
 
 
 def _compared(
@@ -348,6 +383,17 @@ def _runner(
             codec or JsonCodec(slots.memory, spec.batched, asks=True), slots.wanted
         )
     make: Callable[..., Runner] = Runner
+    if model.in_steps:
+        return StepsRunner(
+            model,
+            spec.name,
+            slots,
+            time.monotonic_ns,
+            pause=time.sleep,
+            codec=codec,
+            run_again=run_again,
+            failing=failing,
+        )
     if model.in_parts:
         make = partial(PartsRunner, pause=time.sleep)
     return make(

@@ -8,10 +8,7 @@ alone, see `ringbatch.engine.worker.retry`.
 
 import logging
 from collections.abc import Callable, Sequence
-from copy import copy
 from typing import Any
-
-import numpy as np
 
 from ringbatch.engine.ipc.shaping import padded_rows
 from ringbatch.engine.models.model import (
@@ -25,18 +22,15 @@ from ringbatch.engine.worker.codec import Codec, Place
 from ringbatch.engine.worker.cost_splitting import RunPlan
 from ringbatch.engine.worker.failure_detection import Failing
 from ringbatch.engine.worker.fork_guard import ForkGuard
-from ringbatch.engine.worker.joined_parts import copied, joined_outputs
 from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.memory_cap import ran_out_of_memory
-from ringbatch.engine.worker.outputs import Checker, Fault, Outputs, WrongCount, WrongResult
+from ringbatch.engine.worker.outputs import WrongCount, WrongResult
 from ringbatch.engine.worker.retry import Retry
 from ringbatch.engine.worker.run_times import Runs
-from ringbatch.engine.worker.tensors import Gatherer, Scatterer, Unlike, joined
+from ringbatch.engine.worker.tensor_codec import TensorCodec
+from ringbatch.engine.worker.tensors import Unlike
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
-from ringbatch.shm.frame import FrameError
-from ringbatch.shm.ragged import answered
 from ringbatch.shm.slot import Status
-from ringbatch.shm.strided_view import StridedView
 from ringbatch.shm.uniform_batch import UniformBatch
 
 logger = logging.getLogger("ringbatch.worker")
@@ -382,117 +376,3 @@ class Runner:
 
 def _kind(error: BaseException) -> str:
     return type(error).__name__
-
-
-class TensorCodec:
-    """Batches of a model with declared inputs and outputs."""
-
-    def __init__(self, memory: memoryview, model: Model, batched: bool = True) -> None:
-        views = StridedView(memory)
-        self._gatherer = Gatherer(memory, views, model.inputs)
-        self.uniform = self._gatherer.static
-        self._outputs = model.outputs
-        self._checker = Checker(model.outputs, batched=batched)
-        self._scatterer = Scatterer(memory, views, answered(model.outputs))
-
-    def read_and_write(self, gatherer: Gatherer, scatterer: Scatterer) -> None:
-        """Have inputs read and outputs written in another way than a request's own."""
-        self.uniform = self.uniform and gatherer.static
-        self._gatherer = gatherer
-        self._scatterer = scatterer
-
-    def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
-        """See `Codec.read`."""
-        placements = []
-        for request in requests:
-            placement = self._gatherer.placement(request)
-            if placement is None:
-                return self._read_one_by_one(requests)
-            placements.append(placement)
-        try:
-            return requests, [], self._gatherer.gather(requests, placements)
-        except FrameError:
-            return self._read_one_by_one(requests)
-
-    def _read_one_by_one(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
-        readable, unreadable, columns = [], [], []
-        for request in requests:
-            placement = self._gatherer.placement(request)
-            try:
-                if placement is None:
-                    raise FrameError("the tensors do not lie within the payload")
-                columns.append(self._gatherer.gather([request], [placement]))
-                readable.append(request)
-            except FrameError:
-                unreadable.append(request)
-        return readable, unreadable, [joined(column) for column in zip(*columns, strict=True)]
-
-    def read_uniform(self, uniform: UniformBatch) -> Any | None:
-        """See `Codec.read_uniform`."""
-        return self._gatherer.gather_uniform(uniform)
-
-    def squeeze_batch(self, arguments: Any) -> Any:
-        """See `Codec.squeeze_batch`."""
-        return [array[0, ...] for array in arguments]
-
-    def synthetic_arguments(self, values: Any) -> Any:
-        """See `Codec.synthetic_arguments`."""
-        return values
-
-    def pad_rows(self, arguments: Any, count: int) -> Any:
-        """See `Codec.pad_rows`."""
-        return [np.concatenate([array, *[array[-1:]] * count]) for array in arguments]
-
-    def check(self, returned: object, rows: list[int], spare: int = 0) -> Any:
-        """See `Codec.check`."""
-        count = sum(rows)
-        outputs = self._checker.outputs(returned, count + spare)
-        return outputs.first_rows(count) if spare else outputs
-
-    def first_invalid(self, results: Any) -> WrongResult | None:
-        """See `Codec.first_invalid`."""
-        outputs: Outputs = results
-        return outputs.faults[0].error if outputs.faults else None
-
-    def per_row_results(self, results: Any, rows: int) -> list[list[Any]]:
-        """See `Codec.per_row_results`."""
-        outputs: Outputs = results
-        return [[copy(array[row]) for array in outputs.arrays] for row in range(rows)]
-
-    def kept(self, results: Any) -> Any:
-        """See `Codec.kept`."""
-        outputs: Outputs = results
-        return copied(outputs)
-
-    def joined(self, parts: Sequence[Any]) -> Any:
-        """See `Codec.joined`."""
-        return joined_outputs(parts, self._outputs)
-
-    def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:
-        """See `Codec.write`."""
-        outputs: Outputs = results
-        sizes = self._scatterer.scatter(outputs.arrays, requests)
-        return self._result_sizes(sizes, outputs.faults, requests) if outputs.faults else sizes
-
-    def write_uniform(self, results: Any, uniform: UniformBatch) -> int | None:
-        """See `Codec.write_uniform`."""
-        outputs: Outputs = results
-        return None if outputs.faults else self._scatterer.scatter_uniform(outputs.arrays, uniform)
-
-    def _result_sizes(
-        self, sizes: Sequence[int | WrongResult], faults: Sequence[Fault], requests: list[Request]
-    ) -> list[int | WrongResult]:
-        """Return the size of each request's result, or the fault that is in it."""
-        result: list[int | WrongResult] = list(sizes)
-        for fault in faults:
-            start = 0
-            for number, request in enumerate(requests):
-                stop = start + request.rows
-                if self._own_part(fault.elements[start:stop], fault.output, request).any():
-                    result[number] = fault.error
-                start = stop
-        return result
-
-    def _own_part(self, rows: Any, output: int, request: Request) -> Any:
-        """Return a request's part of its rows of an output, or of their companion array."""
-        return rows

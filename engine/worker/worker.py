@@ -87,6 +87,11 @@ class Worker:
             self._counters.add_each((1, mark.rows, run_ns))
         return len(found)
 
+    @property
+    def wait_s(self) -> float | None:
+        """Longest time until the next step if nobody rings; None if there is no need for one."""
+        return RETRY_S if self._slots.delayed else None
+
     def _finish(
         self, size: int, kind: ReportKind, batch: int, rows: int, spent: Spent = NOTHING
     ) -> None:

@@ -21,7 +21,7 @@ from segment_fixture import spec
 
 from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.json_codec import JsonCodec
-from ringbatch.engine.worker.runner import TensorCodec
+from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.frontend.codec import bytes_tensor
 from ringbatch.frontend.codec.classification import classes_of
 from ringbatch.frontend.codec.limit_messages import ANY_NUMBER

@@ -16,7 +16,8 @@ from ringbatch.engine.models.model import Model, RestartWorker
 from ringbatch.engine.supervisor.chains import first_chains
 from ringbatch.engine.worker.chain_steps import Steps
 from ringbatch.engine.worker.padding import PaddedCodec, Padding, padding
-from ringbatch.engine.worker.runner import Runner, TensorCodec
+from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.frontend.codec.result_sizes import MIN_RESULT_BYTES, ResultSizes
 from ringbatch.shm.chain import REQUEST

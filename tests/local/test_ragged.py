@@ -14,7 +14,7 @@ from ringbatch.engine.worker.codec import Codec
 from ringbatch.engine.worker.finite_outputs import FiniteCodec
 from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.engine.worker.padding import PaddedCodec, padding
-from ringbatch.engine.worker.runner import TensorCodec
+from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.frontend.client.arrays import ArrayCodec
 from ringbatch.frontend.grpc.answer import GrpcAnswers
 from ringbatch.frontend.grpc.messages import inference

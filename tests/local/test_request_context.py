@@ -13,7 +13,8 @@ from ringbatch.engine.worker.codec import Codec
 from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.padding import PaddedCodec, padding
 from ringbatch.engine.worker.request_context import RequestContextCodec
-from ringbatch.engine.worker.runner import Runner, TensorCodec
+from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.layout import PAGE
 from ringbatch.shm.request_context import REQUEST_CONTEXT

@@ -210,7 +210,7 @@ def test_reclaiming_leaves_nothing_for_the_next_worker_or_collector() -> None:
     harness.send(0)
     harness.step(1)
     harness.dies(0, 2)
-    assert takeover.held(harness.segment, 0) == []
+    assert takeover.held_by_all(harness.segment)[0] == []
     harness.new_collector()
     assert harness.ready_word() == 0
     assert harness.collector.in_flight == 0
@@ -389,7 +389,7 @@ def test_whom_the_table_has_no_longer_is_let_go_when_it_holds_nothing() -> None:
     harness.send(1)
     harness.step(1)
     (busy,) = [
-        worker for worker in harness.workers if takeover.held(harness.segment, worker.number)
+        worker for worker in harness.workers if takeover.held_by_all(harness.segment)[worker.number]
     ]
     idle = harness.workers[1 - busy.number]
     held = busy.task()

@@ -13,7 +13,7 @@ from tiers import first_of
 from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker import tensors as tensors_module
 from ringbatch.engine.worker.outputs import Checker, WrongResult
-from ringbatch.engine.worker.runner import TensorCodec
+from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.shm.engine_slots import EngineSlots, Request
 from ringbatch.shm.layout import PAGE
 from ringbatch.shm.ring import Consumer

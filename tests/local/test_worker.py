@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from segment_fixture import Client, local_segment, spec
 
-from ringbatch.engine.collector.takeover import held
+from ringbatch.engine.collector.takeover import held_by_all
 from ringbatch.engine.ipc.messages import TOO_LATE, Report, ReportKind, read_reports, task_words
 from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.runner import Runner
@@ -188,9 +188,8 @@ def test_a_batch_stays_in_the_ring_until_its_answers_are_posted() -> None:
         harness.hand_over(batch, reference(1, harness.client.send(b"[0]")))
 
     def wake_lane(_lane: int) -> None:
-        seen.append(
-            ([task.mark.batch for task in held(harness.segment, 0)], harness.take_reports())
-        )
+        held = held_by_all(harness.segment)[0] or []
+        seen.append(([task.mark.batch for task in held], harness.take_reports()))
 
     harness.worker._slots._wake_lane = wake_lane
     harness.worker.step()
@@ -207,7 +206,7 @@ def test_a_batch_has_left_the_ring_when_it_is_reported() -> None:
     offer = harness.worker._reports.offer
 
     def report(words: list[int]) -> bool:
-        seen.append(held(harness.segment, 0))
+        seen.append(held_by_all(harness.segment)[0])
         return offer(words)
 
     harness.worker._reports = cast(Any, SimpleNamespace(offer=report))

@@ -31,7 +31,8 @@ from ringbatch.engine.worker import tensors
 from ringbatch.engine.worker.chain_steps import Steps
 from ringbatch.engine.worker.forwarder import Forwarder
 from ringbatch.engine.worker.parts_runner import PartsRunner
-from ringbatch.engine.worker.runner import Runner, TensorCodec
+from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.engine.worker.worker import RETRY_S, Worker
 from ringbatch.frontend.request import gateway as gateway_module
 from ringbatch.frontend.request import models as models_module

@@ -355,17 +355,16 @@ MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
         "        self._dead.take_back(worker, now_ns, hung=True, killed=False)",
     ),
     "a collector takes in what workers hold": Mutant(
-        Collector, "_adopt_worker", "held = takeover.held(self._segment, number)", "held = []"
+        Collector,
+        "_adopt",
+        "self._adopt_worker(number, held, now_ns)",
+        "self._adopt_worker(number, [], now_ns)",
     ),
     "a collector looks at what workers hold after the slots": Mutant(
         Collector,
         "_adopt",
-        "for number in range(self._segment.layout.workers):\n"
-        "        self._adopt_worker(number, now_ns)\n"
-        "    self._adopt_slots()",
-        "self._adopt_slots()\n"
-        "    for number in range(self._segment.layout.workers):\n"
-        "        self._adopt_worker(number, now_ns)",
+        "self._submissions.skip()",
+        "self._submissions.skip()\n    self._adopt_slots()",
     ),
     "a collector counts on no worker of before": Mutant(
         Collector, "_adopt_worker", "if ready:\n        self", "if False:\n        self"

@@ -13,7 +13,7 @@ from simulation.parted import check_answers_have_room, check_parts_are_taken, wa
 from simulation.served import steps_of
 
 from ringbatch.engine.collector.queues import Queues
-from ringbatch.engine.collector.takeover import held
+from ringbatch.engine.collector.takeover import held_by_all
 from ringbatch.frontend.request.gateway import SWEEP_NS
 from ringbatch.shm.counters import CollectorCounter, Counters
 from ringbatch.shm.descriptors import ModelWords, SlotWords
@@ -75,7 +75,7 @@ def check_sleepers(engine: Engine) -> None:
     check_parts_are_taken(engine)
     for number, process in engine.workers.items():
         waits = process.bell is engine.worker_bells[number]
-        assert not (waits and held(engine.segment, number)), (
+        assert not (waits and held_by_all(engine.segment)[number]), (
             f"worker {number} sleeps beside a batch"
         )
     _check_collectors_sleep(engine)
@@ -167,8 +167,8 @@ def _check_the_cancelled(engine: Engine) -> None:
 
     Only those wait that their frontend could not yet tell the collector of.
     """
-    workers = range(engine.segment.layout.workers)
-    given = {ref for n in workers for task in held(engine.segment, n) for ref in task.references}
+    held = held_by_all(engine.segment)
+    given = {ref for tasks in held for task in tasks or () for ref in task.references}
     layout = engine.segment.layout
     for frontend in engine.frontends:
         if frontend.lane is None:

@@ -1,0 +1,434 @@
+"""Run of a model in steps: rows join and end between any two steps.
+
+Each request is one row. A row has a state, which `begin` returns and only the model reads. Each
+step takes the states of all live rows, and gives each row its next part and whether it has ended. A
+request that wants parts gets them as they come; any other gets one answer, see
+`ringbatch.engine.worker.joined_parts`.
+
+A row pauses while its parts find no room, and the others go on. If a step raises, the row to blame
+is sought. Where the model says that such a step has changed no state, the rows are halved and step
+again. Where it does not, rows of which no part is out begin again and step alone, and the others
+fail: nobody knows what their states are.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from ringbatch.engine.models.model import Model, RestartWorker, StepFunctions
+from ringbatch.engine.worker.codec import Codec
+from ringbatch.engine.worker.failure_detection import Failing
+from ringbatch.engine.worker.outputs import WrongCount, WrongResult
+from ringbatch.engine.worker.part_stream import PartStream
+from ringbatch.engine.worker.parts_runner import PATIENCE_NS, PartsRunner
+from ringbatch.engine.worker.run_times import Runs
+from ringbatch.engine.worker.tensors import Unlike
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
+from ringbatch.shm.model_counters import NOTHING, Spent
+from ringbatch.shm.slot import Status
+
+logger = logging.getLogger("ringbatch.worker")
+
+T = TypeVar("T")
+
+DONE: Final = "done"
+CANCELLED: Final = "cancelled"
+DEADLINE: Final = "deadline"
+FAILED: Final = "failed"
+
+
+@dataclass(slots=True, eq=False)
+class LiveBatch:
+    """Batch of which rows are live.
+
+    Attributes:
+        mark: its mark.
+        open: requests of it that are not answered.
+        failed: whether the model failed for one of them.
+        spent: the time of the row that ended last, with the model's time of all.
+    """
+
+    mark: BatchMark
+    open: int
+    failed: bool = False
+    spent: Spent = NOTHING
+
+
+@dataclass(slots=True, eq=False)
+class LiveRow:
+    """Row that has begun, or is about to.
+
+    Attributes:
+        request: whose row it is.
+        batch: of it.
+        stream: takes its parts; None if its client wants one answer.
+        runs: the times of its steps.
+        state: the model's.
+        parts: of the answer, for a client that wants one.
+        run_ns: its share of the time inside the model.
+        ended: whether the model has ended it; parts of it may still wait for room.
+        paused_ns: since when its parts have found no room; 0 if they do.
+    """
+
+    request: Request
+    batch: LiveBatch
+    stream: PartStream | None
+    runs: Runs
+    state: Any = None
+    parts: list[Any] = field(default_factory=list)
+    run_ns: int = 0
+    ended: bool = False
+    paused_ns: int = 0
+
+
+class StepsRunner(PartsRunner):
+    """Runner of a model in steps.
+
+    Args:
+        model, name, slots, clock_ns, pause, codec, run_again, failing: as for `PartsRunner`.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        name: str,
+        slots: EngineSlots,
+        clock_ns: Callable[[], int],
+        *,
+        pause: Callable[[float], object],
+        codec: Codec | None = None,
+        run_again: Callable[[int], object] = lambda _batch: None,
+        failing: Failing | None = None,
+    ) -> None:
+        super().__init__(
+            model,
+            name,
+            slots,
+            clock_ns,
+            pause=pause,
+            codec=codec,
+            run_again=run_again,
+            failing=failing,
+        )
+        assert model.steps is not None, "only a model in steps has steps"
+        self._steps: StepFunctions = model.steps
+        self._rows: dict[int, LiveRow] = {}
+        """The live rows by reference, the one that joined first in front."""
+        self._joining: list[LiveRow] = []
+        """Rows that begin together before the next step."""
+        self._ended: list[LiveBatch] = []
+
+    @property
+    def live(self) -> int:
+        """Number of rows that are live, or about to begin."""
+        return len(self._rows) + len(self._joining)
+
+    @property
+    def paused(self) -> bool:
+        """True if there are live rows, and all of them wait for room."""
+        rows = self._rows.values()
+        return bool(rows) and not self._joining and all(row.paused_ns for row in rows)
+
+    def join(self, references: list[int], mark: BatchMark, now_ns: int) -> None:
+        """Have the rows of a batch begin with the next step.
+
+        Args:
+            references: its requests.
+            mark: of the batch.
+            now_ns: the time.
+        """
+        slots = self._slots
+        requests = slots.read_all(references, mark, self._clock_ns)
+        batch = LiveBatch(mark, len(requests))
+        for request in requests:
+            wants = slots.wants_parts(request.ref)
+            stream = PartStream(slots, request, mark.batch) if wants else None
+            row = LiveRow(request, batch, stream, Runs())
+            row.runs.begin(mark, now_ns)
+            if stream is not None:
+                self._streams[request.ref] = stream
+            if slots.part_is_out(request.ref):
+                # A worker has died of it, and the collector that knew is gone too.
+                self._fail_row(row, Status.CUT_OFF, "")
+            else:
+                self._joining.append(row)
+        if not requests:
+            self._ended.append(batch)
+
+    def step(self) -> None:
+        """Run one step of all live rows that do not wait for room; answer those that end."""
+        joining, self._joining = self._joining, []
+        if joining:
+            self._begin(joining)
+        self._drop_given_up()
+        rows = [row for row in [*self._rows.values()] if not self._waits(row)]
+        if rows:
+            self._step(rows)
+        self._slots.flush()
+        if self._rows:
+            self._report_progress(next(iter(self._rows.values())).batch.mark)
+
+    def take_ended(self) -> list[LiveBatch]:
+        """Remove and return the batches of which every request is answered."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def _call(self, arguments: Any, rows: list[int]) -> Any:
+        """Begin rows that no client has sent, run one step of them, and end them."""
+        states = self._timed([], lambda: self._begun(arguments, sum(rows)))
+        try:
+            outputs, _ = self._timed([], lambda: self._stepped(states))
+        finally:
+            for state in states:
+                self._end_state(state, DONE)
+        return self._codec.check(outputs, rows)
+
+    def _begin(self, rows: list[LiveRow]) -> None:
+        """Have the model begin rows: together, or one by one if that fails."""
+        try:
+            readable, unreadable, arguments = self._codec.read([row.request for row in rows])
+            if unreadable:
+                spoilt = {request.ref for request in unreadable}
+                for row in rows:
+                    if row.request.ref in spoilt:
+                        text = "the payload is not what its header says"
+                        self._fail_row(row, Status.CORRUPT, text)
+                rows = [row for row in rows if row.request.ref not in spoilt]
+            if not readable:
+                return
+            states = self._timed(rows, lambda: self._begun(arguments, len(rows)))
+        except RestartWorker:
+            raise
+        except BaseException as error:
+            if len(rows) == 1:
+                self._blame(rows[0], error)
+                return
+            if not isinstance(error, (Unlike, MemoryError)):
+                self._report_run_again(rows)
+            for row in rows:
+                self._begin([row])
+            return
+        for row, state in zip(rows, states, strict=True):
+            row.state = state
+            self._rows[row.request.ref] = row
+
+    def _begun(self, arguments: Any, count: int) -> list[Any]:
+        """Return the states of so many rows."""
+        states = self._steps.begin(*arguments)
+        if not isinstance(states, Sequence) or len(states) != count:
+            found = f"{len(states)} states" if isinstance(states, Sequence) else "no list"
+            raise WrongCount(f"begin returned {found} for {count} rows")
+        return [*states]
+
+    def _stepped(self, states: list[Any]) -> tuple[Any, list[bool]]:
+        """Return the outputs of a step, and for each row whether it has ended."""
+        returned = self._steps.step([*states])
+        if not isinstance(returned, tuple) or len(returned) != 2:
+            raise WrongResult("step must return a pair: the outputs, and which rows have ended")
+        outputs, ended = returned
+        try:
+            found = [bool(one) for one in ended]
+        except TypeError:
+            found = []
+        if len(found) != len(states):
+            raise WrongCount(f"step said of {len(found)} of {len(states)} rows if they have ended")
+        return outputs, found
+
+    def _step(self, rows: list[LiveRow]) -> None:
+        """Run one step of rows, and hand out their parts."""
+        states = [row.state for row in rows]
+        try:
+            outputs, ended = self._timed(rows, lambda: self._stepped(states))
+            results = self._codec.check(outputs, [1] * len(rows))
+        except RestartWorker:
+            raise
+        except BaseException as error:
+            self._find_to_blame(rows, error)
+            return
+        self._hand_out(results, rows)
+        for row, has_ended in zip(rows, ended, strict=True):
+            row.ended = has_ended
+            if has_ended and self._is_live(row) and not self._waits(row):
+                self._finish(row)
+
+    def _find_to_blame(self, rows: list[LiveRow], error: BaseException) -> None:
+        """Find the rows that a step failed for, and fail these."""
+        if len(rows) == 1:
+            self._leave(rows[0], FAILED)
+            self._blame(rows[0], error)
+            return
+        self._report_run_again(rows)
+        if self._steps.repeatable:
+            middle = len(rows) // 2
+            self._step(rows[:middle])
+            self._step(rows[middle:])
+            return
+        again = []
+        for row in rows:
+            self._leave(row, FAILED)
+            if row.stream is not None and row.stream.part_is_out:
+                self._blame(row, error)
+            else:
+                row.parts.clear()
+                again.append(row)
+        for row in again:
+            self._begin([row])
+            if self._is_live(row):
+                self._step([row])
+
+    def _hand_out(self, results: Any, rows: list[LiveRow]) -> None:
+        """Write the parts of one step: at once where there is room for them."""
+        rooms = [None if row.stream is None else row.stream.room for row in rows]
+        targets = [
+            row.request._replace(result_capacity=-1)
+            if room is None or row.stream is None
+            else row.stream.at(room)
+            for row, room in zip(rows, rooms, strict=True)
+        ]
+        sizes = self._codec.write(results, targets)
+        for number, (row, room, size) in enumerate(zip(rows, rooms, sizes, strict=True)):
+            if isinstance(size, WrongResult):
+                self._leave(row, FAILED)
+                self._blame(row, size)
+            elif row.stream is None:
+                row.parts.append(self._codec.row(results, number))
+            elif room is not None and size <= room.size and row.stream.takes(size):
+                row.stream.publish(room, size)
+                self._slots.post_part(row.request.ref)
+            else:
+                kept = self._codec.row(results, number)
+                self._write_row(row, partial(row.stream.put, kept, self._write_part))
+
+    def _write_part(self, results: Any, target: Request) -> int | WrongResult:
+        return self._codec.write(results, [target])[0]
+
+    def _write_row(self, row: LiveRow, write: Callable[[], bool]) -> None:
+        """Write parts of a row; it fails alone if that is not possible."""
+        assert row.stream is not None, "the row's client wants parts"
+        self.runs = row.runs
+        self._write(row.stream, write, row.batch.mark)
+        if row.request.ref not in self._streams:
+            self._leave(row, FAILED)
+            self._answered_row(row, failed=True)
+
+    def _waits(self, row: LiveRow) -> bool:
+        """Write parts of a row that wait for room; return whether it is paused, or answered."""
+        stream = row.stream
+        if stream is None or not stream.waits:
+            row.paused_ns = 0
+            return False
+        self._write_row(row, partial(stream.write_waiting, self._write_part))
+        if not self._is_live(row):
+            return True
+        if self._has_caught_up(row, stream):
+            return row.ended
+        now_ns = self._clock_ns()
+        row.paused_ns = row.paused_ns or now_ns
+        if now_ns - row.paused_ns >= PATIENCE_NS:
+            self._leave(row, FAILED)
+            self._fail_row(
+                row, Status.CORRUPT, "its frontend has not taken the parts of the answer"
+            )
+        return True
+
+    def _has_caught_up(self, row: LiveRow, stream: PartStream) -> bool:
+        """Return whether all parts of a row are out; answer it if it has ended."""
+        if stream.waits:
+            return False
+        row.paused_ns = 0
+        if row.ended:
+            self._finish(row)
+        return True
+
+    def _drop_given_up(self) -> None:
+        """Answer the rows of which nobody waits for the rest, or whose deadline has come."""
+        now_ns = self._clock_ns()
+        for ref in self._slots.given_up([*self._rows], now_ns):
+            row = self._rows[ref]
+            late = row.request.deadline_ns <= now_ns
+            self._leave(row, DEADLINE if late else CANCELLED)
+            # Without a text: a frontend may still read parts where that would stand.
+            status = Status.EXPIRED if late else Status.CANCELLED
+            self._slots.answer(row.request.ref, status, 0, row.runs.stamped(row.batch.mark), now_ns)
+            self._answered_row(row, failed=False)
+
+    def _finish(self, row: LiveRow) -> None:
+        """Answer a row that has ended: with an end, or with all parts as one."""
+        self._leave(row, DONE)
+        mark, request = row.batch.mark, row.request
+        self.runs, self._answered = row.runs, True
+        if row.stream is not None:
+            now_ns = self._clock_ns()
+            self._slots.answer(request.ref, Status.OK, 0, self.runs.stamped(mark), now_ns)
+        else:
+            try:
+                self._answer(
+                    [request], self._codec.write(self._codec.joined(row.parts), [request]), mark
+                )
+            except Exception as error:
+                self._failed(error, [request], mark)
+        self._failing.answered()
+        self._answered_row(row, failed=False)
+
+    def _blame(self, row: LiveRow, error: BaseException) -> None:
+        """Fail a row for which the model failed."""
+        self.runs, self._answered, self._fault = row.runs, False, ""
+        self._failed(error, [row.request], row.batch.mark)
+        self._answered_row(row, failed=True)
+        self._judge(row.batch.mark)
+
+    def _fail_row(self, row: LiveRow, status: Status, text: str) -> None:
+        self.runs = row.runs
+        self._fail([row.request], status, text, row.batch.mark)
+        self._answered_row(row, failed=True)
+
+    def _answered_row(self, row: LiveRow, *, failed: bool) -> None:
+        """Count a row that has its answer."""
+        self._streams.pop(row.request.ref, None)
+        batch = row.batch
+        batch.open -= 1
+        batch.failed = batch.failed or failed
+        spent = row.runs.spent(batch.spent.infer_ns + row.run_ns, self._clock_ns())
+        batch.spent = spent if any(spent) else batch.spent
+        if not batch.open:
+            self._ended.append(batch)
+
+    def _is_live(self, row: LiveRow) -> bool:
+        return row.request.ref in self._rows
+
+    def _leave(self, row: LiveRow, reason: str) -> None:
+        """Take a row out of the live ones, and have the model end its state."""
+        if self._rows.pop(row.request.ref, None) is not None:
+            self._end_state(row.state, reason)
+            row.state = None
+
+    def _end_state(self, state: Any, reason: str) -> None:
+        try:
+            self._steps.end(state, reason)
+        except RestartWorker:
+            raise
+        except Exception:
+            logger.exception("model %s: end raised; the row has left all the same", self._name)
+
+    def _report_run_again(self, rows: list[LiveRow]) -> None:
+        """Tell the collector that rows take more runs, so that they are not taken for hung."""
+        self._run_again(rows[0].batch.mark.batch)
+
+    def _timed(self, rows: list[LiveRow], call: Callable[[], T]) -> T:
+        """Call the model, and divide the time among the rows."""
+        started_ns = self._clock_ns()
+        try:
+            returned = call()
+            self._fork_guard.check()
+            return returned
+        except BaseException as error:
+            self._fork_guard.check(error)
+            raise
+        finally:
+            ended_ns = self._clock_ns()
+            self.run_ns += ended_ns - started_ns
+            for row in rows:
+                row.run_ns += (ended_ns - started_ns) // len(rows)
+                row.runs.went_on(started_ns, ended_ns)

@@ -1,0 +1,106 @@
+"""Worker of a model in steps: takes batches between any two steps, and reports them as they end.
+
+The rows of such a batch may end in any order, and the task ring gives its places back in order. So
+the worker stores in each slot that it holds the request, see `ringbatch.shm.joined`, and takes the
+task out of its ring before the model begins the rows. It reports a batch once all of its requests
+are answered.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from ringbatch.engine.ipc.messages import ReportKind, read_tasks, report_words, task_size
+from ringbatch.engine.worker.parts_runner import PAUSE_S
+from ringbatch.engine.worker.steps_runner import LiveBatch, StepsRunner
+from ringbatch.engine.worker.worker import WAITED_NS, Worker
+from ringbatch.shm.engine_slots import EngineSlots
+from ringbatch.shm.joined import JoinedRows
+from ringbatch.shm.model_counters import NOTHING, Spent
+from ringbatch.shm.segment import Segment
+
+MOST_PLACES: Final = 2048
+"""Rows of one worker. The collector finds room in its task ring for a task of each."""
+
+
+class StepsWorker(Worker):
+    """The role for a model in steps; the arguments are those of `Worker`."""
+
+    def __init__(
+        self,
+        segment: Segment,
+        number: int,
+        runner: StepsRunner,
+        slots: EngineSlots,
+        wake_collector: Callable[[], object],
+        clock_ns: Callable[[], int],
+    ) -> None:
+        super().__init__(segment, number, runner, slots, wake_collector, clock_ns)
+        self._number = number
+        self._stepped = runner
+        self._joined = JoinedRows(segment)
+        self._unsent: deque[list[int]] = deque()
+        """Reports that found no room in the ring."""
+
+    def step(self) -> int:
+        """Have the rows of new tasks join, and run one step; how many rows are live."""
+        runner, counters = self._stepped, self._counters
+        self._slots.flush()
+        self._send_reports()
+        self._take_tasks()
+        before_ns = runner.run_ns
+        if runner.live:
+            runner.step()
+        for batch in runner.take_ended():
+            self._report_ended(batch)
+        if runner.run_ns > before_ns:
+            # BATCHES, ROWS and RUN_NS.
+            counters.add_each((0, 0, runner.run_ns - before_ns))
+        return runner.live
+
+    @property
+    def wait_s(self) -> float | None:
+        """As in `Worker`; none while rows can step."""
+        if self._unsent or self._stepped.paused:
+            return PAUSE_S
+        return 0.0 if self._stepped.live else super().wait_s
+
+    def _take_tasks(self) -> None:
+        """Take the tasks that there are, and have their rows join the live ones."""
+        found = read_tasks(self._tasks.peek())
+        for mark, references, _ in found:
+            for ref in references:
+                self._joined.join(ref, self._number, mark)
+        # From here on, the slots say what this worker holds.
+        self._tasks.release(sum(task_size(references) for _, references, _ in found))
+        for mark, references, _ in found:
+            now_ns = self._clock_ns()
+            if now_ns - mark.dispatched_ns > WAITED_NS:
+                wanted_mark, references = self._still_wanted(mark, references, now_ns)
+                if not references:
+                    self._slots.flush()
+                    self._report(ReportKind.DONE, mark.batch)
+                    continue
+                mark = wanted_mark
+            self._stepped.join(references, mark, now_ns)
+
+    def _report_ended(self, batch: LiveBatch) -> None:
+        """Post the answers of a batch, and report it."""
+        self._slots.flush()
+        mark, kind = batch.mark, ReportKind.FAILED if batch.failed else ReportKind.DONE
+        self._report(kind, mark.batch, mark.rows, batch.spent)
+        self._counters.add_each((1, mark.rows, 0))
+
+    def _report(
+        self, kind: ReportKind, first: int, second: int = 0, spent: Spent = NOTHING
+    ) -> None:
+        """Report as in `Worker`: there may be as many reports at once as rows end together."""
+        self._unsent.append(report_words(kind, first, second, spent))
+        self._send_reports()
+
+    def _send_reports(self) -> None:
+        before = len(self._unsent)
+        while self._unsent and self._reports.offer(self._unsent[0]):
+            self._unsent.popleft()
+        if len(self._unsent) < before:
+            self._wake_collector()

@@ -1,0 +1,88 @@
+"""Rows that a model in steps has begun: the slot of each says which worker holds it.
+
+A worker of any other model keeps a batch in its task ring until the batch is answered, so that a
+collector that takes another's place finds it there. Rows of a model in steps end in any order, and
+a ring gives its places back in order. So the worker stores JOINED in each slot before it takes the
+task out of its ring:
+
+    JOINED    the generation in the request's reference, and in place of the slot the worker
+
+BATCH, BATCH_ROWS, REASON and DISPATCHED_NS, which the worker stores before, say what batch the task
+was. Whoever looks for what a worker holds reads its ring first and the slots after that: a task is
+in one of them, or in both.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from ringbatch.shm.descriptors import SlotWords
+from ringbatch.shm.engine_slots import BatchMark
+from ringbatch.shm.layout import WORD
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import SLOT_BITS, SLOT_MASK, Reason, is_open, reference, slot_of
+from ringbatch.shm.slot_structs import BATCH_DETAILS
+
+_JOINED: Final = SlotWords.JOINED
+_REASONS: Final = tuple(Reason)
+
+
+class JoinedRows:
+    """Reader and writer of JOINED in the slots of all lanes."""
+
+    def __init__(self, segment: Segment) -> None:
+        layout = segment.layout
+        self._memory = segment.memory
+        self._load_acquire = self._store_release = segment.words
+        self._first_word = layout.slots_word
+        self._slots = np.ndarray(
+            (layout.lanes * layout.slots, SlotWords.SIZE),
+            np.uint64,
+            segment.memory,
+            self._first_word * WORD,
+        )
+
+    def join(self, ref: int, worker: int, mark: BatchMark) -> None:
+        """Store that a worker holds a request, whose task it is about to take out of its ring.
+
+        Args:
+            ref: the request, in a slot that exists.
+            worker: the number.
+            mark: of the request's batch.
+        """
+        first = self._first(slot_of(ref))
+        start = (first + SlotWords.RESULT_BYTES) * WORD
+        BATCH_DETAILS.pack_into(self._memory, start, 0, mark.batch, mark.rows, mark.reason)
+        self._store_release[first + SlotWords.DISPATCHED_NS] = mark.dispatched_ns
+        self._store_release[first + _JOINED] = ref >> SLOT_BITS << SLOT_BITS | worker
+
+    def by_worker(self) -> dict[int, dict[BatchMark, list[int]]]:
+        """Return the open requests that workers have joined, by worker and batch."""
+        found: dict[int, dict[BatchMark, list[int]]] = {}
+        words = self._load_acquire
+        for slot in np.flatnonzero(self._slots[:, _JOINED]).tolist():
+            first = self._first(slot)
+            joined = words[first + _JOINED]
+            ref = reference(joined >> SLOT_BITS, slot)
+            if is_open(ref, words[first + SlotWords.CONTROL], words[first + SlotWords.DONE]):
+                batches = found.setdefault(joined & SLOT_MASK, {})
+                batches.setdefault(self._mark(first), []).append(ref)
+        return found
+
+    def forget(self, worker: int) -> None:
+        """Forget the rows of a worker that is dead: the next one of its number holds none."""
+        joined = self._slots[:, _JOINED]
+        joined[(joined & np.uint64(SLOT_MASK)) == worker] = 0
+
+    def _mark(self, first: int) -> BatchMark:
+        words = self._load_acquire
+        reason = words[first + SlotWords.REASON]
+        return BatchMark(
+            words[first + SlotWords.BATCH],
+            words[first + SlotWords.BATCH_ROWS],
+            _REASONS[reason % len(_REASONS)],
+            words[first + SlotWords.DISPATCHED_NS],
+        )
+
+    def _first(self, slot: int) -> int:
+        return self._first_word + slot * SlotWords.SIZE

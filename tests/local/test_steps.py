@@ -1,0 +1,325 @@
+"""Tests engine/worker/steps_runner.py, engine/worker/steps_worker.py and shm/joined.py: rows that
+join and end between any two steps, with the real collector."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from steps_harness import StepsHarness, in_steps
+
+from ringbatch.engine.collector import takeover
+from ringbatch.engine.ipc.messages import read_tasks
+from ringbatch.engine.worker.parts_runner import PATIENCE_NS
+from ringbatch.shm.descriptors import SlotWords
+from ringbatch.shm.joined import JoinedRows
+from ringbatch.shm.slot import Status
+
+
+def test_rows_join_and_end_between_steps() -> None:
+    harness = StepsHarness()
+    long = harness.send(5)
+    harness.step(2)
+    short = harness.send(2)
+    harness.finish()
+    assert harness.seen == {long: [0, 1, 2, 3, 4], short: [0, 1]}
+    assert harness.model.steps == [[5], [5], [5, 2], [5, 2], [5]]
+    assert {harness.status(long), harness.status(short)} == {Status.OK}
+    assert harness.model.ended == [(2, "done"), (5, "done")]
+
+
+def test_no_more_rows_join_than_there_are_places() -> None:
+    harness = StepsHarness(in_steps(places=2))
+    slots = [harness.send(count) for count in (3, 1, 2, 4)]
+    harness.finish()
+    assert harness.model.steps == [[3, 1], [3, 2], [3, 2], [4], [4], [4], [4]]
+    assert [harness.seen[slot] for slot in slots] == [[0, 1, 2], [0], [0, 1], [0, 1, 2, 3]]
+
+
+def test_rows_that_come_together_begin_together() -> None:
+    harness = StepsHarness()
+    for count in (1, 2, 3):
+        harness.send(count)
+    harness.finish()
+    assert harness.model.begun == [[1, 2, 3]]
+
+
+def test_who_wants_no_parts_gets_one_answer() -> None:
+    harness = StepsHarness()
+    slot = harness.send(3, in_parts=False)
+    harness.finish()
+    assert json.loads(harness.replies[slot].data) == [2]
+
+
+def test_a_request_has_one_row() -> None:
+    harness = StepsHarness()
+    slot = harness.client.send(b"[1,2]", rows=2, in_parts=True)
+    harness.seen[slot] = []
+    harness.finish()
+    assert harness.status(slot) is Status.INVALID
+    assert harness.replies[slot].data == b"a request may hold 1 instances"
+
+
+def test_a_cancelled_row_leaves_before_the_next_step() -> None:
+    harness = StepsHarness()
+    gone, stays = harness.send(9), harness.send(4)
+    harness.step(2)
+    harness.cancel(gone)
+    harness.finish()
+    assert gone not in harness.replies
+    assert harness.model.steps == [[9, 4], [9, 4], [4], [4]]
+    assert harness.model.ended[0] == (9, "cancelled")
+    assert harness.seen[stays] == [0, 1, 2, 3]
+
+
+def test_a_row_whose_deadline_has_come_leaves() -> None:
+    harness = StepsHarness()
+    slot = harness.send(1_000, deadline_ns=harness.now_ns + 100_000)
+    harness.finish()
+    assert harness.status(slot) is Status.EXPIRED
+    assert harness.model.ended == [(1_000, "deadline")]
+    assert harness.seen[slot] == [*range(len(harness.seen[slot]))]
+
+
+def test_the_row_to_blame_fails_alone_where_steps_can_be_repeated() -> None:
+    harness = StepsHarness(repeatable=True, fails_for={3})
+    slots = {count: harness.send(count) for count in (2, 3, 4)}
+    harness.finish()
+    assert harness.status(slots[3]) is Status.MODEL_FAILED
+    assert harness.seen[slots[2]] == [0, 1]
+    assert harness.seen[slots[4]] == [0, 1, 2, 3]
+    assert sorted(harness.model.ended) == [(2, "done"), (3, "failed"), (4, "done")]
+
+
+def test_rows_without_a_part_begin_again_and_step_alone() -> None:
+    harness = StepsHarness(fails_for={3})
+    slots = {count: harness.send(count) for count in (2, 3, 4)}
+    harness.finish()
+    assert harness.status(slots[3]) is Status.MODEL_FAILED
+    assert harness.seen[slots[2]] == [0, 1]
+    assert harness.seen[slots[4]] == [0, 1, 2, 3]
+    assert sorted(harness.model.ended) == [
+        (2, "done"),
+        (2, "failed"),
+        (3, "failed"),
+        (3, "failed"),
+        (4, "done"),
+        (4, "failed"),
+    ]
+
+
+def test_a_row_with_a_part_out_fails_with_the_step() -> None:
+    """Nobody knows what its state is, and its client has begun to read."""
+    harness = StepsHarness()
+    early = harness.send(5)
+    harness.step(2)
+    harness.model.fails_for = {3}
+    late, guilty = harness.send(2), harness.send(3)
+    harness.finish()
+    assert harness.status(early) is Status.MODEL_FAILED
+    assert harness.seen[early] == [0, 1]
+    assert harness.status(guilty) is Status.MODEL_FAILED
+    assert harness.seen[late] == [0, 1]
+
+
+def test_a_row_that_cannot_begin_fails_alone() -> None:
+    harness = StepsHarness(refuses={7})
+    slots = {count: harness.send(count) for count in (2, 7, 3)}
+    harness.finish()
+    assert harness.status(slots[7]) is Status.MODEL_FAILED
+    assert harness.model.begun == [[2, 7, 3], [2], [7], [3]]
+    assert harness.seen[slots[2]] == [0, 1]
+
+
+def test_an_end_that_raises_costs_nobody_anything() -> None:
+    harness = StepsHarness()
+    harness.model.end = None  # type: ignore[method-assign, assignment]
+    harness.start_worker(0)
+    slots = [harness.send(count) for count in (1, 2)]
+    harness.finish()
+    assert [harness.status(slot) for slot in slots] == [Status.OK, Status.OK]
+
+
+def test_a_row_without_room_pauses_and_the_others_go_on() -> None:
+    harness = StepsHarness()
+    slow = harness.send(40, result_bytes=512)
+    quick = harness.send(30)
+    seen = harness.seen.pop(slow)
+    harness.step(30)
+    assert harness.seen[quick] == [*range(30)]
+    assert sum(40 in rows for rows in harness.model.steps) < 10
+    harness.seen[slow] = seen
+    harness.finish()
+    assert harness.seen[slow] == [*range(40)]
+
+
+def test_a_frontend_that_takes_no_parts_is_given_up() -> None:
+    harness = StepsHarness()
+    slow = harness.send(40, result_bytes=512)
+    harness.seen.pop(slow)
+    harness.step(20)
+    assert harness.workers[0].wait_s
+    harness.now_ns += PATIENCE_NS
+    harness.step()
+    assert harness.replies[slow].answer.status is Status.CORRUPT
+    assert harness.model.ended == [(40, "failed")]
+
+
+def test_many_rows_may_end_with_one_step() -> None:
+    """There are more reports than the ring has room for."""
+    harness = StepsHarness(in_steps(places=60))
+    slots = [harness.send(1) for _ in range(60)]
+    harness.finish()
+    assert {harness.status(slot) for slot in slots} == {Status.OK}
+    harness.step(3)
+    again = [harness.send(2) for _ in range(60)]
+    harness.finish()
+    assert [harness.seen[slot] for slot in again] == [[0, 1]] * 60
+    assert harness.model.steps[-1] == [2] * 60, "all places were free again"
+
+
+def test_slots_say_what_a_worker_holds_before_its_ring_lets_go() -> None:
+    harness = StepsHarness()
+    slots = [harness.send(3), harness.send(4)]
+    harness.collect()
+    worker = harness.workers[0]
+    seen = []
+
+    def begin(instances: list[int]) -> list[int]:
+        held = takeover.held_by_all(harness.segment)[0]
+        seen.append((read_tasks(worker._tasks.peek()), held))
+        raise ValueError
+
+    object.__setattr__(worker._stepped._steps, "begin", begin)
+    worker.step()
+    (ring, held), *_ = seen
+    assert ring == []
+    assert held is not None
+    assert [ref & 0xFFFFFF for task in held for ref in task.references] == slots
+    assert [task.mark.rows for task in held] == [1, 1]
+
+
+def test_a_new_collector_finds_the_live_rows() -> None:
+    harness = StepsHarness(in_steps(places=2))
+    slots = [harness.send(count) for count in (6, 2, 3)]
+    harness.step()
+    harness.new_collector()
+    harness.finish()
+    assert [harness.seen[slot] for slot in slots] == [[*range(6)], [0, 1], [0, 1, 2]]
+    assert harness.model.steps == [[6, 2], [6, 2], [6, 3], [6, 3], [6, 3], [6]]
+    assert harness.collector.in_flight == 0
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_collectors_may_follow_one_another_at_any_time(steps: int) -> None:
+    harness = StepsHarness(in_steps(places=2))
+    slots = [harness.send(count) for count in (1, 2, 3, 4)]
+    for _ in range(steps):
+        harness.step()
+        harness.new_collector()
+    harness.finish()
+    assert [harness.seen[slot] for slot in slots] == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3]]
+
+
+def test_rows_of_a_dead_worker_run_elsewhere_where_nothing_of_them_is_out() -> None:
+    harness = StepsHarness(in_steps(places=2, workers=(0, 1)))
+    begun = harness.send(5)
+    harness.step(2)
+    whole = harness.send(3, in_parts=False)
+    harness.step()
+    holder = next(
+        number for number in (0, 1) if harness.live(number) and 5 in _starts(harness, number)
+    )
+    other = 1 - holder
+    assert _starts(harness, other) == {3}
+    harness.kill(other)
+    harness.finish()
+    assert harness.seen[begun] == [*range(5)]
+    assert json.loads(harness.replies[whole].data) == [2]
+
+
+def test_a_row_with_a_part_out_is_cut_off_by_its_workers_death() -> None:
+    harness = StepsHarness()
+    begun, whole = harness.send(5), harness.send(3, in_parts=False)
+    harness.step(2)
+    harness.kill(0)
+    harness.start_worker(0)
+    harness.finish()
+    assert harness.status(begun) is Status.CUT_OFF
+    assert harness.seen[begun] == [0, 1]
+    assert json.loads(harness.replies[whole].data) == [2]
+
+
+def test_nothing_joins_requests_that_run_again() -> None:
+    harness = StepsHarness(in_steps(places=4))
+    first = [harness.send(3, in_parts=False) for _ in range(2)]
+    harness.step()
+    harness.kill(0)
+    late = harness.send(2)
+    harness.start_worker(0)
+    before = len(harness.model.steps)
+    harness.finish()
+    assert [harness.status(slot) for slot in (*first, late)] == [Status.OK] * 3
+    assert not any({2, 3} <= {*rows} for rows in harness.model.steps[before:])
+
+
+def test_a_row_that_kills_every_worker_is_found_and_given_up() -> None:
+    harness = StepsHarness(in_steps(places=8))
+    slots = {count: harness.send(count, in_parts=False) for count in (2, 3, 4, 5)}
+    for _ in range(100):
+        if slots[4] in harness.replies:
+            break
+        harness.collect()
+        worker = harness.workers[0]
+        worker._take_tasks()
+        if any(row.request.ref & 0xFFFFFF == slots[4] for row in worker._stepped._rows.values()):
+            harness.kill(0)
+            harness.start_worker(0)
+        else:
+            worker.step()
+            harness.read()
+    assert harness.status(slots[4]) is Status.WORKER_DIED
+    harness.finish()
+    assert {harness.status(slots[count]) for count in (2, 3, 5)} == {Status.OK}
+
+
+def test_the_next_process_of_a_number_holds_nothing() -> None:
+    """Or a later collector would believe that it runs the row, and nobody would."""
+    harness = StepsHarness()
+    slot = harness.send(3, in_parts=False)
+    harness.step()
+    assert JoinedRows(harness.segment).by_worker().keys() == {0}
+    harness.kill(0)
+    assert JoinedRows(harness.segment).by_worker() == {}
+    harness.collector = harness.new_collector()
+    harness.start_worker(0)
+    harness.finish()
+    assert harness.status(slot) is Status.OK
+
+
+def test_a_later_request_in_a_slot_is_not_taken_for_held() -> None:
+    harness = StepsHarness()
+    slot = harness.send(1)
+    harness.finish()
+    joined = harness.segment.words[harness.segment.layout.slot(slot) + SlotWords.JOINED]
+    assert joined
+    while harness.send(1) != slot:
+        harness.finish()
+    assert JoinedRows(harness.segment).by_worker() == {}
+    harness.new_collector()
+    harness.finish()
+    assert harness.status(slot) is Status.OK
+
+
+def test_places_change_while_rows_are_live() -> None:
+    harness = StepsHarness(in_steps(places=3))
+    slots = [harness.send(4) for _ in range(3)]
+    harness.step()
+    harness.segment.model_table.publish((replace(harness.entry, places=1),))
+    more = [harness.send(2) for _ in range(2)]
+    harness.finish()
+    assert [harness.seen[slot] for slot in (*slots, *more)] == [[*range(4)]] * 3 + [[0, 1]] * 2
+    assert harness.model.steps[4:] == [[2]] * 4
+
+
+def _starts(harness: StepsHarness, number: int) -> set[int]:
+    return {row.state.start for row in harness.workers[number]._stepped._rows.values()}
