@@ -1,4 +1,4 @@
-"""A collector, workers of a model in steps, and their clients, all of them real, stepped by hand."""
+"""A collector, workers of a model in steps and their clients: all real ones, stepped by hand."""
 
 import json
 from collections.abc import Callable, Sequence
