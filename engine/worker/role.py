@@ -302,7 +302,7 @@ def _serve(
     control.send(Ready())
     while not stopping:
         worker.step()
-        doorbell.wait(worker.wait_s)
+        doorbell.wait(worker.wait_s())
     if start.model.options.ray:
         # What fails every request elsewhere is of no use to the next worker.
         model.release(failing.found or dismissed.wait(_MESSAGES_WITHIN_S))

@@ -58,12 +58,11 @@ class StepsWorker(Worker):
             counters.add_each((0, 0, runner.run_ns - before_ns))
         return runner.live
 
-    @property
     def wait_s(self) -> float | None:
-        """As in `Worker`; none while rows can step."""
+        """Return it as in `Worker`; 0 while rows can step."""
         if self._unsent or self._stepped.paused:
             return PAUSE_S
-        return 0.0 if self._stepped.live else super().wait_s
+        return 0.0 if self._stepped.live else super().wait_s()
 
     def _take_tasks(self) -> None:
         """Take the tasks that there are, and have their rows join the live ones."""

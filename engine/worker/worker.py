@@ -87,9 +87,8 @@ class Worker:
             self._counters.add_each((1, mark.rows, run_ns))
         return len(found)
 
-    @property
     def wait_s(self) -> float | None:
-        """Longest time until the next step if nobody rings; None if there is no need for one."""
+        """Return the longest time to the next step if nobody rings; None if it needs none."""
         return RETRY_S if self._slots.delayed else None
 
     def _finish(

@@ -157,7 +157,7 @@ def test_a_frontend_that_takes_no_parts_is_given_up() -> None:
     slow = harness.send(40, result_bytes=512)
     harness.seen.pop(slow)
     harness.step(20)
-    assert harness.workers[0].wait_s
+    assert harness.workers[0].wait_s()
     harness.now_ns += PATIENCE_NS
     harness.step()
     assert harness.replies[slow].answer.status is Status.CORRUPT
