@@ -16,7 +16,7 @@ import socket
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -207,7 +207,7 @@ def waits_ms(rate: float, step_ms: float, seconds: float, seed: int) -> list[flo
 
 
 def hold_to_limits(
-    report: Report, rates: dict[str, Sequence[float]], first_ms: float, wait_ms: float
+    report: Report, rates: Mapping[str, Sequence[float]], first_ms: float, wait_ms: float
 ) -> None:
     """Compare the figures with what continuous batches are for."""
     pairs = zip(rates[CONTINUOUS], rates[STATIC], strict=True)

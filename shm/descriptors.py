@@ -144,7 +144,8 @@ class WorkerWords:
     STATE is a `WorkerState`; the supervisor stores ABSENT once the worker has ended, and 0 in
     FAILING. MODEL is the reference of its model. SERVERS is how many model servers it knows, and
     SERVERS_DOWN the same if all of several are down, else 0. FAILING is how many batches in a row
-    its model has failed entirely, if that is beyond chance, else 0. ERRNO is the kernel's reason if
+    its model has failed entirely, if that is beyond chance, else 0. LIVE_ROWS is how many rows of a
+    model in steps are live there. ERRNO is the kernel's reason if
     no process can be started for it, else 0. ENDS is how many of its processes have ended since one
     was ready, with that one and failed starts; it counts while STATE is not READY. AGAIN_NS is the
     next start.
@@ -160,6 +161,7 @@ class WorkerWords:
           16  ERRNO              supervisor  rarely     frontends   rarely
           17  ENDS               supervisor  rarely     collector   rarely
           18  AGAIN_NS           supervisor  rarely     frontends   rarely
+          32  LIVE_ROWS          worker      batch      status      rarely
     """
 
     STATE: Final = 0
@@ -171,7 +173,8 @@ class WorkerWords:
     ERRNO: Final = PAIR
     ENDS: Final = 17
     AGAIN_NS: Final = 18
-    SIZE: Final = 2 * PAIR
+    LIVE_ROWS: Final = 2 * PAIR
+    SIZE: Final = 3 * PAIR
 
 
 class CostProfileWords:

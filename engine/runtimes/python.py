@@ -52,8 +52,9 @@ def import_model(path: Path, content: Path | None = None, device: str = "cpu") -
     module = _import(path, content or path)
     source = getattr(module, "Model", None)
     parts = _instance(path, source) if _is_served(source, module) else module
-    name = "begin" if _is_in_steps(path, parts) else "predict"
-    main = getattr(parts, name, None)
+    in_steps = _is_in_steps(path, parts)
+    name = "begin" if in_steps else "predict"
+    main = getattr(parts, "begin", None) if in_steps else getattr(parts, "predict", None)
     if not callable(main):
         what = "is no function" if main is not None else "is missing"
         raise StartupError(
@@ -79,7 +80,7 @@ def import_model(path: Path, content: Path | None = None, device: str = "cpu") -
     _check_arguments(path, name, main, inputs, asks)
     ready: Callable[[], Any] = partial(load, device) if _wants_device(path, load) else load
     called = _with_context(main) if asks else main
-    if name == "begin":
+    if in_steps:
         steps = _step_functions(path, parts, called)
         return Model(inputs, outputs, ready, _has_no_predict, asks=asks, in_parts=True, steps=steps)
     found = getattr(parts, "cost", None)

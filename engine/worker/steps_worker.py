@@ -14,6 +14,7 @@ from ringbatch.engine.ipc.messages import ReportKind, read_tasks, report_words, 
 from ringbatch.engine.worker.parts_runner import PAUSE_S
 from ringbatch.engine.worker.steps_runner import LiveBatch, StepsRunner
 from ringbatch.engine.worker.worker import WAITED_NS, Worker
+from ringbatch.shm.descriptors import WorkerWords
 from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.joined import JoinedRows
 from ringbatch.shm.model_counters import NOTHING, Spent
@@ -39,6 +40,9 @@ class StepsWorker(Worker):
         self._number = number
         self._stepped = runner
         self._joined = JoinedRows(segment)
+        self._words = segment.words
+        self._live_word = segment.layout.worker(number) + WorkerWords.LIVE_ROWS
+        self._words[self._live_word] = 0
         self._unsent: deque[list[int]] = deque()
         """Reports that found no room in the ring."""
 
@@ -56,7 +60,10 @@ class StepsWorker(Worker):
         if runner.run_ns > before_ns:
             # BATCHES, ROWS and RUN_NS.
             counters.add_each((0, 0, runner.run_ns - before_ns))
-        return runner.live
+        live = runner.live
+        if live != self._words[self._live_word]:
+            self._words[self._live_word] = live
+        return live
 
     def wait_s(self) -> float | None:
         """Return it as in `Worker`; 0 while rows can step."""

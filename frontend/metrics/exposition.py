@@ -315,6 +315,7 @@ class EngineMetrics:
         yield restarts
         yield from self._of_scaling()
         yield from self._of_actors()
+        yield from self._of_steps()
         under_way = [occupancy.of(spec) for spec in models]
         for name, help_text, values in (
             ("workers", "Configured workers.", [spec.running for spec in models]),
@@ -351,6 +352,27 @@ class EngineMetrics:
             for spec in far:
                 family.add([spec.name, spec.version], len(spec.remote))
             yield family
+
+    def _of_steps(self) -> Iterator[Family]:
+        stepped = [spec for spec in self._serving if spec.places]
+        if not stepped:
+            return
+        layout, words = self._segment.layout, self._segment.words
+        live, places = (
+            Family("gauge", f"ringbatch_model_{name}", help_text, labels=OF_MODEL)
+            for name, help_text in (
+                ("live_rows", "Rows that a model in steps runs now."),
+                ("row_places", "Rows that the ready workers of a model in steps can run at once."),
+            )
+        )
+        for spec in stepped:
+            firsts = [layout.worker(number) for number in spec.workers]
+            ready = [f for f in firsts if words[f + WorkerWords.STATE] == WorkerState.READY]
+            rows = sum([words[first + WorkerWords.LIVE_ROWS] for first in ready])
+            live.add([spec.name, spec.version], rows)
+            places.add([spec.name, spec.version], spec.places * len(ready))
+        yield live
+        yield places
 
     def _of_scaling(self) -> Iterator[Family]:
         elastic = [spec for spec in self._serving if spec.most]

@@ -109,6 +109,7 @@ def read(segment: Segment) -> EngineStatus:
     lanes = [Counters(words, layout.lane_counters(lane)) for lane in range(layout.lanes)]
     segment.read_models()
     workers = sorted(number for spec in segment.models for number in spec.workers)
+    places = {number: spec.places for spec in segment.models for number in spec.workers}
     far = dict.fromkeys(workers, "")
     far |= {number: IN_RAY for spec in segment.models for number in spec.remote}
     collector = Counters(words, layout.collector_counters())
@@ -122,7 +123,9 @@ def read(segment: Segment) -> EngineStatus:
             }
             for number in workers
         },
-        states={number: _state(segment, number) + far[number] for number in workers},
+        states={
+            number: _state(segment, number, places[number]) + far[number] for number in workers
+        },
         pids={number: _pid(segment, number) for number in workers},
     )
 
@@ -131,7 +134,7 @@ def _models(segment: Segment) -> dict[str, ModelStatus]:
     return {title: _model(segment, spec) for title, spec in titled(segment.models).items()}
 
 
-def _state(segment: Segment, number: int) -> str:
+def _state(segment: Segment, number: int, places: int) -> str:
     first = segment.layout.worker(number)
     state = WorkerState(segment.words[first + WorkerWords.STATE])
     if errno := segment.words[first + WorkerWords.ERRNO]:
@@ -139,6 +142,8 @@ def _state(segment: Segment, number: int) -> str:
     if state is WorkerState.ABSENT:
         return "not started"
     words = f"{state.name.lower()}, process {segment.words[first + WorkerWords.PID]}"
+    if places and state is WorkerState.READY:
+        words += f", {segment.words[first + WorkerWords.LIVE_ROWS]} of {places} rows live"
     return words + ", fails every request" * bool(segment.words[first + WorkerWords.FAILING])
 
 

@@ -18,11 +18,11 @@ class Deliveries:
 
 
 def families() -> Iterator[Family]:
-    """Yield the families of an engine with a model server, actors, a range of workers and logs."""
+    """Yield the families of an engine with a server, actors, rows, a range of workers and logs."""
     segment = CollectorHarness(eager()).segment
     metrics = EngineMetrics(segment, "1", traces=Deliveries(), payloads=Deliveries())
     (spec,) = segment.models
-    spec = replace(spec, platform="http", most=2, remote=(0,))
+    spec = replace(spec, platform="http", most=2, remote=(0,), places=1)
     segment.models = (spec,)
     segment.read_models = lambda: 0  # type: ignore[method-assign]
     return metrics.collect(usage(os.getpid()))

@@ -10,9 +10,11 @@ from steps_harness import StepsHarness, in_steps
 from ringbatch.engine.collector import takeover
 from ringbatch.engine.ipc.messages import read_tasks
 from ringbatch.engine.worker.parts_runner import PATIENCE_NS
+from ringbatch.frontend.metrics.exposition import EngineMetrics
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.joined import JoinedRows
 from ringbatch.shm.slot import Status
+from ringbatch.shm.snapshot.status import read
 
 
 def test_rows_join_and_end_between_steps() -> None:
@@ -319,6 +321,24 @@ def test_places_change_while_rows_are_live() -> None:
     harness.finish()
     assert [harness.seen[slot] for slot in (*slots, *more)] == [[*range(4)]] * 3 + [[0, 1]] * 2
     assert harness.model.steps[4:] == [[2]] * 4
+
+
+def test_live_rows_are_seen() -> None:
+    harness = StepsHarness(in_steps(places=3))
+    for _ in range(2):
+        harness.send(3)
+    harness.step()
+    assert "2 of 3 rows live" in read(harness.segment).states[0]
+    families = EngineMetrics(harness.segment, "1").collect({})
+    lines = {family.name: family._lines for family in families}
+    assert lines["ringbatch_model_live_rows"] == [
+        'ringbatch_model_live_rows{model="m",version="1"} 2\n'
+    ]
+    assert lines["ringbatch_model_row_places"] == [
+        'ringbatch_model_row_places{model="m",version="1"} 3\n'
+    ]
+    harness.finish()
+    assert "0 of 3 rows live" in read(harness.segment).states[0]
 
 
 def _starts(harness: StepsHarness, number: int) -> set[int]:

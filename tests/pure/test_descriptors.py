@@ -301,7 +301,8 @@ def test_the_numbers_of_version_25() -> None:
             "ERRNO": 16,
             "ENDS": 17,
             "AGAIN_NS": 18,
-            "SIZE": 32,
+            "LIVE_ROWS": 32,
+            "SIZE": 48,
         },
         "AskingWords": {"SERVER": 0, "SINCE_NS": 1, "SIZE": 16},
         "UpstreamWords": {
