@@ -12,9 +12,8 @@ was. Whoever looks for what a worker holds reads its ring first and the slots af
 in one of them, or in both.
 """
 
+from collections.abc import Iterator
 from typing import Final
-
-import numpy as np
 
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.engine_slots import BatchMark
@@ -26,6 +25,9 @@ from ringbatch.shm.slot_structs import BATCH_DETAILS
 _JOINED: Final = SlotWords.JOINED
 _REASONS: Final = tuple(Reason)
 
+Joined = tuple[BatchMark, list[int]]
+"""Batch of rows that a worker has joined: its mark, and references to its open requests."""
+
 
 class JoinedRows:
     """Reader and writer of JOINED in the slots of all lanes."""
@@ -34,13 +36,9 @@ class JoinedRows:
         layout = segment.layout
         self._memory = segment.memory
         self._load_acquire = self._store_release = segment.words
-        self._first_word = layout.slots_word
-        self._slots = np.ndarray(
-            (layout.lanes * layout.slots, SlotWords.SIZE),
-            np.uint64,
-            segment.memory,
-            self._first_word * WORD,
-        )
+        self._first_word = first = layout.slots_word
+        end = first + layout.lanes * layout.slots * SlotWords.SIZE
+        self._every = slice(first + _JOINED, end, SlotWords.SIZE)
 
     def join(self, ref: int, worker: int, mark: BatchMark) -> None:
         """Store that a worker holds a request, whose task it is about to take out of its ring.
@@ -56,23 +54,35 @@ class JoinedRows:
         self._store_release[first + SlotWords.DISPATCHED_NS] = mark.dispatched_ns
         self._store_release[first + _JOINED] = ref >> SLOT_BITS << SLOT_BITS | worker
 
-    def by_worker(self) -> dict[int, dict[BatchMark, list[int]]]:
+    def by_worker(self) -> dict[int, list[Joined]]:
         """Return the open requests that workers have joined, by worker and batch."""
-        found: dict[int, dict[BatchMark, list[int]]] = {}
-        words = self._load_acquire
-        for slot in np.flatnonzero(self._slots[:, _JOINED]).tolist():
-            first = self._first(slot)
-            joined = words[first + _JOINED]
-            ref = reference(joined >> SLOT_BITS, slot)
-            if is_open(ref, words[first + SlotWords.CONTROL], words[first + SlotWords.DONE]):
-                batches = found.setdefault(joined & SLOT_MASK, {})
-                batches.setdefault(self._mark(first), []).append(ref)
-        return found
+        found: dict[int, dict[int, Joined]] = {}
+        for slot, joined in self._open():
+            batches = found.setdefault(joined & SLOT_MASK, {})
+            mark = self._mark(self._first(slot))
+            # An answer stores other rows and reasons before it is one.
+            _, references = batches.setdefault(mark.batch, (mark, []))
+            references.append(reference(joined >> SLOT_BITS, slot))
+        return {worker: [*batches.values()] for worker, batches in found.items()}
 
     def forget(self, worker: int) -> None:
-        """Forget the rows of a worker that is dead: the next one of its number holds none."""
-        joined = self._slots[:, _JOINED]
-        joined[(joined & np.uint64(SLOT_MASK)) == worker] = 0
+        """Forget the rows of a worker that is dead: the next one of its number holds none.
+
+        Only open requests are forgotten. No other worker holds them, so none stores JOINED. In a
+        slot whose request is answered, another may be about to hold the next.
+        """
+        for slot, joined in self._open():
+            if joined & SLOT_MASK == worker:
+                self._store_release[self._first(slot) + _JOINED] = 0
+
+    def _open(self) -> Iterator[tuple[int, int]]:
+        """Yield the slots of open requests that a worker has joined, and JOINED of each."""
+        words = self._load_acquire
+        for slot, joined in enumerate(words[self._every].tolist()):
+            if joined:
+                first, ref = self._first(slot), reference(joined >> SLOT_BITS, slot)
+                if is_open(ref, words[first + SlotWords.CONTROL], words[first + SlotWords.DONE]):
+                    yield slot, joined
 
     def _mark(self, first: int) -> BatchMark:
         words = self._load_acquire

@@ -6,12 +6,12 @@ worker of a model in steps lets go of a task sooner, and the slots say what it h
 `ringbatch.shm.joined`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from ringbatch.engine.ipc.messages import BatchTask, read_tasks
 from ringbatch.shm.descriptors import TASK_WORDS, WorkerState, WorkerWords
-from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
-from ringbatch.shm.joined import JoinedRows
+from ringbatch.shm.engine_slots import EngineSlots, Request
+from ringbatch.shm.joined import Joined, JoinedRows
 from ringbatch.shm.ring import Consumer, CorruptRingError
 from ringbatch.shm.segment import Segment
 
@@ -32,13 +32,11 @@ def held_by_all(segment: Segment) -> list[list[BatchTask] | None]:
     return found
 
 
-def _together(
-    joined: Mapping[BatchMark, list[int]], tasks: list[BatchTask], asked: int
-) -> list[BatchTask]:
+def _together(joined: Sequence[Joined], tasks: list[BatchTask], asked: int) -> list[BatchTask]:
     """Return what a worker holds by its slots and by its ring, each request once."""
     in_ring = {ref for task in tasks for ref in task.references}
-    left = {mark: [ref for ref in refs if ref not in in_ring] for mark, refs in joined.items()}
-    return [*(BatchTask(mark, refs, asked) for mark, refs in left.items() if refs), *tasks]
+    left = [(mark, [ref for ref in refs if ref not in in_ring]) for mark, refs in joined]
+    return [*(BatchTask(mark, refs, asked) for mark, refs in left if refs), *tasks]
 
 
 def _in_ring(segment: Segment, worker: int) -> list[BatchTask] | None:

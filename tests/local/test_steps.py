@@ -312,6 +312,17 @@ def test_a_later_request_in_a_slot_is_not_taken_for_held() -> None:
     assert harness.status(slot) is Status.OK
 
 
+def test_a_slot_whose_request_is_answered_is_left_alone_when_its_worker_dies() -> None:
+    """Another worker may be about to hold the next request in it."""
+    harness = StepsHarness()
+    slot = harness.send(1)
+    harness.finish()
+    word = harness.segment.layout.slot(slot) + SlotWords.JOINED
+    joined = harness.segment.words[word]
+    harness.kill(0)
+    assert harness.segment.words[word] == joined
+
+
 def test_places_change_while_rows_are_live() -> None:
     harness = StepsHarness(in_steps(places=3))
     slots = [harness.send(4) for _ in range(3)]
