@@ -10,7 +10,6 @@ inline fail(number) {
     answered[COLLECTOR]!ref
 }
 
-#define GIVEN(worker) (batch[(worker) * MOST] || batch[(worker) * MOST + 1])
 #define IN_BATCH(worker, ref) SAME(REF(batch[(worker) * MOST + SLOT(ref)], SLOT(ref)), ref)
 /* engine/collector/collector.py: Collector._in_flight */
 #define KNOWN(ref) \
@@ -73,8 +72,7 @@ inline pass_on(at, number) {
     fi
 }
 
-#define FIRST(worker, number) \
-    (behind[(worker) * MOST + number] -> 0 : batch[(worker) * MOST + number])
+#define FIRST(worker, number) IN_TASK(worker, number, 0)
 
 /* engine/collector/collector.py: Collector._take_reports, Collector._worker_ready, Collector._batch_done */
 inline take_reports(worker) {
@@ -88,7 +86,7 @@ inline take_reports(worker) {
 #ifdef NUMBER_ALIKE
         :: (ref || slot) && ref == FIRST(worker, 0) && slot == FIRST(worker, 1) ->
 #else
-        :: (ref || slot) && ref == FIRST(worker, 0) && slot == FIRST(worker, 1) &&
+        :: !STEPS && (ref || slot) && ref == FIRST(worker, 0) && slot == FIRST(worker, 1) &&
                 learnt_giver == batch_giver[worker * MOST + (ref -> 0 : 1)] ->
 #endif
             for (i : worker * MOST .. worker * MOST + MOST - 1) {
@@ -100,6 +98,9 @@ inline take_reports(worker) {
                 behind[i] = 0
             }
             idle[worker] = !ending[worker] && !GIVEN(worker)
+        /* In steps batches end in any order, and a new collector knows of their open requests alone. */
+        :: STEPS && IS_OF(worker, 0) -> take_done(worker, 0)
+        :: STEPS && !IS_OF(worker, 0) && IS_OF(worker, 1) -> take_done(worker, 1)
         :: else -> skip
         fi
     :: else -> break
@@ -115,6 +116,9 @@ inline take_reports(worker) {
 #define TO_CUT_OFF(ref) PART_IS_OUT(ref)
 #endif
 
+/* In steps all that a worker has. */
+#define IS_RUNNING(entry) (STEPS || !behind[entry])
+
 /* engine/collector/dead_batches.py: DeadBatches.take_back, DeadBatches._unanswered; shm/engine_slots.py: EngineSlots.repeat */
 inline take_back(worker) {
     for (i : 0 .. MOST - 1) {
@@ -129,13 +133,13 @@ inline take_back(worker) {
             :: !IS_OPEN(ref) -> answered[COLLECTOR]!ref
 #endif
             :: IS_OPEN(ref) && TO_CUT_OFF(ref) -> fail(i)
-            :: IS_OPEN(ref) && !TO_CUT_OFF(ref) && !behind[count] &&
+            :: IS_OPEN(ref) && !TO_CUT_OFF(ref) && IS_RUNNING(count) &&
                     batch_deaths[count] + 1 >= MAX_DEATHS -> fail(i)
             :: else ->
                 take_in(ref);
                 queue_step[i] = batch_step[count];
                 again[i] = 1;
-                queue_deaths[i] = batch_deaths[count] + !behind[count];
+                queue_deaths[i] = batch_deaths[count] + IS_RUNNING(count);
                 look_at(i)
             fi;
             batch[count] = 0;
@@ -146,6 +150,11 @@ inline take_back(worker) {
         :: else -> skip
         fi
     }
+}
+
+inline reclaimed(worker) {
+    told_dead[worker] = 0;
+    may_start[worker] = 1
 }
 
 /* engine/collector/collector.py: Collector.worker_died; engine/collector/takeover.py: reclaim(); engine/collector/role.py:
@@ -162,8 +171,15 @@ inline reclaim(worker) {
     ready[worker] = 0;
     idle[worker] = 0;
     ending[worker] = 0;
-    told_dead[worker] = 0;
-    may_start[worker] = 1
+    if
+#ifndef RECLAIM_LEAVES_JOINED
+    :: STEPS ->
+        clearing = worker;
+        takes_over = (collector_at == LEARNING);
+        collector_at = CLEARING
+#endif
+    :: else -> reclaimed(worker)
+    fi
 }
 
 #define CAN_DROP(number) \
@@ -189,8 +205,6 @@ inline give(worker, number) {
     leave_queue(number)
 }
 
-#define IN_TASK(worker, number, later) \
-    (behind[(worker) * MOST + number] == later -> batch[(worker) * MOST + number] : 0)
 #define STEP_OF(worker, later) \
     (IN_TASK(worker, 0, later) -> batch_step[(worker) * MOST] : batch_step[(worker) * MOST + 1])
 #define SEND_TASK(worker, later) \
@@ -201,14 +215,19 @@ inline give(worker, number) {
 #define CAN_PREPARE(worker) \
     (GIVEN(worker) && !ending[worker] && !behind[(worker) * MOST] && !behind[(worker) * MOST + 1])
 #define CAN_GO_BEHIND(worker, number) \
-    (CAN_PREPARE(worker) && CAN_RUN(number) && !batch[(worker) * MOST + number])
+    (CAN_RUN(number) && (STEPS -> HAS_PLACE(worker, number) : \
+        CAN_PREPARE(worker) && !batch[(worker) * MOST + number]))
 
 inline prepare(worker, number) {
     give(worker, number);
-    behind[worker * MOST + number] = 1;
-    SEND_TASK(worker, 1)
+    behind[worker * MOST + number] =
+        (STEPS -> IN_TASK(worker, 1 - number, 0) != 0 : 1);
+    SEND_TASK(worker, behind[worker * MOST + number])
 }
 
+#ifdef SLOTS_BEFORE_RINGS
+#define SLOTS_FIRST
+#endif
 #ifdef SLOTS_FIRST
 #define BEGINNING_WITH SCANNING
 #define AFTER_SLOTS ASKING
@@ -370,6 +389,30 @@ end:
     :: d_step { collector_at == STEPPING && told_dead[0] -> reclaim(0) }
     :: d_step { collector_at == STEPPING && told_dead[1] -> reclaim(1) }
 
+    /* JOINED of the slots that name a dead worker, one slot after the other: whether one does, and the
+     * store. Then the next of its number may start. engine/collector/takeover.py: reclaim() */
+    :: d_step { collector_at == CLEARING && !names && IS_TO_CLEAR(cleared) -> names = 1 }
+    :: d_step {
+            collector_at == CLEARING && (names || !IS_TO_CLEAR(cleared)) ->
+            if
+            :: names -> clear(cleared)
+            :: else -> skip
+            fi;
+            names = 0;
+            if
+            :: cleared + 1 < SLOTS -> cleared = 1
+            :: else ->
+                reclaimed(clearing);
+                clearing = 0;
+                cleared = 0;
+                collector_at = STEPPING;
+                if
+                :: takes_over -> takes_over = 0; go_to_next_worker()
+                :: else -> skip
+                fi
+            fi
+        }
+
     /* shm/engine_slots.py: EngineSlots.flush, the ring; again every RETRY_NS where something found no room */
     :: d_step {
             collector_at == STEPPING && !lane_to_wake && CAN_FLUSH(COLLECTOR) ->
@@ -404,6 +447,10 @@ end:
             collector_number = collector_number + LAST_STEP;
             lose_answered(COLLECTOR);
             lane_to_wake = 0;
+            clearing = 0;
+            cleared = 0;
+            names = 0;
+            takes_over = 0;
             scanned = 0;
             collector_at = STOPPED
         }
@@ -439,7 +486,10 @@ end:
     :: d_step {
             SPOILT && collector_at == LEARNING && told_dead[scanned] && HAS(tasks[scanned]) ->
             reclaim(scanned);
-            go_to_next_worker()
+            if
+            :: collector_at == LEARNING -> go_to_next_worker()
+            :: else -> skip
+            fi
         }
 
     /* engine/collector/collector.py: Collector._adopt_slots, one slot after the other;
@@ -450,8 +500,16 @@ end:
             ref = REF(control[scanned], scanned);
             if
             :: control[scanned] == 0 -> skip
-            :: control[scanned] && IS_OPEN(ref) && !KNOWN(ref) -> take_in(ref); look_at(scanned)
+            :: control[scanned] && IS_OPEN(ref) && !KNOWN(ref) && IS_JOINED(scanned) ->
+                learn_joined(scanned)
+            :: control[scanned] && IS_OPEN(ref) && !KNOWN(ref) && !IS_JOINED(scanned) ->
+                take_in(ref);
+                look_at(scanned)
+#ifdef TAKE_FROM_BOTH
+            :: control[scanned] && IS_OPEN(ref) && KNOWN(ref) -> twice[ENTRY(scanned)] = IS_JOINED(scanned)
+#else
             :: control[scanned] && IS_OPEN(ref) && KNOWN(ref) -> skip
+#endif
 #ifdef ADOPT_ONLY_THE_OPEN
             :: else -> skip
 #else

@@ -1,3 +1,12 @@
+/* By a worker, of a slot; and by the collector. */
+
+#define HOLDS(at) held[number * MOST + at]
+#define STREAMS(at) (HOLDS(at) && WANTS_PARTS(REF(HOLDS(at), at)))
+#define HAS_PUT(at) (HOLDS(at) && PART_IS_OUT(REF(HOLDS(at), at)))
+#define GIVEN(worker) (batch[(worker) * MOST] || batch[(worker) * MOST + 1])
+#define IN_TASK(worker, number, later) \
+    (behind[(worker) * MOST + number] == later -> batch[(worker) * MOST + number] : 0)
+
 #define CAN_FLUSH(producer) \
     (HAS(answered[producer]) && \
         (HAS_COMPLETION_ROOM(producer) || !lane_bell || len(answered[producer]) > SLOTS))

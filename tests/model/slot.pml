@@ -47,6 +47,12 @@
 #ifndef SPOILT
 #define SPOILT 0            /* 1 where a dead worker's ring of tasks may make no sense */
 #endif
+#ifndef STEPS
+#define STEPS 0             /* 1 where models run in steps, which rows join and leave in between */
+#define OF_STEPS hidden
+#else
+#define OF_STEPS            /* variables that are no part of the state but there */
+#endif
 /* shm/layout.py: Layout.completion_words */
 #ifdef NARROW_RINGS
 #define COMPLETIONS SLOTS
@@ -76,6 +82,7 @@
 
 /* The properties. These are always 0; what pan prints of an assertion that fails has the name. */
 hidden byte g_answered_twice;        /* at most one answer to a request */
+hidden byte g_held_twice;            /* and at most one worker that holds it */
 hidden byte g_run_again;             /* no run of a request of which a part is out already */
 hidden byte g_mixed_up;              /* and it is its own, whole */
 hidden byte g_handed_out_again;      /* what is handed out again has no writer left */
@@ -108,6 +115,10 @@ bit parts_from[MOST], parts_taken[MOST], parts_end[MOST];
 #define WANTS_PARTS(ref) (PARTS && parts_of[SLOT(ref)] == GENERATION(ref))
 #define PART_IS_OUT(ref) (WANTS_PARTS(ref) && parts_end[SLOT(ref)] != parts_from[SLOT(ref)])
 
+/* Who holds a row of a model in steps, and whether another one is of the same batch: JOINED, BATCH. */
+OF_STEPS byte joined[MOST];                       /* a generation, or 0 */
+OF_STEPS byte joined_by[MOST], joined_with[MOST];
+
 #define NOTICE 128                       /* PART, in a reference: a part is out */
 #define PART_OF(ref) ((ref) + NOTICE)    /* bytes of a part, where results stand */
 #define TORN 255                         /* bytes of a request whose last ones are not written */
@@ -134,7 +145,7 @@ byte requests_left = REQUESTS, cancels_left = CANCELS, frontend_deaths_left = FR
 
 /* The collector: engine/collector/collector.py: Collector */
 
-mtype = { STOPPED, ASKING, LEARNING, SCANNING, STEPPING };
+mtype = { STOPPED, ASKING, LEARNING, SCANNING, STEPPING, CLEARING };
 mtype collector_at = STEPPING;
 byte scanned;                            /* the worker or the slot that a new one is at */
 byte queue[MOST];                        /* generations */
@@ -152,6 +163,8 @@ bit ready[WORKERS] = READY_WORKERS;
 bit idle[WORKERS] = READY_WORKERS;
 bit ending[WORKERS];
 bit lane_to_wake;
+OF_STEPS byte clearing, cleared, names;            /* JOINED: of which worker, in which slot, found there */
+OF_STEPS byte takes_over;                          /* and amid a takeover */
 byte collector_deaths_left = COLLECTOR_DEATHS, hangs_left = HANGS, expiries_left = EXPIRIES;
 
 /* The supervisor: engine/supervisor/supervisor.py: Supervisor */
@@ -163,7 +176,7 @@ bit may_start[WORKERS];
 
 /* Workers: engine/worker/worker.py: Worker; engine/worker/runner.py: Runner */
 
-mtype = { ABSENT, BEGINNING, ASLEEP, TAKEN, RUNNING, YIELDED, NOTICED, GOING_ON, WRITING,
+mtype = { ABSENT, BEGINNING, ASLEEP, JOINING, TAKEN, RUNNING, YIELDED, NOTICED, GOING_ON, WRITING,
     ANSWERING, WAKING, RELEASING, REPORTING, RINGING };
 #define AT_REST (READY_WORKERS -> ASLEEP : ABSENT)
 mtype worker_at[WORKERS] = AT_REST;
@@ -172,6 +185,10 @@ byte given[WORKERS * MOST];              /* all those of its batch */
 bit asked[WORKERS];                      /* the step of that */
 byte giver[WORKERS];                     /* and who has given it */
 byte held_extent[WORKERS * MOST];
+OF_STEPS byte picked[WORKERS * MOST];              /* in steps: which rows it is at */
+OF_STEPS byte g_joined[WORKERS * MOST], g_began[WORKERS * MOST];
+OF_STEPS byte peeked[WORKERS];                    /* how many tasks join */
+OF_STEPS byte joint[WORKERS];                      /* whether its two rows are one batch */
 byte worker_deaths_left = WORKER_DEATHS;
 
 chan answered[WORKERS + 1] = [6] of { byte };  /* shm/engine_slots.py: EngineSlots._answered */
@@ -183,6 +200,7 @@ hidden byte learnt_step, learnt_giver;
 
 #include "frontend.pml"
 #include "holder.pml"
+#include "steps.pml"
 #include "collector.pml"
 #include "worker.pml"
 

@@ -3,9 +3,6 @@
 #else
 #define ANSWERS(number) (asked[number] == LAST_STEP)
 #endif
-#define HOLDS(at) held[number * MOST + at]
-#define STREAMS(at) (HOLDS(at) && WANTS_PARTS(REF(HOLDS(at), at)))
-#define HAS_PUT(at) (HOLDS(at) && PART_IS_OUT(REF(HOLDS(at), at)))
 
 /* A part was out when the worker took its batch up. */
 #ifdef RUN_THE_BEGUN
@@ -41,7 +38,7 @@ inline begin_run() {
 inline write_results(whole) {
     for (i : 0 .. MOST - 1) {
         if
-        :: HOLDS(i) && !STREAMS(i) ->
+        :: IS_NOW(i) && !STREAMS(i) ->
             count = held_extent[number * MOST + i];
             MUST_HOLD(g_owner[count] == REF(HOLDS(i), i), g_handed_out_again);
             if
@@ -75,7 +72,7 @@ inline put(at) {
 inline post_notices() {
     for (i : 0 .. MOST - 1) {
         if
-        :: HAS_PUT(i) && len(completions[number]) < SLOTS ->
+        :: HAS_PUT(i) && IS_NOW(i) && len(completions[number]) < SLOTS ->
             completions[number]!NOTICE + REF(HOLDS(i), i)
         :: else -> skip
         fi
@@ -96,6 +93,7 @@ inline answer(at) {
     post_answer(at);
 #endif
     HOLDS(at) = 0;
+    g_began[number * MOST + at] = 0;
     held_extent[number * MOST + at] = 0
 }
 
@@ -166,7 +164,7 @@ end:
 
     /* engine/worker/worker.py: Worker.step; shm/ring.py: Consumer.peek */
     :: d_step {
-            worker_at[number] == ASLEEP && HAS(tasks[number]) ->
+            !STEPS && worker_at[number] == ASLEEP && HAS(tasks[number]) ->
             tasks[number]?<HOLDS(0),HOLDS(1),asked[number],giver[number]>;
             given[number * MOST] = HOLDS(0);
             given[number * MOST + 1] = HOLDS(1);
@@ -179,6 +177,58 @@ end:
             read_requests();
             worker_at[number] = RUNNING
 #endif
+        }
+
+    /* In steps: the tasks that rows join of. engine/worker/worker.py: Worker.step; shm/ring.py:
+     * Consumer.peek */
+    :: d_step {
+            STEPS && worker_at[number] == ASLEEP && HAS(tasks[number]) ->
+            peek_all(tasks[number]);
+#ifdef RELEASE_UNJOINED
+            release_peeked();
+#endif
+            worker_at[number] = JOINING
+        }
+
+    /* BATCH and what is about it, then JOINED, one slot after the other. engine/worker/worker.py:
+     * Worker.step */
+    :: d_step { worker_at[number] == JOINING && JOINS(0) -> join(0) }
+    :: d_step { worker_at[number] == JOINING && !JOINS(0) && JOINS(1) -> join(1) }
+
+    /* engine/worker/worker.py: Worker.step; shm/ring.py: Consumer.release; engine/worker/codec.py:
+     * Codec.read */
+    :: d_step {
+            worker_at[number] == JOINING && !JOINS(0) && !JOINS(1) ->
+            release_peeked();
+            read_requests();
+            begin_rows();
+            worker_at[number] = (PICKED(0) || PICKED(1) -> ANSWERING : ASLEEP)
+        }
+
+    /* A step in which a row gives a part. engine/worker/part_stream.py: PartStream.publish */
+    :: d_step {
+            STEPS && worker_at[number] == ASLEEP && STREAMS(0) && !HAS_PUT(0) ->
+            PICKED(0) = 1;
+            put(0);
+            worker_at[number] = YIELDED
+        }
+    :: d_step {
+            STEPS && worker_at[number] == ASLEEP && STREAMS(1) && !HAS_PUT(1) ->
+            PICKED(1) = 1;
+            put(1);
+            worker_at[number] = YIELDED
+        }
+
+    /* A step with which rows end. engine/worker/codec.py: Codec.write, the first byte of a result */
+    :: atomic {
+            STEPS && worker_at[number] == ASLEEP && (HOLDS(0) || HOLDS(1)) ->
+            if
+            :: HOLDS(0) -> PICKED(0) = 1
+            :: HOLDS(1) -> PICKED(1) = 1
+            :: HOLDS(0) && HOLDS(1) -> PICKED(0) = 1; PICKED(1) = 1
+            fi;
+            write_results(false);
+            worker_at[number] = WRITING
         }
 
     /* engine/worker/runner.py: Runner.run; engine/worker/codec.py: Codec.read; shm/engine_slots.py:
@@ -203,22 +253,29 @@ end:
 
     /* engine/worker/parts_runner.py: PartsRunner._put, one after the other; engine/worker/part_stream.py:
      * PartStream.publish */
-    :: d_step { worker_at[number] == YIELDED && STREAMS(0) && !HAS_PUT(0) -> put(0) }
+    :: d_step { !STEPS && worker_at[number] == YIELDED && STREAMS(0) && !HAS_PUT(0) -> put(0) }
     :: d_step {
-            worker_at[number] == YIELDED && STREAMS(0) == HAS_PUT(0) && STREAMS(1) && !HAS_PUT(1) ->
+            !STEPS && worker_at[number] == YIELDED && STREAMS(0) == HAS_PUT(0) && STREAMS(1) &&
+                !HAS_PUT(1) ->
             put(1)
         }
 
     /* shm/engine_slots.py: EngineSlots.post_part, EngineSlots.flush, the ring; shm/part_notices.py: PartNotices.post */
     :: d_step {
-            worker_at[number] == YIELDED && STREAMS(0) == HAS_PUT(0) && STREAMS(1) == HAS_PUT(1) ->
+            worker_at[number] == YIELDED &&
+                (STEPS || (STREAMS(0) == HAS_PUT(0) && STREAMS(1) == HAS_PUT(1))) ->
             post_notices();
             flush(number);
             worker_at[number] = NOTICED
         }
 
     /* shm/part_notices.py: PartNotices.post, the doorbell */
-    :: d_step { worker_at[number] == NOTICED -> lane_bell = 1; worker_at[number] = GOING_ON }
+    :: d_step {
+            worker_at[number] == NOTICED ->
+            lane_bell = 1;
+            unpick();
+            worker_at[number] = (STEPS -> ASLEEP : GOING_ON)
+        }
 
     /* engine/worker/codec.py: Codec.write, the first byte of a result */
     :: d_step {
@@ -246,9 +303,9 @@ end:
 
     /* shm/engine_slots.py: EngineSlots.answer, EngineSlots.answer_uniform, EngineSlots.answer_later_step, one
      * after the other */
-    :: d_step { worker_at[number] == ANSWERING && HOLDS(0) && ANSWERS(number) -> answer(0) }
+    :: d_step { worker_at[number] == ANSWERING && IS_NOW(0) && ANSWERS(number) -> answer(0) }
     :: d_step {
-            worker_at[number] == ANSWERING && !HOLDS(0) && HOLDS(1) && ANSWERS(number) -> answer(1)
+            worker_at[number] == ANSWERING && !IS_NOW(0) && IS_NOW(1) && ANSWERS(number) -> answer(1)
         }
 
     /* engine/worker/runner.py: Runner._answer_step */
@@ -267,13 +324,19 @@ end:
 
     /* shm/engine_slots.py: EngineSlots.flush, the ring */
     :: d_step {
-            worker_at[number] == ANSWERING && !HOLDS(0) && !HOLDS(1) ->
+            worker_at[number] == ANSWERING && !IS_NOW(0) && !IS_NOW(1) ->
             flush(number);
+            unpick();
             worker_at[number] = WAKING
         }
 
     /* shm/engine_slots.py: EngineSlots.flush, the doorbell */
-    :: d_step { worker_at[number] == WAKING -> lane_bell = 1; worker_at[number] = RELEASING }
+    :: d_step { !STEPS && worker_at[number] == WAKING -> lane_bell = 1; worker_at[number] = RELEASING }
+    :: d_step {
+            STEPS && worker_at[number] == WAKING ->
+            lane_bell = 1;
+            worker_at[number] = (IS_TO_REPORT -> REPORTING : ASLEEP)
+        }
 
     /* engine/worker/worker.py: Worker.step; shm/ring.py: Consumer.release */
     :: d_step {
@@ -288,7 +351,7 @@ end:
 
     /* engine/worker/worker.py: Worker._report */
     :: d_step {
-            worker_at[number] == REPORTING ->
+            !STEPS && worker_at[number] == REPORTING ->
 #ifdef REPORT_FIRST
             release_task(number);
 #else
@@ -299,6 +362,13 @@ end:
             asked[number] = 0;
             giver[number] = 0;
             worker_at[number] = ASLEEP
+        }
+
+    /* In steps. engine/worker/worker.py: Worker._report */
+    :: d_step {
+            STEPS && worker_at[number] == REPORTING ->
+            report_answered();
+            worker_at[number] = (IS_TO_REPORT -> REPORTING : ASLEEP)
         }
 
     /* engine/worker/worker.py: Worker.step, again every RETRY_S where something found no room */
@@ -317,8 +387,13 @@ end:
             for (i : number * MOST .. number * MOST + MOST - 1) {
                 held[i] = 0;
                 held_extent[i] = 0;
-                given[i] = 0
+                given[i] = 0;
+                picked[i] = 0;
+                g_joined[i] = 0;
+                g_began[i] = 0
             }
+            peeked[number] = 0;
+            joint[number] = 0;
             asked[number] = 0;
             giver[number] = 0;
             lose_answered(number);
