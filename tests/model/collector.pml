@@ -225,9 +225,6 @@ inline prepare(worker, number) {
     SEND_TASK(worker, behind[worker * MOST + number])
 }
 
-#ifdef SLOTS_BEFORE_RINGS
-#define SLOTS_FIRST
-#endif
 #ifdef SLOTS_FIRST
 #define BEGINNING_WITH SCANNING
 #define AFTER_SLOTS ASKING
@@ -236,6 +233,17 @@ inline prepare(worker, number) {
 #define BEGINNING_WITH ASKING
 #define AFTER_SLOTS STEPPING
 #define AFTER_WORKERS SCANNING
+#endif
+
+/* In steps: all rings, JOINED in all slots, which workers are ready, and the slots once more. */
+#ifdef SLOTS_BEFORE_RINGS
+#define FIRST_OF_STEPS FINDING
+#define AFTER_JOINED LEARNING
+#define AFTER_RINGS ASKING
+#else
+#define FIRST_OF_STEPS LEARNING
+#define AFTER_JOINED ASKING
+#define AFTER_RINGS FINDING
 #endif
 
 inline learn_request(worker, number, learnt, later) {
@@ -271,8 +279,8 @@ inline learn_tasks(worker) {
 
 inline go_to_next_worker() {
     if
-    :: scanned + 1 < WORKERS -> scanned++; collector_at = ASKING
-    :: else -> scanned = 0; collector_at = AFTER_WORKERS
+    :: scanned + 1 < WORKERS -> scanned++; collector_at = (STEPS -> LEARNING : ASKING)
+    :: else -> scanned = 0; collector_at = (STEPS -> AFTER_RINGS : AFTER_WORKERS)
     fi
 }
 
@@ -463,12 +471,12 @@ end:
             :: HAS(submissions) -> submissions?_
             :: else -> break
             od;
-            collector_at = BEGINNING_WITH
+            collector_at = (STEPS -> FIRST_OF_STEPS : BEGINNING_WITH)
         }
 
     /* engine/collector/collector.py: Collector._adopt_worker; engine/collector/takeover.py: is_ready() */
     :: d_step {
-            collector_at == ASKING ->
+            !STEPS && collector_at == ASKING ->
             ready[scanned] = says_ready[scanned];
             collector_at = LEARNING
         }
@@ -479,6 +487,29 @@ end:
             learn_tasks(scanned);
             idle[scanned] = ready[scanned] && !GIVEN(scanned);
             go_to_next_worker()
+        }
+
+    /* In steps, one slot after the other, and who is ready. engine/collector/collector.py:
+     * Collector._adopt, Collector._adopt_worker; engine/collector/takeover.py: held(), is_ready() */
+    :: d_step {
+            collector_at == FINDING ->
+            if
+            :: IS_JOINED(scanned) -> learn_joined(scanned)
+            :: else -> skip
+            fi;
+            if
+            :: scanned + 1 < SLOTS -> scanned++
+            :: else -> scanned = 0; collector_at = AFTER_JOINED
+            fi
+        }
+    :: d_step {
+            STEPS && collector_at == ASKING ->
+            ready[scanned] = says_ready[scanned];
+            idle[scanned] = ready[scanned] && !GIVEN(scanned);
+            if
+            :: scanned + 1 < WORKERS -> scanned++
+            :: else -> scanned = 0; collector_at = SCANNING
+            fi
         }
 
     /* The same, where that ring makes no sense. Nothing goes on before the worker is dead, and then nobody
@@ -500,16 +531,8 @@ end:
             ref = REF(control[scanned], scanned);
             if
             :: control[scanned] == 0 -> skip
-            :: control[scanned] && IS_OPEN(ref) && !KNOWN(ref) && IS_JOINED(scanned) ->
-                learn_joined(scanned)
-            :: control[scanned] && IS_OPEN(ref) && !KNOWN(ref) && !IS_JOINED(scanned) ->
-                take_in(ref);
-                look_at(scanned)
-#ifdef TAKE_FROM_BOTH
-            :: control[scanned] && IS_OPEN(ref) && KNOWN(ref) -> twice[ENTRY(scanned)] = IS_JOINED(scanned)
-#else
+            :: control[scanned] && IS_OPEN(ref) && !KNOWN(ref) -> take_in(ref); look_at(scanned)
             :: control[scanned] && IS_OPEN(ref) && KNOWN(ref) -> skip
-#endif
 #ifdef ADOPT_ONLY_THE_OPEN
             :: else -> skip
 #else

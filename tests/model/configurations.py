@@ -136,9 +136,68 @@ CONFIGURATIONS: Final = {
         {"REQUESTS": 2, "WORKER_DEATHS": 1, "CANCELS": 1},
         comes_to_rest=True,
     ),
+    "rows": Configuration(
+        "rows that join and end between steps, in batches of two or alone; a worker's death",
+        {"STEPS": 1, "SLOTS": 2, "REQUESTS": 2, "WORKER_DEATHS": 1, "CANCELS": 1},
+    ),
+    "places": Configuration(
+        "a row joins while an earlier one of its slot is answered and not yet reported",
+        {"STEPS": 1, "SLOTS": 2, "REQUESTS": 3},
+    ),
+    "joined": Configuration(
+        "the collector's death amid rows, a worker's, and the next one of that number",
+        {"STEPS": 1, "REQUESTS": 2, "COLLECTOR_DEATHS": 1, "WORKER_DEATHS": 1},
+    ),
+    "rejoined": Configuration(
+        "two collectors' deaths and two workers', amid the takeover and amid a reclaim too",
+        {"STEPS": 1, "REQUESTS": 1, "COLLECTOR_DEATHS": 2, "WORKER_DEATHS": 2},
+    ),
+    "group": Configuration(
+        "the collector's death with two rows, of one batch or of two",
+        {"STEPS": 1, "SLOTS": 2, "REQUESTS": 2, "COLLECTOR_DEATHS": 1},
+    ),
+    "late": Configuration(
+        "a row that runs too long, of which one collector knows and the next does not",
+        {"STEPS": 1, "REQUESTS": 2, "HANGS": 1, "COLLECTOR_DEATHS": 1},
+    ),
+    "owners": Configuration(
+        "a frontend's death and the collector's amid rows, each amid the other's takeover",
+        {"STEPS": 1, "REQUESTS": 2, "FRONTEND_DEATHS": 1, "COLLECTOR_DEATHS": 1},
+    ),
+    "tokens": Configuration(
+        "rows that give parts, a frontend that gives up, the collector's death, a worker's",
+        {
+            "STEPS": 1,
+            "PARTS": 1,
+            "REQUESTS": 1,
+            "COLLECTOR_DEATHS": 1,
+            "WORKER_DEATHS": 1,
+            "CANCELS": 1,
+        },
+    ),
+    "unreadable": Configuration(
+        "the same rows, and the ring of the dead worker makes no sense",
+        {
+            "STEPS": 1,
+            "PARTS": 1,
+            "SPOILT": 1,
+            "REQUESTS": 1,
+            "COLLECTOR_DEATHS": 1,
+            "WORKER_DEATHS": 1,
+        },
+    ),
+    "halt": Configuration(
+        "no rows go on for ever, whoever is preferred",
+        {"STEPS": 1, "REQUESTS": 2, "WORKER_DEATHS": 1, "CANCELS": 1},
+        comes_to_rest=True,
+    ),
 }
 
 LARGE: Final = {
+    "rows, collector and worker": Configuration(
+        "the collector's death and a worker's amid two rows",
+        {"STEPS": 1, "SLOTS": 2, "REQUESTS": 2, "COLLECTOR_DEATHS": 1, "WORKER_DEATHS": 1},
+    ),
     "everybody": Configuration(
         "a death of each role, and a frontend that gives up",
         {
@@ -184,6 +243,7 @@ LARGE: Final = {
     ),
 }
 
+_ROW: Final = {"STEPS": 1, "REQUESTS": 1, "COLLECTOR_DEATHS": 1}
 _ONE_WORKER: Final = {"REQUESTS": 2, "CANCELS": 1, "WORKER_DEATHS": 1}
 _ONE_COLLECTOR: Final = {"REQUESTS": 2, "COLLECTOR_DEATHS": 1}
 _NO_WORKER: Final = {"READY_WORKERS": 0, "SLOTS": 2, "REQUESTS": 2, "CANCELS": 2}
@@ -357,5 +417,35 @@ CONTROLS: Final = {
         "a frontend that wants parts begins where it stopped to read, not at the end",
         {"PARTS": 1, "REQUESTS": 2, "CANCELS": 1},
         ("g_mixed_up", "g_run_again"),
+    ),
+    "RELEASE_UNJOINED": Control(
+        "a worker takes a task out of its ring before it stores JOINED",
+        _ROW,
+        ("g_held_twice", "g_answered_twice"),
+    ),
+    "SLOTS_BEFORE_RINGS": Control(
+        "a new collector looks for JOINED before it reads the rings",
+        _ROW,
+        ("g_held_twice", "g_answered_twice"),
+    ),
+    "RECLAIM_LEAVES_JOINED": Control(
+        "JOINED still names a dead worker when the next one of its number starts",
+        {**_ROW, "WORKER_DEATHS": 1},
+        ("g_lost",),
+    ),
+    "CLEAR_THE_ANSWERED": Control(
+        "JOINED that names a dead worker is cleared where the request is answered, too",
+        {**_ROW, "REQUESTS": 2, "WORKER_DEATHS": 1},
+        ("g_held_twice", "g_answered_twice"),
+    ),
+    "JOINED_WITHOUT_GENERATION": Control(
+        "JOINED of an earlier request is taken for one of the slot's latest",
+        {**_ROW, "REQUESTS": 2},
+        ("g_lost",),
+    ),
+    "TAKE_FROM_BOTH": Control(
+        "a new collector takes a row twice that is in the ring and joined",
+        _ROW,
+        ("g_lost",),
     ),
 }

@@ -145,7 +145,7 @@ byte requests_left = REQUESTS, cancels_left = CANCELS, frontend_deaths_left = FR
 
 /* The collector: engine/collector/collector.py: Collector */
 
-mtype = { STOPPED, ASKING, LEARNING, SCANNING, STEPPING, CLEARING };
+mtype = { STOPPED, ASKING, LEARNING, FINDING, SCANNING, STEPPING, CLEARING };
 mtype collector_at = STEPPING;
 byte scanned;                            /* the worker or the slot that a new one is at */
 byte queue[MOST];                        /* generations */
@@ -186,7 +186,7 @@ bit asked[WORKERS];                      /* the step of that */
 byte giver[WORKERS];                     /* and who has given it */
 byte held_extent[WORKERS * MOST];
 OF_STEPS byte picked[WORKERS * MOST];              /* in steps: which rows it is at */
-OF_STEPS byte g_joined[WORKERS * MOST], g_began[WORKERS * MOST];
+OF_STEPS byte stored[WORKERS * MOST];     /* of which JOINED is */
 OF_STEPS byte peeked[WORKERS];                    /* how many tasks join */
 OF_STEPS byte joint[WORKERS];                      /* whether its two rows are one batch */
 byte worker_deaths_left = WORKER_DEATHS;

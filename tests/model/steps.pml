@@ -49,22 +49,21 @@ inline release_peeked() {
     od
 }
 
-#define JOINS(at) (PICKED(at) && !g_joined[number * MOST + at])
+#define JOINS(at) (PICKED(at) && !stored[number * MOST + at])
 
 inline join(at) {
     joined[at] = HOLDS(at);
     joined_by[at] = number;
     joined_with[at] = joint[number];
-    g_joined[number * MOST + at] = 1
+    stored[number * MOST + at] = 1
 }
 
 /* Of the rows that have joined, those of which a part is out already are to be answered. */
 inline begin_rows() {
     for (i : 0 .. MOST - 1) {
-        g_joined[number * MOST + i] = 0;
-        PICKED(i) = PICKED(i) && HAS_PUT(i);
-        MUST_HOLD(!HOLDS(i) || PICKED(i) || !g_out[i] || g_began[number * MOST + i], g_run_again);
-        g_began[number * MOST + i] = HOLDS(i) && !PICKED(i)
+        stored[number * MOST + i] = 0;
+        MUST_HOLD(!PICKED(i) || HAS_PUT(i) || !g_out[i], g_run_again);
+        PICKED(i) = PICKED(i) && HAS_PUT(i)
     }
 }
 
@@ -117,9 +116,9 @@ inline take_done(worker, later) {
 }
 
 #ifdef JOINED_WITHOUT_GENERATION
-#define IS_JOINED(number) (STEPS && joined[number])
+#define IS_JOINED(number) (joined[number] && IS_OPEN(REF(control[number], number)))
 #else
-#define IS_JOINED(number) (STEPS && joined[number] == control[number])
+#define IS_JOINED(number) (joined[number] && IS_OPEN(REF(joined[number], number)))
 #endif
 #define HOLDER(number) joined_by[number]
 #define ENTRY(number) (HOLDER(number) * MOST + number)
@@ -134,11 +133,18 @@ inline take_done(worker, later) {
     (GIVEN(worker) && !ending[worker] && \
         (!batch[(worker) * MOST + number] || !IS_OPEN(REF(batch[(worker) * MOST + number], number))))
 
-/* The holder by the slot, of what stands in no ring. */
+/* What is held by the slot, and may stand in the ring too. */
 inline learn_joined(number) {
-    behind[ENTRY(number)] = GIVEN(HOLDER(number)) && !IS_OF_ONE_BATCH(number);
-    batch[ENTRY(number)] = control[number];
-    idle[HOLDER(number)] = 0
+    if
+#ifndef TAKE_FROM_BOTH
+    :: batch[ENTRY(number)] == control[number] -> skip
+#else
+    :: batch[ENTRY(number)] == control[number] -> twice[ENTRY(number)] = 1
+#endif
+    :: else ->
+        behind[ENTRY(number)] = GIVEN(HOLDER(number)) && !IS_OF_ONE_BATCH(number);
+        batch[ENTRY(number)] = control[number]
+    fi
 }
 
 #ifdef CLEAR_THE_ANSWERED

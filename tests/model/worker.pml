@@ -93,7 +93,6 @@ inline answer(at) {
     post_answer(at);
 #endif
     HOLDS(at) = 0;
-    g_began[number * MOST + at] = 0;
     held_extent[number * MOST + at] = 0
 }
 
@@ -389,8 +388,7 @@ end:
                 held_extent[i] = 0;
                 given[i] = 0;
                 picked[i] = 0;
-                g_joined[i] = 0;
-                g_began[i] = 0
+                stored[i] = 0
             }
             peeked[number] = 0;
             joint[number] = 0;
