@@ -101,7 +101,7 @@ def steps(source: str) -> Iterator[int]:
 
 @searches
 @pytest.mark.usefixtures("tools")
-@pytest.mark.parametrize("name", only({name: name for name in CONFIGURATIONS}, "both"))
+@pytest.mark.parametrize("name", only({name: name for name in CONFIGURATIONS}, "both", "joined"))
 def test_the_properties_hold_in_every_state(name: str) -> None:
     result = verified(name)
     assert (result.violated, result.errors) == ("", 0), result.output
@@ -118,7 +118,8 @@ def test_every_line_of_the_model_is_led_to() -> None:
 @searches
 @pytest.mark.usefixtures("tools")
 @pytest.mark.parametrize(
-    "name", only({name: name for name in CONTROLS}, "NO_GENERATION", "DONE_FIRST")
+    "name",
+    only({name: name for name in CONTROLS}, "NO_GENERATION", "DONE_FIRST", "CLEAR_THE_ANSWERED"),
 )
 def test_a_model_that_is_wrong_in_one_respect_is_found_wrong(name: str) -> None:
     result = verify_control(name)
