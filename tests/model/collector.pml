@@ -52,7 +52,7 @@ inline look_at(number) {
 #endif
 }
 
-/* engine/collector/dispatcher.py: Dispatcher.pass_on; engine/collector/models.py: ChainModel.pass_on */
+/* engine/collector/dispatcher.py: Dispatcher.pass_on; engine/collector/chain_model.py: ChainModel.pass_on */
 inline pass_on(at, number) {
     if
 #ifdef PASS_ON_THE_ANSWERED
@@ -260,7 +260,7 @@ inline learn_request(worker, number, learnt, later) {
     fi
 }
 
-/* engine/collector/takeover.py: held(); shm/ring.py: Consumer.peek */
+/* engine/collector/takeover.py: held_by_all(); shm/ring.py: Consumer.peek */
 inline learn_tasks(worker) {
     for (count : 1 .. len(tasks[worker])) {
         tasks[worker]?ref,slot,learnt_step,learnt_giver;
@@ -398,7 +398,8 @@ end:
     :: d_step { collector_at == STEPPING && told_dead[1] -> reclaim(1) }
 
     /* JOINED of the slots that name a dead worker, one slot after the other: whether one does, and the
-     * store. Then the next of its number may start. engine/collector/takeover.py: reclaim() */
+     * store. Then the next of its number may start. engine/collector/takeover.py: reclaim();
+     * shm/joined.py: JoinedRows.forget */
     :: d_step { collector_at == CLEARING && !names && IS_TO_CLEAR(cleared) -> names = 1 }
     :: d_step {
             collector_at == CLEARING && (names || !IS_TO_CLEAR(cleared)) ->
@@ -490,7 +491,8 @@ end:
         }
 
     /* In steps, one slot after the other, and who is ready. engine/collector/collector.py:
-     * Collector._adopt, Collector._adopt_worker; engine/collector/takeover.py: held(), is_ready() */
+     * Collector._adopt, Collector._adopt_worker; engine/collector/takeover.py: held_by_all(), is_ready(); shm/joined.py:
+     * JoinedRows.by_worker */
     :: d_step {
             collector_at == FINDING ->
             if

@@ -178,8 +178,8 @@ end:
 #endif
         }
 
-    /* In steps: the tasks that rows join of. engine/worker/worker.py: Worker.step; shm/ring.py:
-     * Consumer.peek */
+    /* In steps: the tasks that rows join of. engine/worker/steps_worker.py: StepsWorker._take_tasks;
+     * shm/ring.py: Consumer.peek */
     :: d_step {
             STEPS && worker_at[number] == ASLEEP && HAS(tasks[number]) ->
             peek_all(tasks[number]);
@@ -189,13 +189,12 @@ end:
             worker_at[number] = JOINING
         }
 
-    /* BATCH and what is about it, then JOINED, one slot after the other. engine/worker/worker.py:
-     * Worker.step */
+    /* BATCH and what is about it, then JOINED, one slot after the other. shm/joined.py: JoinedRows.join */
     :: d_step { worker_at[number] == JOINING && JOINS(0) -> join(0) }
     :: d_step { worker_at[number] == JOINING && !JOINS(0) && JOINS(1) -> join(1) }
 
-    /* engine/worker/worker.py: Worker.step; shm/ring.py: Consumer.release; engine/worker/codec.py:
-     * Codec.read */
+    /* engine/worker/steps_worker.py: StepsWorker._take_tasks; shm/ring.py: Consumer.release;
+     * engine/worker/codec.py: Codec.read */
     :: d_step {
             worker_at[number] == JOINING && !JOINS(0) && !JOINS(1) ->
             release_peeked();
@@ -363,7 +362,7 @@ end:
             worker_at[number] = ASLEEP
         }
 
-    /* In steps. engine/worker/worker.py: Worker._report */
+    /* In steps. engine/worker/steps_worker.py: StepsWorker._report_ended */
     :: d_step {
             STEPS && worker_at[number] == REPORTING ->
             report_answered();
