@@ -459,9 +459,8 @@ class SlotWords:
     and FINISHED_NS when the answer was written. Each is 0 if it did not happen. ATTEMPTS counts the
     runs of the batch up to this answer; earlier crashes of a worker on it count as one. OVERTAKEN
     is the reference of the slot's last request that later ones of other accounts have passed, from
-    OVERTAKEN_NS on. `ringbatch.shm.parts` has the four words of parts, `ringbatch.shm.joined` has
-    JOINED, and `ringbatch.shm.chain` has the use of ANSWER_START. `ringbatch.shm.slot_structs` has
-    structures that are runs of these words.
+    OVERTAKEN_NS on. `ringbatch.shm.parts` has the four words of parts, `ringbatch.shm.joined`
+    JOINED, `ringbatch.shm.chain` the use of ANSWER_START, `ringbatch.shm.slot_structs` runs of words.
     """
 
     CONTROL: Final = 0

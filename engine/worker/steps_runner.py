@@ -364,11 +364,11 @@ class StepsRunner(PartsRunner):
             self._slots.answer(request.ref, Status.OK, 0, self.runs.stamped(mark), now_ns)
         else:
             try:
-                self._answer(
-                    [request], self._codec.write(self._codec.joined(row.parts), [request]), mark
-                )
-            except Exception as error:
+                sizes = self._codec.write(self._codec.joined(row.parts), [request])
+            except (ValueError, MemoryError) as error:
                 self._failed(error, [request], mark)
+            else:
+                self._answer([request], sizes, mark)
         self._failing.answered()
         self._answered_row(row, failed=False)
 
