@@ -460,7 +460,7 @@ class SlotWords:
     runs of the batch up to this answer; earlier crashes of a worker on it count as one. OVERTAKEN
     is the reference of the slot's last request that later ones of other accounts have passed, from
     OVERTAKEN_NS on. `ringbatch.shm.parts` has the four words of parts, `ringbatch.shm.joined`
-    JOINED, `ringbatch.shm.chain` the use of ANSWER_START, `ringbatch.shm.slot_structs` runs of words.
+    JOINED, `ringbatch.shm.chain` ANSWER_START's use, `ringbatch.shm.slot_structs` runs of words.
     """
 
     CONTROL: Final = 0
