@@ -7,8 +7,8 @@ request that wants parts gets them as they come; any other gets one answer, see
 
 A row pauses while its parts find no room, and the others go on. If a step raises, the row to blame
 is sought. Where the model says that such a step has changed no state, the rows are halved and step
-again. Where it does not, rows of which no part is out begin again and step alone, and the others
-fail: nobody knows what their states are.
+again. Where it does not, rows of which no part is out begin again, each alone until it is past that
+step, and the others fail: nobody knows what their states are.
 """
 
 import logging
@@ -271,12 +271,17 @@ class StepsRunner(PartsRunner):
             if row.stream is not None and row.stream.part_is_out:
                 self._blame(row, error)
             else:
+                again.append((row, len(row.parts) + 1))
                 row.parts.clear()
-                again.append(row)
-        for row in again:
+        for row, count in again:
             self._begin([row])
-            if self._is_live(row):
+            # Past the step that has failed: together, rows would come to it again and again.
+            for _ in range(count):
+                self._drop_given_up()
+                if not self._is_live(row):
+                    break
                 self._step([row])
+                self._report_progress(row.batch.mark)
 
     def _hand_out(self, results: Any, rows: list[LiveRow]) -> None:
         """Write the parts of one step: at once where there is room for them."""

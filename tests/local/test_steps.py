@@ -109,6 +109,23 @@ def test_rows_without_a_part_begin_again_and_step_alone() -> None:
     ]
 
 
+def test_rows_that_begin_again_are_alone_until_they_are_past_the_step_that_failed() -> None:
+    """Together they would come to it again, for as long as anybody waits."""
+    harness = StepsHarness()
+    steps = harness.model.steps
+
+    def fail() -> None:
+        harness.model.fails_for = {4} if len(steps) in (3, 6) else set()
+
+    harness.model.on_step = fail
+    slots = {count: harness.send(count, in_parts=False) for count in (4, 5)}
+    harness.finish()
+    assert harness.model.begun == [[4, 5], [4], [5]]
+    assert steps == [[4, 5]] * 3 + [[4]] * 3 + [[5]] * 3 + [[5]] * 2
+    assert harness.status(slots[4]) is Status.MODEL_FAILED
+    assert json.loads(harness.replies[slots[5]].data) == [4]
+
+
 def test_a_row_with_a_part_out_fails_with_the_step() -> None:
     """Nobody knows what its state is, and its client has begun to read."""
     harness = StepsHarness()
