@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from collector_harness import LATENCY, CollectorHarness, eager, fixed
 from segment_fixture import Reply
-from simulation.mutants import Late
+from simulation.mutation import Late
 
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.dead_batches import MAX_DEATHS

@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulation.mutants import Mutant
+from simulation.mutation import Mutant
 
 from ringbatch.engine.collector.fair_order import FairOrder
 from ringbatch.engine.collector.queues import Queues

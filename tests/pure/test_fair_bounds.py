@@ -12,7 +12,7 @@ import pytest
 from fair_shares_ledger import Ledger
 from hypothesis import given
 from hypothesis import strategies as st
-from simulation.mutants import Mutant
+from simulation.mutation import Mutant
 
 from ringbatch.engine.collector.fair_order import FairOrder
 from ringbatch.engine.collector.usage import AccountUsage, ClassUsage, Usage

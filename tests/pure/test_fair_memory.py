@@ -6,7 +6,7 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Final
 
 import pytest
-from simulation.mutants import Mutant
+from simulation.mutation import Mutant
 
 from ringbatch.engine.collector.fair_order import FairOrder
 from ringbatch.engine.collector.queues import Queues

@@ -13,7 +13,7 @@ from fair_shares_reference import PlainShares
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from simulation.mutants import Mutant
+from simulation.mutation import Mutant
 
 from ringbatch.engine.collector import fair_order
 from ringbatch.engine.collector.fair_order import FairOrder

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulation.mutants import Mutant
+from simulation.mutation import Mutant
 
 from ringbatch.engine.process import respawn
 from ringbatch.engine.process.respawn import (

@@ -14,7 +14,7 @@ from typing import Final
 
 from simulation.house import House, PlayedSignals
 from simulation.kernel import S, Violation
-from simulation.mutants import Mutant
+from simulation.mutation import Mutant
 from simulation.played import Cast, WorkerProcess
 
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig

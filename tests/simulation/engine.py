@@ -7,42 +7,29 @@ whom, and what is started again, each after a while.
 
 import functools
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import SimpleNamespace
-from typing import Any, Final, NoReturn, cast
-from unittest.mock import patch
+from collections.abc import Callable
+from typing import Any, Final, cast
 
 import numpy as np
 from segment_fixture import local_segment
 from simulation.machine import MILLISECOND_NS, Bell, EventLoop, Machine, Process
-from simulation.memory import Items, ItemStridedView, Memory, Packed, WordItems, watched
+from simulation.memory import Items, Memory, WordItems, watched
 from simulation.served import FORWARDED, ModelServer
+from simulation.stepping import Stepping
 
-from ringbatch.engine.collector import loop as collector_loop
-from ringbatch.engine.collector import reports as reports_module
 from ringbatch.engine.collector.account_limits import LimitTable
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.loop import Loop
 from ringbatch.engine.models.model import Model
-from ringbatch.engine.worker import chain_steps as steps_module
-from ringbatch.engine.worker import runner as runner_module
-from ringbatch.engine.worker import tensors
 from ringbatch.engine.worker.chain_steps import Steps
 from ringbatch.engine.worker.forwarder import Forwarder
 from ringbatch.engine.worker.parts_runner import PartsRunner
 from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.steps_worker import StepsWorker
 from ringbatch.engine.worker.tensor_codec import TensorCodec
-from ringbatch.engine.worker.worker import RETRY_S, Worker
-from ringbatch.frontend.request import gateway as gateway_module
-from ringbatch.frontend.request import models as models_module
+from ringbatch.engine.worker.worker import Worker
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
-from ringbatch.frontend.v1.protocol import V1Model
-from ringbatch.shm import engine_slots as holder_module
-from ringbatch.shm import lane as lane_module
-from ringbatch.shm import uniform_batch
-from ringbatch.shm.account import PriorityClass, account_word
 from ringbatch.shm.account_limits import AccountLimits
 from ringbatch.shm.counters import Counters
 from ringbatch.shm.descriptors import (
@@ -56,13 +43,6 @@ from ringbatch.shm.layout import PAGE, WORD
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import FLAG_BITS
-from ringbatch.shm.slot_structs import (
-    ANSWER_DETAILS,
-    PACKED_BATCH,
-    PACKED_DETAILS,
-    PACKED_INSTANTS,
-    REQUEST_HEADER,
-)
 from ringbatch.shm.wakeup import Wakeup
 
 FRONTENDS: Final = 2
@@ -71,25 +51,10 @@ LANES: Final = 2 * FRONTENDS
 another."""
 HOSTILE_LANE: Final = LANES
 SLOTS, LANE_BYTES = 8, 32 * PAGE
-ACCOUNTS: Final = (
-    1,
-    2,
-    account_word(2, weight=4),
-    account_word(3, PriorityClass.INTERACTIVE),
-    account_word(1, PriorityClass.BULK),
-)
-"""Accounts and classes that requests have."""
 _DUMP_NS: Final = 500 * MILLISECOND_NS
 """From SIGABRT to SIGKILL."""
 _SOON_NS: Final = 2 * MILLISECOND_NS
 _RESTART_NS: Final = 30 * MILLISECOND_NS
-_FEW: Final = 3
-"""Requests up to which a worker looks at each; batches here are small, and it must do both."""
-
-_LOOKS: Final = 1
-"""Rings of workers up to which a collector looks at all of them; here are few, and it must do
-both."""
-
 Predict = Callable[..., Any]
 
 
@@ -98,54 +63,6 @@ def _memory(specs: tuple[ModelSpec, ...]) -> tuple[Segment, memoryview, bytes]:
     """One segment for all schedules, its memory, and how it begins."""
     segment = local_segment(*specs, lanes=LANES + 1, slots=SLOTS, lane_bytes=LANE_BYTES)
     return segment, segment.memory, bytes(segment.memory[: segment.layout.workers_word * WORD])
-
-
-class Host:
-    """The machine that the engine's modules believe to run on."""
-
-    machine: Machine
-
-
-host = Host()
-
-
-@contextmanager
-def installed() -> Iterator[None]:
-    """The engine's modules have the host's time and processes, instead of this process's."""
-    time = SimpleNamespace(monotonic_ns=lambda: host.machine.now_ns)
-    with (
-        patch.object(collector_loop, "time", time),
-        patch.object(reports_module, "_LOOKS", _LOOKS),
-        patch.object(lane_module, "_store_header", _store_header),
-        patch.object(holder_module, "_store_details", Packed(ANSWER_DETAILS).pack_into),
-        patch.object(holder_module, "PACKED_DETAILS", Packed(PACKED_DETAILS)),
-        patch.object(holder_module, "PACKED_INSTANTS", Packed(PACKED_INSTANTS)),
-        patch.object(holder_module, "PACKED_BATCH", Packed(PACKED_BATCH)),
-        patch.object(runner_module, "StridedView", ItemStridedView),
-        patch.object(steps_module, "StridedView", ItemStridedView),
-        patch.object(uniform_batch, "FEW", _FEW),
-        patch.object(tensors, "FEW", _FEW),
-        patch.object(gateway_module, "log", SimpleNamespace(exception=_raise_again)),
-        patch.object(models_module, "V1Model", lambda spec, *_: _v1_model(spec)),
-        patch.object(models_module, "V2Model", lambda *_: None),
-    ):
-        yield
-
-
-def _store_header(memory: Memory, start: int, *values: int) -> None:
-    """Store the header of a request with the account of one client or another, by its deadline."""
-    *header, deadline_ns, _ = values
-    account = ACCOUNTS[deadline_ns % len(ACCOUNTS)]
-    Packed(REQUEST_HEADER).pack_into(memory, start, *header, deadline_ns, account)
-
-
-def _raise_again(_: str) -> NoReturn:
-    """No answer may be lost, nor what a life has found wrong with it."""
-    raise
-
-
-_v1_model = functools.cache(V1Model)
-"""They are pure, and take longer to make than a schedule to run."""
 
 
 class Frontend:
@@ -178,7 +95,8 @@ class Engine:
         machine: runs them.
         chance: the schedule's random numbers.
         specs: what it serves.
-        predict: of a model's spec, what the model does.
+        predict: of a model's name, what the model does.
+        stepping: of the name of one in steps, the model.
         lost: told of a frontend whose process has ended.
         load_fails: whether the process that is started for a worker ends before it is ready.
         loads: see `simulation.memory.watched`.
@@ -191,6 +109,7 @@ class Engine:
         chance: random.Random,
         specs: tuple[ModelSpec, ...],
         predict: Callable[[str], Predict],
+        stepping: Callable[[str], Stepping],
         lost: Callable[[Frontend], object],
         load_fails: Callable[[int], bool],
         *,
@@ -201,6 +120,7 @@ class Engine:
         self.limits = limits
         self._chance = chance
         self._predict = predict
+        self._stepping = stepping
         self._lost = lost
         self._load_fails = load_fails
         self.specs = specs
@@ -219,6 +139,7 @@ class Engine:
         segment.memory = cast(memoryview, Memory.of(machine, raw))
         segment.lock_lane = self._lock_lane  # type: ignore[method-assign]
         self.segment = segment
+        segment.read_models()
         self._owners: dict[int, Process | None] = {HOSTILE_LANE: None}
         self.lane_bells = [Bell(machine) for _ in range(LANES + 1)]
         self.worker_bells = [Bell(machine) for _ in self._model_of]
@@ -237,13 +158,19 @@ class Engine:
         self.slots: dict[int, EngineSlots] = {}
         """Of each worker, since it is ready."""
         self.parts_runners: dict[int, PartsRunner] = {}
-        """Of each worker whose model yields."""
+        """Of each worker whose model yields, or works in steps."""
+        self.stepping: dict[int, Stepping] = {}
+        """Model of each worker whose model works in steps."""
+        self.most_places = max(model.places for model in specs)
+        """So far."""
         self._pending = 0
         self.observer: Callable[[str, int, int, int], object] | None = None
         """Shown the role and the number of a process, and which word is to have which value,
         before it stores that."""
         self.deaths = 0
         """Of workers, as far as a collector has heard of them."""
+        self.sigkills = 0
+        """Workers that were ended with SIGKILL."""
         self.life = 0
         """Number of the present collector, one after the other."""
         self.frontends = [Frontend(number) for number in range(FRONTENDS)]
@@ -257,6 +184,12 @@ class Engine:
         """Return whether a worker of that number has ended after it was ready."""
         return bool(self.raw[self.segment.layout.worker(number) + WorkerWords.ENDS])
 
+    def publish(self, specs: tuple[ModelSpec, ...]) -> None:
+        """Have the model table be another, as the supervisor does."""
+        self.most_places = max(self.most_places, *(model.places for model in specs))
+        self.segment.model_table.publish(specs)
+        self.collector_bell.poke()
+
     def role(self, process: Process) -> str:
         """Return the kind of a process."""
         return process.name.partition(" ")[0]
@@ -266,6 +199,7 @@ class Engine:
         if not process.alive:
             return
         self.machine.kill(process)
+        self.sigkills += sigkill and self.role(process) == "worker"
         self._dead(process, sigkill)
 
     def _check_store(self, number: int, value: int) -> None:
@@ -328,7 +262,7 @@ class Engine:
         return self._pending + len(self._dead_workers)
 
     def _worker_ended(self, number: int, killed: bool) -> None:
-        for of_number in (self.workers, self.slots, self.parts_runners):
+        for of_number in (self.workers, self.slots, self.parts_runners, self.stepping):
             of_number.pop(number, None)
         self.segment.worker_ended(number)
         self._dead_workers[number] = killed
@@ -422,28 +356,36 @@ class Engine:
         memory = cast(Memory, segment.memory)
         engine_slots._dones = cast(Any, WordItems(segment.words, self._first_done, SlotWords.SIZE))
         engine_slots._details = cast(Any, Items(memory, engine_slots._details))
-        runner = self._runner(model, engine_slots, lambda batch: role.runs_again(batch))
+        runner = self._runner(number, engine_slots, lambda batch: role.runs_again(batch))
         self.slots[number] = engine_slots
         if isinstance(runner, PartsRunner):
             self.parts_runners[number] = runner
         ring, clock_ns = self.collector_bell.wake, machine.monotonic_ns
-        role = Worker(segment, number, runner, engine_slots, ring, clock_ns)
+        make = StepsWorker if model.places else Worker
+        role = make(segment, number, cast(Any, runner), engine_slots, ring, clock_ns)
         bell = self.worker_bells[number]
         offset = segment.layout.worker(number)
         segment.words[offset + WorkerWords.MODEL] = model.reference
         segment.words[offset + WorkerWords.STATE] = WorkerState.READY
         role.begin()
         while True:
-            role.step()
-            bell.wait(RETRY_S if engine_slots.delayed else None)
+            if isinstance(role, StepsWorker):
+                self.stepping[number].go_on(role)
+            else:
+                role.step()
+            bell.wait(role.wait_s)
 
     def _pause(self, seconds: float) -> None:
         self.machine.sleep(int(seconds * 1e9))
 
     def _runner(
-        self, model: ModelSpec, engine_slots: EngineSlots, run_again: Callable[[int], object]
+        self, number: int, engine_slots: EngineSlots, run_again: Callable[[int], object]
     ) -> Runner | Forwarder:
-        predict, clock_ns = self._predict(model.name), self.machine.monotonic_ns
+        model, clock_ns = self._model_of[number], self.machine.monotonic_ns
+        if model.places:
+            stepping = self.stepping[number] = self._stepping(model.name)
+            return stepping.runner_of(model, engine_slots, clock_ns, self._pause, run_again)
+        predict = self._predict(model.name)
         if model is FORWARDED:
             return Forwarder(ModelServer(predict), model.name, engine_slots, clock_ns, run_again)
         loaded = Model(model.inputs, model.outputs, lambda: None, predict, in_parts=model.in_parts)

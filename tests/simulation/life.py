@@ -19,6 +19,9 @@ What must hold:
     a client gets the parts of an answer one after the other from the first on, each once and whole,
     and as soon as they are out; its answer ends well only behind the last; who wants no parts gets
     all of them
+    of a model in steps, no row is live twice, none beside more than there are places, and none
+    beside others that run again; each state is ended once; workers and collector agree on which
+    rows are live; nothing waits beside a free place, and no row for another that is paused
     in the end every slot and all memory is free, and each model answers as if nothing had been
 """
 
@@ -26,6 +29,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -42,8 +46,9 @@ from simulation.asked import (
     Asked,
     padding,
 )
-from simulation.engine import FRONTENDS, HOSTILE_LANE, SLOTS, Engine, Frontend, host
+from simulation.engine import FRONTENDS, HOSTILE_LANE, SLOTS, Engine, Frontend
 from simulation.hostile import HostileLane
+from simulation.installed import host
 from simulation.limited import LIMIT_REACHED, LimitedAccounts
 from simulation.machine import MILLISECOND_NS, SECOND_NS, Machine, Process
 from simulation.parted import (
@@ -52,6 +57,7 @@ from simulation.parted import (
     check_end,
     ends_amid_parts,
     is_untaken,
+    parts_wanted,
     rows_at_most,
     take_part,
 )
@@ -62,15 +68,16 @@ from simulation.served import (
     ADDED,
     CHAINED,
     PARTED,
-    PARTS,
     SERVED,
     SPREADING,
+    STEPPED,
     TYPED,
     instances,
     is_numeric,
     numbers_in,
     steps_of,
 )
+from simulation.stepping import BEGINS
 
 from ringbatch.engine.collector.dead_batches import MAX_DEATHS
 from ringbatch.frontend.codec.outcome import Answer
@@ -82,6 +89,8 @@ from ringbatch.shm.model_spec import ModelSpec
 TOLERANCE_NS: Final = 100 * MILLISECOND_NS
 ASKED_A_CHAIN: Final = "asked a chain"
 ASKED_FOR_PARTS: Final = "asked for parts"
+ASKED_FOR_STEPS: Final = "asked for steps"
+PLACES_CHANGED: Final = "places changed"
 NONE_TO_EXPECT: Final = "no worker was to be expected"
 LOAD_FAILED: Final = "a load failed"
 """Events that are no misfortunes, as is a limit that is reached; all others are."""
@@ -108,7 +117,8 @@ class Life:
         self._loads = random.Random(f"loads of {seed}")
         limits = random.Random(f"limits of {seed}")
         self._parts = parts = random.Random(f"parts of {seed}")
-        drawn = Profile.of(chance, chains, self._loads, limits, parts)
+        self._steps = steps = random.Random(f"steps of {seed}")
+        drawn = Profile.of(chance, chains, self._loads, limits, parts, steps)
         self.profile = drawn if profile is None else profile
         self.machine = Machine(chance, self.profile.stride, self._misfortune)
         self.machine.trace = [] if trace else None
@@ -129,18 +139,21 @@ class Life:
         unchained = chance.choice(SERVED)
         specs = chains.choice(CHAINED) if self.profile.chained else unchained
         self._specs = specs = parts.choice(PARTED) if self.profile.in_parts else specs
+        self._specs = specs = steps.choice(STEPPED) if self.profile.in_steps else specs
         self._models = Models(self.machine, chance, self.profile, self.asked)
         self.engine = Engine(
             self.machine,
             chance,
             specs,
             self._models.predict,
+            self._models.stepping,
             self._frontend_lost,
             self._load_fails,
             loads=self.profile.loads,
             limits=self.profile.limits,
         )
         self._models.engine = self.engine
+        self._models.repeatable = steps.random() < 0.5
         self._limited = LimitedAccounts(self.engine)
         self._hostile = HostileLane(
             self.engine.segment, self.engine.raw, HOSTILE_LANE, random.Random(seed)
@@ -186,6 +199,8 @@ class Life:
             self.engine.collector_bell.poke()
         if chance.random() < profile.cancels:
             self._cancel_one()
+        if profile.changes and self._steps.random() < profile.changes:
+            self._change_places()
         frontend = self.engine.frontends[int(chance.random() * FRONTENDS)]
         if frontend.process is None:
             return
@@ -237,10 +252,23 @@ class Life:
     def _draw_parts(self, asked: Asked) -> None:
         """Draw whether a request wants parts, and before which it does what its kind does."""
         asked.wants_parts = self._parts.random() < _WANT_PARTS
-        asked.at = self._parts.randrange(PARTS)
-        self.seen[ASKED_FOR_PARTS] += asked.wants_parts
+        first = BEGINS if asked.model.places else 0
+        asked.at = self._parts.randrange(first, parts_wanted(asked))
+        self.seen[ASKED_FOR_STEPS if asked.model.places else ASKED_FOR_PARTS] += asked.wants_parts
         if asked.wants_parts or asked.kind == LARGE:
             asked.rows = min(asked.rows, rows_at_most(asked))
+        elif asked.model.places:
+            # Each is a slot.
+            asked.rows = min(asked.rows, 3)
+
+    def _change_places(self) -> None:
+        """Have workers of the model in steps run another number of rows at once."""
+        self.seen[PLACES_CHANGED] += 1
+        places = self._steps.choice([1, 2, 3, 4])
+        self.machine.note(f"there are {places} places")
+        self.engine.publish(
+            tuple(replace(m, places=places) if m.places else m for m in self._specs)
+        )
 
     def _predict(self, service: Service, asked: Asked) -> None:
         """In the frontend's process: the request is read from its connection."""
@@ -340,7 +368,7 @@ class Life:
     def _expect_each_step_once(self, asked: Asked) -> None:
         """Assert that nothing ran twice if nobody died or was cut short, and no model raised."""
         alike = all(other.kind == HARMLESS for other in self.asked)
-        calm = self.seen.keys() <= {ASKED_A_CHAIN, ASKED_FOR_PARTS}
+        calm = self.seen.keys() <= {ASKED_A_CHAIN, ASKED_FOR_PARTS, ASKED_FOR_STEPS}
         if alike and calm and is_numeric(asked.model):
             wanted = dict.fromkeys(range(len(steps_of(asked.model))), asked.rows)
             assert asked.runs == wanted, f"request {asked.number} passes steps {asked.runs}"

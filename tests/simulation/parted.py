@@ -5,7 +5,7 @@ from typing import Final
 
 from simulation.asked import LARGE, POISON, REFUSED, Asked, padding
 from simulation.engine import HOSTILE_LANE, Engine
-from simulation.served import PARTS, parts_in
+from simulation.served import PARTS, parts_in, parts_of
 
 from ringbatch.frontend.codec.outcome import Answer
 from ringbatch.shm.descriptors import SlotWords
@@ -30,6 +30,11 @@ def rows_at_most(asked: Asked) -> int:
     return asked.model.max_batch_size if asked.wants_parts else 1
 
 
+def parts_wanted(asked: Asked) -> int:
+    """Return how many parts each row of a request's answer has."""
+    return parts_of(asked.number) if asked.model.places else PARTS
+
+
 def padding_of(asked: Asked) -> str:
     """Return what each part of each row of an answer carries along.
 
@@ -37,8 +42,11 @@ def padding_of(asked: Asked) -> str:
     """
     whole = padding(asked.number)
     if not asked.wants_parts:
-        return whole[: len(whole) // PARTS]
-    return whole * (2 if asked.rows == asked.model.max_batch_size else 1)
+        return whole[: len(whole) // parts_wanted(asked)]
+    is_full = asked.rows == asked.model.max_batch_size
+    if asked.model.places:
+        is_full = bool(asked.number // 10 % 2)
+    return whole * (2 if is_full else 1)
 
 
 def is_untaken(asked: Asked, body: bytes) -> bool:
@@ -83,11 +91,14 @@ def check_end(asked: Asked, answer: Answer) -> None:
         return
     if asked.wants_parts:
         assert answer is END, f"request {asked.number} wants parts, and gets {body[:90]!r}"
-        assert asked.parts == PARTS, f"request {asked.number} ends after {asked.parts} parts"
+        assert asked.parts == parts_wanted(asked), (
+            f"request {asked.number} ends after {asked.parts} parts"
+        )
         return
-    first = PARTS - 1 if asked.model.typed else 0
+    last = parts_wanted(asked)
+    first = last - 1 if asked.model.typed else 0
     found = parts_in(asked.model, json.loads(body)["predictions"], padding_of(asked))
-    wanted = [[(asked.number, row, n) for n in range(first, PARTS)] for row in range(asked.rows)]
+    wanted = [[(asked.number, row, n) for n in range(first, last)] for row in range(asked.rows)]
     assert found == wanted, f"request {asked.number} gets {found} for all its parts"
 
 

@@ -15,6 +15,7 @@ from simulation.served import (
     GATHERING,
     PARTS,
     SPREADING,
+    STRIDING,
     YIELDING,
     gathered,
     is_numeric,
@@ -26,11 +27,15 @@ from simulation.served import (
     spread,
     steps_of,
 )
+from simulation.stepping import Stepping
 
+from ringbatch.engine.collector.dead_batches import MAX_DEATHS
 from ringbatch.engine.models.model import InvalidInput
 
 _VICTIMS_AT_MOST: Final = 12
 """Of a request in one piece, with the batches in which it is looked for and other misfortunes."""
+_BEGINS_AT_MOST: Final = 3
+"""Of a row, where no step fails."""
 
 
 class Models:
@@ -44,7 +49,9 @@ class Models:
 
     Attributes:
         engine: theirs; set once it is made.
-        violation: a text if a request has taken more workers than it may.
+        violation: a text if a request has taken more workers than it may, or if a model in steps
+            is used as it may not be.
+        repeatable: whether a step that raises leaves all states as they were.
     """
 
     engine: Engine
@@ -57,6 +64,24 @@ class Models:
         self._profile = profile
         self._asked = asked
         self.violation = ""
+        self.repeatable = False
+
+    def stepping(self, name: str) -> Stepping:
+        """Return the model in steps of that name, for the process that runs."""
+        process = self._machine.current
+        assert process is not None
+        return Stepping(
+            process,
+            self._look_at,
+            self._padding,
+            lambda number: self._known(number) is not None,
+            lambda: self.engine.stepping.values(),
+            lambda: self.engine.most_places,
+            self._most_begins,
+            self._complain,
+            typed=name == STRIDING.name,
+            repeatable=self.repeatable,
+        )
 
     def predict(self, name: str) -> Callable[..., Any]:
         """Return the function of the model of that name."""
@@ -97,12 +122,9 @@ class Models:
 
     def _yield_json(self, objects: Any) -> Iterator[Any]:
         rows = [(instance["n"], instance["row"]) for instance in objects]
-        known = {number: self._known(number) for number, _ in rows}
-        pads = {
-            number: "" if asked is None else padding_of(asked) for number, asked in known.items()
-        }
+        pads = {number: self._padding(number) for number, _ in rows}
         for part in range(PARTS):
-            self._look_at(dict.fromkeys(known, part))
+            self._look_at(dict.fromkeys(pads, part))
             yield [part_of_json(number, row, part, pads[number]) for number, row in rows]
 
     def _yield_numbers(self, x: Any) -> Iterator[Any]:
@@ -110,6 +132,20 @@ class Models:
         for part in range(PARTS):
             self._look_at(dict.fromkeys(numbers, part))
             yield part_of_numbers(x, part)
+
+    def _most_begins(self) -> int:
+        """Return how often a row may begin: again for each that fails, and for lack of room."""
+        failing = [asked.rows for asked in self._asked if asked.kind in (REFUSED, POISON)]
+        return _BEGINS_AT_MOST + sum(failing)
+
+    def _padding(self, number: int) -> str:
+        """Return what each part of a request carries along."""
+        asked = self._known(number)
+        return "" if asked is None else padding_of(asked)
+
+    def _complain(self, text: str) -> None:
+        # An assertion here would be the model's, which may raise what it likes.
+        self.violation = self.violation or text
 
     def _known(self, number: int) -> Asked | None:
         """The request of that number; None where it is the hostile lane's."""
@@ -146,6 +182,8 @@ class Models:
         """Another worker runs into this request, in this collector's life."""
         asked.victims[self.engine.life] += 1
         allowed = _VICTIMS_AT_MOST * asked.rows
+        if asked.model.places and not self.engine.sigkills:
+            # Few rows are live: whatever one of them has ended with its worker begins again alone.
+            allowed = MAX_DEATHS * asked.rows
         if asked.victims[self.engine.life] > allowed:
-            # An assertion here would be the model's, which may raise what it likes.
-            self.violation = f"request {asked.number} takes one worker after the other"
+            self._complain(f"request {asked.number} takes one worker after the other")

@@ -15,6 +15,9 @@ _FAILING_LOADS: Final = 0.8
 _FAILING_LOADS_SHARE: Final = 0.3
 _LIMITED_SHARE: Final = 0.25
 _PARTS_SHARE: Final = 0.25
+_STEPS_SHARE: Final = 0.25
+_CHANGES: Final = 0.4
+_CHANGES_SHARE: Final = 0.3
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,10 @@ class Profile:
     """There is a chain among the models."""
     in_parts: bool = False
     """One of the models answers in parts; not beside a chain."""
+    in_steps: bool = False
+    """One of the models works in steps; not beside a chain, nor beside one that yields."""
+    changes: float = 0.0
+    """A chance at each arrival that a worker may run another number of rows at once."""
     limits: AccountLimits = NO_LIMITS
     """Of every account."""
 
@@ -62,6 +69,7 @@ class Profile:
         loads: random.Random,
         limits: random.Random,
         parts: random.Random,
+        steps: random.Random,
     ) -> "Profile":
         """Return one of many profiles.
 
@@ -71,12 +79,17 @@ class Profile:
             loads: decides whether loads fail.
             limits: decides whether accounts have limits.
             parts: decides whether a model answers in parts, where there is no chain.
+            steps: decides whether a model works in steps, where there is neither.
         """
         chained = chains.random() < _CHAINED_SHARE
+        in_parts = not chained and parts.random() < _PARTS_SHARE
+        in_steps = not (chained or in_parts) and steps.random() < _STEPS_SHARE
         return replace(
             Profile._of(chance),
             chained=chained,
-            in_parts=not chained and parts.random() < _PARTS_SHARE,
+            in_parts=in_parts,
+            in_steps=in_steps,
+            changes=_CHANGES * (in_steps and steps.random() < _CHANGES_SHARE),
             failing_loads=_FAILING_LOADS * (loads.random() < _FAILING_LOADS_SHARE),
             limits=_some_limits(limits) if limits.random() < _LIMITED_SHARE else NO_LIMITS,
         )
@@ -118,6 +131,7 @@ class Profile:
             run_ns=self.run_ns,
             chained=self.chained,
             in_parts=self.in_parts,
+            in_steps=self.in_steps,
         )
 
     def simpler(self) -> "list[Profile]":

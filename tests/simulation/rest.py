@@ -11,6 +11,7 @@ from simulation.engine import LANE_BYTES, SLOTS, Engine, Frontend
 from simulation.machine import MILLISECOND_NS
 from simulation.parted import check_answers_have_room, check_parts_are_taken, waits_for_room
 from simulation.served import steps_of
+from simulation.stepped import check_all_have_ended, check_places, check_rows
 
 from ringbatch.engine.collector.queues import Queues
 from ringbatch.engine.collector.takeover import held_by_all
@@ -73,8 +74,9 @@ def check_sleepers(engine: Engine) -> None:
         if frontend.lane is not None:
             assert not frontend.lane.has_news, f"frontend {frontend.number} sleeps on answers"
     check_parts_are_taken(engine)
+    check_rows(engine)
     for number, process in engine.workers.items():
-        waits = process.bell is engine.worker_bells[number]
+        waits = process.bell is engine.worker_bells[number] and number not in engine.stepping
         assert not (waits and held_by_all(engine.segment)[number]), (
             f"worker {number} sleeps beside a batch"
         )
@@ -109,9 +111,12 @@ def _check_collectors_sleep(engine: Engine) -> None:
     for model in collector._models.values():
         _check_turns(model.queues)
         eager = model.policy.eager and model.queues
-        assert not (model.idle and (eager or model.retries)), (
-            f"requests of model {model.spec.name} wait while a worker is idle"
-        )
+        if model.spec.places:
+            check_places(collector, model)
+        else:
+            assert not (model.idle and (eager or model.retries)), (
+                f"requests of model {model.spec.name} wait while a worker is idle"
+            )
         refused = refuses(_state(engine, model.spec)) and not model.retiring
         assert not (refused and (model.queues or model.retries)), (
             f"requests of model {model.spec.name} wait, and no worker is to be expected"
@@ -204,6 +209,7 @@ def check_conservation(engine: Engine, specs: Sequence[ModelSpec], *, hangs: boo
         of_classes = sum(own.parts for own in counted.classes.values()), counted.run_ns
         whole = sum(counted.waits), sum(size.infer_ns for size in counted.sizes)
         assert of_classes == whole, f"the classes of {model.name} have {of_classes} of {whole}"
+    check_all_have_ended(engine)
     if not hangs:
         counters = Counters(engine.raw, engine.segment.layout.collector_counters())
         assert not counters[CollectorCounter.WORKERS_HUNG], "one that moves is taken for hung"

@@ -19,7 +19,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(1, str(Path(__file__).parents[1] / "harness"))
 
 from simulation import supervised, supervisor_mutants
-from simulation.mutants import MUTANTS, Late, Mutant, Several
+from simulation.mutants import MUTANTS
+from simulation.mutation import Late, Mutant, Several
 from simulation.search import COMMAND, Found, Wrong, first_wrong, live, quiet, simplest, story
 from simulation.sought_in import SOUGHT_IN
 

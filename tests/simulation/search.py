@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Final
 
-from simulation.engine import installed
+from simulation.installed import installed
 from simulation.life import Life
 from simulation.profiles import Profile
 

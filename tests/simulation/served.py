@@ -66,6 +66,14 @@ PARTED: Final[tuple[tuple[ModelSpec, ...], ...]] = ((TYPED, YIELDING), (TYPED, C
 PARTS: Final = 4
 """Of each answer of theirs."""
 
+STEPPING: Final = replace(UNTYPED, name="stepping", max_batch_size=1, places=3, in_parts=True)
+STRIDING: Final = replace(
+    COUNTING, name="striding", max_batch_size=1, places=2, workers=(2, 3), timeout_ns=3 * SECOND_NS
+)
+STEPPED: Final[tuple[tuple[ModelSpec, ...], ...]] = ((TYPED, STEPPING), (TYPED, STRIDING))
+"""The same where one of them works in steps."""
+_MOST_STEPS: Final = 6
+
 SECOND: Final = replace(UNTYPED, name="second", inputs=(X,), outputs=(X,))
 SPREADING: Final = replace(SECOND, name="spreading", outputs=(WIDE,), policy="eager")
 GATHERING: Final = replace(
@@ -106,6 +114,11 @@ _DIGITS: Final = {TYPED.name: 1, SECOND.name: 2, SPREADING.name: 3, GATHERING.na
 _NAMES: Final = {str(digit): name for name, digit in _DIGITS.items()}
 
 
+def parts_of(number: int) -> int:
+    """Return how many parts a row of a request of that number has, of a model in steps."""
+    return 1 + number // 10 % _MOST_STEPS
+
+
 def steps_of(model: ModelSpec) -> tuple[str, ...]:
     """The names of the models that a request to one passes, in order."""
     if model.chain is None:
@@ -138,7 +151,7 @@ def number_in(value: int) -> int:
 
 def instances(model: ModelSpec, number: int, rows: int) -> list[Any]:
     """Return the instances of a request of that number."""
-    if not is_numeric(model) and model.name != COUNTING.name:
+    if not is_numeric(model) and not model.typed:
         return [{"n": number, "row": row} for row in range(rows)]
     values = [ROWS_AT_MOST * number + row for row in range(rows)]
     if model.name == GATHERING.name:

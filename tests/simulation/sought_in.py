@@ -14,6 +14,17 @@ from simulation.mutants import (
     WISH_LEFT,
 )
 from simulation.profiles import CROWDED, Profile
+from simulation.steps_mutants import (
+    FAIL_AGAIN,
+    FIRST_ALONE,
+    GIVEN_UP,
+    PARTS_KEPT,
+    PAUSED_BLOCK,
+    PLACES_STAY,
+    SLOTS_FIRST,
+    SPOILT,
+    STEPS_MUTANTS,
+)
 
 from ringbatch.shm.account_limits import AccountLimits
 
@@ -93,10 +104,37 @@ DYING_FRONTENDS: Final = Profile(
     requests=16, stride=3, gap_ns=20 * MILLISECOND_NS, kills_of_frontends=0.03, in_parts=True
 )
 """Frontends die between a wish for parts and its request, and others follow in their lanes."""
+IN_STEPS: Final = Profile(
+    requests=16, stride=8, kills_of_workers=0.05, kills_of_collectors=0.05, in_steps=True
+)
+"""Workers and collectors die while rows are live."""
+STRANGE_STEPS: Final = Profile(
+    requests=16,
+    stride=60,
+    gap_ns=MILLISECOND_NS // 2,
+    run_ns=MILLISECOND_NS,
+    stops_of_frontends=0.1,
+    strange=0.8,
+    in_steps=True,
+)
+"""Steps raise, and parts find no room."""
 SOUGHT_IN: Final = {
     **dict.fromkeys(CHAIN_MUTANTS, BROKEN_CHAINS),
     **dict.fromkeys(LIMIT_MUTANTS, LIMITED),
     **dict.fromkeys(PARTS_MUTANTS, IN_PARTS),
+    **dict.fromkeys(STEPS_MUTANTS, IN_STEPS),
+    SLOTS_FIRST: Profile(
+        requests=16,
+        stride=3,
+        loads=True,
+        run_ns=MILLISECOND_NS // 10,
+        kills_of_collectors=0.01,
+        in_steps=True,
+    ),
+    FIRST_ALONE: Profile(requests=16, fatal=0.3, in_steps=True),
+    PLACES_STAY: Profile(requests=16, changes=0.4, in_steps=True),
+    **dict.fromkeys((PAUSED_BLOCK, SPOILT, PARTS_KEPT, FAIL_AGAIN), STRANGE_STEPS),
+    GIVEN_UP: Profile(requests=16, cancels=1.0, in_steps=True),
     WISH_LEFT: DYING_FRONTENDS,
     GOES_ON: FATAL_CHAINS,
     LIES_OVER: FAILING_CHAINS,

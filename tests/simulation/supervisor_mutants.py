@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from simulation.mutants import Late, Mutant
+from simulation.mutation import Late, Mutant
 
 from ringbatch.engine.process import respawn
 from ringbatch.engine.supervisor import early_restarts, managed_process

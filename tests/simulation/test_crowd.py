@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from simulation.crowd import MUTANTS, Crowd
 from simulation.kernel import Violation
-from simulation.mutants import Mutant
+from simulation.mutation import Mutant
 from simulation.supervised import quiet
 from tiers import exhaustive, first_of, only
 

@@ -8,11 +8,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from simulation.life import ASKED_A_CHAIN, ASKED_FOR_PARTS, LOAD_FAILED, NONE_TO_EXPECT, Life
+from simulation.life import (
+    ASKED_A_CHAIN,
+    ASKED_FOR_PARTS,
+    ASKED_FOR_STEPS,
+    LOAD_FAILED,
+    NONE_TO_EXPECT,
+    PLACES_CHANGED,
+    Life,
+)
 from simulation.limited import LIMIT_REACHED
-from simulation.mutants import MUTANTS, NO_GUARD, PARTS_LEFT, Late, Mutant, Several
+from simulation.mutants import MUTANTS, NO_GUARD, PARTS_LEFT
+from simulation.mutation import Late, Mutant, Several
 from simulation.search import Found, failure, first_wrong, live, quiet, simplest, story
 from simulation.sought_in import SOUGHT_IN
+from simulation.steps_mutants import RECLAIM, RELEASED_FIRST
 from tiers import first_of, only
 
 PARTS = 100
@@ -28,6 +38,8 @@ FOUND_SOON = (
     "a collector does not count what workers hold",
     NO_GUARD,
     PARTS_LEFT,
+    RECLAIM,
+    RELEASED_FIRST,
 )
 MISFORTUNES = {
     LOAD_FAILED,
@@ -53,7 +65,8 @@ def _on_the_machine() -> Iterator[None]:
 
 def check_variety(found: Found, rare: set[str]) -> None:
     """Everything happens, but for what may be missing from so few lives."""
-    others = {ASKED_A_CHAIN, ASKED_FOR_PARTS, LIMIT_REACHED, NONE_TO_EXPECT}
+    asked = {ASKED_A_CHAIN, ASKED_FOR_PARTS, ASKED_FOR_STEPS}
+    others = asked | {LIMIT_REACHED, NONE_TO_EXPECT, PLACES_CHANGED}
     assert set(found.seen) | rare == MISFORTUNES | others
     assert set(found.ends) == {200, 400, 429, 500, 503, 504}
 
@@ -98,12 +111,18 @@ def test_a_wrong_life_is_told_as_simply_as_can_be() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chained", "in_parts"), [(False, False), (True, False), (False, True)], ids=str
+    ("chained", "in_parts", "in_steps"),
+    [(False, False, False), (True, False, False), (False, True, False), (False, False, True)],
+    ids=str,
 )
-def test_a_life_without_misfortune_answers_everything(chained: bool, in_parts: bool) -> None:
+def test_a_life_without_misfortune_answers_everything(
+    chained: bool, in_parts: bool, in_steps: bool
+) -> None:
     ends: Counter[int] = Counter()
     for seed in range(100):
-        profile = replace(Life(seed).profile.calm(), chained=chained, in_parts=in_parts)
+        profile = replace(
+            Life(seed).profile.calm(), chained=chained, in_parts=in_parts, in_steps=in_steps
+        )
         life = Life(seed, profile)
         life.run()
         ends += life.ends

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from simulation import hail
-from simulation.mutants import Late, Mutant
+from simulation.mutation import Late, Mutant
 from simulation.supervised import failure, first_wrong, live, quiet, story
 from simulation.supervision import Life
 from simulation.supervisor_mutants import MUTANTS, RESTART_MUTANTS

@@ -1,0 +1,226 @@
+"""A model in steps in a life: it knows each state that it has begun, and complains of wrong use."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from simulation.machine import Process
+from simulation.served import ROWS_AT_MOST, number_in, part_of_json, part_of_numbers, parts_of
+
+from ringbatch.engine.models.model import Model, StepFunctions
+from ringbatch.engine.worker.steps_runner import StepsRunner
+from ringbatch.engine.worker.steps_worker import StepsWorker
+from ringbatch.engine.worker.tensor_codec import TensorCodec
+from ringbatch.shm.engine_slots import EngineSlots
+from ringbatch.shm.joined import JoinedRows
+from ringbatch.shm.layout import WORD
+from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import Reason
+
+BEGINS: Final = -1
+"""In place of a part, where a row begins."""
+
+
+@dataclass(eq=False)
+class State:
+    """State of a row.
+
+    Attributes:
+        number: of its request.
+        row: which of that request's.
+        value: what it came with, of a model of numbers.
+        part: the number of its next part.
+        steps: how many it has been in, also those that raised.
+        spoilt: whether a step has raised that leaves its states in any way.
+        ended: whether it has been ended.
+    """
+
+    number: int
+    row: int
+    value: int = 0
+    part: int = 0
+    steps: int = 0
+    spoilt: bool = False
+    ended: bool = False
+
+
+class Stepping:
+    """The model of one process of a worker.
+
+    Args:
+        process: the worker's.
+        typed: whether it takes and returns numbers.
+        repeatable: whether a step that raises leaves all states as they were.
+        look_at: does what the kinds of requests say, given the part of each.
+        padding: of each part of a request.
+        known: returns whether a request is an honest client's.
+        others: the models of all workers.
+        places: the most rows that any worker has been allowed.
+        begins: how often a row may begin here.
+        complain: is given a text where something does not hold.
+
+    Attributes:
+        process: see above.
+        runner: uses it, once `runner_of` has made it.
+        states: those that have begun and not ended.
+    """
+
+    runner: StepsRunner
+
+    def __init__(
+        self,
+        process: Process,
+        look_at: Callable[[dict[int, int]], object],
+        padding: Callable[[int], str],
+        known: Callable[[int], bool],
+        others: Callable[[], Iterable["Stepping"]],
+        places: Callable[[], int],
+        begins: Callable[[], int],
+        complain: Callable[[str], object],
+        *,
+        typed: bool,
+        repeatable: bool,
+    ) -> None:
+        self.process = process
+        self.repeatable = repeatable
+        self.states: list[State] = []
+        self._typed = typed
+        self._look_at = look_at
+        self._padding = padding
+        self._known = known
+        self._others = others
+        self._places = places
+        self._begins = begins
+        self._begun: Counter[tuple[int, int]] = Counter()
+        self._complain = complain
+
+    def begin(self, rows: Any) -> list[State]:
+        """Begin rows."""
+        if self._typed:
+            begun = [State(number_in(v), v % ROWS_AT_MOST, v) for v in rows.tolist()]
+        else:
+            begun = [State(row["n"], row["row"]) for row in rows]
+        self._look_at({state.number: BEGINS for state in begun})
+        alive = [other for other in self._others() if other.process.alive]
+        live = {(s.number, s.row) for other in alive for s in other.states}
+        for state in begun:
+            if self._known(state.number) and (state.number, state.row) in live:
+                self._complain(f"row {state.row} of request {state.number} runs twice at a time")
+        self._begun.update((state.number, state.row) for state in begun)
+        strangers = sum(not self._known(number) for number, _ in self._begun.elements())
+        for (number, row), count in self._begun.items():
+            if self._known(number) and count > self._begins() + strangers:
+                self._complain(f"row {row} of request {number} begins {count} times")
+        self.states += begun
+        count = sum(self._known(state.number) for state in self.states)
+        if count > self._places():
+            self._complain(f"{count} rows are live, and there are {self._places()} places")
+        return begun
+
+    def step(self, states: Sequence[State]) -> tuple[Any, list[bool]]:
+        """Run one step."""
+        if len({*states} & {*self.states}) < len(states):
+            self._complain("a step is given states that have ended, or one twice")
+        if any(state.spoilt for state in states):
+            self._complain("a step is given a state that another may have spoilt")
+        self._expect_nothing_beside_retries()
+        for state in states:
+            state.steps += 1
+        try:
+            self._look_at({s.number: s.part for s in sorted(states, key=lambda s: -s.part)})
+        except BaseException:
+            for state in states:
+                state.spoilt = not self.repeatable
+            raise
+        outputs = [self._part(state) for state in states]
+        for state in states:
+            state.part += 1
+        ended = [state.part >= parts_of(state.number) for state in states]
+        return np.concatenate(outputs) if self._typed else outputs, ended
+
+    def end(self, state: State, reason: str) -> None:
+        """End a state."""
+        if state.ended:
+            self._complain(f"a state of request {state.number} is ended twice")
+        if reason == "done" and state.part != parts_of(state.number):
+            self._complain(f"a row of request {state.number} is done after {state.part} parts")
+        state.ended = True
+        self.states.remove(state)
+
+    def runner_of(
+        self,
+        model: ModelSpec,
+        slots: EngineSlots,
+        clock_ns: Callable[[], int],
+        pause: Callable[[float], object],
+        run_again: Callable[[int], object],
+    ) -> StepsRunner:
+        """Return the runner that uses it."""
+        functions = StepFunctions(self.begin, self.step, self.end, self.repeatable)
+        loaded = Model(
+            model.inputs, model.outputs, lambda: None, self.begin, in_parts=True, steps=functions
+        )
+        codec = TensorCodec(slots.memory, loaded) if model.typed else None
+        self.runner = StepsRunner(
+            loaded, model.name, slots, clock_ns, pause=pause, codec=codec, run_again=run_again
+        )
+        return self.runner
+
+    def go_on(self, worker: StepsWorker) -> None:
+        """Have the worker step.
+
+        Raises:
+            AssertionError: it steps without a row that could have gone on, or with one of which
+                nobody waits for the rest.
+        """
+        rows = self.runner._rows
+        gone = {*self.runner._slots.given_up([*rows], self.runner._clock_ns())}
+        free = [r for r in rows.values() if r.stream is None or not r.stream.waits]
+        before = {row.state: row.state.steps for row in free}
+        worker.step()
+        assert gone.isdisjoint(rows), f"rows go on that nobody waits for: {gone & rows.keys()}"
+        for row in rows.values():
+            assert before.get(row.state) != row.state.steps, (
+                f"a row of request {row.state.number} stands still without need"
+            )
+
+    def _part(self, state: State) -> Any:
+        if self._typed:
+            return part_of_numbers(np.array([state.value]), state.part)
+        return part_of_json(state.number, state.row, state.part, self._padding(state.number))
+
+    def _expect_nothing_beside_retries(self) -> None:
+        honest = [row for row in self.runner._rows.values() if self._known(row.state.number)]
+        marks = {row.batch.mark.batch: row.batch.mark for row in honest}
+        if len(marks) > 1 and any(mark.reason is Reason.RETRY for mark in marks.values()):
+            self._complain("rows have joined others that run again")
+
+
+class SharedRows(JoinedRows):
+    """`JoinedRows` whose words are stored one by one, so that others may go on in between."""
+
+    def __init__(self, segment: Segment) -> None:
+        super().__init__(segment)
+        table = self._slots.view(_Table)
+        table.words = segment.words
+        table.start = table.ctypes.data - self._first_word * WORD
+        self._slots = table
+
+
+class _Table(np.ndarray[Any, Any]):
+    """Words in shared memory, the first of which is at an address."""
+
+    words: memoryview
+    start: int
+
+    def __array_finalize__(self, made_from: Any) -> None:
+        if isinstance(made_from, _Table) and hasattr(made_from, "words"):
+            self.words, self.start = made_from.words, made_from.start
+
+    def __setitem__(self, where: Any, value: Any) -> None:
+        first = (self.ctypes.data - self.start) // WORD
+        for number in np.flatnonzero(where).tolist():
+            self.words[first + number * self.strides[0] // WORD] = value

@@ -1,0 +1,94 @@
+"""The engine with one thing wrong at a time that models in steps alone need."""
+
+from typing import Final
+
+from simulation.mutation import Late, Mutant, Several
+
+from ringbatch.engine.collector import models, takeover
+from ringbatch.engine.collector.collector import Collector
+from ringbatch.engine.collector.dead_batches import DeadBatches
+from ringbatch.engine.collector.dispatcher import Dispatcher
+from ringbatch.engine.collector.model_pool import ModelPool
+from ringbatch.engine.worker.steps_runner import StepsRunner
+from ringbatch.engine.worker.steps_worker import StepsWorker
+from ringbatch.shm.joined import JoinedRows
+
+FIRST_ALONE: Final = "a dead worker of a model in steps is to have run its first row alone"
+PLACES_STAY: Final = "workers keep the places of an earlier table"
+PAUSED_BLOCK: Final = "a row that waits for room holds up the others"
+SLOTS_FIRST: Final = "a collector looks at slots before rings"
+HELD_TWICE: Final = "what is in ring and slot is held twice"
+MARK_LATE: Final = "a slot says that it is held before it says of which batch"
+SPOILT: Final = "rows go on in states that a step may have spoilt"
+PARTS_KEPT: Final = "a row that begins again keeps the parts of before"
+GIVEN_UP: Final = "what nobody waits for goes on"
+FAIL_AGAIN: Final = "rows that begin again come together to the step that has failed"
+RECLAIM: Final = "reclaiming leaves the dead worker's live rows"
+RELEASED_FIRST: Final = "a worker lets go of a task before its slots say who holds it"
+STEPS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
+    RECLAIM: Mutant(takeover, "reclaim", "JoinedRows(segment).forget(worker)", "pass"),
+    RELEASED_FIRST: Late(
+        StepsWorker,
+        "_take_tasks",
+        "for mark, references, _ in found:\n    for ref in references:",
+        "self._tasks.release(",
+    ),
+    SLOTS_FIRST: Mutant(
+        takeover,
+        "held_by_all",
+        "found = [_in_ring(segment, worker) for worker in range(segment.layout.workers)]\n"
+        "    for worker, batches in JoinedRows(segment).by_worker().items():",
+        "joined = JoinedRows(segment).by_worker()\n"
+        "    found = [_in_ring(segment, worker) for worker in range(segment.layout.workers)]\n"
+        "    for worker, batches in joined.items():",
+    ),
+    "a later request in a slot is taken for held": Mutant(
+        JoinedRows,
+        "by_worker",
+        "reference(joined >> SLOT_BITS, slot)",
+        "reference(words[first + SlotWords.CONTROL] >> 16, slot)",
+    ),
+    HELD_TWICE: Mutant(takeover, "_together", "if ref not in in_ring", "if True"),
+    MARK_LATE: Late(
+        JoinedRows, "join", "BATCH_DETAILS.pack_into(", "self._store_release[first + _JOINED] ="
+    ),
+    "what runs again goes to a worker with live rows": Mutant(
+        Dispatcher, "_decide", "if model.spec.places and pending.retry:", "if False:"
+    ),
+    "rows join others that run again": Mutant(
+        models.Worker, "has_place", "self.batches[0].mark.reason is Reason.RETRY", "False"
+    ),
+    FIRST_ALONE: Mutant(
+        DeadBatches, "take_back", "len(worker.batches) if worker.places else 1", "1"
+    ),
+    "a freed place is not given out again": Mutant(
+        Dispatcher, "on_rows_joined", "if worker.has_place:", "if not worker.batches:"
+    ),
+    PLACES_STAY: Mutant(ModelPool, "follow", "self._set_places(self.models[reference])", "pass"),
+    "there are more rows than places": Mutant(
+        models.Worker, "has_place", "self.rows < self.places", "self.rows <= self.places"
+    ),
+    "a row is reported as if it were the first": Mutant(
+        models.Worker, "find", "if self.places else", "if False else"
+    ),
+    "new rows keep what runs again waiting": Mutant(
+        Dispatcher, "_serve", "if model.queues.rows and not empties:", "if model.queues.rows:"
+    ),
+    "a new collector finds no live rows": Mutant(
+        takeover, "held_by_all", "if tasks is not None:", "if False:"
+    ),
+    PAUSED_BLOCK: Mutant(
+        StepsRunner, "step", "    if rows:\n", "    if rows and len(rows) == len(self._rows):\n"
+    ),
+    "a row that has ended keeps its state": Mutant(
+        StepsRunner, "_finish", "self._leave(row, DONE)", "self._rows.pop(row.request.ref, None)"
+    ),
+    SPOILT: Mutant(StepsRunner, "_find_to_blame", "if self._steps.repeatable:", "if True:"),
+    FAIL_AGAIN: Mutant(StepsRunner, "_find_to_blame", "in range(count)", "in range(1)"),
+    PARTS_KEPT: Mutant(StepsRunner, "_find_to_blame", "row.parts.clear()", "pass"),
+    GIVEN_UP: Mutant(StepsRunner, "step", "self._drop_given_up()", "pass"),
+    "a batch is reported with its first answer": Mutant(
+        Collector, "_batch_done", "worker.batches.pop(place)", "worker.batches.pop(0)"
+    ),
+}
+"""By name."""
