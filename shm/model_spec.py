@@ -31,6 +31,8 @@ SERVING: Final = "serving"
 RETIRING: Final = "retiring"
 """It gets no new requests, and goes when those that it has are answered."""
 FILE_DIFFERS: Final = "the model file was changed or removed since it was loaded"
+MOST_PLACES: Final = 2048
+"""Rows that a worker of a model in steps runs at once: its task ring has room for each."""
 _END: Final = b"\n\n"
 """Of a table; no line is empty."""
 _LISTS: Final = ("workers", "remote", "allowed_batch_sizes", "length_buckets")

@@ -30,7 +30,7 @@ from ringbatch.engine.supervisor.model_versions import (
     with_state,
     without_entries,
 )
-from ringbatch.shm.model_spec import LOADING, RETIRING, SERVING, ModelSpec
+from ringbatch.shm.model_spec import LOADING, MOST_PLACES, RETIRING, SERVING, ModelSpec
 
 _UNFINISHED = "the engine did not come to an end with it"
 
@@ -161,6 +161,20 @@ class ChangePlan:
                 f"it needs {self.needs.models} more models; there is room for {most.models}, and "
                 f"{len(serving)} are in use. Restart the engine"
             )
+
+    def expect_places(self) -> None:
+        """Check that workers which go on can run as many rows as they are to.
+
+        Raises:
+            ChangeFailed: a model in steps would have more than `MOST_PLACES`.
+        """
+        for model in self.change.adjust:
+            if self.serving[model.version].places and model.max_batch_size > MOST_PLACES:
+                raise ChangeFailed(
+                    f"the model works in steps, so max_batch_size, which is {model.max_batch_size},"
+                    " must be the number of rows that a worker runs at once, from 1 to "
+                    f"{MOST_PLACES}"
+                )
 
     def _ever(self, serving: Iterable[ModelSpec]) -> int:
         """Return the number of workers after the change if the load wants the most everywhere."""

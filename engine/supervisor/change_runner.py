@@ -194,6 +194,7 @@ class ChangeRunner:
             ChangeFailed: there never will be enough.
         """
         plan.expect_room(self._served.entries, self._served.most)
+        plan.expect_places()
 
         def is_there() -> bool:
             if self._served.is_step(plan.change.name):

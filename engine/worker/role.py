@@ -57,7 +57,7 @@ from ringbatch.engine.worker.parts_runner import PartsRunner
 from ringbatch.engine.worker.request_context import RequestContextCodec
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.steps_runner import StepsRunner
-from ringbatch.engine.worker.steps_worker import MOST_PLACES, StepsWorker
+from ringbatch.engine.worker.steps_worker import StepsWorker
 from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.engine.worker.warmup import Wanted, warmed_up
 from ringbatch.engine.worker.worker import Worker
@@ -67,7 +67,7 @@ from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.messages import Failed, Ready, Vocabulary
 from ringbatch.shm.host.process import STDERR, die_with_parent, settle
-from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.model_spec import MOST_PLACES, ModelSpec
 from ringbatch.shm.request_context import REQUEST_CONTEXT
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.upstreams import OwnUpstreams

@@ -8,7 +8,6 @@ are answered.
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final
 
 from ringbatch.engine.ipc.messages import ReportKind, read_tasks, report_words, task_size
 from ringbatch.engine.worker.parts_runner import PAUSE_S
@@ -19,9 +18,6 @@ from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.joined import JoinedRows
 from ringbatch.shm.model_counters import NOTHING, Spent
 from ringbatch.shm.segment import Segment
-
-MOST_PLACES: Final = 2048
-"""Rows of one worker. The collector finds room in its task ring for a task of each."""
 
 
 class StepsWorker(Worker):

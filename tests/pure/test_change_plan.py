@@ -19,7 +19,7 @@ from ringbatch.engine.supervisor.change_plan import (
 )
 from ringbatch.engine.supervisor.model_diff import Change, compare
 from ringbatch.engine.supervisor.model_versions import Entries, Forwarding, first_entries
-from ringbatch.shm.model_spec import LOADING, RETIRING, SERVING
+from ringbatch.shm.model_spec import LOADING, MOST_PLACES, RETIRING, SERVING
 from ringbatch.shm.tensor import Tensor
 
 SIGNATURE = Signature((), ())
@@ -44,6 +44,22 @@ def planned(change: Change, entries: Entries) -> ChangePlan:
 
 def signatures(plan: ChangePlan) -> dict[str, list[Signature]]:
     return {version: [SIGNATURE] * len(team) for version, team in plan.started.items()}
+
+
+@pytest.mark.parametrize("places", [1, 0])
+def test_a_model_in_steps_has_no_more_places_than_a_worker_can_have(places: int) -> None:
+    """Its worker goes on, and would not look at them again."""
+    old = model(max_batch_size=2)
+    entries = tuple(replace(spec, places=2 * places) for spec in serving(old))
+    for size in (MOST_PLACES, MOST_PLACES + 1):
+        (change,) = compare([old], [model(max_batch_size=size)], lambda _: False)
+        assert change.adjust
+        plan = planned(change, entries)
+        if places and size > MOST_PLACES:
+            with pytest.raises(ChangeFailed, match=r"which is 2049, must be .* from 1 to 2048"):
+                plan.expect_places()
+        else:
+            plan.expect_places()
 
 
 @pytest.mark.parametrize("phase", Phase)
