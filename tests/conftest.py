@@ -10,9 +10,10 @@ import random
 import re
 import signal
 import socket
+import sys
 import textwrap
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -277,6 +278,17 @@ def free_port_factory() -> Callable[[], int]:
 def free_port(free_port_factory: Callable[[], int]) -> int:
     """One free TCP port of 127.0.0.1."""
     return free_port_factory()
+
+
+@pytest.fixture
+def imports_as_before() -> Iterator[None]:
+    """Afterwards Python has the modules that it had, and finds others where it did."""
+    path, hooks, modules = list(sys.path), list(sys.path_hooks), set(sys.modules)
+    yield
+    sys.path[:], sys.path_hooks[:] = path, hooks
+    sys.path_importer_cache.clear()
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
 
 
 @pytest.fixture

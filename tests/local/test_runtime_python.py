@@ -5,7 +5,7 @@ import os
 import pickle
 import py_compile
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
@@ -18,15 +18,7 @@ from ringbatch.shm.tensor import Tensor
 
 WriteModel = Callable[..., Path]
 
-
-@pytest.fixture(autouse=True)
-def imports_as_before() -> Iterator[None]:
-    path, hooks, modules = list(sys.path), list(sys.path_hooks), set(sys.modules)
-    yield
-    sys.path[:], sys.path_hooks[:] = path, hooks
-    sys.path_importer_cache.clear()
-    for name in set(sys.modules) - modules:
-        del sys.modules[name]
+pytestmark = pytest.mark.usefixtures("imports_as_before")
 
 
 TYPED = """

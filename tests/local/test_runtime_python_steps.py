@@ -1,0 +1,112 @@
+"""Tests engine/runtimes/python.py: model files of models in steps, and the words of bad ones."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ringbatch.engine.runtimes.python import import_model
+from ringbatch.shm.errors import StartupError
+
+WriteModel = Callable[[str], Path]
+pytestmark = pytest.mark.usefixtures("imports_as_before")
+
+HEAD = "from ringbatch.engine import Tensor\n"
+
+
+def test_a_model_in_steps_has_its_functions(tmp_model: WriteModel) -> None:
+    text = """
+repeatable = True
+def begin(instances, request): return [(one, each) for one, each in zip(instances, request)]
+def step(states): return states, [True] * len(states)
+"""
+    model = import_model(tmp_model(text))
+    assert (model.in_steps, model.in_parts, model.asks) == (True, True, True)
+    steps = model.steps
+    assert steps is not None
+    assert steps.repeatable
+    assert steps.begin([1], ["r"]) == [(1, "r")]
+    assert steps.step([1, 2]) == ([1, 2], [True, True])
+    assert steps.end(1, "done") is None
+
+
+def test_a_class_in_steps_has_an_end_of_its_own(tmp_model: WriteModel) -> None:
+    text = """
+class Model:
+    def __init__(self): self.ended = []
+    def begin(self, instances): return instances
+    def step(self, states): return states, [True] * len(states)
+    def end(self, state, reason): self.ended.append((state, reason))
+"""
+    steps = import_model(tmp_model(text)).steps
+    assert steps is not None
+    assert not steps.repeatable
+    steps.end(7, "cancelled")
+    assert steps.end.__self__.ended == [(7, "cancelled")]  # type: ignore[attr-defined]
+
+
+def test_a_predict_beside_begin_is_served_as_any(tmp_model: WriteModel) -> None:
+    text = "def begin(x): return x\ndef predict(instances): return instances\n"
+    assert not import_model(tmp_model(text)).in_steps
+
+
+BAD = {
+    "begin-without-step": (
+        "def begin(x): return x\n",
+        r"model\.py: `begin` is there, so `step` must be as well: a model in steps needs both, and",
+    ),
+    "step-without-begin": (
+        "class Model:\n    def step(self, states): pass\n",
+        r"model\.py: `step` is there, so `begin` must be as well",
+    ),
+    "begin-is-no-function": (
+        "begin = 3\ndef step(states): pass\n",
+        r"`begin` is no function; .* a model in steps has begin and step in its place",
+    ),
+    "begin-yields": (
+        "def begin(x): yield x\ndef step(states): pass\n",
+        r"`begin` yields, but it must return",
+    ),
+    "begin-takes-too-few": (
+        HEAD + "inputs = [Tensor('a', 'FP32', []), Tensor('b', 'FP32', [])]\n"
+        "outputs = [Tensor('y', 'FP32', [])]\ndef begin(a): pass\ndef step(states): pass\n",
+        r"begin\(a\) must take 2 arguments \(a, b\)",
+    ),
+    "step-is-no-function": (
+        "def begin(x): return x\nstep = 3\n",
+        r"`step` is a int, but it must be a function",
+    ),
+    "step-yields": (
+        "def begin(x): return x\ndef step(states): yield states\n",
+        r"`step` yields, but it must return; use return, not yield",
+    ),
+    "step-is-async": (
+        "def begin(x): return x\nasync def step(states): pass\n",
+        r"`step` is an async function, but a worker calls it and awaits nothing",
+    ),
+    "step-takes-nothing": (
+        "def begin(x): return x\ndef step(): pass\n",
+        r"step\(\) must take states",
+    ),
+    "end-takes-no-reason": (
+        "def begin(x): return x\ndef step(states): pass\ndef end(state): pass\n",
+        r"end\(state\) must take state, reason",
+    ),
+    "end-is-no-function": (
+        "def begin(x): return x\ndef step(states): pass\nend = None\n",
+        r"`end` is a NoneType, but it must be a function",
+    ),
+    "repeatable-is-no-bool": (
+        "def begin(x): return x\ndef step(states): pass\nrepeatable = 'yes'\n",
+        r"`repeatable` is a str, but it must be a bool",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "words"), BAD.values(), ids=BAD.keys())
+def test_a_bad_model_file_gets_its_words(tmp_path: Path, source: str, words: str) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(source)
+    with pytest.raises(StartupError, match=words) as caught:
+        import_model(path)
+    assert str(caught.value).startswith(f"{path}: ")
