@@ -18,7 +18,15 @@ from ringbatch.frontend.page import subscribers
 from ringbatch.frontend.payloads import log
 from ringbatch.frontend.request import offload
 from ringbatch.frontend.streams import connection
-from ringbatch.shm import chain, descriptors, engine_name, layout, model_metrics, request_context
+from ringbatch.shm import (
+    chain,
+    descriptors,
+    engine_name,
+    layout,
+    model_metrics,
+    model_spec,
+    request_context,
+)
 
 _UNITS: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
@@ -122,6 +130,11 @@ def _limits() -> Iterator[tuple[str, tuple[Limit, ...]]]:
                 "parts of a request that wait for its frontend",
                 f"{part_stream.MOST_WAITING}",
                 "500",
+            ),
+            Limit(
+                "rows that a worker of a model in steps runs at once",
+                f"{model_spec.MOST_PLACES:,}",
+                "no start",
             ),
             Limit("delay of a restart", f"{respawn.MOST_DELAY_S:g} s", ""),
             Limit(

@@ -58,7 +58,7 @@ class BatchedConfig:
         int,
         whole(0, LARGEST_BATCH),
         "instances in the largest batch. 0 is for a model without a batch dimension, which runs "
-        "each instance alone",
+        "each instance alone. For a model in steps, the rows that a worker runs at once",
     ] = 32
     allowed_batch_sizes: Annotated[
         tuple[int, ...],

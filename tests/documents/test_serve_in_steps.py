@@ -1,0 +1,59 @@
+"""The how-to page of models in steps: its model file and its commands, to the letter."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from documents.commands import printed, serving, write
+from documents.pages import example, output_after, section, table, text_of
+from serve.server import Server
+
+from ringbatch.engine.worker import steps_runner
+from ringbatch.engine.worker.parts_runner import PATIENCE_NS
+from ringbatch.shm.model_spec import MOST_PLACES
+
+STEPS: Final = "docs/how-to/serve-a-model-in-steps.md"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("steps")
+    write(folder, "decode.py", example(STEPS, "decode.py"))
+    with serving(folder, example(STEPS, "serve")) as started:
+        yield started
+
+
+def test_events_are_those_of_the_page(server: Server, tmp_path: Path) -> None:
+    found = printed(example(STEPS, "events"), tmp_path, server)
+    assert without_ids(found) == without_ids(output_after(STEPS, "events"))
+
+
+def test_the_joined_answer_is_that_of_the_page(server: Server, tmp_path: Path) -> None:
+    found = printed(example(STEPS, "joined"), tmp_path, server)
+    assert without_ids(found) == without_ids(output_after(STEPS, "joined"))
+
+
+def without_ids(text: str) -> str:
+    return re.sub(r'"batchId":"[^"]*"', "", text).strip()
+
+
+def test_events_of_several_instances_are_refused(server: Server, tmp_path: Path) -> None:
+    command = example(STEPS, "joined").replace('{"prompt"', '{"prompt": "all"}, {"prompt"')
+    asked = command.replace("curl", "curl -H 'Accept: text/event-stream'")
+    assert "2 instances" in json.loads(printed(asked, tmp_path, server))["error"]
+    assert len(json.loads(printed(command, tmp_path, server))["predictions"]) == 2
+
+
+def test_reasons_and_numbers_of_the_page_are_those_of_the_code() -> None:
+    reasons = [row[0].strip('`"') for row in table(STEPS, "reason")]
+    assert reasons == [
+        steps_runner.DONE,
+        steps_runner.CANCELLED,
+        steps_runner.DEADLINE,
+        steps_runner.FAILED,
+    ]
+    assert f"no room for {PATIENCE_NS // 10**9} s" in section(STEPS, "How a row ends")
+    assert f"from 1 to {MOST_PLACES:,}" in " ".join(text_of(STEPS).split())
