@@ -373,7 +373,7 @@ class Engine:
                 self.stepping[number].go_on(role)
             else:
                 role.step()
-            bell.wait(role.wait_s)
+            bell.wait(role.wait_s())
 
     def _pause(self, seconds: float) -> None:
         self.machine.sleep(int(seconds * 1e9))

@@ -9,11 +9,9 @@ from unittest.mock import patch
 
 from simulation.machine import Machine
 from simulation.memory import ItemStridedView, Memory, Packed
-from simulation.stepping import SharedRows
 
 from ringbatch.engine.collector import loop as collector_loop
 from ringbatch.engine.collector import reports as reports_module
-from ringbatch.engine.collector import takeover as takeover_module
 from ringbatch.engine.worker import chain_steps as steps_module
 from ringbatch.engine.worker import tensor_codec as codec_module
 from ringbatch.engine.worker import tensors
@@ -72,7 +70,6 @@ def installed() -> Iterator[None]:
         patch.object(holder_module, "PACKED_INSTANTS", Packed(PACKED_INSTANTS)),
         patch.object(holder_module, "PACKED_BATCH", Packed(PACKED_BATCH)),
         patch.object(joined_module, "BATCH_DETAILS", Packed(BATCH_DETAILS)),
-        patch.object(takeover_module, "JoinedRows", SharedRows),
         patch.object(codec_module, "StridedView", ItemStridedView),
         patch.object(steps_module, "StridedView", ItemStridedView),
         patch.object(uniform_batch, "FEW", _FEW),

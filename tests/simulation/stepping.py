@@ -14,10 +14,7 @@ from ringbatch.engine.worker.steps_runner import StepsRunner
 from ringbatch.engine.worker.steps_worker import StepsWorker
 from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.shm.engine_slots import EngineSlots
-from ringbatch.shm.joined import JoinedRows
-from ringbatch.shm.layout import WORD
 from ringbatch.shm.model_spec import ModelSpec
-from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason
 
 BEGINS: Final = -1
@@ -197,30 +194,3 @@ class Stepping:
         marks = {row.batch.mark.batch: row.batch.mark for row in honest}
         if len(marks) > 1 and any(mark.reason is Reason.RETRY for mark in marks.values()):
             self._complain("rows have joined others that run again")
-
-
-class SharedRows(JoinedRows):
-    """`JoinedRows` whose words are stored one by one, so that others may go on in between."""
-
-    def __init__(self, segment: Segment) -> None:
-        super().__init__(segment)
-        table = self._slots.view(_Table)
-        table.words = segment.words
-        table.start = table.ctypes.data - self._first_word * WORD
-        self._slots = table
-
-
-class _Table(np.ndarray[Any, Any]):
-    """Words in shared memory, the first of which is at an address."""
-
-    words: memoryview
-    start: int
-
-    def __array_finalize__(self, made_from: Any) -> None:
-        if isinstance(made_from, _Table) and hasattr(made_from, "words"):
-            self.words, self.start = made_from.words, made_from.start
-
-    def __setitem__(self, where: Any, value: Any) -> None:
-        first = (self.ctypes.data - self.start) // WORD
-        for number in np.flatnonzero(where).tolist():
-            self.words[first + number * self.strides[0] // WORD] = value
