@@ -78,6 +78,8 @@ def _batches(spec: ModelSpec) -> str:
         return f"those of its steps; a request holds up to {spec.cap} instances"
     if not spec.batched:
         return "none, each instance runs alone"
+    if spec.places:
+        return f"in steps, up to {spec.places} rows at once in each worker"
     sizes = ", ".join(map(str, spec.allowed_batch_sizes))
     words = f"of {sizes} instances" if sizes else f"of up to {spec.max_batch_size} instances"
     if spec.max_batch_elements:

@@ -188,6 +188,10 @@ def test_what_a_model_serves_is_told_with_what_its_batches_took() -> None:
     ("model", "line"),
     [
         (spec(max_batch_size=0), "none, each instance runs alone"),
+        (
+            replace(spec(max_batch_size=1), places=8),
+            "in steps, up to 8 rows at once in each worker",
+        ),
         (spec(), "of up to 32 instances, eager"),
         (shaped(pad_variable_length=True), "of up to 4 instances, padded to the longest, eager"),
     ],
