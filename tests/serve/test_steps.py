@@ -227,13 +227,14 @@ def test_a_dead_worker_cuts_off_what_has_begun_and_no_other_row(
     server: Server, tmp_path: Path
 ) -> None:
     end = tmp_path / "end"
-    with begun(server, f"until {end}") as (stream,), ThreadPoolExecutor(1) as threads:
+    with begun(server, *[f"until {end}"] * 2) as streams, ThreadPoolExecutor(1) as threads:
         # It is live as well, with nothing out.
         whole = threads.submit(asked, server, f"until {end}")
-        while stream.part()["live"] != [2]:
+        while streams[0].part()["live"] != [3]:
             pass
         os.kill(server.role("worker stepping/0"), signal.SIGKILL)
-        assert "died" in stream.last()["error"]
+        for stream in streams:
+            assert "died" in stream.last()["error"]
         end.touch()
         assert whole.result()[0]["number"] == [0]
     assert [one["number"] for one in asked(server, "2", "3")] == [[0, 1], [0, 1, 2]]
