@@ -260,7 +260,8 @@ class StepsRunner(PartsRunner):
             self._blame(rows[0], error)
             return
         self._report_run_again(rows)
-        if self._steps.repeatable:
+        # A step that has returned has changed the states, whatever it returned.
+        if self._steps.repeatable and not isinstance(error, WrongResult):
             middle = len(rows) // 2
             self._step(rows[:middle])
             self._step(rows[middle:])

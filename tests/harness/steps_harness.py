@@ -36,6 +36,7 @@ class Countdown:
         steps: the rows' starts of each step.
         fails_for: starts for which a step raises.
         refuses: starts for which begin raises.
+        is_short: whether a step says nothing of its first row.
     """
 
     ended: list[tuple[int, str]] = field(default_factory=list)
@@ -43,6 +44,7 @@ class Countdown:
     steps: list[list[int]] = field(default_factory=list)
     fails_for: set[int] = field(default_factory=set)
     refuses: set[int] = field(default_factory=set)
+    is_short: bool = False
     on_step: Callable[[], object] = lambda: None
 
     def begin(self, instances: Sequence[int]) -> list[Row]:
@@ -59,7 +61,8 @@ class Countdown:
         parts = [row.start - row.left for row in states]
         for row in states:
             row.left -= 1
-        return parts, [row.left <= 0 for row in states]
+        ended = [row.left <= 0 for row in states]
+        return (parts[1:], ended[1:]) if self.is_short else (parts, ended)
 
     def end(self, state: Row, reason: str) -> None:
         self.ended.append((state.start, reason))

@@ -140,6 +140,20 @@ def test_a_row_with_a_part_out_fails_with_the_step() -> None:
     assert harness.seen[late] == [0, 1]
 
 
+def test_a_step_that_has_returned_is_not_repeated() -> None:
+    """The states have changed, and the parts of that step would be missing."""
+    harness = StepsHarness(repeatable=True)
+    slots = [harness.send(5) for _ in range(2)]
+    harness.step(2)
+    harness.model.is_short = True
+    harness.step()
+    harness.model.is_short = False
+    harness.finish()
+    assert {harness.status(slot) for slot in slots} == {Status.WRONG_COUNT}
+    assert [harness.seen[slot] for slot in slots] == [[0, 1]] * 2
+    assert len(harness.model.steps) == 3
+
+
 def test_a_row_that_cannot_begin_fails_alone() -> None:
     harness = StepsHarness(refuses={7})
     slots = {count: harness.send(count) for count in (2, 7, 3)}
