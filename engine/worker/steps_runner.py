@@ -364,17 +364,20 @@ class StepsRunner(PartsRunner):
         """Answer a row that has ended: with an end, or with all parts as one."""
         self._leave(row, DONE)
         mark, request = row.batch.mark, row.request
-        self.runs, self._answered = row.runs, True
         if row.stream is not None:
             now_ns = self._clock_ns()
-            self._slots.answer(request.ref, Status.OK, 0, self.runs.stamped(mark), now_ns)
+            self._slots.answer(request.ref, Status.OK, 0, row.runs.stamped(mark), now_ns)
         else:
             try:
-                sizes = self._codec.write(self._codec.joined(row.parts), [request])
+                (size,) = self._codec.write(self._codec.joined(row.parts), [request])
             except (ValueError, MemoryError) as error:
-                self._failed(error, [request], mark)
-            else:
-                self._answer([request], sizes, mark)
+                self._blame(row, error)
+                return
+            if isinstance(size, WrongResult):
+                self._blame(row, size)
+                return
+            self.runs = row.runs
+            self._answer([request], [size], mark)
         self._failing.answered()
         self._answered_row(row, failed=False)
 

@@ -362,7 +362,7 @@ end:
             worker_at[number] = ASLEEP
         }
 
-    /* In steps. engine/worker/steps_worker.py: StepsWorker._report_ended */
+    /* In steps. engine/worker/steps_worker.py: StepsWorker._report_ended, StepsWorker._report */
     :: d_step {
             STEPS && worker_at[number] == REPORTING ->
             report_answered();

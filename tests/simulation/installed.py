@@ -1,4 +1,4 @@
-"""What the engine's modules find in place of time, memory and more while lives run."""
+"""Patches of the engine's modules while lives run: time, memory, and more."""
 
 import functools
 from collections.abc import Iterator
