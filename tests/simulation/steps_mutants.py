@@ -25,6 +25,7 @@ GIVEN_UP: Final = "what nobody waits for goes on"
 FAIL_AGAIN: Final = "rows that begin again come together to the step that has failed"
 RECLAIM: Final = "reclaiming leaves the dead worker's live rows"
 RELEASED_FIRST: Final = "a worker lets go of a task before its slots say who holds it"
+OTHERS_FORGOTTEN: Final = "to forget a worker stores in slots that others are joining"
 STEPS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     RECLAIM: Mutant(takeover, "reclaim", "JoinedRows(segment).forget(worker)", "pass"),
     RELEASED_FIRST: Late(
@@ -32,6 +33,12 @@ STEPS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
         "_take_tasks",
         "for mark, references, _ in found:\n    for ref in references:",
         "self._tasks.release(",
+    ),
+    OTHERS_FORGOTTEN: Mutant(
+        JoinedRows,
+        "forget",
+        "self.by_worker().get(worker, {}).values()",
+        "[(self._slots[:, _JOINED] & np.uint64(SLOT_MASK) == worker).nonzero()[0].tolist()]",
     ),
     SLOTS_FIRST: Mutant(
         takeover,
@@ -70,9 +77,6 @@ STEPS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     ),
     "a row is reported as if it were the first": Mutant(
         models.Worker, "find", "if self.places else", "if False else"
-    ),
-    "new rows keep what runs again waiting": Mutant(
-        Dispatcher, "_serve", "if model.queues.rows and not empties:", "if model.queues.rows:"
     ),
     "a new collector finds no live rows": Mutant(
         takeover, "held_by_all", "if tasks is not None:", "if False:"
