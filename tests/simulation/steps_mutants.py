@@ -18,7 +18,6 @@ PLACES_STAY: Final = "workers keep the places of an earlier table"
 PAUSED_BLOCK: Final = "a row that waits for room holds up the others"
 SLOTS_FIRST: Final = "a collector looks at slots before rings"
 HELD_TWICE: Final = "what is in ring and slot is held twice"
-MARK_LATE: Final = "a slot says that it is held before it says of which batch"
 SPOILT: Final = "rows go on in states that a step may have spoilt"
 PARTS_KEPT: Final = "a row that begins again keeps the parts of before"
 GIVEN_UP: Final = "what nobody waits for goes on"
@@ -56,9 +55,6 @@ STEPS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
         "reference(words[first + SlotWords.CONTROL] >> 16, slot)",
     ),
     HELD_TWICE: Mutant(takeover, "_together", "if ref not in in_ring", "if True"),
-    MARK_LATE: Late(
-        JoinedRows, "join", "BATCH_DETAILS.pack_into(", "self._store_release[first + _JOINED] ="
-    ),
     "what runs again goes to a worker with live rows": Mutant(
         Dispatcher, "_decide", "if model.spec.places and pending.retry:", "if False:"
     ),
