@@ -36,8 +36,8 @@ STEPS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     OTHERS_FORGOTTEN: Mutant(
         JoinedRows,
         "forget",
-        "self.by_worker().get(worker, {}).values()",
-        "[(self._slots[:, _JOINED] & np.uint64(SLOT_MASK) == worker).nonzero()[0].tolist()]",
+        "in self._open():",
+        "in enumerate(self._load_acquire[self._every].tolist()):",
     ),
     SLOTS_FIRST: Mutant(
         takeover,
@@ -50,9 +50,12 @@ STEPS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     ),
     "a later request in a slot is taken for held": Mutant(
         JoinedRows,
-        "by_worker",
-        "reference(joined >> SLOT_BITS, slot)",
-        "reference(words[first + SlotWords.CONTROL] >> 16, slot)",
+        "_open",
+        "first, ref = self._first(slot), reference(joined >> SLOT_BITS, slot)",
+        "first = self._first(slot)\n"
+        "            generation = words[first + SlotWords.CONTROL] >> 8\n"
+        "            joined = generation << SLOT_BITS | joined & SLOT_MASK\n"
+        "            ref = reference(joined >> SLOT_BITS, slot)",
     ),
     HELD_TWICE: Mutant(takeover, "_together", "if ref not in in_ring", "if True"),
     "what runs again goes to a worker with live rows": Mutant(
@@ -83,7 +86,7 @@ STEPS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     "a row that has ended keeps its state": Mutant(
         StepsRunner, "_finish", "self._leave(row, DONE)", "self._rows.pop(row.request.ref, None)"
     ),
-    SPOILT: Mutant(StepsRunner, "_find_to_blame", "if self._steps.repeatable:", "if True:"),
+    SPOILT: Mutant(StepsRunner, "_find_to_blame", "if self._steps.repeatable and", "if"),
     FAIL_AGAIN: Mutant(StepsRunner, "_find_to_blame", "in range(count)", "in range(1)"),
     PARTS_KEPT: Mutant(StepsRunner, "_find_to_blame", "row.parts.clear()", "pass"),
     GIVEN_UP: Mutant(StepsRunner, "step", "self._drop_given_up()", "pass"),
