@@ -120,8 +120,10 @@ class Worker:
         Args:
             batch: the number that it reports.
         """
-        candidates = self.batches if self.places else self.batches[:1]
-        numbers = [one.mark.batch for one in candidates]
+        batches = self.batches
+        if batches and batches[0].mark.batch == batch:
+            return 0
+        numbers = [one.mark.batch for one in batches] if self.places else ()
         return numbers.index(batch) if batch in numbers else -1
 
 
