@@ -19,7 +19,7 @@ from ringbatch.frontend.http.fast_lane import FastLane
 from ringbatch.frontend.http.fast_lane_states import State
 
 SEEDS = {**dict.fromkeys(TARGETS, 4), **dict.fromkeys(CONNECTIONS, 1)}
-MANY_SEEDS = {**dict.fromkeys(TARGETS, 60), **dict.fromkeys(CONNECTIONS, 40)}
+MANY_SEEDS = {**dict.fromkeys(TARGETS, 25), **dict.fromkeys(CONNECTIONS, 40)}
 
 
 @pytest.mark.parametrize("target", NAMES)
