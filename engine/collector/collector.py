@@ -393,7 +393,7 @@ class Collector:
             model.counters.ran(ran, rows, spent, priority, shares)
         model.mark_unavailable(worker)
         if worker.places:
-            self._dispatcher.on_rows_joined(worker, now_ns)
+            self._dispatcher.on_row_ended(worker, now_ns)
         elif worker.batches:
             self._dispatcher.on_batch_started(worker, now_ns)
         else:

@@ -343,7 +343,7 @@ class Dispatcher:
         worker.batches.append(unchecked_tuple(Batch, (mark, requests, costs, priority)))
         if idle:
             if worker.places:
-                self.on_rows_joined(worker, now_ns)
+                self.on_row_joined(worker, now_ns)
             else:
                 self.on_batch_started(worker, now_ns)
         fits = worker.tasks.offer(task_words(mark, refs, models[0]))
@@ -411,13 +411,22 @@ class Dispatcher:
             worker.model.busy.append(worker)
         self.arm_batch_timeout(worker, now_ns)
 
-    def on_rows_joined(self, worker: Worker, now_ns: int) -> None:
-        """Record that a worker of a model in steps holds other rows than before."""
+    def on_row_joined(self, worker: Worker, now_ns: int) -> None:
+        """Record that a worker of a model in steps was given one more batch.
+
+        A worker that hangs gets no more time by what joins it.
+        """
         model = worker.model
-        if worker.ready and not worker.ending and not worker.leaving:
-            model.mark_unavailable(worker)
-            if worker.has_place:
-                model.mark_idle(worker)
+        model.list_place(worker)
+        if len(worker.batches) == 1:
+            self.arm_batch_timeout(worker, now_ns)
+        elif not model.idle:
+            model.health.arm_stuck(now_ns, model.cycle_ns, model.spec.batch_timeout_ns)
+
+    def on_row_ended(self, worker: Worker, now_ns: int) -> None:
+        """Record that a worker of a model in steps has one batch less."""
+        model = worker.model
+        model.list_place(worker)
         if worker.batches:
             self.arm_batch_timeout(worker, now_ns)
         else:

@@ -96,7 +96,6 @@ class ModelPool:
         for reference, spec in specs.items():
             if reference in self.models:
                 self.models[reference].adjust(spec)
-                self._set_places(self.models[reference])
             else:
                 self.models[reference] = _new_model(
                     self._segment,
@@ -120,6 +119,9 @@ class ModelPool:
                 if number in holders:
                     self.remove(worker)
                     self.replaced.append(worker)
+            elif worker.places:
+                # There may be more of them now, or fewer.
+                worker.model.list_place(worker)
         for number in sorted(holders.keys() - self.workers.keys()):
             self.workers[number] = self._new_worker(number, holders[number])
         retiring = [model for model in self.models.values() if model.retiring]
@@ -127,17 +129,6 @@ class ModelPool:
             self._patient_until_ns = now_ns + PATIENCE_NS
         self.retiring = retiring
         return gone
-
-    def _set_places(self, model: Model) -> None:
-        """Have the workers of a model in steps run as many rows as its entry says now."""
-        own = [worker for worker in self.workers.values() if worker.model is model]
-        for worker in own if model.spec.places else ():
-            idle = worker in model.idle
-            worker.places = model.spec.places
-            if worker.ready and worker.has_place != idle and not (worker.ending or worker.leaving):
-                model.mark_unavailable(worker)
-                if not idle:
-                    model.mark_idle(worker)
 
     def _follow_chains(self) -> None:
         """Find the models of all steps. Chains stand behind the models that run them."""
@@ -231,7 +222,6 @@ class ModelPool:
             Producer(words, layout.task_ring(number), TASK_WORDS),
             partial(self._wake_worker, number),
             remote=number in model.spec.remote,
-            places=model.spec.places,
         )
 
     def _remember(self, spec: ModelSpec) -> None:

@@ -77,7 +77,6 @@ class Worker:
         ready: whether it takes tasks.
         ending: it was taken for hung; what it answers until its end still counts.
         leaving: the table has it no longer; it finishes its batch and gets no other.
-        places: of a model in steps, the rows that it runs at once; 0 for any other model.
         batches: what it holds: the one it runs, and perhaps one to run next. Of a model in steps,
             all that run, in the order in which they were given.
         left_out: requests of the one it runs that it has answered without running them.
@@ -95,7 +94,11 @@ class Worker:
     batches: list[Batch] = field(default_factory=list)
     left_out: int = 0
     began_ns: int = 0
-    places: int = 0
+
+    @property
+    def places(self) -> int:
+        """Rows of a model in steps that it runs at once, each a batch; 0 for any other model."""
+        return self.model.spec.places
 
     @property
     def has_place(self) -> bool:
@@ -107,12 +110,7 @@ class Worker:
             return True
         if not self.places or self.batches[0].mark.reason is Reason.RETRY:
             return False
-        return self.rows < self.places
-
-    @property
-    def rows(self) -> int:
-        """Instances in all batches that it holds."""
-        return sum([batch.mark.rows for batch in self.batches])
+        return len(self.batches) < self.places
 
     def find(self, batch: int) -> int:
         """Return the place among its batches of the one that it may report; -1 if there is none.
@@ -254,7 +252,7 @@ class Model:
         ready, idle = self.ready, len(self.idle)
         if places := self.spec.places:
             # A place is to a model in steps what a worker is to any other.
-            free = sum([worker.places - worker.rows for worker in self.idle])
+            free = sum([places - len(worker.batches) for worker in self.idle])
             every = places * ready
             return estimate(
                 rows, 1, min(free, every), every, self.cycle_ns, 0, least_rows, account, most_ns
@@ -337,9 +335,16 @@ class Model:
         """Remove and return the worker for the next batch: in steps, the one with fewest rows."""
         if not self.spec.places:
             return self.idle.pop()
-        worker = min(self.idle, key=_rows)
+        worker = min(self.idle, key=_batches)
         self.idle.remove(worker)
         return worker
+
+    def list_place(self, worker: Worker) -> None:
+        """List a worker of a model in steps among the idle, or do not, as it has a free place."""
+        if worker.ready and not (worker.ending or worker.leaving or worker in self.spares):
+            self.mark_unavailable(worker)
+            if worker.has_place:
+                self.mark_idle(worker)
 
     def mark_unavailable(self, worker: Worker) -> None:
         """Give a worker no batch until it is idle or busy again."""
@@ -389,8 +394,8 @@ class Model:
         return waiting + self.queues.empty()
 
 
-def _rows(worker: Worker) -> int:
-    return worker.rows
+def _batches(worker: Worker) -> int:
+    return len(worker.batches)
 
 
 def class_shares(

@@ -119,7 +119,7 @@ class StepsHarness:
             slots,
             self._tick,
             pause=lambda _seconds: None,
-            run_again=lambda batch: worker.runs_again(batch),
+            run_again=lambda batch: self.workers[number].runs_again(batch),
         )
         worker = StepsWorker(self.segment, number, runner, slots, lambda: None, self._tick)
         first = self.segment.layout.worker(number)

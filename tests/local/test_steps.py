@@ -365,6 +365,29 @@ def test_places_change_while_rows_are_live() -> None:
     assert harness.model.steps[4:] == [[2]] * 4
 
 
+def test_a_spare_stays_a_spare_when_the_table_changes() -> None:
+    harness = StepsHarness(in_steps(places=2, workers=(0, 1), spares=1))
+    spare = harness.collector._workers[1]
+    assert spare in spare.model.spares
+    harness.segment.model_table.publish((replace(harness.entry, timeout_ns=1 << 60),))
+    slots = [harness.send(2) for _ in range(3)]
+    harness.finish()
+    assert [harness.seen[slot] for slot in slots] == [[0, 1]] * 3
+    assert spare in spare.model.spares
+    assert harness.models[1].steps == []
+
+
+def test_rows_that_join_give_a_worker_that_hangs_no_more_time() -> None:
+    timeout_ns = 1_000_000
+    harness = StepsHarness(in_steps(places=4, batch_timeout_ns=timeout_ns))
+    for _ in range(3):
+        harness.send(2)
+        harness.collect()
+        harness.now_ns += timeout_ns // 2
+    harness.collect()
+    assert harness.ended == [0]
+
+
 def test_live_rows_are_seen() -> None:
     harness = StepsHarness(in_steps(places=3))
     for _ in range(2):

@@ -52,7 +52,7 @@ def check_places(collector: Collector, model: Model) -> None:
         return
     for worker in able:
         again = any(batch.mark.reason is Reason.RETRY for batch in worker.batches)
-        full = again or worker.rows >= model.spec.places
+        full = again or len(worker.batches) >= model.spec.places
         assert full, f"requests of model {model.spec.name} wait while a place is free"
 
 

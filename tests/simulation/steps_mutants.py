@@ -68,11 +68,11 @@ STEPS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
         DeadBatches, "take_back", "len(worker.batches) if worker.places else 1", "1"
     ),
     "a freed place is not given out again": Mutant(
-        Dispatcher, "on_rows_joined", "if worker.has_place:", "if not worker.batches:"
+        models.Model, "list_place", "if worker.has_place:", "if not worker.batches:"
     ),
-    PLACES_STAY: Mutant(ModelPool, "follow", "self._set_places(self.models[reference])", "pass"),
+    PLACES_STAY: Mutant(ModelPool, "follow", "worker.model.list_place(worker)", "pass"),
     "there are more rows than places": Mutant(
-        models.Worker, "has_place", "self.rows < self.places", "self.rows <= self.places"
+        models.Worker, "has_place", "self.batches) < self.places", "self.batches) <= self.places"
     ),
     "a row is reported as if it were the first": Mutant(
         models.Worker, "find", "if self.places else", "if False else"
