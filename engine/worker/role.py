@@ -383,19 +383,8 @@ def _runner(
             codec or JsonCodec(slots.memory, spec.batched, asks=True), slots.wanted
         )
     make: Callable[..., Runner] = Runner
-    if model.in_steps:
-        return StepsRunner(
-            model,
-            spec.name,
-            slots,
-            time.monotonic_ns,
-            pause=time.sleep,
-            codec=codec,
-            run_again=run_again,
-            failing=failing,
-        )
     if model.in_parts:
-        make = partial(PartsRunner, pause=time.sleep)
+        make = partial(StepsRunner if model.in_steps else PartsRunner, pause=time.sleep)
     return make(
         model,
         spec.name,

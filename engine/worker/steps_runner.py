@@ -18,14 +18,12 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from ringbatch.engine.models.model import Model, RestartWorker, StepFunctions
-from ringbatch.engine.worker.codec import Codec
-from ringbatch.engine.worker.failure_detection import Failing
 from ringbatch.engine.worker.outputs import WrongCount, WrongResult
 from ringbatch.engine.worker.part_stream import PartStream
 from ringbatch.engine.worker.parts_runner import PATIENCE_NS, PartsRunner
 from ringbatch.engine.worker.run_times import Runs
 from ringbatch.engine.worker.tensors import Unlike
-from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
+from ringbatch.shm.engine_slots import BatchMark, Request
 from ringbatch.shm.model_counters import NOTHING, Spent
 from ringbatch.shm.slot import Status
 
@@ -87,31 +85,12 @@ class StepsRunner(PartsRunner):
     """Runner of a model in steps.
 
     Args:
-        model, name, slots, clock_ns, pause, codec, run_again, failing: as for `PartsRunner`.
+        model: has steps.
+        own, options: as for `PartsRunner`.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        name: str,
-        slots: EngineSlots,
-        clock_ns: Callable[[], int],
-        *,
-        pause: Callable[[float], object],
-        codec: Codec | None = None,
-        run_again: Callable[[int], object] = lambda _batch: None,
-        failing: Failing | None = None,
-    ) -> None:
-        super().__init__(
-            model,
-            name,
-            slots,
-            clock_ns,
-            pause=pause,
-            codec=codec,
-            run_again=run_again,
-            failing=failing,
-        )
+    def __init__(self, model: Model, *own: Any, **options: Any) -> None:
+        super().__init__(model, *own, **options)
         assert model.steps is not None, "only a model in steps has steps"
         self._steps: StepFunctions = model.steps
         self._rows: dict[int, LiveRow] = {}
