@@ -2,6 +2,8 @@
 
 import random
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from ray_place import ANYWHERE
 
-from ringbatch.engine.runtimes.ray.actor import Holder, Overseer
+from ringbatch.engine.runtimes.opening import open_model
+from ringbatch.engine.runtimes.ray.actor import REFUSED, ActorModel, Holder, Overseer
 from ringbatch.engine.runtimes.ray.terms import (
     ActorName,
     actor_name,
@@ -248,3 +251,22 @@ def test_only_who_came_last_may_end_an_actor() -> None:
     for worker in workers:
         holder.hello(worker, "host", 60.0)
     assert [holder.leave(worker) for worker in workers] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def predict(instances):\n    yield instances\n",
+        "def begin(instances):\n    return instances\ndef step(states): ...\n",
+    ],
+    ids=["a generator", "in steps"],
+)
+def test_an_actor_refuses_a_model_that_answers_in_parts(code: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"name": "m", "threads": 1, "max_batch_size": 8}
+    described = ActorModel(str(tmp_path / "m.py"), "python", options, 60.0, open_model)
+    kind, text, *_ = Holder("digest").open(described, np.frombuffer(code.encode(), np.uint8))
+    assert kind == REFUSED
+    assert str(text).endswith(
+        "the model answers in parts, but actors on Ray return whole answers; serve it with workers "
+        "on this host"
+    )

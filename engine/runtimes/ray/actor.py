@@ -183,6 +183,11 @@ class Holder:
                 f"{description.path}: predict takes request, but actors on Ray are not told what "
                 "requests say; serve it with workers on this host"
             )
+        if model.in_parts:
+            raise StartupError(
+                f"{description.path}: the model answers in parts, but actors on Ray return whole "
+                "answers; serve it with workers on this host"
+            )
         return model
 
     def load(self, description: ActorModel) -> Reply:
