@@ -3,8 +3,9 @@
 Both decoders take 2 ms a step, whatever rows are live, and run at most 32 rows. The lengths of
 answers are geometric with a mean of 50 steps, so that a static batch of 32 takes about 4.06 times
 as many steps as its mean row. First, clients that ask again at once load each engine fully. Then
-requests come at random, at 0.8 of the most that the continuous engine answered, and want parts: the
-wait for the first part is compared with that of a queue in which nothing else takes time.
+requests come at random and want parts, at 0.8 of the most that the continuous engine answered in
+parts. The wait for the first part is compared with that of a queue in which nothing but steps takes
+time, with the same requests.
 """
 
 import argparse
@@ -29,7 +30,8 @@ from streams import WrongAnswer, percentile
 
 CONTINUOUS: Final = "continuous"
 STATIC: Final = "static"
-WAYS: Final = (CONTINUOUS, STATIC)
+IN_PARTS: Final = "continuous, in parts"
+WAYS: Final = (CONTINUOUS, STATIC, IN_PARTS)
 PLACES: Final = 32
 MEAN_STEPS: Final = 50
 STEP_MS: Final = 2.0
@@ -52,12 +54,12 @@ def lengths(seed: int) -> Iterator[int]:
         yield steps
 
 
-def message(way: str, steps: int, *, in_parts: bool) -> bytes:
+def message(model: str, steps: int, *, in_parts: bool) -> bytes:
     """Return a request for an answer of so many steps."""
     body = b'{"instances":[%d]}' % steps
     accept = "Accept: text/event-stream\r\n" if in_parts else ""
     head = (
-        f"POST /v1/models/{way}:predict HTTP/1.1\r\nHost: {HOST}\r\n{accept}"
+        f"POST /v1/models/{model}:predict HTTP/1.1\r\nHost: {HOST}\r\n{accept}"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
@@ -81,10 +83,10 @@ class Exchange:
     data: bytes = b""
     first_s: float = 0.0
 
-    def ask(self, way: str, steps: int, now_s: float, *, in_parts: bool) -> None:
+    def ask(self, model: str, steps: int, now_s: float, *, in_parts: bool) -> None:
         """Send the next request."""
         self.steps, self.sent_s, self.data, self.first_s = steps, now_s, b"", 0.0
-        self.connection.sendall(message(way, steps, in_parts=in_parts))
+        self.connection.sendall(message(model, steps, in_parts=in_parts))
 
     def take(self, now_s: float, *, in_parts: bool) -> bool:
         """Read what has come; return whether the answer has ended.
@@ -132,7 +134,9 @@ def connected(port: int) -> Exchange:
     return Exchange(connection)
 
 
-def saturate(port: int, way: str, clients: int, seconds: float, seed: int) -> float:
+def saturate(
+    port: int, model: str, clients: int, seconds: float, seed: int, *, in_parts: bool
+) -> float:
     """Keep clients asking for some time; return the answers a second.
 
     Raises:
@@ -145,13 +149,13 @@ def saturate(port: int, way: str, clients: int, seconds: float, seed: int) -> fl
     with selectors.DefaultSelector() as selector:
         for exchange in exchanges:
             selector.register(exchange.connection, selectors.EVENT_READ, exchange)
-            exchange.ask(way, next(own), begun_s, in_parts=False)
+            exchange.ask(model, next(own), begun_s, in_parts=in_parts)
         while (now_s := time.monotonic()) < until_s:
             for key, _ in selector.select(until_s - now_s):
                 now_s = time.monotonic()
-                if key.data.take(now_s, in_parts=False):
+                if key.data.take(now_s, in_parts=in_parts):
                     count += 1
-                    key.data.ask(way, next(own), now_s, in_parts=False)
+                    key.data.ask(model, next(own), now_s, in_parts=in_parts)
     for exchange in exchanges:
         exchange.connection.close()
     return count / seconds
@@ -194,7 +198,7 @@ def offer(port: int, rate: float, seconds: float, seed: int) -> Answers:
 def waits_ms(rate: float, step_ms: float, seconds: float, seed: int) -> list[float]:
     """Return the waits for a place in a queue of `PLACES` servers, in milliseconds.
 
-    Requests come at random at that rate, each for a geometric number of steps of that length.
+    Requests come as in `offer`, each for as many steps of that length.
     """
     own, chance = lengths(seed), random.Random(seed)
     free_ms, now_ms, waits = [0.0] * PLACES, 0.0, []
@@ -228,24 +232,26 @@ def main() -> int:
     report = Report("continuous", {key: str(value) for key, value in vars(options).items()})
     with tempfile.TemporaryDirectory(prefix="bench-") as made:
         servers = {}
-        for way in WAYS:
-            (folder := Path(made) / way).mkdir()
-            engine = Ringbatch(way, MODELS / f"{way}.py", 1, {"max_batch_size": PLACES})
-            servers[way] = Server(engine.command(folder))
+        for model in (CONTINUOUS, STATIC):
+            (folder := Path(made) / model).mkdir()
+            engine = Ringbatch(model, MODELS / f"{model}.py", 1, {"max_batch_size": PLACES})
+            servers[model] = Server(engine.command(folder))
         with servers[CONTINUOUS], servers[STATIC]:
 
             def run(turn: int, way: str) -> float:
-                rate = saturate(servers[way].port, way, options.clients, options.seconds, turn)
+                model, in_parts = (CONTINUOUS, True) if way == IN_PARTS else (way, False)
+                load = options.clients, options.seconds, turn
+                rate = saturate(servers[model].port, model, *load, in_parts=in_parts)
                 report.run(way=way, answers_per_s=rate)
                 return rate
 
             rates = run_rounds(WAYS, options.rounds, run)
-            rate = LOAD * max(rates[CONTINUOUS])
+            rate = LOAD * spread(rates[IN_PARTS]).median
             port, seconds = servers[CONTINUOUS].port, options.rounds * options.seconds
             first_ms = percentile(offer(port, rate, seconds, 1).first_ms, 0.99)
     # The engine's own step is longer than the sleep, and says how long a place is taken.
-    step_ms = 1e3 * PLACES / (max(rates[CONTINUOUS]) * MEAN_STEPS)
-    wait_ms = percentile(waits_ms(rate, step_ms, 600, 2), 0.99)
+    step_ms = 1e3 * PLACES * LOAD / (rate * MEAN_STEPS)
+    wait_ms = percentile(waits_ms(rate, step_ms, seconds, 1), 0.99)
     report.run(way="at random", rate=rate, first_p99_ms=first_ms, wait_p99_ms=wait_ms)
     rows = [[way, number(spread(rates[way]).median)] for way in WAYS]
     report.print_text(table(["batches", "answers/s"], rows))
