@@ -28,7 +28,8 @@ def can_be_compiled(module: Module) -> Iterator[str]:
 
     Its compiler takes a name in a function for the type that it is bound to first, also where
     handlers of several exceptions bind it; looks in vain for the type of a field that is a
-    memoryview; and has no weak references to its objects. An object of a class whose base is
+    memoryview; and has no weak references to its objects. It passes starred arguments to a base's
+    method as if the tuple were the first that is left. An object of a class whose base is
     compiled, it refuses to make unless the class is compiled too.
     """
     bases = {
@@ -61,6 +62,17 @@ def fails_compiled(node: ast.AST) -> Iterator[str]:
         for field in node.body:
             if isinstance(field, ast.AnnAssign) and ast.unparse(field.annotation) == "memoryview":
                 yield f"line {field.lineno}: a field that is a memoryview"
+    elif isinstance(node, ast.Call) and is_starred_super(node):
+        yield f"line {node.lineno}: starred arguments for a base's method"
+
+
+def is_starred_super(node: ast.AST) -> bool:
+    """Whether a call of a base's method has starred arguments."""
+    return (
+        isinstance(node, ast.Call)
+        and ast.unparse(node.func).startswith("super().")
+        and any(isinstance(argument, ast.Starred) for argument in node.args)
+    )
 
 
 def test_every_module_listed_to_be_compiled_exists() -> None:
@@ -84,6 +96,10 @@ def test_what_is_to_be_compiled_can_be() -> None:
         ("ringbatch.engine.worker.runner", "import weakref"),
         ("ringbatch.engine.worker.runner", "from weakref import ref"),
         (
+            "ringbatch.engine.worker.runner",
+            "class C(B):\n    def __init__(self, *own):\n        super().__init__(1, *own)",
+        ),
+        (
             "ringbatch.engine.models.model",
             "from ringbatch.engine.worker.json_codec import JsonCodec\n"
             "class C(JsonCodec):\n    pass",
@@ -106,6 +122,10 @@ def test_what_cannot_be_compiled_is_reported(name: str, source: str) -> None:
             "def f():\n try:\n  g()\n except A as e:\n  pass\n except B as b:\n  pass",
         ),
         ("ringbatch.engine.worker.runner", "class C(NamedTuple):\n    memory: memoryview | bytes"),
+        (
+            "ringbatch.engine.worker.runner",
+            "class C(B):\n def __init__(self, own):\n  super().__init__(1, own)\n  f(*own)",
+        ),
         (
             "ringbatch.engine.models.model",
             "import weakref\nclass C(NamedTuple):\n    m: memoryview",

@@ -356,8 +356,9 @@ class Collector:
     def _batch_done(self, worker: Worker, place: int, report: Report, now_ns: int) -> None:
         kind, _, rows, spent = report
         model, run_ns = worker.model, spent.infer_ns
+        places = model.spec.places
         mark, requests, costs, priority = worker.batches.pop(place)
-        if worker.places:
+        if places:
             worker.began_ns = mark.dispatched_ns
         cycle_ns = max(now_ns - worker.began_ns, 0)
         if run_ns:
@@ -392,7 +393,7 @@ class Collector:
             shares = class_shares(requests, costs, run_ns) if priority == MIXED else ()
             model.counters.ran(ran, rows, spent, priority, shares)
         model.mark_unavailable(worker)
-        if worker.places:
+        if places:
             self._dispatcher.on_row_ended(worker, now_ns)
         elif worker.batches:
             self._dispatcher.on_batch_started(worker, now_ns)

@@ -82,22 +82,22 @@ class LiveRow:
 
 
 class StepsRunner(PartsRunner):
-    """Runner of a model in steps.
+    """Runner of a model in steps; the arguments are those of `PartsRunner`."""
 
-    Args:
-        model: has steps.
-        own, options: as for `PartsRunner`.
-    """
+    _steps: StepFunctions
+    _rows: dict[int, LiveRow]
+    """The live rows by reference, the one that joined first in front."""
+    _joining: list[LiveRow]
+    """Rows that begin together before the next step."""
+    _ended: list[LiveBatch]
 
-    def __init__(self, model: Model, *own: Any, **options: Any) -> None:
-        super().__init__(model, *own, **options)
+    def _set_up(self, model: Model) -> None:
+        """Begin without a row."""
         assert model.steps is not None, "only a model in steps has steps"
-        self._steps: StepFunctions = model.steps
-        self._rows: dict[int, LiveRow] = {}
-        """The live rows by reference, the one that joined first in front."""
-        self._joining: list[LiveRow] = []
-        """Rows that begin together before the next step."""
-        self._ended: list[LiveBatch] = []
+        self._steps = model.steps
+        self._rows = {}
+        self._joining = []
+        self._ended = []
 
     @property
     def live(self) -> int:
