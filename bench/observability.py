@@ -1,11 +1,12 @@
-"""What it costs to say where the time of requests goes: ids, Server-Timing, the access log, traces.
+"""Cost of ids, Server-Timing, the access log, traces and the payload log.
 
 As in `steps.py`, the steps of all roles are called by hand, here from the bytes of requests on the
 fast lane to those of their answers, and nothing sleeps or waits; only sockets are missing, which
 would make every share smaller. The settings take turns, batch by batch, and the best of many
 counts. Of the batches of which a sample of 1 % draws no request the better half counts, and that
 share of what those take that are all drawn is added. What the log's thread writes goes nowhere, but
-is made and counts. What the control process makes of traces is none of a request's way.
+is made and counts. What the control process makes of traces and payloads is none of a request's
+way.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import math
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 from report.record import Report
@@ -28,7 +30,10 @@ from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fast_lane import FastLane
 from ringbatch.frontend.http.fast_lane_settings import FastLaneSettings
 from ringbatch.frontend.http.head_reader import HeadReader
+from ringbatch.frontend.http.kept_lane import KeptLane
 from ringbatch.frontend.http.response_heads import ResponseHeads
+from ringbatch.frontend.payloads.recorder import PayloadRecorder
+from ringbatch.frontend.payloads.settings import ALL, EventSettings, Keeping
 from ringbatch.shm.descriptors import TRACED_REQUESTS
 from ringbatch.shm.host.log_lines import LineFormatter
 from ringbatch.shm.host.process import settle
@@ -50,14 +55,24 @@ VARIANTS = {
     "all logged": AccessSettings("all"),
     "traced 1 %": AccessSettings("off", trace_sample=SHARE),
     "all traced": AccessSettings("off", trace_sample=1.0),
+    "payloads 1 %": AccessSettings("off"),
+    "all payloads": AccessSettings("off"),
 }
-SAMPLES = {"sampled 1 %": "all logged", "both": "all logged", "traced 1 %": "all traced"}
+PAYLOADS = {"payloads 1 %": SHARE, "all payloads": 1.0}
+"""Shares of the requests that the payload log keeps."""
+SAMPLES = {
+    "sampled 1 %": "all logged",
+    "both": "all logged",
+    "traced 1 %": "all traced",
+    "payloads 1 %": "all payloads",
+}
 """What each is a sample of."""
 LIMITED = {
     "failures, the default": MAX_RATIO,
     "sampled 1 %": MAX_RATIO,
     "Server-Timing": MAX_RATIO,
     "traced 1 %": 1.05,
+    "payloads 1 %": 1.03,
 }
 
 
@@ -78,9 +93,14 @@ class Connections:
     Attributes:
         engine: receives their requests.
         lanes: the connections.
+
+    Args:
+        settings: of the access log, the headers and traces.
+        size: of a batch.
+        payloads: the share of the requests that the payload log keeps; None without one.
     """
 
-    def __init__(self, settings: AccessSettings, size: int) -> None:
+    def __init__(self, settings: AccessSettings, size: int, payloads: float | None = None) -> None:
         traced = TRACED_REQUESTS if settings.trace_sample else 0
         self.engine = engine = Engine(size, traced)
         self._answers: list[bytes] = []
@@ -100,9 +120,13 @@ class Connections:
             recorder=recorder,
         )
         config = Config(cast(Any, _nobody), lifespan="off")
+        loop = cast(Any, engine.loop)
+        made: Callable[..., FastLane] = FastLane
+        if payloads is not None:
+            made = partial(KeptLane, payload_recorder_of(engine, recorder, payloads))
         self.lanes: list[FastLane] = []
         for _ in range(size):
-            lane = FastLane(shared, config, state, {}, cast(Any, engine.loop))
+            lane = made(shared, config, state, {}, loop)
             lane.connection_made(cast(Any, Transport(self._answers.append)))
             self.lanes.append(lane)
 
@@ -140,6 +164,19 @@ def recorder_of(engine: Engine, settings: AccessSettings) -> tuple[Recorder, Wri
     return Recorder(settings, core.outcomes, core.batch_ids, writer), writer
 
 
+def payload_recorder_of(engine: Engine, recorder: Recorder, share: float) -> PayloadRecorder:
+    """Return a recorder of the payloads of an engine's requests, whose messages are discarded."""
+    events = EventSettings(ALL, failures=False, attributes={"source": "/ringbatch/b"}, lines=True)
+    keeping = Keeping(share, 1 << 16, frozenset(), events)
+    lane = engine.service.engine.lane
+    return PayloadRecorder(keeping, recorder, _taken, lane, cast(Any, engine.loop))
+
+
+def _taken(_message: bytes) -> bool:
+    """Take the place of the passage to the control process."""
+    return True
+
+
 def _nowhere(_line: bytes) -> None:
     """Takes the place of the log."""
 
@@ -150,7 +187,9 @@ def _nobody(*_: object) -> None:
 
 def figures(size: int, repetitions: int) -> dict[str, float]:
     """Nanoseconds for a request, by what is said of it: the mean of the better half of many."""
-    entries = {name: Connections(settings, size) for name, settings in VARIANTS.items()}
+    entries = {
+        name: Connections(settings, size, PAYLOADS.get(name)) for name, settings in VARIANTS.items()
+    }
     found: dict[str, list[float]] = {name: [] for name in entries}
     settle()
     order = list(entries)
