@@ -17,7 +17,8 @@ Prints the configuration, with --settings all of it. If serve could not start he
 everything that is wrong with the configuration, then everything that the host lacks, such as a
 port, a CPU, room in /dev/shm, a package, or a readable key. It serves nothing. One of MODEL and
 --config is needed; MODEL and flags are those of serve. Settings without effect are named on
-standard error. A running engine of the same name does not count as an obstacle.
+standard error. A running engine of the same name does not count as an obstacle: the last lines name
+the ports that it has.
 
 With --load, a process of its own loads and warms up each version of each model, with the limits on
 time and memory that it has. Models with ray_workers are loaded in the Ray cluster too. It compares
@@ -39,6 +40,7 @@ examples:
   ringbatch check --config ringbatch.toml --parity samples.json --tolerance 1e-5
 """
 _WELL: Final = "nothing would keep serve from starting here"
+_WELL_OTHERWISE: Final = "nothing else would keep serve from starting here"
 _NOT_LOADED: Final = (
     "; --load loads the models too, --settings prints all settings with their defaults"
 )
@@ -109,11 +111,12 @@ def main(
     Raises:
         StartupError: an engine of that configuration would not start; a line for each reason.
     """
-    from ringbatch.engine.doctor.obstacles import obstacles
+    from ringbatch.engine.doctor.obstacles import outlook
     from ringbatch.engine.doctor.probes import exposed
 
-    if found := obstacles(config, passed=sockets_passed):
-        raise StartupError("\n".join(found))
+    here = outlook(config, passed=sockets_passed)
+    if here.obstacles:
+        raise StartupError("\n".join(here.obstacles))
     if parity and len(config.models) > 1:
         raise StartupError(
             f"--parity {parity}: there are {len(config.models)} models, and a file is for one; "
@@ -125,7 +128,10 @@ def main(
     wanted = load or parity is not None
     if wanted and (failures := _loaded(config, parity, tolerance)):
         raise StartupError("\n".join(failures))
-    print(f"# {_WELL}{'' if wanted else _NOT_LOADED}", flush=True)
+    for line in here.held:
+        print(f"# {line}")
+    well = _WELL_OTHERWISE if here.held else _WELL
+    print(f"# {well}{'' if wanted else _NOT_LOADED}", flush=True)
     return 0
 
 

@@ -222,7 +222,7 @@ def _parser() -> argparse.ArgumentParser:
     checker = add(
         "check", "check a configuration and this host without serving", check.EXAMPLES, _check
     )
-    _add_serve(checker)
+    _add_serve(checker, without="needed without --config")
     checker.usage = "ringbatch check [MODEL ...] [--config FILE] [--load] [--parity] [options]"
     check.add_arguments(checker)
     doctor = add("doctor", "examine this host", examples.DOCTOR, _doctor)
@@ -271,7 +271,9 @@ def _texts(about: str, epilog: str) -> dict[str, Any]:
     }
 
 
-def _add_serve(parser: argparse.ArgumentParser) -> None:
+def _add_serve(
+    parser: argparse.ArgumentParser, *, without: str = "default: the bundled digits model"
+) -> None:
     parser.usage = "ringbatch serve [MODEL ...] [--name NAME] [--config FILE] [options]"
     parser.add_argument(
         "model",
@@ -279,7 +281,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         action=engine_arguments.Models,
         metavar="MODEL",
         help="a model file, such as model.py or model.onnx, or addresses of model servers "
-        "(default: the bundled digits model)",
+        f"({without})",
     )
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="a configuration file, TOML; flags win over it"

@@ -7,7 +7,8 @@ from ringbatch.engine.doctor.case import Case, Topic
 from ringbatch.engine.doctor.facts import Door
 from ringbatch.engine.doctor.findings import Finding, sized
 
-_PORTS: Final = Topic("ports", "an engine that cannot have its ports does not start")
+PORTS: Final = "ports"
+_PORTS: Final = Topic(PORTS, "an engine that cannot have its ports does not start")
 _RUNNING: Final = Topic("engines", "engines on one host share its CPUs, its memory and /dev/shm")
 _LEFT: Final = Topic(
     "leftovers",

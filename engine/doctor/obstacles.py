@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ringbatch.engine.config.problems import key_text
 from ringbatch.engine.config.settings import Config
@@ -38,8 +38,20 @@ _CHECKS: Final[tuple[Check, ...]] = (
 )
 
 
-def obstacles(config: Config, *, passed: bool = False) -> list[str]:
-    """Return a line for each thing that a start on this host would end with.
+class Outlook(NamedTuple):
+    """The prospects of a start on this host; a line for each finding.
+
+    Attributes:
+        obstacles: that a start would end with.
+        held: ports of the engine that goes before the configured one starts.
+    """
+
+    obstacles: list[str]
+    held: list[str]
+
+
+def outlook(config: Config, *, passed: bool = False) -> Outlook:
+    """Return what a start on this host would end with, and what must go first.
 
     Args:
         config: of the engine.
@@ -57,7 +69,10 @@ def obstacles(config: Config, *, passed: bool = False) -> list[str]:
         }
     )
     found = judge(decisive(facts, config, passed=passed), config, _CHECKS, asked=True)
-    return [*unreadable(config), *_lines([*found, *faults])]
+    return Outlook(
+        [*unreadable(config), *_lines([*found, *faults], Level.ERROR)],
+        _lines([finding for finding in found if finding.check == engine_checks.PORTS], Level.NOTE),
+    )
 
 
 def unreadable(config: Config) -> list[str]:
@@ -82,10 +97,8 @@ def decisive(facts: Facts, config: Config, *, passed: bool) -> Facts:
     )
 
 
-def _lines(findings: Sequence[Finding]) -> list[str]:
-    return [
-        f"{finding.found}; {finding.do}" for finding in findings if finding.level is Level.ERROR
-    ]
+def _lines(findings: Sequence[Finding], level: Level) -> list[str]:
+    return [f"{finding.found}; {finding.do}" for finding in findings if finding.level is level]
 
 
 def _is_passed(door: Door, *, passed: bool) -> bool:

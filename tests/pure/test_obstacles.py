@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
+from ringbatch.engine.doctor import obstacles
 from ringbatch.engine.doctor.case import Check
 from ringbatch.engine.doctor.examination import judge
 from ringbatch.engine.doctor.facts import (
@@ -20,7 +21,7 @@ from ringbatch.engine.doctor.facts import (
 )
 from ringbatch.engine.doctor.findings import Level
 from ringbatch.engine.doctor.memory_checks import dev_shm
-from ringbatch.engine.doctor.obstacles import decisive, unreadable
+from ringbatch.engine.doctor.obstacles import decisive, outlook, unreadable
 from ringbatch.engine.doctor.software_checks import packages
 
 CONFIG = Config(
@@ -82,6 +83,19 @@ def test_a_file_that_this_user_may_not_read_is_named(monkeypatch: pytest.MonkeyP
         '[models."a.b"] path: /m/secret.py',
         "[models.c] warm_up_file: /m/secret.json",
     ]
+
+
+@pytest.mark.parametrize(("name", "is_held"), [("prod", True), ("other", False)])
+def test_a_port_of_the_engine_that_goes_first_is_no_obstacle_and_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, is_held: bool
+) -> None:
+    holders = ((7, "ringbatch: supervisor"),)
+    door = Door(key="port", host="::", port=8080, refusal="in use", taken=True, holders=holders)
+    facts = Facts(doors=(door,), engines=Engines(running=(engine(name),)))
+    monkeypatch.setattr(obstacles, "gathered", lambda _: (facts, []))
+    found = outlook(CONFIG)
+    named = [any("process 7" in line for line in lines) for lines in (found.held, found.obstacles)]
+    assert named == [is_held, not is_held]
 
 
 def test_only_the_port_of_http_is_passed() -> None:

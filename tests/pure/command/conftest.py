@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from command_harness import STATUS, Files
 
+from ringbatch.engine.doctor.obstacles import Outlook
+
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
@@ -34,7 +36,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 def well(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that lacks nothing."""
     stand_in = ModuleType("obstacles")
-    setattr(stand_in, "obstacles", lambda _config, *, passed: [])  # noqa: B010
+    setattr(stand_in, "outlook", lambda _config, *, passed: Outlook([], []))  # noqa: B010
     monkeypatch.setitem(sys.modules, "ringbatch.engine.doctor.obstacles", stand_in)
 
 

@@ -9,6 +9,7 @@ from command_harness import ONE, Files, served
 
 from ringbatch.engine.command import cli
 from ringbatch.engine.config.document import conclude, load
+from ringbatch.engine.doctor import obstacles
 
 
 def test_check_wants_to_know_of_what(capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,6 +47,17 @@ def test_check_prints_the_configuration(capsys: pytest.CaptureFixture[str], file
     assert "port = 8080\n" in captured.out
     document = conclude(tomllib.loads(captured.out), source="printed", base=Path())
     assert document == load(Path(path))
+
+
+def test_check_names_the_ports_of_the_engine_that_goes_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], files: Files
+) -> None:
+    held = "[server] port: process 7 has it; stop it first"
+    monkeypatch.setattr(obstacles, "outlook", lambda *_, **__: obstacles.Outlook([], [held]))
+    assert cli.main(["check", "--config", str(files(ONE))]) == 0
+    last = capsys.readouterr().out.splitlines()[-2:]
+    assert last[0] == f"# {held}"
+    assert last[1].startswith("# nothing else would keep serve from starting here; ")
 
 
 NO_WAIT = "has no effect, because policy is eager; it is for policy fixed\n"
