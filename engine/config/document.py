@@ -325,6 +325,8 @@ def _resolve_path(
                     wanted = "a model; a configuration is given with --config"
                 elif (whole := _with_ending(base, raw["path"])) is not None:
                     wanted = f"a file with its ending; {whole} is there"
+                elif not bare and not is_file(missing := resolved(base / values["path"])):
+                    wanted = f"a file that exists; none is at {missing}"
                 report.refuse((*place, "path"), quoted(raw["path"]), wanted)
                 return
             for key, words in runtime_rules.problems(runtime, values):

@@ -17,14 +17,6 @@ from ringbatch.engine.config.document import (
 )
 from ringbatch.shm.errors import SegmentNotReady
 
-ENDINGS = (
-    "but it must be a file whose ending says what runs it, .py (python), .onnx (onnx), .skops or "
-    ".pkl or .joblib (sklearn), .ubj or .json (xgboost), .txt (lightgbm), .cbm (catboost), "
-    ".xml (openvino), .pt2 or .pt or .pth or .ts (torch), or a directory with a tokenizer.json "
-    "(text); runtime says what runs a file of another ending, and a model.py can serve whatever "
-    "Python can load"
-)
-
 REFUSED: dict[str, tuple[str | None, list[str], str]] = {
     "url": (
         None,
@@ -33,7 +25,11 @@ REFUSED: dict[str, tuple[str | None, list[str], str]] = {
         "address of a model server, http://HOST:PORT or "
         "https://HOST:PORT, or a list of addresses",
     ),
-    "h5": (None, ["sub/m.h5"], f'MODEL: found "sub/m.h5", {ENDINGS}'),
+    "h5-missing": (
+        None,
+        ["sub/m.h5"],
+        'MODEL: found "sub/m.h5", but it must be a file that exists; none is at {here}/sub/m.h5',
+    ),
     "h5-with-a-runtime": (
         None,
         ["/m.h5", "--runtime", "onnx"],
