@@ -105,7 +105,12 @@ class Rule(NamedTuple):
 RULES: Final[dict[type[RequestError], Rule]] = {
     InvalidRequest: Rule(400, INVALID_ARGUMENT, JSON, "the model refused the input"),
     RegionTaken: Rule(400, ALREADY_EXISTS, JSON, "a region of that name is registered already"),
-    Unauthenticated: Rule(401, UNAUTHENTICATED, _CHALLENGE, "an API key is needed"),
+    Unauthenticated: Rule(
+        401,
+        UNAUTHENTICATED,
+        _CHALLENGE,
+        "an API key of this server is needed, as Authorization: Bearer KEY or X-API-Key: KEY",
+    ),
     ModelNotFound: Rule(404, NOT_FOUND, JSON, "there is no such model"),
     MemoryNotFound: Rule(404, NOT_FOUND, JSON, "there is no such shared memory"),
     RequestTooLarge: Rule(413, RESOURCE_EXHAUSTED, JSON, "the request is too large"),
