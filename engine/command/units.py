@@ -7,6 +7,7 @@ import stat
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
+from errno import EACCES
 from importlib.resources import files as resources
 from pathlib import Path
 from typing import Final
@@ -193,7 +194,7 @@ def _remove_unwanted(below: Path, found: Mapping[str, str]) -> None:
                 path.unlink()
                 print(f"removed {path}")
         except OSError as error:
-            raise StartupError(f"{path}: {error.strerror}") from None
+            raise _unwritten(path, error) from None
 
 
 def _command() -> Sequence[str]:
@@ -211,7 +212,13 @@ def _write(path: Path, text: str) -> None:
         partial.chmod(0o644)
         partial.replace(path)
     except OSError as error:
-        raise StartupError(f"{path}: {error.strerror}") from None
+        raise _unwritten(path, error) from None
+
+
+def _unwritten(path: Path, error: OSError) -> StartupError:
+    """Return the error for a unit file that cannot be written or removed."""
+    do = "; run this as root, or give --user for units of your own" if error.errno == EACCES else ""
+    return StartupError(f"{path}: {error.strerror}{do}")
 
 
 def _print_next_steps(engine: Engine | None, path: Path | None, *, user: bool) -> None:

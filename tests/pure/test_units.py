@@ -1,11 +1,13 @@
 """Unit files: what `systemd-analyze` says of them, and what is written for which configuration."""
 
+import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from errno import EACCES
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +211,19 @@ def test_the_command_writes_them_below_a_root(
         "etc/tmpfiles.d/ringbatch.conf",
     }
     assert "systemctl enable --now ringbatch@prod.socket" in capsys.readouterr().out
+
+
+def test_who_may_not_write_units_reads_how_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(EACCES, os.strerror(EACCES))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    assert main(["units", "--install", "--root", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.endswith(
+        ": Permission denied; run this as root, or give --user for units of your own\n"
+    )
 
 
 def test_a_gpu_of_one_worker_alone_is_one_too(
