@@ -82,7 +82,7 @@ def test_labels_have_the_names_that_they_are_given(tmp_path: Path, runtime: str)
     (found,) = asked(model, matrix(model))
     assert np.mean(found == np.array(["no", "süß"])[BINARY]) > 0.9
     assert refused(runtime, path, class_names=["one"]) == (
-        "class_names has 1 names, but the model 2 classes"
+        "class_names has length 1, but the model has 2 classes"
     )
 
 
@@ -95,7 +95,7 @@ def test_a_model_that_does_not_give_what_is_asked_for_says_what_it_gives(
         'answers has "probabilities", but this model has y, margins, contributions'
     )
     assert refused(runtime, path, class_names=["a"]) == (
-        "class_names has 1 names, but the model no classes"
+        "class_names has length 1, but the model has 0 classes"
     )
     assert refused(runtime, path, max_batch_size=0).startswith("max_batch_size is 0, but a")
 

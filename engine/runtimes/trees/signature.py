@@ -162,8 +162,8 @@ def _labels(path: Path, trees: Trees, names: Sequence[str]) -> Array:
     """Return the label of each class, by its number."""
     count = trees.classes
     if names and len(names) != count:
-        there = f"{count} classes" if count else "no classes"
-        raise StartupError(f"{path}: class_names has {len(names)} names, but the model {there}")
+        there = f"{path}: class_names has length {len(names)}"
+        raise StartupError(f"{there}, but the model has {count} classes")
     return np.array(names or trees.labels or range(count))
 
 
