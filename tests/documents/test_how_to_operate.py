@@ -62,6 +62,19 @@ def test_a_request_may_name_its_class(served: Server, tmp_path: Path) -> None:
     )
 
 
+@exhaustive
+def test_the_teams_share_an_engine(tmp_path: Path) -> None:
+    write(tmp_path, "model.py", example(README, "model.py"))
+    write(tmp_path, "keys", example(SHARE, "keys"))
+    (tmp_path / "keys").chmod(0o600)
+    write(tmp_path, "teams.toml", example(SHARE, "teams.toml"))
+    with serving(tmp_path, example(SHARE, "serve")) as server:
+        command = example(SHARE, "curl")
+        assert "predictions" in printed(command, tmp_path, server)
+        stranger = command.replace("X-API-Key: ", "X-API-Key: no")
+        assert "an API key of this server is needed" in printed(stranger, tmp_path, server)
+
+
 def test_commands_show_what_a_running_engine_does(served: Server, tmp_path: Path) -> None:
     with Connection(served.port) as connection:
         body = json.dumps({"instances": [[0] * 16]}).encode()
@@ -97,7 +110,7 @@ def test_an_answer_says_where_its_time_went(served: Server, tmp_path: Path) -> N
 def test_a_unix_socket_answers(served: Server, tmp_path: Path) -> None:
     folder = Path(f"/proc/{served.pid}/cwd").resolve()
     command = example(SOCKETS, "curl").replace("curl", "curl -w '%{http_code}'")
-    assert printed(command, folder, served).endswith("200")
+    assert printed(command, folder, served) == output_after(SOCKETS, "curl") + "200"
 
 
 @exhaustive

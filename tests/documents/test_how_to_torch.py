@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 from documents.commands import printed, serving, write
-from documents.pages import example
+from documents.pages import example, output_after
 
 pytest.importorskip("torch", reason="torch is not installed")
 
@@ -19,4 +19,4 @@ def test_the_program_is_exported_and_answers(tmp_path: Path) -> None:
     printed(example(PAGE, "export"), tmp_path)
     with serving(tmp_path, example(PAGE, "serve")) as server:
         (row,) = json.loads(printed(example(PAGE, "curl"), tmp_path, server))["predictions"]
-    assert len(row) == 2
+    assert len(row) == len(json.loads(output_after(PAGE, "curl"))["predictions"][0]) == 2
