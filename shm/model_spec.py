@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 from ringbatch.shm.chain import Chain, chain_of
 from ringbatch.shm.request_context import REQUEST_CONTEXT
 from ringbatch.shm.tensor import Tensor
-from ringbatch.shm.texts import IDS, Tokens
+from ringbatch.shm.texts import IDS, Generator, Tokens
 
 REFERENCE_BITS: Final = 16
 """Of a reference, so many low bits are the index."""
@@ -108,6 +108,8 @@ class ModelSpec:
         in_parts: clients may have its answers in parts, see `ringbatch.shm.parts`.
         places: of a model in steps, the rows that a worker runs at once, each of which joins and
             ends by itself; `max_batch_size` is 1 then. 0 for any other model.
+        generator: how frontends make tokens of prompts, and texts of its answers; None for a model
+            that generates no texts.
     """
 
     index: int
@@ -145,6 +147,7 @@ class ModelSpec:
     chain: Chain | None = None
     in_parts: bool = False
     places: int = 0
+    generator: Generator | None = None
 
     @property
     def reference(self) -> int:
@@ -296,7 +299,9 @@ def entry_of(line: bytes) -> ModelSpec:
     given = fields["forward"]
     forward = given and Forward(**given | {"headers": tuple(given["headers"])})
     tokens = fields["tokens"] and Tokens(**fields["tokens"])
+    made = fields["generator"]
+    generator = made and Generator(**made | {"ends": tuple(made["ends"])})
     chain = fields["chain"] and chain_of(fields["chain"])
     words = None if fields["words"] is None else tuple(fields["words"])
     parts = {"forward": forward, "tokens": tokens, "chain": chain, "words": words}
-    return ModelSpec(**fields | tensors | lists | parts)
+    return ModelSpec(**fields | tensors | lists | parts | {"generator": generator})

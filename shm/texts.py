@@ -5,7 +5,8 @@ formed by what texts cost. In a slot, rows are padded to the longest of them wit
 says of each where it ends; a token of the second text of a pair is marked by the bit `SECOND`.
 """
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,10 @@ FILLER: Final = -1
 SECOND: Final = 1 << 30
 TEXT: Final = Tensor("text", "BYTES", [])
 QUERY: Final = Tensor("query", "BYTES", [])
+PROMPT: Final = "input_ids"
+"""Input of a text generator with the tokens of a prompt."""
+GENERATOR_FILES: Final = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+"""Files of a text generator's directory that frontends read; the first must be there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +54,31 @@ class Tokens:
     def inputs(self) -> tuple[Tensor, ...]:
         """Inputs that clients send."""
         return (QUERY, TEXT) if self.pairs else (TEXT,)
+
+
+@dataclass(frozen=True, slots=True)
+class Generator:
+    """Generation of texts with one model, whose inputs stand in slots as it declares them.
+
+    Attributes:
+        path: of the directory with `GENERATOR_FILES`.
+        digest: of these files, when the model was opened; see `digest_of`.
+        limit: the most tokens of a prompt and its answer together.
+        vocabulary: how many numbers of tokens there are.
+        ends: tokens that end an answer.
+    """
+
+    path: str
+    digest: str
+    limit: int
+    vocabulary: int
+    ends: tuple[int, ...]
+
+
+def digest_of(contents: Iterable[bytes]) -> str:
+    """Return a digest of the contents of files, in their order; empty ones are as absent ones."""
+    digest = hashlib.blake2b(digest_size=16)
+    for content in contents:
+        digest.update(len(content).to_bytes(8, "little"))
+        digest.update(content)
+    return digest.hexdigest()

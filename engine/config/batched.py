@@ -42,8 +42,9 @@ class BatchedConfig:
         choice(*RUNTIMES),
         "runtime of the model file. By default its ending decides: python for .py, onnx for "
         ".onnx, sklearn for .skops, .pkl and .joblib, xgboost for .ubj and .json; lightgbm for "
-        ".txt, catboost for .cbm, openvino for .xml, torch for .pt2, .pt, .pth and .ts. text is "
-        "for a directory, http for an address. ray runs the file in a Ray cluster, by its ending",
+        ".txt, catboost for .cbm, openvino for .xml, torch for .pt2, .pt, .pth and .ts. text and "
+        "generator are for directories, http for an address. ray runs the file in a Ray cluster, "
+        "by its ending",
     ] = None
     path: Annotated[
         Path | str,

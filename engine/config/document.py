@@ -25,7 +25,14 @@ from ringbatch.engine.config import (
 from ringbatch.engine.config.addresses import lacks_scheme, unix_path
 from ringbatch.engine.config.definitions import Setting, settings
 from ringbatch.engine.config.dimensions import REQUEST_BYTES
-from ringbatch.engine.config.kinds import RUNTIMES, VERSION_WORDS, is_version, runtime_of
+from ringbatch.engine.config.kinds import (
+    GENERATOR_FILE,
+    OF_DIRECTORIES,
+    RUNTIMES,
+    VERSION_WORDS,
+    is_version,
+    runtime_of,
+)
 from ringbatch.engine.config.model_names import NAME_WORDS, is_model_name
 from ringbatch.engine.config.paths import absolute, resolved
 from ringbatch.engine.config.problems import (
@@ -92,8 +99,8 @@ MODEL_FILES: Final = ("warm_up_file", *upstream_rules.FILES)
 _ENDING_WORDS: Final = (
     "a file whose ending says what runs it, "
     + ", ".join(f"{' or '.join(endings)} ({name})" for name, endings in RUNTIMES.items() if endings)
-    + ", or a directory with a tokenizer.json (text); runtime says what runs a file of another "
-    "ending, and a model.py can serve whatever Python can load"
+    + ", or a directory with a tokenizer.json (text, or generator if it has a model.py); runtime "
+    "says what runs a file of another ending, and a model.py can serve whatever Python can load"
 )
 _ADDRESS_WORDS: Final = "the address of a model server, http://HOST:PORT, for the runtime http"
 _NO_WAIT_WORDS: Final = "has no effect, because policy is eager; it is for policy fixed"
@@ -315,7 +322,8 @@ def _resolve_path(
         if "runtime" in values:
             found = values["runtime"] or runtime_of(values["path"])
             if found is None and os.path.isdir(base / values["path"]):
-                found = "text"
+                is_generator = is_file(base / values["path"] / GENERATOR_FILE)
+                found = "generator" if is_generator else "text"
             values["runtime"] = runtime = found
             loader = runtime_of(values["path"]) if runtime == "ray" else runtime
             if runtime is None or loader is None:
@@ -344,10 +352,10 @@ def _resolve_path(
         if isinstance(values["path"], str):
             return
         values["path"] = resolved(base / values["path"])
-        is_text = values.get("runtime") == "text"
-        if not (os.path.isdir(values["path"]) if is_text else is_file(values["path"])):
+        is_directory = values.get("runtime") in OF_DIRECTORIES
+        if not (os.path.isdir(values["path"]) if is_directory else is_file(values["path"])):
             there = "" if str(values["path"]) == raw["path"] else f"; none is at {values['path']}"
-            what = "directory" if is_text else "file"
+            what = "directory" if is_directory else "file"
             report.refuse((*place, "path"), quoted(raw["path"]), f"a {what} that exists{there}")
 
 

@@ -391,6 +391,7 @@ RuntimeName = Literal[
     "catboost",
     "openvino",
     "text",
+    "generator",
     "torch",
     "http",
     "ray",
@@ -404,12 +405,17 @@ RUNTIMES: Final = {
     "catboost": (".cbm",),
     "openvino": (".xml",),
     "text": (),
+    "generator": (),
     "torch": (".pt2", ".pt", ".pth", ".ts"),
     "http": (),
     "ray": (),
 }
-"""The endings by which each runtime knows its files. http knows addresses instead, text a
-directory, and ray has files of the others run elsewhere."""
+"""The endings by which each runtime knows its files. http knows addresses instead, text and
+generator directories, and ray has files of the others run elsewhere."""
+OF_DIRECTORIES: Final = frozenset({"text", "generator"})
+"""Runtimes whose models are directories."""
+GENERATOR_FILE: Final = "model.py"
+"""The file that makes a directory one of the runtime generator."""
 
 OF_TABLES: Final = frozenset({"sklearn", "xgboost", "lightgbm", "catboost"})
 """Runtimes whose models know of missing values."""

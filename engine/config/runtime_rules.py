@@ -11,8 +11,8 @@ from ringbatch.engine.config.settings import ModelConfig
 _BOOSTERS: Final = ("xgboost", "lightgbm", "catboost")
 _OF_WORKERS_HERE: Final = ("device", "devices", "headers")
 RUNTIMES_OF_KEY: Final = {
-    "device": ("onnx", "python", "text", "torch"),
-    "devices": ("onnx", "python", "text", "torch"),
+    "device": ("generator", "onnx", "python", "text", "torch"),
+    "devices": ("generator", "onnx", "python", "text", "torch"),
     "inputs": ("torch",),
     "outputs": ("torch",),
     "autocast": ("openvino", "torch"),
@@ -26,7 +26,7 @@ RUNTIMES_OF_KEY: Final = {
     "trust_pickle": ("sklearn", "torch"),
     "protocol": ("http",),
     "forward_headers": ("http",),
-    "headers": ("python",),
+    "headers": ("generator", "python"),
     "isolate_errors": ("http",),
     "ray_address": ("ray",),
     "ray_namespace": ("ray",),

@@ -14,7 +14,7 @@ from ringbatch.shm.errors import StartupError
 from ringbatch.shm.forward_envelope import Envelope
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import Tensor
-from ringbatch.shm.texts import Tokens
+from ringbatch.shm.texts import Generator, Tokens
 from ringbatch.shm.upstreams import OwnUpstreams
 
 
@@ -94,6 +94,8 @@ class Model:
         in_parts: whether `predict` returns an iterator of outputs, each a part of the answer, or
             the model works in steps.
         steps: the functions of a model in steps, which has no `predict` of its own.
+        generator: how clients' texts become its inputs, and its outputs texts; None for a model
+            that generates no texts.
     """
 
     inputs: tuple[Tensor, ...]
@@ -108,6 +110,7 @@ class Model:
     cost: Callable[[Any], Any] | None = None
     in_parts: bool = False
     steps: StepFunctions | None = None
+    generator: Generator | None = None
 
     @property
     def in_steps(self) -> bool:

@@ -22,7 +22,10 @@ from ringbatch.shm.errors import StartupError
 COPIED_BYTES: Final = 16 << 20
 """Of a larger file no copy is kept in memory."""
 _CHUNK_BYTES: Final = 1 << 20
-_PARTS: Final = (".json", ".onnx", "_data", ".data", ".xml", ".bin", ".pt2", ".model")
+_PARTS: Final = (
+    *(".json", ".onnx", "_data", ".data", ".xml", ".bin", ".pt2", ".model"),
+    *(".py", ".jinja", ".safetensors"),
+)
 """Endings of the files of a model that is a directory."""
 
 Stamp = tuple[int, ...]

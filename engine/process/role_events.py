@@ -10,7 +10,7 @@ from typing import Final
 
 from ringbatch.shm.host.messages import Beat, Failed, Ready, Vocabulary
 from ringbatch.shm.tensor import Tensor
-from ringbatch.shm.texts import Tokens
+from ringbatch.shm.texts import Generator, Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Signature:
     """From a worker: what its model takes and returns.
 
     Attributes:
-        inputs, outputs, tokens, asks, in_parts, in_steps: as in
+        inputs, outputs, tokens, asks, in_parts, in_steps, generator: as in
             `ringbatch.engine.models.model.Model`.
     """
 
@@ -28,6 +28,7 @@ class Signature:
     asks: bool = False
     in_parts: bool = False
     in_steps: bool = False
+    generator: Generator | None = None
 
 
 @dataclass(frozen=True, slots=True)

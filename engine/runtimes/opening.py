@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ringbatch.engine.models.model import Model, Options, refusing
+from ringbatch.engine.runtimes.generator import open_generator
 from ringbatch.engine.runtimes.graphs.onnx import open_onnx
 from ringbatch.engine.runtimes.graphs.openvino import open_openvino
 from ringbatch.engine.runtimes.python import open_python
@@ -25,6 +26,7 @@ from ringbatch.shm.errors import StartupError
 
 OPENERS: Final[dict[str, Callable[[Any, Options], Model]]] = {
     "catboost": open_catboost,
+    "generator": open_generator,
     "http": open_http,
     "lightgbm": open_lightgbm,
     "onnx": open_onnx,
@@ -36,6 +38,8 @@ OPENERS: Final[dict[str, Callable[[Any, Options], Model]]] = {
     "torch": open_torch,
     "xgboost": open_xgboost,
 }
+
+_OF_DIRECTORIES: Final = ("generator", "text")
 
 
 def open_model(runtime: str, path: Path | str, options: Options) -> Model:
@@ -49,7 +53,8 @@ def open_model(runtime: str, path: Path | str, options: Options) -> Model:
     Raises:
         StartupError: the file, its options or the installation is wrong; the text says how.
     """
-    if isinstance(path, Path) and runtime != "text" and not options.readable(path).is_file():
+    of_file = runtime not in _OF_DIRECTORIES
+    if isinstance(path, Path) and of_file and not options.readable(path).is_file():
         what = "is a folder, not a model file" if path.is_dir() else "no such model file"
         raise StartupError(f"{path}: {what}")
     with refusing(path):

@@ -224,6 +224,7 @@ class ChangePlan:
                         spec.words is not None,
                         spec.in_parts,
                         spec.places > 0,
+                        spec.generator,
                     )
                 )
             if any(signature != signatures[0] for signature in signatures):

@@ -73,6 +73,7 @@ def entry(
         inputs=signature.inputs,
         outputs=signature.outputs,
         tokens=signature.tokens,
+        generator=signature.generator,
         words=model.headers if signature.asks else None,
         in_parts=signature.in_parts,
         places=int(signature.in_steps),

@@ -127,7 +127,15 @@ def _signature(model: Model) -> Signature:
     inputs = model.inputs if tokens is None else tokens.inputs
     if model.asks and inputs:
         inputs = inputs[:-1]
-    return Signature(inputs, model.outputs, tokens, model.asks, model.in_parts, model.in_steps)
+    return Signature(
+        inputs,
+        model.outputs,
+        tokens,
+        model.asks,
+        model.in_parts,
+        model.in_steps,
+        model.generator,
+    )
 
 
 def _opened(path: Path | str, start: StartWorker, control: ControlSocket) -> Model:

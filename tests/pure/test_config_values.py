@@ -99,8 +99,8 @@ WRONG: dict[str, tuple[str, str]] = {
     "another-runtime": (
         model('runtime = "tensorrt"'),
         '[models.mnist] runtime: found "tensorrt", but it must be "python" or "onnx" or '
-        '"sklearn" or "xgboost" or "lightgbm" or "catboost" or "openvino" or "text" or "torch" or '
-        '"http" or "ray"',
+        '"sklearn" or "xgboost" or "lightgbm" or "catboost" or "openvino" or "text" or '
+        '"generator" or "torch" or "http" or "ray"',
     ),
     "ray-with-an-address": (
         '[models.mnist]\npath = "http://127.0.0.1:8501"\nruntime = "ray"',
@@ -113,8 +113,8 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "a-device-for-python-in-a-cluster": (
         model('runtime = "ray"\ndevice = "cuda:0"'),
-        "[models.mnist] device: is for the runtimes onnx, python, text and torch, but this "
-        "model's is ray",
+        "[models.mnist] device: is for the runtimes generator, onnx, python, text and torch, but "
+        "this model's is ray",
     ),
     "memory-of-an-actor": (
         model('runtime = "ray"\nworker_memory_bytes = 1000000000'),
@@ -139,8 +139,8 @@ WRONG: dict[str, tuple[str, str]] = {
     "a-runtime-that-is-no-text": (
         model("runtime = false"),
         '[models.mnist] runtime: found false, but it must be "python" or "onnx" or "sklearn" or '
-        '"xgboost" or "lightgbm" or "catboost" or "openvino" or "text" or "torch" or "http" or '
-        '"ray"',
+        '"xgboost" or "lightgbm" or "catboost" or "openvino" or "text" or '
+        '"generator" or "torch" or "http" or "ray"',
     ),
     "another-device": (
         '[models.mnist]\npath = "m.onnx"\ndevice = "gpu"',
@@ -149,16 +149,17 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "headers-for-a-model-file-in-a-cluster": (
         model('runtime = "ray"\nheaders = ["x-tenant"]'),
-        "[models.mnist] headers: is for the runtime python, but this model's is ray",
+        "[models.mnist] headers: is for the runtimes generator and python, but this model's is ray",
     ),
     "headers-for-sklearn": (
         '[models.mnist]\npath = "m.skops"\nheaders = ["x-tenant"]',
-        "[models.mnist] headers: is for the runtime python, but this model's is sklearn",
+        "[models.mnist] headers: is for the runtimes generator and python, but this model's "
+        "is sklearn",
     ),
     "a-device-for-sklearn": (
         '[models.mnist]\npath = "m.skops"\ndevice = "cuda:0"',
-        "[models.mnist] device: is for the runtimes onnx, python, text and torch, but this "
-        "model's is sklearn",
+        "[models.mnist] device: is for the runtimes generator, onnx, python, text and torch, but "
+        "this model's is sklearn",
     ),
     "channels-last-for-onnx": (
         '[models.mnist]\npath = "m.onnx"\nchannels_last = true',

@@ -22,7 +22,7 @@ from ringbatch.shm.model_spec import (
     version_order,
 )
 from ringbatch.shm.tensor import DATATYPES, Tensor
-from ringbatch.shm.texts import Tokens
+from ringbatch.shm.texts import Generator, Tokens
 
 tensors = st.builds(
     Tensor,
@@ -117,19 +117,20 @@ def test_no_two_entries_of_one_place_have_the_same_reference(a: ModelSpec, b: Mo
     assert a.reference & INDEX_MASK == a.index
 
 
-def test_what_stands_in_the_model_table_of_version_26() -> None:
+def test_what_stands_in_the_model_table_of_version_27() -> None:
     """Who changes a name here has changed the layout, and gives it another version: an engine of
     an older one that runs on the host is told by that number, before its table is read."""
-    assert LAYOUT_VERSION == 26
-    named = (ModelSpec, Forward, Tokens, Chain, Step)
+    assert LAYOUT_VERSION == 27
+    named = (ModelSpec, Forward, Tokens, Generator, Chain, Step)
     assert {kind.__name__: " ".join(each.name for each in fields(kind)) for kind in named} == {
         "ModelSpec": "index name platform inputs outputs max_batch_size max_latency_ns timeout_ns "
         "policy workers kserve_errors batch_timeout_ns max_queue_wait_ns allowed_batch_sizes "
         "max_batch_elements pad_variable_length length_buckets forward refuse_nan nulls words "
         "version default generation state spares file_differs account least most remote tokens "
-        "chain in_parts places",
+        "chain in_parts places generator",
         "Forward": "path headers any_path",
         "Tokens": "path digest limit truncate pairs vocabulary",
+        "Generator": "path digest limit vocabulary ends",
         "Chain": "steps answers",
         "Step": "model version inputs outputs batched sources keeps",
     }

@@ -59,7 +59,7 @@ def concluded(**keys: object) -> ModelConfig:
         ({"path": "m.onnx", "devices": ["gpu"]}, 'a list such as ["cuda:0", "cuda:1"]'),
         (
             {"path": "m.ubj", "devices": ["cuda:0"]},
-            "devices: is for the runtimes onnx, python, text and torch",
+            "devices: is for the runtimes generator, onnx, python, text and torch",
         ),
         ({"warm_up_s": -1}, "warm_up_s: found -1"),
     ],

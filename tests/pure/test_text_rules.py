@@ -40,7 +40,10 @@ def test_buckets_and_the_budget_can_be_set(tmp_path: Path) -> None:
         ({"max_batch_size": 0}, "max_batch_size: is 0, but a model of texts takes batches"),
         ({"device": "cuda:0", "columns": "matrix"}, "columns: is for the runtimes sklearn"),
         ({"path": "none", "runtime": "text"}, 'path: found "none", but it must be a directory'),
-        ({"path": "none"}, "or a directory with a tokenizer.json (text)"),
+        (
+            {"path": "none"},
+            "or a directory with a tokenizer.json (text, or generator if it has a model.py)",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, keys: dict[str, Any], words: str) -> None:

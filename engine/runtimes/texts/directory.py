@@ -1,4 +1,4 @@
-"""Directory of a text model, as transformers, sentence-transformers and their exporters write it.
+"""Directories of texts, as transformers, sentence-transformers and their exporters write them.
 
 tokenizer.json                          tokenizer
 model.onnx, openvino_model.xml, ...     encoder; see `ENCODERS`
@@ -6,6 +6,13 @@ modules.json                            steps after the encoder: pooling, normal
 1_Pooling/config.json                   kind of pooling
 sentence_bert_config.json, config.json, tokenizer_config.json
                                         longest text, names of classes
+
+A text generator's directory has model.py in place of an encoder:
+
+tokenizer.json                          tokenizer
+tokenizer_config.json, chat_template.jinja
+                                        special tokens, form of a chat
+generation_config.json, config.json     tokens that end an answer, longest text
 """
 
 import json
@@ -15,6 +22,7 @@ from typing import Any, Final
 
 from ringbatch.engine.runtimes.texts.pooling import POOLINGS
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.texts import GENERATOR_FILES
 
 TOKENIZER: Final = "tokenizer.json"
 ENCODERS: Final = (
@@ -27,6 +35,7 @@ ENCODERS: Final = (
 )
 """Possible places of an encoder; the first that exists is used."""
 _DEFAULT_LIMIT: Final = 512
+_DEFAULT_GENERATOR_LIMIT: Final = 2048
 _ABSURD: Final = 1 << 24
 """Longest length that a tokenizer states; a greater one means that it has none."""
 _OFFSET_POSITIONS: Final = ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl")
@@ -112,6 +121,54 @@ def read_directory(path: Path) -> TextFiles:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class GeneratorFiles:
+    """Files and settings of a text generator's directory.
+
+    Attributes:
+        contents: of `GENERATOR_FILES`, in their order; empty for an absent one.
+        limit: the most tokens of a prompt and its answer together.
+        vocabulary: the number of the model's tokens; 0 if unknown.
+        ends: tokens that end an answer.
+        end_token: another one, as text; empty if there is none.
+    """
+
+    contents: tuple[bytes, ...]
+    limit: int
+    vocabulary: int
+    ends: tuple[int, ...]
+    end_token: str
+
+
+def read_generator_directory(path: Path) -> GeneratorFiles:
+    """Return the files and settings of a text generator's directory.
+
+    Raises:
+        StartupError: a file is missing or cannot be read; the text says which.
+    """
+    if not (path / TOKENIZER).is_file():
+        raise StartupError(
+            f"{path}: there is a model.py, but no {TOKENIZER}, by which texts become tokens; "
+            "transformers writes it with AutoTokenizer.from_pretrained(...).save_pretrained(...); "
+            "a model file that needs none is served by its own path"
+        )
+    config = _object(path / "config.json")
+    tokenizer = _object(path / "tokenizer_config.json")
+    generation = _object(path / "generation_config.json")
+    ends = generation.get("eos_token_id", config.get("eos_token_id"))
+    end_token = tokenizer.get("eos_token")
+    if isinstance(end_token, dict):
+        end_token = end_token.get("content")
+    files = (path / name for name in GENERATOR_FILES)
+    return GeneratorFiles(
+        contents=tuple(file.read_bytes() if file.is_file() else b"" for file in files),
+        limit=_limit(config, {}, tokenizer, _DEFAULT_GENERATOR_LIMIT),
+        vocabulary=_whole(config.get("vocab_size")),
+        ends=tuple(end for end in (ends if isinstance(ends, list) else [ends]) if type(end) is int),
+        end_token=end_token if isinstance(end_token, str) else "",
+    )
+
+
 def _no_encoder(path: Path, *, has_tokenizer: bool) -> str:
     found = "there is a tokenizer.json, but no encoder" if has_tokenizer else "there is no encoder"
     weights = next(
@@ -165,8 +222,13 @@ def _pooling(file: Path) -> str:
     return on[0]
 
 
-def _limit(config: dict[str, Any], sentence: dict[str, Any], tokenizer: dict[str, Any]) -> int:
-    positions = _whole(config.get("max_position_embeddings"))
+def _limit(
+    config: dict[str, Any],
+    sentence: dict[str, Any],
+    tokenizer: dict[str, Any],
+    default: int = _DEFAULT_LIMIT,
+) -> int:
+    positions = _whole(config.get("max_position_embeddings", config.get("n_positions")))
     if positions and config.get("model_type") in _OFFSET_POSITIONS:
         positions -= _whole(config.get("pad_token_id")) + 1
     limits = (
@@ -174,7 +236,7 @@ def _limit(config: dict[str, Any], sentence: dict[str, Any], tokenizer: dict[str
         _whole(tokenizer.get("model_max_length")),
         positions,
     )
-    return min((limit for limit in limits if 0 < limit < _ABSURD), default=_DEFAULT_LIMIT)
+    return min((limit for limit in limits if 0 < limit < _ABSURD), default=default)
 
 
 def _whole(value: object) -> int:

@@ -1,0 +1,128 @@
+"""Directories of text generators: what is read from them, and the words that bad ones get."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from text_generators import END, LIMIT, MODEL, tokenizer, write_generator
+
+from ringbatch.engine.config.document import ConfigError, conclude
+from ringbatch.engine.models.model import Model, Options
+from ringbatch.engine.runtimes.opening import open_model
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.texts import Generator
+
+
+def opened(folder: Path) -> Model:
+    return open_model("generator", folder, Options(max_batch_size=8, threads=1))
+
+
+def generator_of(folder: Path) -> Generator:
+    found = opened(folder).generator
+    assert found is not None
+    return found
+
+
+def refused(folder: Path) -> str:
+    with pytest.raises(StartupError) as caught:
+        opened(folder)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.startswith(str(folder))
+    return text
+
+
+def write(folder: Path, name: str, value: Any) -> None:
+    (folder / name).write_text(json.dumps(value))
+
+
+def test_what_is_read_from_a_directory(tmp_path: Path) -> None:
+    folder = write_generator(tmp_path / "m")
+    model = opened(folder)
+    assert model.in_steps
+    assert [tensor.name for tensor in model.inputs][:2] == ["input_ids", "max_tokens"]
+    found = generator_of(folder)
+    size = tokenizer().get_vocab_size()
+    assert (found.path, found.limit, found.vocabulary) == (str(folder), LIMIT, size)
+    assert found.ends == (tokenizer().token_to_id(END),)
+
+
+def test_files_of_transformers_say_what_ends_and_how_long_texts_may_be(tmp_path: Path) -> None:
+    folder = write_generator(tmp_path / "m", eos_token={"content": END}, model_max_length=1e30)
+    write(folder, "config.json", {"n_positions": 1024, "vocab_size": 512, "eos_token_id": 7})
+    end = tokenizer().token_to_id(END)
+    found = generator_of(folder)
+    assert (found.limit, found.vocabulary, found.ends) == (1024, 512, (7, end))
+    write(folder, "generation_config.json", {"eos_token_id": [5, end]})
+    assert generator_of(folder).ends == (5, end)
+
+
+def test_the_digest_is_that_of_the_files_that_frontends_read(tmp_path: Path) -> None:
+    folder = write_generator(tmp_path / "m")
+    before = generator_of(folder)
+    write(folder, "config.json", {})
+    assert generator_of(folder) == before
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+    assert generator_of(folder).digest != before.digest
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('Tensor("input_ids", "INT64", [-1])', 'Tensor("ids", "INT64", [-1])', "no input"),
+        ('Tensor("input_ids", "INT64", [-1])', 'Tensor("input_ids", "FP32", [-1])', "is FP32 [-1]"),
+        ('Tensor("input_ids", "INT64", [-1])', 'Tensor("input_ids", "INT64", [4])', "is INT64 [4]"),
+        (
+            'Tensor("input_ids", "INT64", [-1])',
+            'Tensor("input_ids", "INT64", [-1], default=[1])',
+            "has a default",
+        ),
+        ('Tensor("max_tokens", "INT64", [])', 'Tensor("max_tokens", "FP32", [])', "INT64 or INT32"),
+        ('"seed", "INT64", [], default=0', '"seed", "INT64", []', "'seed' has no default"),
+        ('"FP32", [], default=1.0', '"INT64", [], default=1', "must be FP32 or FP64 []"),
+        ('[Tensor("token", "INT64", [-1])]', '[Tensor("token", "INT64", [])]', "is INT64 []"),
+        (
+            'outputs = [Tensor("token", "INT64", [-1])]',
+            'outputs = [Tensor("a", "INT64", [-1]), Tensor("b", "INT64", [-1])]',
+            "has 2 outputs",
+        ),
+    ],
+)
+def test_tensors_that_frontends_cannot_use_are_refused(
+    tmp_path: Path, old: str, new: str, words: str
+) -> None:
+    folder = write_generator(tmp_path / "m")
+    text = MODEL.read_text()
+    assert old in text
+    (folder / "model.py").write_text(text.replace(old, new))
+    assert words in refused(folder)
+
+
+def test_a_model_that_is_not_in_steps_is_refused(tmp_path: Path) -> None:
+    folder = write_generator(tmp_path / "m")
+    (folder / "model.py").write_text("def predict(instances):\n    return instances\n")
+    assert "must be a model in steps" in refused(folder)
+
+
+def test_a_directory_without_a_usable_tokenizer_is_refused(tmp_path: Path) -> None:
+    folder = write_generator(tmp_path / "m")
+    (folder / "tokenizer.json").write_text("{}")
+    assert "cannot read it" in refused(folder)
+    (folder / "tokenizer.json").unlink()
+    assert "no tokenizer.json" in refused(folder)
+
+
+def runtime(path: Path, **settings: Any) -> str | None:
+    document = {"models": {"m": {"path": str(path), **settings}}}
+    (model,) = conclude(document, source="a test", base=path.parent).models
+    return model.runtime
+
+
+def test_a_model_file_beside_a_tokenizer_makes_a_directory_a_generator(tmp_path: Path) -> None:
+    folder = write_generator(tmp_path / "m")
+    assert runtime(folder, device="cuda:0", headers=["x-tenant"]) == "generator"
+    with pytest.raises(ConfigError, match="truncate: is for the runtime text"):
+        runtime(folder, truncate=False)
+    (folder / "model.py").unlink()
+    assert runtime(folder) == "text"
