@@ -58,10 +58,12 @@ ARROWS = {
     "frontend.security": "shm shm.host",
     "frontend.offload": "shm shm.host",
     "frontend.texts": "shm frontend.codec",
+    "frontend.generation": "shm frontend.codec frontend.texts",
     "frontend.v1": "shm shm.host frontend.codec",
     "frontend.v2": "shm shm.host frontend.codec",
     "frontend.request": (
-        "shm shm.host frontend.codec frontend.offload frontend.texts frontend.v1 frontend.v2"
+        "shm shm.host frontend.codec frontend.offload frontend.texts frontend.generation "
+        "frontend.v1 frontend.v2"
     ),
     "frontend.client": "shm shm.host frontend.codec frontend.texts frontend.v1 frontend.v2",
     "frontend.load": "shm",
@@ -91,8 +93,8 @@ ARROWS = {
         "frontend.security frontend.http"
     ),
     "frontend.falcon": (
-        "shm shm.host frontend.codec frontend.texts frontend.v2 frontend.request "
-        "frontend.security frontend.http"
+        "shm shm.host frontend.codec frontend.texts frontend.generation frontend.v2 "
+        "frontend.request frontend.security frontend.http"
     ),
     "frontend.server": (
         "shm shm.host frontend.v2 frontend.request frontend.load frontend.security "

@@ -17,6 +17,7 @@ from ringbatch.frontend.codec.request_context import RawHeaders
 from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
 from ringbatch.frontend.falcon import (
+    completion_resources,
     docs_resources,
     generate_resources,
     memory_resources,
@@ -113,6 +114,7 @@ def create_app(
     settings_resources.add_routes(app, service, settings)
     version, shared_memory = installed_version(), service.regions.on
     text_resources.add_routes(app, service, bodies, version)
+    completion_resources.add_routes(app, service, bodies)
     docs_resources.add_routes(
         app, service, version, shared_memory=shared_memory, api_keys=keys is not None
     )

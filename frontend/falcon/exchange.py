@@ -65,6 +65,7 @@ async def exchange(
     start: Start,
     *,
     events: bool | None = None,
+    whole_is_event: bool = True,
 ) -> None:
     """Read the body, send it on its way, and write the answer that comes.
 
@@ -73,6 +74,8 @@ async def exchange(
         bodies: what is taken and given.
         start: sends the request on its way.
         events: whether the answer is to be events; None if the request's header says so.
+        whole_is_event: whether an answer that comes whole is the only event; False to write it as
+            any other answer.
 
     Raises:
         RequestError, falcon.HTTPError: the body cannot be taken.
@@ -82,7 +85,8 @@ async def exchange(
     with bodies.budget.holding() as holding:
         body = await _read_body(req, bodies.max_request_bytes, holding)
     if wants_events(req.get_header("Accept")) if events is None else events:
-        await _exchange_in_parts(req, resp, bodies, partial(start, body), account)
+        starts = partial(start, body)
+        await _exchange_in_parts(req, resp, bodies, starts, account, whole_is_event)
         return
     waiting = AwaitedPrediction(bodies.last)
     exchanges = req.scope.get(EXCHANGES, set())
@@ -112,6 +116,7 @@ async def _exchange_in_parts(
     bodies: BodySettings,
     start: Callable[[Reply, int, InParts[Answer]], RequestHandle | None],
     account: int,
+    whole_is_event: bool,
 ) -> None:
     """Write the answer as events, but for an error before the first part, and for binary data."""
     stream = EventStream(bodies.last)
@@ -135,7 +140,7 @@ async def _exchange_in_parts(
     except BaseException:
         end()
         raise
-    if whole is not None and (whole[0] != 200 or not is_text(whole)):
+    if whole is not None and not (whole_is_event and whole[0] == 200 and is_text(whole)):
         end()
         resp.status, resp.data, headers = whole
         for header, value in headers:

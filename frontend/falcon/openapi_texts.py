@@ -1,8 +1,9 @@
-"""OpenAPI paths of embeddings, reranking and classification. Pure."""
+"""OpenAPI paths of embeddings, reranking, classification and completions. Pure."""
 
 from collections.abc import Iterable
 from typing import Any, Final
 
+from ringbatch.frontend.generation import completion_bodies
 from ringbatch.frontend.texts import classifying, cohere, openai, reranking, tei
 from ringbatch.shm.model_spec import ModelSpec
 
@@ -20,7 +21,8 @@ _INFO_PARAMETERS: Final = [{"name": "model", "in": "query", "description": _MODE
 
 
 def text_paths(models: Iterable[ModelSpec]) -> Json:
-    """Return the paths of embeddings, reranking and classification that models here serve."""
+    """Return the paths of texts that models here serve."""
+    models = tuple(models)
     texts = [spec for spec in models if spec.tokens is not None]
     found: Json = {}
     for spec in texts:
@@ -45,6 +47,14 @@ def text_paths(models: Iterable[ModelSpec]) -> Json:
             example = {"model": spec.name, "inputs": "a text"}
             described = _operation("Classes, as TEI has them", _classifying(), example)
             found.setdefault(classifying.PATH, described)
+    for spec in models:
+        if spec.generator is not None:
+            once: Json = {"model": spec.name, "prompt": "Once", "max_tokens": 16}
+            described = _operation("Completions, as OpenAI has them", _completions(), once)
+            found.setdefault(openai.COMPLETIONS, described)
+            chat: Json = {"model": spec.name, "messages": [{"role": "user", "content": "Hi"}]}
+            described = _operation("Chats, as OpenAI has them", _chats(), chat)
+            found.setdefault(openai.CHAT_COMPLETIONS, described)
     if texts:
         found[tei.INFO] = _got("Facts about a model of texts, as TEI has them", _INFO_PARAMETERS)
         found[tei.HEALTH] = _got("Readiness, as TEI has it", [])
@@ -130,6 +140,57 @@ def _classifying() -> Json:
             "additionalProperties": False,
         },
     }
+
+
+def _completions() -> Json:
+    one = [{"type": "array", "items": item, "maxItems": 1} for item in (_TEXT, _TOKENS)]
+    prompt = {"anyOf": [_TEXT, _TOKENS, *({**several, "minItems": 1} for several in one)]}
+    return _generation(completion_bodies.IN_COMPLETIONS) | {"prompt": prompt}
+
+
+def _chats() -> Json:
+    part = {
+        "type": "object",
+        "properties": {"type": {"const": "text"}, "text": _TEXT},
+        "required": ["type", "text"],
+    }
+    message = {
+        "type": "object",
+        "properties": {
+            "role": _TEXT,
+            "content": {"anyOf": [_TEXT, {"type": "array", "items": part}]},
+            "name": _NAME,
+        },
+        "required": ["role", "content"],
+    }
+    return _generation(completion_bodies.IN_CHATS) | {
+        "messages": {"type": "array", "items": message, "minItems": 1},
+        "max_completion_tokens": {"anyOf": [_WHOLE, {"type": "null"}]},
+    }
+
+
+def _generation(members: Iterable[str]) -> Json:
+    """Return the members of completions and chats; those that are left open ask for nothing."""
+    stop = {"type": "string", "minLength": 1, "maxLength": completion_bodies.LONGEST_STOP}
+    several = {"type": "array", "items": stop, "maxItems": completion_bodies.MOST_STOPS}
+    usage = {"type": "object", "properties": {"include_usage": _SWITCH}}
+    ranges = {
+        name: {"type": ["number", "null"], "minimum": least, "maximum": most}
+        for name, (least, most) in completion_bodies.RANGES.items()
+    }
+    known = {
+        "model": _NAME,
+        "max_tokens": {"anyOf": [_WHOLE, {"type": "null"}]},
+        "stop": {"anyOf": [stop, several, {"type": "null"}]},
+        "stream": _SWITCH,
+        "stream_options": {"anyOf": [usage, {"type": "null"}]},
+        "seed": {"type": ["integer", "null"]},
+        **ranges,
+    }
+    asks_nothing = {
+        name: {"enum": [None, *values]} for name, values in completion_bodies.NOT_HAD.items()
+    }
+    return {name: known.get(name, asks_nothing.get(name, {})) for name in members}
 
 
 def _operation(summary: str, properties: Json, example: Json) -> Json:

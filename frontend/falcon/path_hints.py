@@ -8,7 +8,10 @@ _TEXTS: Final = "of texts there are embeddings at /embed, reranking at /rerank, 
 _CLASSES: Final = "classes of texts are here while a classifier of texts is served"
 _BASE: Final = "give the client an address that ends with /v1: embeddings are at /v1/embeddings"
 _BASE_OF_COHERE: Final = "give the client an address without a path: it adds /v1 or /v2 itself"
-_NO_TEXT: Final = "no model here writes text; of texts there are /v1/embeddings and /v1/rerank"
+_NO_TEXT: Final = (
+    "no model here writes text at this path; /v1/completions and /v1/chat/completions are there "
+    "while a text generator is served"
+)
 _VERBS: Final = "predict|predictions|infer|inference|invocations|generate"
 _ELSEWHERE: Final = (
     (r"/predict", f"{_PREDICTIONS}; {_CLASSES}"),

@@ -2,6 +2,7 @@
 
 from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.codec.model_address import OF_VERSION, address, no_such_model
+from ringbatch.frontend.generation.text_generator import TextGenerator
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.texts.tokenizing import TextModel
 from ringbatch.frontend.v1.forwarded import Origins
@@ -99,6 +100,9 @@ class Models:
         texts = None if spec.tokens is None else TextModel(spec, self.max_in_flight)
         if texts is not None:
             texts.load_soon()
+        generator = None if spec.generator is None else TextGenerator(spec)
+        if generator is not None:
+            generator.load_soon()
         return ServedModel(
             spec,
             V1Model(spec, self._strided, self.max_in_flight),
@@ -112,6 +116,7 @@ class Models:
             most_word=start + ModelWords.MOST_NS,
             tallies=self.tallies.of(spec.account, spec.name, spec.version),
             texts=texts,
+            generator=generator,
         )
 
     def serves(self, model: ServedModel) -> bool:

@@ -19,11 +19,15 @@ from ringbatch.shm.tallies import Tally
 log = logging.getLogger("ringbatch.frontend")
 
 
+class EnoughParts(Exception):
+    """Raised by a receiver that wants no further part: the request ends with status 200."""
+
+
 class InParts(NamedTuple, Generic[A]):
     """Receiver of the parts of an answer.
 
     Attributes:
-        on_part: takes each part, as if it were the answer.
+        on_part: takes each part, as if it were the answer; may raise `EnoughParts`.
         end: the reply behind the last part.
     """
 
@@ -94,6 +98,9 @@ class RequestInParts(InflightRequest[A]):
         error: RequestError
         try:
             self._pass_on(slot)
+        except EnoughParts:
+            self._end_early(slot)
+            return
         except RequestError as failure:
             error = failure.with_traceback(None)
         except CorruptPartsError as defect:
@@ -104,6 +111,12 @@ class RequestInParts(InflightRequest[A]):
         self._engine.gateway.cancel(slot)
         self._slot = -1
         self.fail(self._engine, error, 0, NO_SLOT)
+
+    def _end_early(self, slot: int) -> None:
+        self._engine.gateway.cancel(slot)
+        self._slot = -1
+        self._engine.outcomes.record(self.tally, 200, self.accepted_ns, account=self.account)
+        self.reply(self._in_parts.end)
 
     def _pass_on(self, slot: int) -> None:
         parts, lane = self._engine.parts, self._engine.lane

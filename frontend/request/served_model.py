@@ -1,6 +1,7 @@
 """One model as this process serves it."""
 
 from ringbatch.frontend.codec.result_sizes import ResultSizes
+from ringbatch.frontend.generation.text_generator import TextGenerator
 from ringbatch.frontend.texts.tokenizing import TextModel
 from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.frontend.v2.protocol import V2Model
@@ -25,6 +26,7 @@ class ServedModel(ResultSizes):
         most_word: where it stands how long one that comes now may be expected to take.
         tallies: by protocol, where the ends of its requests are counted.
         texts: makes tokens of what clients send; None where that stands in slots as it is.
+        generator: makes tokens of prompts; None for a model that generates no texts.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class ServedModel(ResultSizes):
         most_word: int,
         tallies: tuple[Tally, ...],
         texts: TextModel | None = None,
+        generator: TextGenerator | None = None,
     ) -> None:
         super().__init__(v1.result_bytes, spec.chain)
         self.spec = spec
@@ -57,3 +60,4 @@ class ServedModel(ResultSizes):
         self.most_word = most_word
         self.tallies = tallies
         self.texts = texts
+        self.generator = generator

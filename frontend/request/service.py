@@ -166,8 +166,9 @@ class Service(Models):
 
     def _check(self, model: ServedModel) -> None:
         why = unready_reason(self._words, self._segment.layout, model.spec, self._clock())
-        if not why and model.texts is not None:
-            why = model.texts.obstacle
+        for texts in (model.texts, model.generator):
+            if not why and texts is not None:
+                why = texts.obstacle
         if why:
             raise not_ready(model.spec, why)
 

@@ -1,4 +1,4 @@
-"""OpenAI's embeddings: bodies in, answers and errors in their form; pure.
+"""OpenAI's paths and errors, and its embeddings: bodies in, answers in their form; pure.
 
     POST /v1/embeddings   {"model": ..., "input": a text, a list of texts, tokens, or lists of them,
                            "encoding_format": "float" or "base64", "dimensions": N}
@@ -29,9 +29,11 @@ from ringbatch.frontend.texts.vectors import Vectors, shortened, vectors_of
 from ringbatch.shm.errors import InvalidRequest, ModelNotFound, RequestError, Unauthenticated
 
 PATH: Final = "/v1/embeddings"
+COMPLETIONS: Final = "/v1/completions"
+CHAT_COMPLETIONS: Final = "/v1/chat/completions"
+TOO_LONG: Final = "this model's maximum context length is"
+"""The beginning of the error that OpenAI's clients know by its code."""
 NOT_HAD: Final[tuple[str, ...]] = (
-    "/v1/chat/completions",
-    "/v1/completions",
     "/v1/responses",
     "/v1/moderations",
     "/v1/v1/embeddings",
@@ -160,6 +162,8 @@ def error_body(status: int, text: str, code: str | None = None) -> bytes:
 
 
 def _code(error: RequestError) -> str | None:
+    if isinstance(error, InvalidRequest) and str(error).startswith(TOO_LONG):
+        return "context_length_exceeded"
     if isinstance(error, ModelNotFound):
         return "model_not_found"
     return "invalid_api_key" if isinstance(error, Unauthenticated) else None

@@ -13,6 +13,7 @@ EMBEDDING: Final = "embedding"
 """The output of a model that embeds texts."""
 _OF_TEXTS: Final = (openai.PATH, *reranking.PATHS)
 _OF_EMBEDDERS: Final = (tei.EMBED, cohere.EMBED_V1, cohere.EMBED_V2)
+_OF_GENERATORS: Final = (openai.COMPLETIONS, openai.CHAT_COMPLETIONS)
 _OF_TEI: Final = (tei.INFO, tei.HEALTH)
 
 
@@ -28,6 +29,8 @@ def is_served(path: str, specs: Iterable[ModelSpec]) -> bool | None:
     """
     if path in _OF_TEXTS:
         return any(spec.tokens is not None for spec in specs)
+    if path in _OF_GENERATORS:
+        return any(spec.generator is not None for spec in specs)
     if path in _OF_EMBEDDERS:
         return any(map(embeds, specs))
     if path == classifying.PATH:
@@ -60,7 +63,7 @@ _COHERE: Final = ErrorForm(cohere.refused, cohere.error_body)
 _OPENAI: Final = ErrorForm(openai.refused, openai.error_body)
 _ERRORS: Final = {
     openai.PATH: _OPENAI,
-    **dict.fromkeys(openai.NOT_HAD, _OPENAI),
+    **dict.fromkeys((*_OF_GENERATORS, *openai.NOT_HAD), _OPENAI),
     **dict.fromkeys((tei.EMBED, reranking.PATH, classifying.PATH, *_OF_TEI), _TEI),
     **dict.fromkeys((cohere.EMBED_V1, cohere.EMBED_V2, *reranking.COHERE_PATHS), _COHERE),
 }

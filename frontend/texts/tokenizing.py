@@ -5,13 +5,10 @@ loaded, is done by a thread, so that nobody else waits for it.
 """
 
 import hashlib
-import logging
 import os
-import threading
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -19,13 +16,12 @@ import numpy as np
 
 from ringbatch.frontend.codec.limit_messages import ANY_NUMBER, expect_batches, too_many_parts
 from ringbatch.frontend.codec.payload import Part, SlotPart
+from ringbatch.frontend.texts.loading import LoadedOnce, Unusable
 from ringbatch.frontend.texts.rows import GivenTexts, Ids, Shape, Text, TokenizedTexts, given
-from ringbatch.shm.errors import InvalidRequest, ModelNotReady, how_to_install
+from ringbatch.shm.errors import InvalidRequest, how_to_install
 from ringbatch.shm.frame import Frame
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.texts import SECOND, Tokens
-
-log = logging.getLogger("ringbatch.frontend")
 
 QUICK_SIZE: Final = 4096
 """The largest quick request: a tokenizer takes 0.3 µs for a character, and 5 µs for a text."""
@@ -49,9 +45,6 @@ class Tokenized(NamedTuple):
 class TextModel:
     """Tokenization of the texts for one model.
 
-    Attributes:
-        obstacle: why no text can be answered, in words for clients; empty if no reason is known.
-
     Args:
         spec: the model, with `tokens`.
         max_in_flight: the most batches that one request may make.
@@ -60,14 +53,16 @@ class TextModel:
     def __init__(self, spec: ModelSpec, max_in_flight: int = ANY_NUMBER) -> None:
         assert spec.tokens is not None, "a model of texts"
         self.tokens = spec.tokens
-        self._name = spec.name
         self._cap = spec.cap
         self._max_in_flight = max_in_flight
         self._frame = Frame(spec.inputs)
         self._shape = Shape(spec)
-        self._loading = threading.Lock()
-        self.obstacle = ""
-        self._tokenizer: Tokenizer | None = None
+        self._tokenizer = LoadedOnce(spec.name, "tokenizer", partial(Tokenizer, spec.tokens))
+
+    @property
+    def obstacle(self) -> str:
+        """Why no text can be answered, in words for clients; empty if no reason is known."""
+        return self._tokenizer.obstacle
 
     def given(self, parts: Sequence[SlotPart]) -> GivenTexts:
         """Return the texts of a request.
@@ -83,7 +78,7 @@ class TextModel:
         """Return whether `tokenized` takes less time than a client would notice."""
         if isinstance(asked, TokenizedTexts):
             return True
-        return self._tokenizer is not None and asked.size <= QUICK_SIZE
+        return self._tokenizer.value is not None and asked.size <= QUICK_SIZE
 
     def tokenized(self, asked: GivenTexts, *, in_order: bool = False) -> Tokenized:
         """Return the texts of a request as tokens; in any thread.
@@ -117,35 +112,11 @@ class TextModel:
         Raises:
             ModelNotReady: it cannot be loaded; the log says why.
         """
-        if self._tokenizer is None:
-            with self._loading:
-                if self._tokenizer is None:
-                    self._tokenizer = self._loaded()
-        return self._tokenizer
+        return self._tokenizer.load()
 
     def load_soon(self) -> None:
-        """Have a thread load it. A request that needs it earlier loads it, or waits for the thread.
-
-        If the system has no thread now, the first request loads it.
-        """
-        with suppress(RuntimeError):
-            thread().submit(self._try_to_load)
-
-    def _try_to_load(self) -> None:
-        try:
-            self.load()
-        except ModelNotReady as error:
-            log.error("frontend: %s", error)
-
-    def _loaded(self) -> "Tokenizer":
-        try:
-            tokenizer = Tokenizer(self.tokens)
-        except Unusable as error:
-            log.error("frontend: model %s: %s", self._name, error)
-            self.obstacle = "its tokenizer cannot be used; the log says why"
-            raise ModelNotReady(f'model "{self._name}" is not ready: {self.obstacle}') from None
-        self.obstacle = ""
-        return tokenizer
+        """Have a thread load it; see `LoadedOnce.load_soon`."""
+        self._tokenizer.load_soon(thread)
 
     def _rows(self, asked: GivenTexts) -> list[Ids]:
         if asked.ids:
@@ -173,10 +144,6 @@ class TextModel:
         return np.array(ids, np.int32)
 
 
-class Unusable(Exception):
-    """A tokenizer cannot be used; the text is for the operator."""
-
-
 class Tokenizer:
     """A tokenizer.json in use.
 
@@ -197,7 +164,7 @@ class Tokenizer:
                 f"{tokens.path}: is another by now than the one that the model was loaded with; "
                 "ringbatch reload takes what is there now"
             )
-        tokenizer = _library().Tokenizer.from_buffer(content)
+        tokenizer = tokenizer_library().Tokenizer.from_buffer(content)
         tokenizer.no_padding()
         truncation = tokenizer.truncation or {}
         tokenizer.enable_truncation(tokens.limit, direction=truncation.get("direction", "right"))
@@ -280,7 +247,12 @@ class Tokenizer:
         )
 
 
-def _library() -> Any:
+def tokenizer_library() -> Any:
+    """Return the package tokenizers.
+
+    Raises:
+        Unusable: it is not installed.
+    """
     # Its own threads would take the cores of the workers, and mind being forked.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:

@@ -18,10 +18,10 @@ from ringbatch.frontend.falcon.openapi import document
 from ringbatch.frontend.http.router import Router
 from ringbatch.frontend.request.calls import Body, Reply
 from ringbatch.frontend.security.api_keys import ApiKeys
-from ringbatch.frontend.texts import classifying, cohere, tei
+from ringbatch.frontend.texts import classifying, cohere, openai, tei
 from ringbatch.shm.tallies import Protocol
 from ringbatch.shm.tensor import Tensor
-from ringbatch.shm.texts import Tokens
+from ringbatch.shm.texts import Generator, Tokens
 
 GOOD = {"id": "good", "object": "model", "created": SINCE_S, "owned_by": "ringbatch"}
 
@@ -137,7 +137,7 @@ def test_a_wrong_method_is_told_the_right_ones(method: str, path: str, allowed: 
 
 OF_TEXT_MODELS = (
     *(classifying.PATH, tei.EMBED, tei.INFO, tei.HEALTH),
-    *(cohere.EMBED_V1, cohere.EMBED_V2),
+    *(cohere.EMBED_V1, cohere.EMBED_V2, openai.COMPLETIONS, openai.CHAT_COMPLETIONS),
 )
 register_router(Router)(inspect_compiled_router)
 ROUTES = [
@@ -303,6 +303,9 @@ def test_the_document_has_every_route_and_no_other() -> None:
         replace(spec(index, text, [Tensor(output, "FP32", [1])]), tokens=tokens)
         for index, output in enumerate(("embedding", "score", classifying.OUTPUT))
     ]
+    tokens_in, tokens_out = [Tensor("input_ids", "INT64", [-1])], [Tensor("t", "INT64", [-1])]
+    generator = replace(spec(3, tokens_in, tokens_out), generator=Generator("", "", 1, 1, ()))
+    models.append(generator)
     described = document(models, "1", shared_memory=True, model_control=True)
     operations = {
         (method, path)

@@ -8,7 +8,10 @@ HEALTH = "; health is at /v2/health/live and /v2/health/ready"
 PREDICTIONS = "; predictions are at /v1/models/NAME:predict and /v2/models/NAME/infer"
 TEXTS = "; of texts there are embeddings at /embed, reranking at /rerank, classes at /predict"
 CLASSES = "; classes of texts are here while a classifier of texts is served"
-NO_TEXT = "; no model here writes text; of texts there are /v1/embeddings and /v1/rerank"
+NO_TEXT = (
+    "; no model here writes text at this path; /v1/completions and /v1/chat/completions are there "
+    "while a text generator is served"
+)
 SERVED = "; it is there while a model of texts is served"
 BASE = "; give the client an address that ends with /v1: embeddings are at /v1/embeddings"
 BASE_OF_COHERE = "; give the client an address without a path: it adds /v1 or /v2 itself"

@@ -73,6 +73,7 @@ GROUPS: Final = (
                     '"..." is missing; ...',
                     '"embedding_types" has ...; ...',
                     '"..." is not supported; ...',
+                    '"..." is ..., which is not supported; leave it out',
                     '"..." is ..., but this model\'s vectors have ...',
                 ),
                 "A member of the body is unknown, missing or wrong.",
@@ -100,6 +101,53 @@ GROUPS: Final = (
                 ('model "..." is not for ...; models for that are: ...',),
                 "The model is not of the kind that the path needs.",
                 "Name one of the models in the text.",
+            ),
+            Form(
+                INVALID,
+                (
+                    '"prompt" has ... prompts; ...',
+                    '"prompt" is ...; ...',
+                    '"messages" must be a list of at least one message',
+                    "message ... is no object with a role",
+                    'message ... has "...", which is not supported',
+                    "the content of message ... is ...; ...",
+                    "the content of message ... has a part of type ...; ...",
+                    "a part of message ... has no text; ...",
+                    '"stop" has ...; ...',
+                ),
+                "A completion's prompt, messages or stops have another form, or more than is "
+                "supported.",
+                "Send texts, each prompt in a request of its own.",
+            ),
+            Form(
+                INVALID,
+                (
+                    "this model's maximum context length is ...",
+                    "the prompt has no tokens",
+                    "the prompt has the token ...; ...",
+                ),
+                "A prompt is empty or too long, or its tokens are not the model's.",
+                "Send another prompt, or ask for fewer tokens with `max_tokens`.",
+            ),
+            Form(
+                INVALID,
+                (
+                    '"..." is ..., but model "..." has no input of that name; leave it out',
+                    '"..." is too large for the ... that the model takes',
+                ),
+                "The model file declares no such input, or one of fewer bits.",
+                "Leave the member out, or declare the input.",
+            ),
+            Form(
+                INVALID,
+                (
+                    'model "..." has no chat template, ...',
+                    "the model's chat template refuses the messages: ...",
+                    "the model's chat template cannot write these messages; ...",
+                ),
+                "The chat template in the model's directory is missing, or does not take these "
+                "messages.",
+                "Send the roles that the template expects, or a prompt to `/v1/completions`.",
             ),
             Form(
                 "Overloaded",

@@ -1,0 +1,253 @@
+"""OpenAI's completions and chat completions on Falcon: their codec and routes."""
+
+import secrets
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+import falcon.asgi
+from falcon.asgi import Request, Response
+
+from ringbatch.frontend.codec.outcome import JSON, Answer
+from ringbatch.frontend.codec.request_context import RawHeaders
+from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
+from ringbatch.frontend.codec.request_timeout import timeout_ns_of
+from ringbatch.frontend.falcon.exchange import BodySettings, exchange
+from ringbatch.frontend.falcon.text_resources import IfServed
+from ringbatch.frontend.generation.completion_bodies import Completion, read
+from ringbatch.frontend.generation.completion_writer import CompletionWriter
+from ringbatch.frontend.generation.offloaded_prompts import decode_prompt, read_prompt
+from ringbatch.frontend.generation.prompts import END, MAX_TOKENS, Generated, Tokens
+from ringbatch.frontend.request.calls import Body, Reply, RequestHandle
+from ringbatch.frontend.request.codec import Read
+from ringbatch.frontend.request.models import Models
+from ringbatch.frontend.request.offload import Offloaded
+from ringbatch.frontend.request.parts_task import EnoughParts, InParts
+from ringbatch.frontend.request.served_model import ServedModel
+from ringbatch.frontend.request.service import Service
+from ringbatch.frontend.texts import openai
+from ringbatch.frontend.texts.openai import only
+from ringbatch.shm.errors import InvalidRequest, RequestError
+from ringbatch.shm.host.background import in_thread
+from ringbatch.shm.model_spec import dumps
+from ringbatch.shm.tallies import Protocol
+
+LARGE_PROMPT_BYTES: Final = 1 << 13
+"""The largest body whose prompt the event loop reads: a tokenizer takes 0.3 µs for a character."""
+_NUMBER_BYTES: Final = 12
+
+
+def add_routes(
+    app: falcon.asgi.App[Request, Response], service: Service, bodies: BodySettings
+) -> None:
+    """Add the endpoints.
+
+    Args:
+        app: to which.
+        service: the models.
+        bodies: what is taken from clients and given to them.
+    """
+    app.add_route(openai.COMPLETIONS, CompletionResource(service, bodies, chat=False))
+    app.add_route(openai.CHAT_COMPLETIONS, CompletionResource(service, bodies, chat=True))
+
+
+class CompletionFraming:
+    """Facts of a request, learnt as it is read.
+
+    Attributes:
+        headers: of the request.
+        model: that it is for, once that is known.
+        writer: of its answer, once it is read.
+    """
+
+    __slots__ = ("headers", "model", "writer")
+
+    def __init__(self, headers: RawHeaders) -> None:
+        self.headers = headers
+        self.model: ServedModel | None = None
+        self.writer: CompletionWriter | None = None
+
+
+class CompletionCodec:
+    """A `ringbatch.frontend.request.codec.Codec` of completions; they are counted with V1.
+
+    Args:
+        models: of this process.
+        chat: True for chat completions.
+    """
+
+    protocol = Protocol.V1
+
+    def __init__(self, models: Models, *, chat: bool) -> None:
+        self._models = models
+        self._chat = chat
+
+    def read(self, _name: str, body: Body, framing: CompletionFraming) -> Read[Generated]:
+        """As in `Codec`."""
+        if len(body) > LARGE_PROMPT_BYTES:
+            known = self._models.models
+            specs = {name: dumps((known[name].spec,)).decode() for name in self.suitable()}
+            raise Offloaded(read_prompt, (self._chat, specs), partial(self._decoded, framing))
+        asked = read(body, chat=self._chat)
+        model = self._model(asked.model, framing)
+        assert model.generator is not None, "it is suitable"
+        return self._found(framing, model, asked, model.generator.prompt(asked))
+
+    def _decoded(
+        self, framing: CompletionFraming, value: Any, data: Sequence[memoryview]
+    ) -> Read[Generated]:
+        asked, ids = decode_prompt(value, data)
+        return self._found(framing, self._model(asked.model, framing), asked, ids)
+
+    def meant(self, _name: str, _body: Body, framing: CompletionFraming) -> ServedModel | None:
+        """As in `Codec`."""
+        return framing.model
+
+    def refusal(self, _name: str, error: RequestError) -> Generated:
+        """As in `Codec`."""
+        return openai.refused(error)
+
+    def suitable(self) -> list[str]:
+        """Return the models that generate texts."""
+        return [name for name, model in self._models.models.items() if model.generator is not None]
+
+    def _model(self, name: str, framing: CompletionFraming) -> ServedModel:
+        models, suitable = self._models, self.suitable()
+        name = only(suitable, name, "completions")
+        model = models.by_address.get(name)
+        if model is None:
+            raise models.not_found(name)
+        framing.model = model
+        if model.generator is None:
+            known = ", ".join(suitable) or "none"
+            raise InvalidRequest(
+                f'model "{name}" is not for completions; models for that are: {known}'
+            )
+        return model
+
+    def _found(
+        self, framing: CompletionFraming, model: ServedModel, asked: Completion, ids: list[int]
+    ) -> Read[Generated]:
+        generator, spec = model.generator, model.spec
+        assert generator is not None, "it is suitable"
+        values = generator.options(asked)
+        most = generator.max_tokens(asked, len(ids))
+        framing.writer = CompletionWriter(
+            asked,
+            asked.model or spec.name,
+            len(ids),
+            most,
+            generator.generator.ends,
+            generator.decoder(),
+            number=secrets.token_hex(_NUMBER_BYTES),
+            created_s=int(time.time()),
+        )
+        part = generator.prompts.part(ids, values | {MAX_TOKENS: most}, framing.headers)
+        return model, (part,), generator.rendering, 0, 0
+
+
+class AnswerWriting:
+    """Between the pipeline, which gives tokens, and the exchange, which takes answers.
+
+    Args:
+        framing: of the request; has the writer once it is read.
+        reply: takes the end of the answer, or all of it.
+        in_parts: takes events.
+    """
+
+    def __init__(self, framing: CompletionFraming, reply: Reply, in_parts: InParts[Answer]) -> None:
+        self._framing = framing
+        self._reply = reply
+        self._in_parts = in_parts
+
+    def take(self, found: Generated) -> None:
+        """Take a part; called by the pipeline."""
+        writer = self._writer
+        assert isinstance(found, Tokens), "a part has tokens"
+        for event in writer.take(found.ids):
+            self._in_parts.on_part((200, event, JSON))
+        if writer.finish_reason:
+            raise EnoughParts
+
+    def reply(self, found: Generated) -> None:
+        """Take the end, or an error; called by the pipeline."""
+        if not isinstance(found, Tokens):
+            self._reply(found)
+            return
+        writer = self._writer
+        answers: list[Answer] = [(200, text, JSON) for text in writer.end()]
+        if not writer.streams:
+            self._reply(answers[0])
+            return
+        try:
+            for answer in answers:
+                self._in_parts.on_part(answer)
+        except RequestError as error:
+            self._reply(openai.refused(error))
+        else:
+            self._reply(self._in_parts.end)
+
+    @property
+    def _writer(self) -> CompletionWriter:
+        writer = self._framing.writer
+        assert writer is not None, "the request was read"
+        return writer
+
+
+class CompletionResource(IfServed):
+    """One of the two routes, which is there while a text generator is served.
+
+    Args:
+        service: the models.
+        bodies: as in `add_routes`.
+        chat: True for chat completions.
+    """
+
+    answers_only: Final = True
+
+    def __init__(self, service: Service, bodies: BodySettings, *, chat: bool) -> None:
+        self._service = service
+        self._bodies = bodies
+        self._codec = CompletionCodec(service, chat=chat)
+
+    def expect_served(self) -> None:
+        """As in `IfServed`."""
+        if not self._codec.suitable():
+            raise falcon.HTTPRouteNotFound()
+
+    @staticmethod
+    def infers(_req: Request) -> Protocol:
+        """Return the protocol of a request."""
+        return Protocol.V1
+
+    async def on_post(self, req: Request, resp: Response) -> None:
+        """Answer for the model that the body names."""
+        timeout_ns = timeout_ns_of(req.get_header(TIMEOUT_HEADER))
+        await self._load()
+        framing = CompletionFraming(req.scope["headers"])
+
+        def start(
+            body: Body, reply: Reply, account: int, in_parts: InParts[Answer] | None
+        ) -> RequestHandle | None:
+            assert in_parts is not None, "every answer comes in parts"
+            writing = AnswerWriting(framing, reply, in_parts)
+            return self._service.pipeline.start(
+                self._codec,
+                "",
+                body,
+                framing,
+                writing.reply,
+                timeout_ns,
+                account,
+                in_parts=InParts(writing.take, END),
+            )
+
+        await exchange(req, resp, self._bodies, start, events=True, whole_is_event=False)
+
+    async def _load(self) -> None:
+        """Load the tokenizers that are not loaded yet, so that the event loop need not."""
+        for model in [*self._service.models.values()]:
+            generator = model.generator
+            if generator is not None and not generator.is_loaded:
+                await in_thread(generator.try_to_load)

@@ -1,0 +1,161 @@
+"""Bodies of completions and of chats, as OpenAI's clients send them and as others do."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from ringbatch.frontend.generation.completion_bodies import Completion, read
+from ringbatch.shm.errors import InvalidRequest
+
+USER = {"role": "user", "content": "Hi"}
+
+
+def completion(**members: Any) -> Completion:
+    return read(orjson.dumps({"prompt": "a", **members}), chat=False)
+
+
+def chat(**members: Any) -> Completion:
+    return read(orjson.dumps({"messages": [USER], **members}), chat=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "prompt"),
+    [
+        ("a b", "a b"),
+        ("", ""),
+        (["a b"], "a b"),
+        ([1, 2, 3], [1, 2, 3]),
+        ([[1, 2, 3]], [1, 2, 3]),
+    ],
+)
+def test_a_prompt_is_a_text_or_tokens(given: Any, prompt: Any) -> None:
+    assert completion(prompt=given).prompt == prompt
+
+
+def test_absent_members_ask_for_nothing() -> None:
+    nulls = dict.fromkeys(
+        ("n", "stop", "stream", "stream_options", "seed", "top_p", "logprobs", "echo", "suffix")
+    )
+    plain = Completion(False, "", "a", [], False, False, 0, [], {})
+    assert completion() == plain
+    assert completion(**nulls) == plain
+
+
+def test_members_are_read() -> None:
+    asked = completion(
+        model="m",
+        max_tokens=5,
+        temperature=0,
+        top_p=0.5,
+        seed=-3,
+        stop="x",
+        stream=True,
+        stream_options={"include_usage": True, "include_obfuscation": False},
+    )
+    options = {"temperature": 0.0, "top_p": 0.5, "seed": -3}
+    assert asked == Completion(False, "m", "a", [], True, True, 5, ["x"], options)
+    assert chat(max_completion_tokens=7, max_tokens=3).max_tokens == 7
+    assert chat(max_tokens=3).max_tokens == 3
+    assert chat(stop=["a", "b"]).stops == ["a", "b"]
+
+
+def test_messages_have_their_content_as_one_text() -> None:
+    parts = [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]
+    # As OpenAI's package writes an answer that goes back into a chat.
+    answer = {"role": "assistant", "content": "yes", "refusal": None, "tool_calls": None}
+    asked = chat(messages=[{"role": "user", "content": parts, "name": "ann"}, answer])
+    assert asked.messages == [
+        {"role": "user", "content": "one two", "name": "ann"},
+        {"role": "assistant", "content": "yes"},
+    ]
+
+
+HARMLESS = {
+    "user": "u",
+    "metadata": {"a": "b"},
+    "store": False,
+    "service_tier": "auto",
+    "prompt_cache_key": "k",
+    "safety_identifier": "s",
+    "n": 1,
+    "logit_bias": {},
+    "logprobs": False,
+}
+
+
+def test_what_changes_no_answer_is_ignored() -> None:
+    assert completion(**HARMLESS, best_of=1, echo=False, suffix="") == completion()
+    response_format = {"type": "text"}
+    harmless = HARMLESS | {"parallel_tool_calls": True, "tools": [], "tool_choice": "auto"}
+    assert chat(**harmless, response_format=response_format, modalities=["text"]) == chat()
+
+
+@pytest.mark.parametrize(
+    ("members", "words"),
+    [
+        ({"prompt": None}, '"prompt" is missing'),
+        ({"prompt": []}, '"prompt" is a list; it must be a text'),
+        ({"prompt": 3}, '"prompt" is 3; it must be'),
+        ({"prompt": [True]}, '"prompt" is a list'),
+        ({"prompt": ["a", "b"]}, "has 2 prompts; send a request for each"),
+        ({"prompt": [[1], [2]]}, "has 2 prompts"),
+        ({"n": 2}, '"n" is 2, which is not supported'),
+        ({"n": True}, '"n" is true, which is not supported'),
+        ({"best_of": 2}, '"best_of" is 2'),
+        ({"echo": True}, '"echo" is true'),
+        ({"logprobs": 0}, '"logprobs" is 0'),
+        ({"suffix": "z"}, '"suffix" is "z"'),
+        ({"logit_bias": {"1": 2}}, '"logit_bias" is an object'),
+        ({"tools": []}, 'unknown member "tools"'),
+        ({"max_tokens": 0}, '"max_tokens" is 0; it must be a whole number from 1'),
+        ({"max_tokens": 1.5}, '"max_tokens" is 1.5'),
+        ({"temperature": 2.5}, '"temperature" is 2.5; it must be a number from 0 to 2'),
+        ({"temperature": "hot"}, '"temperature" is "hot"'),
+        ({"top_p": True}, '"top_p" is true'),
+        ({"seed": 1 << 63}, "a whole number of 64 bits"),
+        ({"seed": 0.5}, '"seed" is 0.5'),
+        ({"stop": [""]}, "a text of 1 to 256 characters"),
+        ({"stop": 4}, '"stop" has 4'),
+        ({"stop": ["a"] * 5}, "it may have up to 4"),
+        ({"stream": "yes"}, '"stream" is "yes"'),
+        ({"stream_options": 1}, '"stream_options" is 1'),
+        ({"model": 4}, '"model" is 4'),
+        ({"modle": "m"}, 'unknown member "modle"'),
+    ],
+)
+def test_completions_that_cannot_be_answered_are_refused(
+    members: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        completion(**members)
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("members", "words"),
+    [
+        ({"messages": []}, "a list of at least one message"),
+        ({"messages": "Hi"}, "a list of at least one message"),
+        ({"messages": [{"content": "Hi"}]}, "message 0 is no object with a role"),
+        ({"messages": [USER, {"role": "user"}]}, "the content of message 1 is null"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            'a part of type "image_url"',
+        ),
+        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "has no text"),
+        ({"messages": [{"role": "user", "content": ["a"]}]}, 'a part of type "a"'),
+        ({"messages": [USER | {"name": 3}]}, '"name" is 3'),
+        ({"messages": [USER | {"tool_calls": [{}]}]}, '"tool_calls", which is not supported'),
+        ({"tools": [{}]}, '"tools" is a list'),
+        ({"tool_choice": "required"}, '"tool_choice" is "required"'),
+        ({"response_format": {"type": "json_object"}}, '"response_format" is an object'),
+        ({"logprobs": True}, '"logprobs" is true'),
+        ({"reasoning_effort": "low"}, '"reasoning_effort" is "low"'),
+        ({"prompt": "a"}, 'unknown member "prompt"'),
+    ],
+)
+def test_chats_that_cannot_be_answered_are_refused(members: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        chat(**members)
+    assert words in str(refused.value)

@@ -1,0 +1,122 @@
+"""Answers of completions, whole and in events, from tokens that are letters here."""
+
+import json
+from typing import Any
+
+import pytest
+
+from ringbatch.frontend.generation.completion_bodies import Completion
+from ringbatch.frontend.generation.completion_writer import DONE, CompletionWriter
+from ringbatch.frontend.generation.incremental_decoder import IncrementalDecoder
+
+END = 0
+PROMPT_TOKENS = 3
+
+
+def writer(
+    *,
+    chat: bool = False,
+    stream: bool = False,
+    usage: bool = False,
+    stops: tuple[str, ...] = (),
+    most: int = 100,
+) -> CompletionWriter:
+    asked = Completion(chat, "", "", [], stream, usage, 0, [*stops], {})
+    decoder = IncrementalDecoder(lambda ids: "".join(map(chr, ids)), ())
+    return CompletionWriter(
+        asked, "m", PROMPT_TOKENS, most, [END], decoder, number="1", created_s=9
+    )
+
+
+def told(writer: CompletionWriter, text: str, ends: bool = True) -> list[Any]:
+    """The events, or the answer alone, after the letters of a text as tokens, one a part."""
+    found = []
+    for token in [*map(ord, text), *[END] * ends]:
+        found += writer.take([token])
+        if writer.finish_reason:
+            break
+    found += writer.end()
+    return [json.loads(one) if one != DONE else one for one in found]
+
+
+def test_a_completion_has_openai_s_form() -> None:
+    (answer,) = told(writer(), "abc")
+    assert answer == {
+        "id": "cmpl-1",
+        "object": "text_completion",
+        "created": 9,
+        "model": "m",
+        "choices": [{"index": 0, "text": "abc", "logprobs": None, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7},
+    }
+
+
+def test_a_chat_completion_has_openai_s_form() -> None:
+    (answer,) = told(writer(chat=True), "abc")
+    assert (answer["id"], answer["object"]) == ("chatcmpl-1", "chat.completion")
+    message = {"role": "assistant", "content": "abc", "refusal": None}
+    (choice,) = answer["choices"]
+    assert choice == {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+
+
+def test_events_of_a_completion() -> None:
+    *events, done = told(writer(stream=True), "ab")
+    assert done == DONE
+    assert {event["object"] for event in events} == {"text_completion"}
+    assert all("usage" not in event for event in events)
+    choices = [event["choices"][0] for event in events]
+    assert [choice["text"] for choice in choices] == ["a", "b", ""]
+    assert [choice["finish_reason"] for choice in choices] == [None, None, "stop"]
+
+
+def test_events_of_a_chat_have_the_role_first_and_the_usage_last() -> None:
+    *events, usage, done = told(writer(chat=True, stream=True, usage=True), "ab")
+    assert done == DONE
+    assert {event["object"] for event in events} == {"chat.completion.chunk"}
+    assert {event["usage"] for event in events} == {None}
+    deltas = [event["choices"][0]["delta"] for event in events]
+    assert deltas == [{"role": "assistant", "content": ""}, {"content": "a"}, {"content": "b"}, {}]
+    assert events[-1]["choices"][0]["finish_reason"] == "stop"
+    assert usage["choices"] == []
+    assert usage["usage"]["completion_tokens"] == 3
+
+
+def test_a_chat_without_a_text_has_its_role_all_the_same() -> None:
+    first, last, _ = told(writer(chat=True, stream=True), "")
+    assert first["choices"][0]["delta"]["role"] == "assistant"
+    assert last["choices"][0]["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("text", "options", "answer", "reason", "count"),
+    [
+        ("abcdef", {"most": 3}, "abc", "length", 3),
+        ("abc", {"most": 3}, "abc", "length", 3),
+        ("ab", {"most": 3}, "ab", "stop", 3),
+        ("abcdef", {"stops": ("cd",)}, "ab", "stop", 4),
+        ("abcdef", {"stops": ("cx",), "most": 3}, "abc", "length", 3),
+        ("abc", {"stops": ("cx",)}, "abc", "stop", 4),
+    ],
+)
+def test_an_answer_ends_for_a_reason(
+    text: str, options: Any, answer: str, reason: str, count: int, *, stream: bool
+) -> None:
+    found = [one for one in told(writer(stream=stream, usage=True, **options), text) if one != DONE]
+    choices = [choice for one in found for choice in one["choices"]]
+    assert "".join(choice["text"] for choice in choices) == answer
+    assert choices[-1]["finish_reason"] == reason
+    assert found[-1]["usage"]["completion_tokens"] == count
+
+
+def test_tokens_behind_the_end_of_a_part_are_not_counted() -> None:
+    made = writer(stops=("b",))
+    made.take([ord(letter) for letter in "abcd"])
+    (answer,) = map(json.loads, made.end())
+    assert answer["choices"][0]["text"] == "a"
+    assert answer["usage"]["completion_tokens"] == 2
+
+
+def test_a_model_that_ends_an_answer_itself_has_stopped() -> None:
+    (answer,) = told(writer(), "abc", ends=False)
+    assert answer["choices"][0]["finish_reason"] == "stop"

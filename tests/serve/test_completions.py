@@ -1,0 +1,323 @@
+"""Completions and chats on a real engine, over HTTP/1.1 and HTTP/2, by OpenAI's package and raw."""
+
+import asyncio
+import json
+import os
+import signal
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from serve.client import Connection, request
+from serve.server import Server, Start
+from text_generators import LIMIT, tokenizer, write_generator
+
+WaitUntil = Callable[..., Any]
+COMPLETIONS = "/v1/completions"
+CHATS = "/v1/chat/completions"
+PLACES = 4
+has_openai = pytest.mark.skipif(find_spec("openai") is None, reason="not installed: openai")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("generators")
+
+
+@pytest.fixture(scope="module")
+def server(start_for_module: Start, folder: Path) -> Server:
+    model = {"path": str(write_generator(folder / "repeating")), "max_batch_size": PLACES}
+    bare = {"path": str(write_generator(folder / "bare", template=None))}
+    return start_for_module(
+        {"repeating": model, "bare": bare}, control_port=0, http2=True, lane_bytes=1 << 22
+    )
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[httpx.Client]:
+    address = f"http://127.0.0.1:{server.port}"
+    with httpx.Client(base_url=address, timeout=60, trust_env=False) as client:
+        yield client
+
+
+def asked(client: httpx.Client, path: str = COMPLETIONS, **members: Any) -> Any:
+    answer = client.post(path, json={"model": "repeating", **members})
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    return answer.json()
+
+
+def refused(client: httpx.Client, path: str = COMPLETIONS, **members: Any) -> tuple[int, Any]:
+    answer = client.post(path, json={"model": "repeating", **members})
+    assert answer.headers["content-type"] == "application/json"
+    error = answer.json()["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    return answer.status_code, error
+
+
+def events(client: httpx.Client, path: str = COMPLETIONS, **members: Any) -> Iterator[Any]:
+    """The events of an answer, one by one, without the last, which has no JSON."""
+    body = {"model": "repeating", "stream": True, **members}
+    with client.stream("POST", path, json=body) as answer:
+        assert answer.status_code == 200, answer.read()
+        assert answer.headers["content-type"] == "text/event-stream"
+        lines = [line for line in answer.iter_lines() if line and not line.startswith(":")]
+    assert all(line.startswith("data: ") for line in lines)
+    found = [line.removeprefix("data: ") for line in lines]
+    if found[-1] == "[DONE]":
+        found.pop()
+    yield from map(json.loads, found)
+
+
+def chat(*contents: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": content} for content in contents]
+
+
+def figures(server: Server) -> Counter[str]:
+    """Rows that have ended by reason, and requests by status."""
+    address = f"http://127.0.0.1:{server.control_port}/metrics"
+    with urllib.request.urlopen(address, timeout=60) as answer:
+        text = answer.read().decode()
+    found: Counter[str] = Counter()
+    for family in text_string_to_metric_families(text):
+        for one in family.samples:
+            if one.name == "repeating_ended_total":
+                found[one.labels["reason"]] += int(one.value)
+            elif one.name == "ringbatch_requests_total":
+                found[one.labels["code"]] += int(one.value)
+            elif one.name == "ringbatch_model_live_rows":
+                found["live"] += int(one.value)
+    return found
+
+
+def test_a_completion_goes_on_to_its_length(client: httpx.Client) -> None:
+    answer = asked(client, prompt="Grüße € ", max_tokens=25)
+    (choice,) = answer["choices"]
+    assert (choice["text"], choice["finish_reason"]) == ("Grüße € Grüße € G", "length")
+    assert answer["usage"] == {"prompt_tokens": 12, "completion_tokens": 25, "total_tokens": 37}
+    assert answer["model"] == "repeating"
+
+
+def test_a_completion_ends_with_the_model_s_own_end(client: httpx.Client) -> None:
+    (choice,) = asked(client, prompt="Hi. There", max_tokens=100)["choices"]
+    assert (choice["text"], choice["finish_reason"]) == ("Hi.", "stop")
+
+
+def test_tokens_are_a_prompt_too(client: httpx.Client) -> None:
+    ids = tokenizer().encode("ab").ids
+    (choice,) = asked(client, prompt=ids, max_tokens=3)["choices"]
+    assert choice["text"] == "aba"
+
+
+@pytest.mark.parametrize("http2", [False, True])
+def test_events_join_to_the_whole_answer(server: Server, *, http2: bool) -> None:
+    address = f"http://127.0.0.1:{server.port}"
+    with httpx.Client(
+        base_url=address, timeout=60, trust_env=False, http1=not http2, http2=http2
+    ) as client:
+        for members in ({"prompt": "a€b"}, {"prompt": "Hello there.", "stop": ["re", "x"]}):
+            whole = asked(client, max_tokens=20, **members)
+            *parts, last = events(client, max_tokens=20, **members)
+            assert len(parts) > 1
+            text = "".join(part["choices"][0]["text"] for part in parts)
+            assert text == whole["choices"][0]["text"]
+            assert last["choices"][0]["finish_reason"] == whole["choices"][0]["finish_reason"]
+
+
+def test_a_chat_is_answered_from_its_template(client: httpx.Client) -> None:
+    answer = asked(client, CHATS, messages=chat("Hi."), max_completion_tokens=30)
+    (choice,) = answer["choices"]
+    # The special tokens of the template have no text.
+    assert choice["message"] == {"role": "assistant", "content": "Hi.", "refusal": None}
+    assert answer["usage"]["prompt_tokens"] == 5
+    first, *parts, last, usage = events(
+        client, CHATS, messages=chat("Hi."), stream_options={"include_usage": True}
+    )
+    assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert "".join(part["choices"][0]["delta"]["content"] for part in parts) == "Hi."
+    assert last["choices"][0]["finish_reason"] == "stop"
+    assert usage["usage"] == answer["usage"]
+
+
+def test_a_seed_reaches_the_model(client: httpx.Client) -> None:
+    (choice,) = asked(client, prompt="abc", seed=1, temperature=0.5, max_tokens=4)["choices"]
+    assert choice["text"] == "bcab"
+
+
+def test_a_long_prompt_is_read_by_another_process(client: httpx.Client) -> None:
+    prompt = "0123456789" * 300
+    long = {"messages": chat(prompt), "max_tokens": 11, "user": "u" * (1 << 14)}
+    (choice,) = asked(client, CHATS, **long)["choices"]
+    assert choice["message"]["content"] == "0123456789"
+    *parts, last = events(client, CHATS, **long)
+    assert "".join(part["choices"][0]["delta"].get("content", "") for part in parts) == "0123456789"
+    assert last["choices"][0]["finish_reason"] == "length"
+    status, error = refused(client, CHATS, **long | {"model": "nothing"})
+    assert (status, error["code"]) == (404, "model_not_found")
+
+
+@pytest.mark.parametrize(
+    ("path", "members", "status", "words"),
+    [
+        (COMPLETIONS, {"prompt": "a" * LIMIT}, 400, "maximum context length is 4096"),
+        (COMPLETIONS, {"prompt": "a", "n": 2}, 400, '"n" is 2'),
+        (COMPLETIONS, {"prompt": "a", "top_p": 0.5}, 400, "has no input of that name"),
+        (COMPLETIONS, {"prompt": "a", "model": "x"}, 404, 'no model "x"'),
+        (COMPLETIONS, {"prompt": "a", "model": None}, 400, '"model" is missing'),
+        (COMPLETIONS, {"prompt": ["a", "b"], "stream": True}, 400, "has 2 prompts"),
+        (CHATS, {"messages": chat("a"), "model": "bare"}, 400, "has no chat template"),
+        (CHATS, {"messages": [{"role": "tool", "content": "a"}]}, 400, "unknown role tool"),
+        (CHATS, {"messages": chat("a"), "tools": [{}]}, 400, '"tools" is a list'),
+    ],
+)
+def test_refusals_have_openai_s_form(
+    client: httpx.Client, path: str, members: dict[str, Any], status: int, words: str
+) -> None:
+    found, error = refused(client, path, **members)
+    assert found == status
+    assert words in error["message"]
+    assert error["type"] == "invalid_request_error"
+
+
+def test_too_long_a_prompt_has_openai_s_code(client: httpx.Client) -> None:
+    _, error = refused(client, prompt="a", max_tokens=LIMIT)
+    assert error["code"] == "context_length_exceeded"
+
+
+def test_a_body_that_is_no_json_is_refused(server: Server) -> None:
+    with Connection(server.port) as connection:
+        answer = connection.ask(request(COMPLETIONS, b"{"))
+    assert answer.status == 400
+    assert "no JSON" in answer.json["error"]["message"]
+
+
+def test_a_model_that_fails_ends_the_answer_with_an_error(client: httpx.Client) -> None:
+    *parts, last = events(client, prompt="!ab", max_tokens=9)
+    assert "".join(part["choices"][0]["text"] for part in parts) == "!ab"
+    assert last["error"]["type"] == "server_error"
+    status, error = refused(client, prompt="!ab", max_tokens=9)
+    assert (status, error["type"]) == (500, "server_error")
+
+
+def test_a_stop_ends_the_row_at_once_and_counts_as_an_answer(
+    server: Server, client: httpx.Client, wait_until: WaitUntil
+) -> None:
+    before = figures(server)
+    (choice,) = asked(client, prompt="abc", max_tokens=LIMIT - 3, stop="ca")["choices"]
+    assert choice["text"] == "ab"
+    wait_until(lambda: figures(server)["cancelled"] == before["cancelled"] + 1, "the row has ended")
+    after = figures(server)
+    assert after["200"] == before["200"] + 1
+    assert after["499"] == before["499"]
+
+
+def test_a_client_that_leaves_ends_its_row(
+    server: Server, client: httpx.Client, wait_until: WaitUntil
+) -> None:
+    before = figures(server)
+    body = {"model": "repeating", "prompt": "abc", "max_tokens": LIMIT - 3}
+    with client.stream("POST", COMPLETIONS, json=body | {"stream": True}) as answer:
+        assert next(answer.iter_lines()).startswith("data: ")
+    wait_until(lambda: figures(server)["cancelled"] == before["cancelled"] + 1, "the row has ended")
+    with Connection(server.port) as connection:
+        connection.send(request(COMPLETIONS, json.dumps(body).encode()))
+        wait_until(lambda: figures(server)["live"] == 1, "the row is live")
+    wait_until(lambda: figures(server)["cancelled"] == before["cancelled"] + 2, "the row has ended")
+    assert figures(server)["499"] == before["499"] + 2
+
+
+def test_a_worker_that_dies_ends_an_answer_with_an_error(
+    server: Server, client: httpx.Client, wait_until: WaitUntil
+) -> None:
+    body = {"model": "repeating", "prompt": "abc", "max_tokens": LIMIT - 3, "stream": True}
+    with client.stream("POST", COMPLETIONS, json=body) as answer:
+        lines = answer.iter_lines()
+        assert next(lines).startswith("data: ")
+        os.kill(server.role("worker repeating/0"), signal.SIGKILL)
+        last = [line for line in lines if line][-1]
+    error = json.loads(last.removeprefix("data: "))["error"]
+    assert error["type"] == "server_error"
+    assert "the process died" in error["message"]
+    wait_until(lambda: client.get("/v2/health/ready").status_code == 200, "another is there")
+    assert asked(client, prompt="a", max_tokens=1)["choices"][0]["text"] == "a"
+
+
+def test_it_is_among_the_models_and_in_the_document(client: httpx.Client) -> None:
+    names = [model["id"] for model in client.get("/v1/models").json()["data"]]
+    assert "repeating" in names
+    assert client.get("/v1/models/repeating").json()["object"] == "model"
+    assert {COMPLETIONS, CHATS} <= client.get("/openapi.json").json()["paths"].keys()
+
+
+def test_other_protocols_take_and_give_tokens(client: httpx.Client) -> None:
+    path = "/v2/models/repeating/generate"
+    answer = client.post(path, json={"input_ids": [1, 2], "max_tokens": 3})
+    assert answer.json()["token"] == [1, 2, 1]
+
+
+@has_openai
+def test_the_openai_package_works_unchanged(server: Server) -> None:
+    openai: Any = import_module("openai")
+    url = f"http://127.0.0.1:{server.port}/v1"
+    with openai.OpenAI(base_url=url, api_key="any", max_retries=0) as client:
+        plain = client.completions.create(model="repeating", prompt="Hi.", stop=["zz"])
+        assert (plain.choices[0].text, plain.choices[0].finish_reason) == ("Hi.", "stop")
+        assert plain.usage.total_tokens == 7
+        answer = client.chat.completions.create(model="repeating", messages=chat("Hi."))
+        assert answer.choices[0].message.content == "Hi."
+        told = [{"role": "user", "content": "Hi."}, answer.choices[0].message.model_dump()]
+        assert client.chat.completions.create(model="repeating", messages=told).id
+        stream = client.chat.completions.create(
+            model="repeating",
+            messages=chat("Hi."),
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        *parts, last = stream
+        texts = [part.choices[0].delta.content or "" for part in parts]
+        assert "".join(texts) == "Hi."
+        assert last.usage.completion_tokens == 5
+        for chunk in client.completions.create(
+            model="repeating", prompt="abc", max_tokens=LIMIT - 3, stream=True
+        ):
+            assert chunk.choices[0].text == "a"
+            break
+        with pytest.raises(openai.BadRequestError) as refusal:
+            client.completions.create(model="repeating", prompt="a" * LIMIT)
+        assert refusal.value.code == "context_length_exceeded"
+        with pytest.raises(openai.APIError, match="raised"):
+            for _ in client.completions.create(model="repeating", prompt="!ab", stream=True):
+                pass
+
+
+@has_openai
+def test_the_openai_package_works_unchanged_on_an_event_loop(server: Server) -> None:
+    openai: Any = import_module("openai")
+
+    async def answers() -> list[str]:
+        url = f"http://127.0.0.1:{server.port}/v1"
+        async with openai.AsyncOpenAI(base_url=url, api_key="any", max_retries=0) as client:
+
+            async def streamed(text: str) -> str:
+                stream = await client.chat.completions.create(
+                    model="repeating", messages=chat(text), max_tokens=12, stream=True
+                )
+                return "".join([part.choices[0].delta.content or "" async for part in stream])
+
+            async def whole(text: str) -> str:
+                answer = await client.completions.create(model="repeating", prompt=text)
+                return str(answer.choices[0].text)
+
+            return await asyncio.gather(*(f(text) for f in (streamed, whole) for text in TEXTS))
+
+    assert asyncio.run(answers()) == [*TEXTS, *TEXTS]
+
+
+TEXTS = ("one.", "two €.", "three.")
