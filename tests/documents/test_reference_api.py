@@ -53,6 +53,7 @@ def test_the_paths_are_those_of_the_application(monkeypatch: pytest.MonkeyPatch)
         "V2 (Open Inference Protocol)",
         "Triton's extensions",
         "Texts",
+        "Completions",
         "Health and description",
     )
     assert own == routes(monkeypatch, lambda: create_app(MagicMock(), 1))
