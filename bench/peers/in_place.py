@@ -53,6 +53,7 @@ class InPlace:
         timeout_ns: int = 0,
         origin: RawHeaders | None = None,
         account: int = 0,
+        in_parts: object = None,
     ) -> None:
         """As in `PredictionService`; there is one model, and nothing waits or is passed on."""
         parts, by_column = self._v1.requests.parse(body)
@@ -71,9 +72,23 @@ class InPlace:
         timeout_ns: int = 0,
         origin: RawHeaders = b"",
         account: int = 0,
+        in_parts: object = None,
     ) -> None:
         """As in `PredictionService`."""
         reply(outcome(NotSupported("V2 is not served here")))
+
+    def generate(
+        self,
+        name: str,
+        body: Body,
+        reply: Reply,
+        timeout_ns: int = 0,
+        origin: RawHeaders = b"",
+        account: int = 0,
+        in_parts: object = None,
+    ) -> None:
+        """As in `PredictionService`."""
+        self.infer(name, body, None, reply)
 
     def prepare(
         self, name: str, text: bytes, binary_bytes: int, timeout_ns: int = 0, account: int = 0

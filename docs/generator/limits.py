@@ -10,8 +10,7 @@ from ringbatch.engine.process import respawn
 from ringbatch.engine.runtimes.upstreams import choice
 from ringbatch.engine.worker import part_stream
 from ringbatch.frontend.access import sampling
-from ringbatch.frontend.codec import limit_messages, outcome, request_ids
-from ringbatch.frontend.falcon import streaming
+from ringbatch.frontend.codec import event_stream, limit_messages, outcome, request_ids
 from ringbatch.frontend.grpc import answers_in_parts, status
 from ringbatch.frontend.http import content_coding, fallback, head, phases
 from ringbatch.frontend.page import subscribers
@@ -80,7 +79,7 @@ def _limits() -> Iterator[tuple[str, tuple[Limit, ...]]]:
             ),
             Limit(
                 "parts of an answer that a client leaves unread",
-                size(streaming.MOST_UNREAD_BYTES),
+                size(event_stream.MOST_UNREAD_BYTES),
                 "an event with an error, and the answer ends",
             ),
             Limit(
@@ -88,7 +87,7 @@ def _limits() -> Iterator[tuple[str, tuple[Limit, ...]]]:
                 size(answers_in_parts.MOST_UNREAD_BYTES),
                 "a response with an error ends the request of the next part",
             ),
-            Limit("time without a part", f"{streaming.SILENCE_S:g} s", "a comment is sent"),
+            Limit("time without a part", f"{event_stream.SILENCE_S:g} s", "a comment is sent"),
             Limit("pipelined requests", f"{fallback.MAX_PIPELINED}", "they wait"),
             Limit(
                 "requests at once on an HTTP/2 connection",

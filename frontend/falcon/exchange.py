@@ -8,10 +8,10 @@ from functools import partial
 import falcon
 from falcon.asgi import Request, Response
 
-from ringbatch.frontend.codec.event_stream import wants_events
+from ringbatch.frontend.codec.event_stream import is_text, wants_events
 from ringbatch.frontend.codec.limit_messages import body_too_large
 from ringbatch.frontend.codec.outcome import Answer, Headers, outcome
-from ringbatch.frontend.falcon.streaming import EventStream, begin_events, is_text
+from ringbatch.frontend.falcon.streaming import EventStream, begin_events
 from ringbatch.frontend.http.body_budget import BodyBudget, Holding
 from ringbatch.frontend.http.content_coding import (
     CODINGS,
@@ -140,7 +140,7 @@ async def _exchange_in_parts(
     except BaseException:
         end()
         raise
-    if whole is not None and not (whole_is_event and whole[0] == 200 and is_text(whole)):
+    if whole is not None and not (whole_is_event and whole[0] == 200 and is_text(whole[2])):
         end()
         resp.status, resp.data, headers = whole
         for header, value in headers:

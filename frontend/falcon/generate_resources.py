@@ -1,40 +1,19 @@
-"""Triton's generate extension on Falcon: its codec and routes."""
+"""Triton's generate extension on Falcon: its routes."""
 
-from collections.abc import Sequence
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import falcon.asgi
 from falcon.asgi import Request, Response
 
 from ringbatch.frontend.codec.model_address import address
-from ringbatch.frontend.codec.outcome import Answer, outcome
-from ringbatch.frontend.codec.payload import SlotPart
-from ringbatch.frontend.codec.request_context import RawHeaders
+from ringbatch.frontend.codec.outcome import Answer
 from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
 from ringbatch.frontend.falcon.exchange import BodySettings, exchange
 from ringbatch.frontend.falcon.v2_resources import ModelResource
 from ringbatch.frontend.request.calls import Body, Reply, RequestHandle
-from ringbatch.frontend.request.codec import Read
-from ringbatch.frontend.request.models import Models
-from ringbatch.frontend.request.offload import (
-    LARGE_BODY_BYTES,
-    Offloaded,
-    encode_headers,
-    read_generate,
-)
 from ringbatch.frontend.request.parts_task import InParts
-from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.service import Service
-from ringbatch.frontend.texts.offloaded_texts import decode_parts
-from ringbatch.frontend.v2.generate import GenerateRendering, infer_request
-from ringbatch.frontend.v2.offloaded_answers import decode_requested
-from ringbatch.frontend.v2.rendering import V2Rendering
-from ringbatch.frontend.v2.request import decoded
-from ringbatch.frontend.v2.requested_outputs import RequestedOutputs
-from ringbatch.shm.errors import RequestError
-from ringbatch.shm.model_spec import dumps
 from ringbatch.shm.tallies import Protocol
 
 
@@ -51,56 +30,6 @@ def add_routes(
     for model in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
         app.add_route(f"{model}/generate", Generation(service, bodies, events=False))
         app.add_route(f"{model}/generate_stream", Generation(service, bodies, events=True))
-
-
-class GenerateCodec:
-    """A `ringbatch.frontend.request.codec.Codec` of the extension; it is counted with V2.
-
-    Args:
-        models: of this process.
-        headers: the headers of the one request that it is for.
-    """
-
-    protocol = Protocol.V2
-
-    def __init__(self, models: Models, headers: RawHeaders) -> None:
-        self._models = models
-        self._headers = headers
-
-    def meant(self, name: str, _body: Body, _framing: None) -> ServedModel | None:
-        """As in `Codec`."""
-        return self._models.by_address.get(name)
-
-    def read(self, name: str, body: Body, _framing: None) -> Read[Answer]:
-        """As in `Codec`."""
-        models = self._models
-        model = models.by_address.get(name)
-        if model is None:
-            raise models.not_found(name)
-        v2, spec = model.v2, model.spec
-        if len(body) > LARGE_BODY_BYTES:
-            headers, shares = encode_headers(self._headers), models.regions.on
-            value = dumps((spec,)).decode(), models.max_in_flight, shares, headers
-            raise Offloaded(read_generate, value, partial(self._decoded, model), spec.timeout_ns)
-        requests = v2.requests if v2.asked is None else v2.asked.with_headers(self._headers)
-        parts, requested = requests.read(infer_request(decoded(body), spec))
-        return _read(model, parts, requested)
-
-    @staticmethod
-    def _decoded(model: ServedModel, value: Any, data: Sequence[memoryview]) -> Read[Answer]:
-        encoded, wanted = value
-        return _read(model, decode_parts(encoded, data), decode_requested(wanted))
-
-    def refusal(self, _name: str, error: RequestError) -> Answer:
-        """As in `Codec`."""
-        return outcome(error)
-
-
-def _read(
-    model: ServedModel, parts: tuple[SlotPart, ...], requested: RequestedOutputs
-) -> Read[Answer]:
-    rendering = GenerateRendering(V2Rendering(model.v2.answers, requested))
-    return model, parts, rendering, requested.timeout_ns, requested.level
 
 
 class Generation(ModelResource):
@@ -130,13 +59,13 @@ class Generation(ModelResource):
         timeout_ns = timeout_ns_of(req.get_header(TIMEOUT_HEADER))
         # The refusal comes before the body, so that the client need not send it.
         self._service.expect_known(name, version)
-        codec = GenerateCodec(self._service, req.scope["headers"])
 
         def start(
             body: Body, reply: Reply, account: int, in_parts: InParts[Answer] | None
         ) -> RequestHandle | None:
-            return self._service.pipeline.start(
-                codec, wanted, body, None, reply, timeout_ns, account, in_parts=in_parts
+            headers = req.scope["headers"]
+            return self._service.generate(
+                wanted, body, reply, timeout_ns, headers, account, in_parts
             )
 
         await exchange(req, resp, self._bodies, start, events=self._events)

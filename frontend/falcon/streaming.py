@@ -2,28 +2,25 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from typing import Final
 
 from falcon.asgi import Response
 
-from ringbatch.frontend.codec.event_stream import COMMENT, HEADERS, event
+from ringbatch.frontend.codec.event_stream import (
+    COMMENT,
+    END,
+    ENDED,
+    HEADERS,
+    MOST_UNREAD_BYTES,
+    SILENCE_S,
+    event,
+    event_of,
+    too_much_unread,
+)
 from ringbatch.frontend.codec.outcome import Answer, outcome
 from ringbatch.frontend.request.calls import RequestHandle
 from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.frontend.request.parts_task import InParts
-from ringbatch.frontend.v2.answer import LENGTH_HEADER
-from ringbatch.shm.errors import InvalidRequest, Overloaded
-
-MOST_UNREAD_BYTES: Final = 1 << 20
-"""Bytes of parts that a client has not taken; beyond them its request ends."""
-SILENCE_S: Final = 15.0
-"""Time without a part, after which a comment is sent."""
-_END: Final[Answer] = (200, b"", ())
-
-
-def is_text(answer: Answer) -> bool:
-    """Return whether an answer can be an event: V2's answers may hold binary data."""
-    return all(name != LENGTH_HEADER for name, _ in answer[2])
+from ringbatch.shm.errors import InvalidRequest
 
 
 class EventStream:
@@ -39,7 +36,7 @@ class EventStream:
     """
 
     def __init__(self, last: Callable[[], RequestOutcome]) -> None:
-        self.in_parts: InParts[Answer] = InParts(self._take, _END)
+        self.in_parts: InParts[Answer] = InParts(self._take, END)
         self.ending: RequestOutcome | None = None
         self.call: RequestHandle | None = None
         self._last = last
@@ -61,14 +58,14 @@ class EventStream:
 
     def close(self) -> None:
         """Stop, as nobody reads any more; do nothing if the answer has ended."""
-        self._end(_END)
+        self._end(END)
 
     async def begin(self) -> Answer | None:
         """Wait for the first part; return the whole answer if that comes instead."""
         await self._news.wait()
         if self._parts or self._answer is None:
             return None
-        return None if self._answer is _END else self._answer
+        return None if self._answer[0] == ENDED else self._answer
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         """Yield the events, the last one of an error if there is one."""
@@ -86,20 +83,18 @@ class EventStream:
                 self._unread_bytes = 0
                 yield events
             if self._answer is not None and not self._parts:
-                _, data, _ = self._answer
-                if self._answer is not _END:
+                status, data, _ = self._answer
+                if status != ENDED:
                     yield event(data)
                 return
 
     def _take(self, answer: Answer) -> None:
         """Take a part; called by the service, which ends the request with the error raised."""
-        _, data, _ = answer
-        if not is_text(answer):
-            raise InvalidRequest("events have no binary data in them; ask for outputs in JSON")
+        text = event_of(answer)
         if self._unread_bytes > MOST_UNREAD_BYTES:
-            raise Overloaded(f"the client has not read {MOST_UNREAD_BYTES} bytes of the answer")
-        self._parts.append(event(data))
-        self._unread_bytes += len(data)
+            raise too_much_unread()
+        self._parts.append(text)
+        self._unread_bytes += len(text)
         self._news.set()
 
     def _end(self, answer: Answer) -> None:

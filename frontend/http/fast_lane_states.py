@@ -18,6 +18,7 @@ class State(Enum):
     BODY = "a head was read, and its body is gathered"
     RECEIVING = "the body is received straight into its slot"
     ANSWER = "the answer is being made; what comes meanwhile waits"
+    EVENTS = "an answer in parts goes out; what comes meanwhile waits"
     NEXT = "what came meanwhile waits for the next turn of the event loop"
     ENDED = "what comes is dropped: the connection is to be closed, lost or handed over"
 
@@ -27,6 +28,7 @@ PHASE_OF: Final = {
     State.BODY: Phase.BODY,
     State.RECEIVING: Phase.BODY,
     State.ANSWER: Phase.ANSWER,
+    State.EVENTS: Phase.ANSWER,
     State.NEXT: Phase.ANSWER,
     State.ENDED: Phase.TAKING,
 }
@@ -36,7 +38,7 @@ TRANSITIONS: Final = {
         "_begin": State.ANSWER,
         "_read_head": State.BODY,
         "_encode": State.ANSWER,
-        "_answer": State.NEXT,
+        "_wait_for_turn": State.NEXT,
         "_hand_over": State.ENDED,
         "_end": State.ENDED,
     },
@@ -52,6 +54,11 @@ TRANSITIONS: Final = {
     State.ANSWER: {
         "_answer": State.HEAD,
         "_encoded": State.HEAD,
+        "begin_events": State.EVENTS,
+        "_end": State.ENDED,
+    },
+    State.EVENTS: {
+        "end_events": State.HEAD,
         "_end": State.ENDED,
     },
     State.NEXT: {

@@ -1,9 +1,10 @@
 """Heads of requests that the fast lane takes, and those that it leaves to others.
 
 The fast lane takes one kind of request: a POST to a model's ``:predict`` path of V1, or to its
-``/infer`` path of V2, over HTTP/1.1 with a plain Content-Length. Every head is read by httptools'
-parser, the one that uvicorn uses. Any other kind of request goes to the fallback protocol. So the
-two can differ in speed alone: there is no second opinion on where a request ends.
+``/infer`` or ``/generate_stream`` path of V2, over HTTP/1.1 with a plain Content-Length. Every head
+is read by httptools' parser, the one that uvicorn uses. Any other kind of request goes to the
+fallback protocol. So the two can differ in speed alone: there is no second opinion on where a
+request ends.
 
 `ringbatch.frontend.http.head_reader` remembers the results of the parser for repeated lines.
 """
@@ -15,6 +16,7 @@ from typing import Final, NamedTuple
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from ringbatch.frontend.codec.event_stream import MEDIA_TYPE as EVENTS
+from ringbatch.frontend.codec.event_stream import wants_events
 from ringbatch.frontend.codec.request_ids import (
     ASK_HEADER,
     ASKED,
@@ -52,8 +54,8 @@ _BARE_LF: Final = re.compile(rb"(?<!\r)\n")
 _MOST_DIGITS: Final = 18
 _MODEL: Final = rb"[A-Za-z0-9._-]{1,128}(?:/versions/[A-Za-z0-9._-]{1,64})?"
 _TARGET: Final = re.compile(
-    rb"/(?:v1/models/(" + _MODEL + rb"):predict|v2/models/(" + _MODEL + rb")/infer)"
-    rb"(?:\?[!-\"$-~]*)?"
+    rb"/(?:v1/models/(%b):predict|v2/models/(%b)/(infer|generate_stream))(?:\?[!-\"$-~]*)?"
+    % (_MODEL, _MODEL)
 )
 _LENGTH: Final = b"content-length"
 _TIMEOUT: Final = TIMEOUT_HEADER.encode()
@@ -67,7 +69,9 @@ _JSON_LENGTH: Final = b"inference-header-content-length"
 _AT_MOST_ONCE: Final = (_LENGTH, _JSON_LENGTH, _TIMEOUT)
 VARYING: Final = frozenset({*_AT_MOST_ONCE, _ID, _TRACE})
 """Headers that may have another value in each request."""
+_ACCEPT: Final = b"accept"
 _EVENTS: Final = EVENTS.encode()
+_GENERATE: Final = b"generate_stream"
 _NEVER: Final = frozenset({b"transfer-encoding", b"expect"})
 _NO_ORIGINS: Final = Origins(())
 _CLOSE: Final = b"close"
@@ -78,7 +82,7 @@ Java's client, is no reason not to answer in this one (RFC 9110, section 7.8).""
 
 SERVING: Final = frozenset(
     {
-        *(b"host", b"accept", b"accept-encoding", b"content-encoding", b"content-type"),
+        *(b"host", _ACCEPT, b"accept-encoding", b"content-encoding", b"content-type"),
         *(b"connection", b"proxy-connection", b"upgrade", *_CONNECTION, *_NEVER),
         *(*_KEY_NAMES, _ASK, _LOAD, _ORIGIN, PRIORITY),
     }
@@ -112,6 +116,8 @@ class RequestHead(NamedTuple):
         cors: lines for the head of the answer; empty if no page sent the request, or a foreign one.
         asks: whether the head of the answer has more than usual: `timing`, `load` or `cors`.
         account: its account word, see `ringbatch.shm.account`.
+        events: whether the answer is to be events, as its parts come.
+        generates: whether it is a V2 request to ``/generate_stream``.
     """
 
     model: str
@@ -131,6 +137,8 @@ class RequestHead(NamedTuple):
     cors: bytes = b""
     asks: bool = False
     account: int = 0
+    events: bool = False
+    generates: bool = False
 
     @property
     def target(self) -> str:
@@ -138,6 +146,8 @@ class RequestHead(NamedTuple):
         if not self.model:
             return ""
         version, verb = ("v2", "/infer") if self.infer else ("v1", ":predict")
+        if self.generates:
+            verb = "/generate_stream"
         return f"POST /{version}/models/{self.model}{verb}"
 
 
@@ -168,6 +178,7 @@ class Meaning(NamedTuple):
         origin: as in `RequestHead`; None if it is the head itself.
         model, keep_alive, infer, coding, timing, load, cors, asks: as in `RequestHead`.
         account: the word of its key and class, without an identity if it has no key.
+        events, generates: as in `RequestHead`.
     """
 
     model: str
@@ -180,6 +191,8 @@ class Meaning(NamedTuple):
     cors: bytes
     asks: bool
     account: int
+    events: bool
+    generates: bool
 
 
 def parsed_head(
@@ -221,7 +234,7 @@ def parsed_head(
         or not _NEVER.isdisjoint(headers)
         or any(value.lower() != b"identity" for value in headers.get(b"content-encoding", ()))
         or any(b"cloudevents" in value.lower() for value in headers.get(b"content-type", ()))
-        or any(_EVENTS in value.lower() for value in headers.get(b"accept", ()))
+        or _asks_for_events_in_several_lines(headers)
     ):
         return headers, None
     connection = headers.get(b"connection", [b"keep-alive"])
@@ -241,6 +254,11 @@ def parsed_head(
     if infer and origins.has(model):
         # V2 is passed on as it is.
         return headers, None
+    generates = target[3] == _GENERATE
+    events = generates or wants_events(only(headers, _ACCEPT).decode("latin-1"))
+    if events and origins.any_model:
+        # Another server may answer it in parts.
+        return headers, None
     account = NOBODY
     if keys is not None or PRIORITY in headers:
         try:
@@ -254,13 +272,16 @@ def parsed_head(
         model=model,
         keep_alive=_CLOSE not in wishes,
         infer=infer,
-        coding=accepted.coding,
+        # Events are sent plain: whatever gathers bytes to compress them keeps parts back.
+        coding=None if events else accepted.coding,
         origin=None if infer else origins.of(model, seen.url, headers),
         timing=timing,
         load=load,
         cors=cors,
         asks=timing or bool(load or cors),
         account=account,
+        events=events,
+        generates=generates,
     )
 
 
@@ -305,6 +326,8 @@ def head_with(
     if json_length is not None:
         if not json_length.isdigit() or len(json_length) > _MOST_DIGITS:
             return None
+        if meaning.events:
+            return None
         json_bytes = int(json_length) if meaning.infer else None
     timeout_ns = 0
     timeout = values.get(_TIMEOUT)
@@ -335,6 +358,8 @@ def head_with(
             meaning.cors,
             meaning.asks,
             account,
+            meaning.events,
+            meaning.generates,
         ),
     )
 
@@ -350,6 +375,12 @@ def _allowed(headers: Headers, keys: ApiKeys) -> bool:
     return all(len(headers.get(name, ())) < 2 for name in _KEY_NAMES) and keys.allow(
         *_key_values(headers)
     )
+
+
+def _asks_for_events_in_several_lines(headers: Headers) -> bool:
+    """Return whether several lines say what the client accepts, and one of them names events."""
+    lines = headers.get(_ACCEPT, ())
+    return len(lines) > 1 and any(_EVENTS in line.lower() for line in lines)
 
 
 def _key_values(headers: Headers) -> tuple[str, str]:

@@ -6,7 +6,9 @@ from typing import Any
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from ringbatch.frontend.codec.event_stream import MEDIA_TYPE
 from ringbatch.frontend.codec.outcome import Answer, Headers
+from ringbatch.frontend.http.event_answer import EventAnswer
 from ringbatch.frontend.http.fast_lane import FastLane
 from ringbatch.frontend.http.fast_lane_settings import FastLaneSettings
 from ringbatch.frontend.http.head import RequestHead
@@ -47,9 +49,15 @@ class KeptLane(FastLane):
     def connection_lost(self, exc: Exception | None) -> None:
         """End a closed connection; called by the transport."""
         kept, self._kept = self._kept if self._call is not None else None, None
+        events = self._events
         super().connection_lost(exc)
-        if kept is not None:
-            self._ended(kept, self._outcomes.last(), Answered(b"", 0))
+        if kept is None:
+            return
+        ending = self._outcomes.last()
+        if events is not None and events.begun:
+            self._payloads.ended(kept, ending, events.request_id, sent_of(events))
+        else:
+            self._ended(kept, ending, Answered(b"", 0))
 
     def _begin(self, head: RequestHead, body: Body) -> None:
         draw = self._draw
@@ -62,6 +70,21 @@ class KeptLane(FastLane):
             self._kept = self._payloads.kept(headers, body, head.json_bytes)
         self._drawn = False
         super()._begin(head, body)
+
+    def _event_answer(self, head: RequestHead) -> EventAnswer:
+        events = super()._event_answer(head)
+        if self._kept is not None:
+            events.keeps_bytes = self._payloads.most_bytes
+        return events
+
+    def end_events(self, keep_alive: bool) -> None:
+        """As in `EventConnection`."""
+        events, kept = self._events, self._kept
+        self._kept = None
+        if events is not None and kept is not None:
+            ending = self._outcomes.last()
+            self._payloads.ended(kept, ending, events.request_id, sent_of(events))
+        super().end_events(keep_alive)
 
     def _prepare(self, head: RequestHead, json_bytes: int) -> None:
         if not self._tried:
@@ -84,6 +107,11 @@ class KeptLane(FastLane):
     def _ended(self, kept: Kept, ending: RequestOutcome, answer: Answered) -> None:
         request_id = self._identity.partition(b"\r\n")[0]
         self._payloads.ended(kept, ending, request_id, answer)
+
+
+def sent_of(events: EventAnswer) -> Answered:
+    """Return the events that have left, for the payload log."""
+    return Answered(events.kept, events.bytes_out, None, MEDIA_TYPE)
 
 
 def headers_of(head: bytes) -> dict[bytes, bytes]:

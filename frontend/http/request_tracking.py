@@ -94,6 +94,18 @@ class RequestTracking:
             request_id += metadata.timing_line(began_ns)
         return request_id + head.cors + metadata.load_line(head.load)
 
+    def begun(self, head: RequestHead, request_id: bytes) -> bytes:
+        """Return the head of an answer in parts from the id on: its end tells no client more."""
+        return request_id + head.cors + self._recorder.metadata.load_line(head.load)
+
+    def ended_in_parts(self, head: RequestHead, request_id: bytes, bytes_out: int) -> None:
+        """Record the end of a request whose answer has left in parts; arguments as for `ended`."""
+        drawn = self._recorder.drawn(head.trace)
+        began_ns, self.began_ns = self.began_ns, 0
+        if self._untaken is not None:
+            self.taken()
+        self._record(head, request_id, began_ns, bytes_out, drawn=drawn)
+
     def _record(
         self, head: RequestHead, request_id: bytes, began_ns: int, bytes_out: int, *, drawn: int
     ) -> None:

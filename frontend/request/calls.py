@@ -5,6 +5,7 @@ from typing import Protocol
 
 from ringbatch.frontend.codec.outcome import Answer
 from ringbatch.frontend.codec.request_context import RawHeaders
+from ringbatch.frontend.request.parts_task import InParts
 from ringbatch.shm.tallies import Protocol as RequestProtocol
 
 Body = bytes | bytearray
@@ -48,6 +49,7 @@ class PredictionService(Protocol):
         timeout_ns: int = 0,
         origin: RawHeaders | None = None,
         account: int = 0,
+        in_parts: InParts[Answer] | None = None,
     ) -> RequestHandle | None:
         """Answer a request of V1.
 
@@ -60,6 +62,7 @@ class PredictionService(Protocol):
             origin: of a request to a model that another server runs, see `Origins`; of others their
                 headers, for models that ask.
             account: its account word, see `ringbatch.shm.account`.
+            in_parts: as in `Pipeline.start`.
 
         Returns:
             The call that is on its way; None where `reply` was called already.
@@ -74,11 +77,12 @@ class PredictionService(Protocol):
         timeout_ns: int = 0,
         origin: RawHeaders = b"",
         account: int = 0,
+        in_parts: InParts[Answer] | None = None,
     ) -> RequestHandle | None:
         """Answer a request of V2.
 
         Args:
-            name, body, reply, timeout_ns, account: as for `predict`.
+            name, body, reply, timeout_ns, account, in_parts: as for `predict`.
             json_bytes: where the JSON text of the body ends, as its header says; None where the
                 body is nothing else.
             origin: the headers, for models that ask.
@@ -86,6 +90,18 @@ class PredictionService(Protocol):
         Returns:
             As `predict`.
         """
+
+    def generate(
+        self,
+        name: str,
+        body: Body,
+        reply: Reply,
+        timeout_ns: int = 0,
+        origin: RawHeaders = b"",
+        account: int = 0,
+        in_parts: InParts[Answer] | None = None,
+    ) -> RequestHandle | None:
+        """Answer a request of Triton's generate extension; arguments as for `infer`."""
 
     def prepare(
         self, name: str, text: bytes, binary_bytes: int, timeout_ns: int = 0, account: int = 0

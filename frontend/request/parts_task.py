@@ -23,16 +23,22 @@ class EnoughParts(Exception):
     """Raised by a receiver that wants no further part: the request ends with status 200."""
 
 
+def nothing() -> None:
+    """Do nothing: parts leave as they come."""
+
+
 class InParts(NamedTuple, Generic[A]):
     """Receiver of the parts of an answer.
 
     Attributes:
         on_part: takes each part, as if it were the answer; may raise `EnoughParts`.
         end: the reply behind the last part.
+        flush: called behind the parts that were found together, unless the answer ends with them.
     """
 
     on_part: Callable[[A], None]
     end: A
+    flush: Callable[[], None] = nothing
 
 
 class RequestInParts(InflightRequest[A]):
@@ -95,6 +101,12 @@ class RequestInParts(InflightRequest[A]):
 
     def has_parts(self, slot: int) -> None:
         """Pass on the parts in the slot; called by the gateway."""
+        self._pass_all(slot)
+        if slot == self._slot:
+            self._in_parts.flush()
+
+    def _pass_all(self, slot: int) -> None:
+        """Pass on the parts in the slot, or fail."""
         error: RequestError
         try:
             self._pass_on(slot)
@@ -133,7 +145,7 @@ class RequestInParts(InflightRequest[A]):
 
     def answered(self, slot: int) -> None:
         """Pass on what is left, and the end; called by the gateway."""
-        self.has_parts(slot)
+        self._pass_all(slot)
         engine = self._engine
         status, _, batch = engine.lane.outcome(slot)
         if slot != self._slot or status is not Status.OK:

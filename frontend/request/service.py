@@ -15,6 +15,7 @@ from ringbatch.frontend.request.arrival import LARGE_BYTES, Arrival, Arrivals
 from ringbatch.frontend.request.calls import Body, Reply, RequestHandle
 from ringbatch.frontend.request.codec import V1Codec, V2Codec
 from ringbatch.frontend.request.gateway import Gateway
+from ringbatch.frontend.request.generate_codec import GenerateCodec
 from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.offload import LARGE_BODY_BYTES
 from ringbatch.frontend.request.offload_process import OtherProcess
@@ -98,7 +99,7 @@ class Service(Models):
         account: int = 0,
         in_parts: InParts[Answer] | None = None,
     ) -> RequestHandle | None:
-        """As in `PredictionService`; in parts as in `Pipeline.start`."""
+        """As in `PredictionService`."""
         return self.pipeline.start(
             self._v1, name, body, origin, reply, timeout_ns, account, in_parts=in_parts
         )
@@ -114,12 +115,28 @@ class Service(Models):
         account: int = 0,
         in_parts: InParts[Answer] | None = None,
     ) -> RequestHandle | None:
-        """As in `PredictionService`; in parts as in `Pipeline.start`."""
+        """As in `PredictionService`."""
         codec = self._v2 if json_bytes is None else self._v2_binary
         if origin and (self.asking or self._words[_MODEL_TABLE] != self.table_number):
             codec = V2Codec(self, codec.protocol, origin)
         return self.pipeline.start(
             codec, name, body, json_bytes, reply, timeout_ns, account, in_parts=in_parts
+        )
+
+    def generate(
+        self,
+        name: str,
+        body: Body,
+        reply: Reply,
+        timeout_ns: int = 0,
+        origin: RawHeaders = b"",
+        account: int = 0,
+        in_parts: InParts[Answer] | None = None,
+    ) -> RequestHandle | None:
+        """As in `PredictionService`."""
+        codec = GenerateCodec(self, origin)
+        return self.pipeline.start(
+            codec, name, body, None, reply, timeout_ns, account, in_parts=in_parts
         )
 
     def prepare(

@@ -52,6 +52,11 @@ class Origins:
         return frozenset(name.encode() for forward in forwards for name in forward.headers)
 
     @property
+    def any_model(self) -> bool:
+        """True if another server runs a model."""
+        return bool(self._by_address)
+
+    @property
     def any_path(self) -> bool:
         """True if predictions of any model are taken."""
         return self._any is not None

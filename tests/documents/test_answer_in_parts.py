@@ -13,7 +13,7 @@ from documents.commands import printed, serving, write
 from documents.pages import example, output_after, text_of
 from serve.server import Server
 
-from ringbatch.frontend.falcon.streaming import MOST_UNREAD_BYTES, SILENCE_S
+from ringbatch.frontend.codec.event_stream import MOST_UNREAD_BYTES, SILENCE_S
 
 PARTS: Final = "docs/how-to/answer-in-parts.md"
 

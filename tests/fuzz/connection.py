@@ -12,12 +12,14 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from operator import eq
 from typing import Any, Final, cast
 from urllib.parse import unquote_to_bytes
 
+from fuzz.answers import Stream, answers_of
 from fuzz.limits import Difference, Endless, Overrun
+from fuzz.recorded import Seen, Transport
+from fuzz.requests import BODY
 from fuzz.strict import Parsed, check_head, first_stranger, requests_of
 from fuzz.talk import (
     IDLE_S,
@@ -41,7 +43,7 @@ from silent_recorder import silent_recorder
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from ringbatch.frontend.codec.outcome import JSON
+from ringbatch.frontend.codec.outcome import JSON, Answer, outcome
 from ringbatch.frontend.codec.request_context import RawHeaders
 from ringbatch.frontend.falcon.app import create_app
 from ringbatch.frontend.http.body_budget import BodyBudget
@@ -52,9 +54,11 @@ from ringbatch.frontend.http.head_reader import HeadReader
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.request.calls import Body, Reply
 from ringbatch.frontend.request.gateway import Gateway
+from ringbatch.frontend.request.parts_task import InParts
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.security.accounts import Accounts
 from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.shm.errors import ModelFailed
 from ringbatch.shm.host.api_key_lines import KeyOptions
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.tensor import Tensor
@@ -78,89 +82,6 @@ _ENDS_IN_S: Final = 200
 """Some clock ends a connection on which nothing comes."""
 
 
-@dataclass
-class Seen:
-    """What came of some bytes."""
-
-    asked: list[tuple[Any, ...]] = field(default_factory=list)
-    """Of the models."""
-    headers: list[tuple[bytes, list[tuple[bytes, bytes]]]] = field(default_factory=list)
-    """Path and headers of what Falcon served, once it had."""
-    written: bytes = b""
-    """To a client that reads."""
-    unread_bytes: int = 0
-    """Written to one that does not."""
-    closed: bool = False
-    taken: list[tuple[Any, ...]] = field(default_factory=list)
-    """Of what the models were asked, what came by the fast lane."""
-    peak_bytes: int = 0
-    """What it took at most, where that was measured."""
-    cpu_s: float = 0.0
-
-
-class _Transport(asyncio.Transport):
-    """Keeps what is written. A deaf client never takes anything."""
-
-    def __init__(self, seen: Seen) -> None:
-        super().__init__({"peername": (PROXY, 1024)})
-        self.protocol: Any = None
-        self._seen = seen
-        self._reading = True
-        self._closing = False
-        self._deaf = self._ended = False
-
-    def write(self, data: Any) -> None:
-        assert not self._ended, "written after the end"
-        if self._closing:
-            return
-        if self._deaf:
-            self._seen.unread_bytes += len(data)
-            self.protocol.pause_writing()
-        else:
-            self._seen.written += bytes(data)
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def write_eof(self) -> None:
-        self._ended = True
-
-    def turn_deaf(self) -> None:
-        self._deaf = True
-
-    def close(self) -> None:
-        self._closing = True
-        if not self.get_write_buffer_size():
-            self.abort()
-
-    def abort(self) -> None:
-        self._closing = True
-        if not self._seen.closed:
-            self._seen.closed = True
-            asyncio.get_running_loop().call_soon(self._lost)
-
-    def _lost(self) -> None:
-        self.protocol.connection_lost(None)
-
-    def is_closing(self) -> bool:
-        return self._closing
-
-    def is_reading(self) -> bool:
-        return self._reading and not self._closing
-
-    def pause_reading(self) -> None:
-        self._reading = False
-
-    def resume_reading(self) -> None:
-        self._reading = True
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self.protocol = protocol
-
-    def get_write_buffer_size(self) -> int:
-        return self._seen.unread_bytes
-
-
 class Pair:
     """Both ways into one process, whose models answer with what they were asked.
 
@@ -180,6 +101,7 @@ class Pair:
         service = Service(segment, gateway, lambda: _NOW_NS)
         service.predict = self.predict  # type: ignore[method-assign]
         service.infer = self.infer  # type: ignore[method-assign]
+        service.generate = self.generate  # type: ignore[method-assign]
         service.expect_known = lambda *_: None  # type: ignore[method-assign]
         service.last_ending = cast(Any, lambda: None)  # type: ignore[method-assign]
         self._accounts = Accounts(trusted_proxies=[PROXY], keys=self._keys)
@@ -210,7 +132,7 @@ class Pair:
         state = ServerState()
         state.default_headers = [(b"date", b"today")]
         heads = HeadReader(MAX_REQUEST_BYTES, keys=self._keys, accounts=self._accounts)
-        transport = _Transport(seen)
+        transport = Transport(seen)
         protocol = (
             self._fast_lane(state, heads)
             if fast
@@ -239,7 +161,7 @@ class Pair:
         return seen
 
     async def _deliver(
-        self, pieces: Sequence[bytes], transport: _Transport, state: ServerState
+        self, pieces: Sequence[bytes], transport: Transport, state: ServerState
     ) -> None:
         """Bytes have come. What is not read waits, and with it what comes later; where nothing is
         read any more, the rest is lost."""
@@ -298,11 +220,12 @@ class Pair:
         )
         return FastLane(settings, self._config, state, {}, self._loop)
 
-    def taken(self, call: Callable[..., None], *arguments: Any) -> None:
+    def taken(self, call: Callable[..., Stream | None], *arguments: Any) -> Stream | None:
         """Ask the models what came by the fast lane."""
         before = len(self._seen.asked)
-        call(*arguments)
+        stream = call(*arguments)
         self._seen.taken += self._seen.asked[before:]
+        return stream
 
     def predict(
         self,
@@ -312,12 +235,14 @@ class Pair:
         timeout_ns: int = 0,
         origin: RawHeaders | None = None,
         account: int = 0,
-        in_parts: object = None,
-    ) -> None:
+        in_parts: InParts[Answer] | None = None,
+    ) -> Stream | None:
         """As in `PredictionService`."""
         # The head itself has another form from each path.
         own = origin if isinstance(origin, bytes) and not origin.startswith(b"POST ") else None
-        self._answer(("predict", name, bytes(body), timeout_ns, own, account), reply)
+        return self._answer(
+            ("predict", name, bytes(body), timeout_ns, own, account), reply, in_parts
+        )
 
     def infer(
         self,
@@ -328,15 +253,40 @@ class Pair:
         timeout_ns: int = 0,
         origin: RawHeaders = b"",
         account: int = 0,
-        in_parts: object = None,
-    ) -> None:
+        in_parts: InParts[Answer] | None = None,
+    ) -> Stream | None:
         """As in `PredictionService`."""
-        self._answer(("infer", name, bytes(body), json_bytes, timeout_ns, account), reply)
+        asked = ("infer", name, bytes(body), json_bytes, timeout_ns, account)
+        return self._answer(asked, reply, in_parts)
 
-    def _answer(self, asked: tuple[Any, ...], reply: Reply) -> None:
+    def generate(
+        self,
+        name: str,
+        body: Body,
+        reply: Reply,
+        timeout_ns: int = 0,
+        origin: RawHeaders = b"",
+        account: int = 0,
+        in_parts: InParts[Answer] | None = None,
+    ) -> Stream | None:
+        """As in `PredictionService`."""
+        asked = ("generate", name, bytes(body), timeout_ns, account)
+        return self._answer(asked, reply, in_parts)
+
+    def _answer(
+        self, asked: tuple[Any, ...], reply: Reply, in_parts: InParts[Answer] | None
+    ) -> Stream | None:
         self._seen.asked.append(asked)
         digest = hashlib.sha256(repr(asked).encode()).hexdigest()
-        reply((200, b'{"asked":"%b"}' % digest.encode(), JSON))
+        whole = (200, b'{"asked":"%b"}' % digest.encode(), JSON)
+        if in_parts is None or digest[0] in "01":
+            reply(whole)
+            return None
+        # Sound connections have a status to expect.
+        if digest[0] in "23" and asked[2] != BODY:
+            reply(outcome(ModelFailed("before the first part")))
+            return None
+        return Stream(self._loop, whole, int(digest[0], 16) % 4, reply, in_parts)
 
 
 class _Taken:
@@ -345,13 +295,17 @@ class _Taken:
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
 
-    def predict(self, *arguments: Any) -> None:
+    def predict(self, *arguments: Any) -> Stream | None:
         """As in `PredictionService`."""
-        self._pair.taken(self._pair.predict, *arguments)
+        return self._pair.taken(self._pair.predict, *arguments)
 
-    def infer(self, *arguments: Any) -> None:
+    def infer(self, *arguments: Any) -> Stream | None:
         """As in `PredictionService`."""
-        self._pair.taken(self._pair.infer, *arguments)
+        return self._pair.taken(self._pair.infer, *arguments)
+
+    def generate(self, *arguments: Any) -> Stream | None:
+        """As in `PredictionService`."""
+        return self._pair.taken(self._pair.generate, *arguments)
 
     def prepare(self, *_arguments: Any) -> None:
         """As in `PredictionService`; every body is gathered."""
@@ -381,7 +335,7 @@ async def live(pairs: Mapping[bool, Pair], seed: int) -> Seen:
     talk = sound(chance)
     seen = await check(pairs[asks_for_keys], steps_of(talk, chance))
     wanted = expected(talk, asks_for_keys=asks_for_keys)
-    statuses = [status for status, _, _ in answers_of(seen) if status != _CONTINUE]
+    statuses = [status for status, _, _ in answers_of(seen.written) if status != _CONTINUE]
     if statuses != wanted:
         raise Difference(f"answered with {statuses}, due was {wanted}")
     return seen
@@ -402,18 +356,13 @@ async def check(pair: Pair, steps: Sequence[Step]) -> Seen:
     deaf = Deaf() in steps
     if not _alike(fast.asked, slow.asked, deaf):
         raise Difference(f"asked {fast.asked}, past the fast lane {slow.asked}")
-    answers, others = answers_of(fast), answers_of(slow)
+    answers, others = answers_of(fast.written), answers_of(slow.written)
     if not _alike(answers, others, deaf) and not _refused_sooner(answers, others):
         raise Difference(f"answers {answers}, past the fast lane {others}")
     _check_strictly(steps, fast, slow)
     for seen in (fast, slow):
         _check_budget(steps, seen)
     return fast
-
-
-def answers_of(seen: Seen) -> list[tuple[int, bytes, bool]]:
-    """Status and body of each answer, and whether it says that it was the last."""
-    return _answers(seen.written)
 
 
 def _alike(some: Sequence[Any], others: Sequence[Any], deaf: bool) -> bool:
@@ -484,16 +433,3 @@ def _measured(seen: Seen, *, memory: bool) -> Iterator[None]:
         if memory:
             seen.peak_bytes = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
-
-
-def _answers(written: bytes) -> list[tuple[int, bytes, bool]]:
-    found = []
-    while written:
-        head, _, rest = written.partition(b"\r\n\r\n")
-        lines = head.lower().split(b"\r\n")
-        headers = dict(line.split(b": ", 1) for line in lines[1:])
-        status = int(lines[0].split(b" ")[1])
-        length = int(headers.get(b"content-length", b"0"))
-        found.append((status, rest[:length], headers.get(b"connection") == b"close"))
-        written = rest[length:]
-    return found

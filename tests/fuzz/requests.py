@@ -4,6 +4,7 @@ from typing import Final
 
 V1: Final = b"/v1/models/m:predict"
 V2: Final = b"/v2/models/m/infer"
+GENERATE: Final = b"/v2/models/m/generate_stream"
 BODY: Final = b'{"instances":[1]}'
 
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from fuzz.mutate import Mutator, cuts
-from fuzz.requests import BODY, CORPUS, TOKENS, V1, V2, bare, request
+from fuzz.requests import BODY, CORPUS, GENERATE, TOKENS, V1, V2, bare, request
 
 KEYS: Final = (b"first", b"second")
 PROXY: Final = "10.0.0.1"
@@ -170,6 +170,16 @@ _FORWARDED: Final = (
 )
 
 
+_ACCEPTED: Final = (
+    b"text/event-stream",
+    b"TEXT/Event-Stream;q=0.5",
+    b"application/json, text/event-stream",
+    b"text/event-stream;q=0",
+    b"*/*",
+    b"text/event-stream\r\nAccept: */*",
+)
+
+
 def _ask(chance: random.Random) -> Ask:
     key = chance.choice([*KEYS, KEYS[0], KEYS[0], b"", b"none"])
     shown = chance.choice([b"X-API-Key: %b", b"Authorization: Bearer %b"])
@@ -180,6 +190,9 @@ def _ask(chance: random.Random) -> Ask:
     if closes:
         lines.append(b"Connection: close")
     path = chance.choice([V1, V1, V2])
+    if chance.random() < 0.25:
+        path = chance.choice([path, GENERATE])
+        lines.append(b"Accept: %b" % chance.choice(_ACCEPTED))
     kind = chance.randrange(7)
     if kind == 0:
         head = b"\r\n".join([b"GET /v2/health/live HTTP/1.1", b"Host: x", *lines, b"", b""])
@@ -258,6 +271,7 @@ _MUTATOR: Final = Mutator(
     (
         *TOKENS,
         *(b"X-API-Key: first\r\n", b"X-API-Key: second\r\n", b"0\r\n\r\n", b"Upgrade: h2c\r\n"),
+        *(b"Accept: text/event-stream\r\n", GENERATE),
         *(b"X-Forwarded-For: 1.2.3.4\r\n", b"X-Forwarded-For: 1.2.3.4, %b\r\n" % PROXY.encode()),
     ),
 )

@@ -15,7 +15,6 @@ from fuzz.connection import (
     FLOOD_BYTES,
     MAX_REQUEST_BYTES,
     Pair,
-    Seen,
     check,
     live,
 )
@@ -26,6 +25,7 @@ from fuzz.http2 import GrpcTarget, RestTarget
 from fuzz.http2_oracle import compare
 from fuzz.limits import Difference
 from fuzz.model_server import answer_one
+from fuzz.recorded import Seen
 from fuzz.requests import BODY, CORPUS, IN_CHUNKS, SMUGGLED, bare, request
 from fuzz.segment import live_beside_hostility
 from fuzz.strict import check_head

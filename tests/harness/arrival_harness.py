@@ -177,6 +177,9 @@ class Harness:
         self.gathered += 1
         return self.service.infer(*arguments)
 
+    def generate(self, *arguments: Any) -> RequestHandle | None:
+        return self.service.generate(*arguments)
+
     def prepare(self, *arguments: Any) -> Upload | None:
         return self.service.prepare(*arguments)
 

@@ -11,7 +11,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from ringbatch.frontend.access.recorder import Recorder
-from ringbatch.frontend.codec.outcome import JSON
+from ringbatch.frontend.codec.outcome import JSON, Answer, Headers
 from ringbatch.frontend.codec.request_context import RawHeaders
 from ringbatch.frontend.codec.request_ids import RequestIds
 from ringbatch.frontend.http.answering import answered
@@ -21,6 +21,7 @@ from ringbatch.frontend.http.fast_lane_settings import CLOSE_GRACE_S, FastLaneSe
 from ringbatch.frontend.http.head_reader import HeadReader
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.request.calls import Body, Reply
+from ringbatch.frontend.request.parts_task import InParts
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.streams.connection import heir
 from ringbatch.shm.tallies import Protocol
@@ -35,6 +36,7 @@ class Transport(asyncio.Transport):
     """Keeps what is written; the protocol is told of a close at once.
 
     Attributes:
+        writes: how often something was written.
         hangs_up: whether its client does, once nothing more is to be written to it.
     """
 
@@ -42,6 +44,7 @@ class Transport(asyncio.Transport):
         super().__init__()
         self.protocol: Any = None
         self.written = b""
+        self.writes = 0
         self.closing = self.closed = self.ended = False
         self.hangs_up = True
         self.reading = True
@@ -54,6 +57,7 @@ class Transport(asyncio.Transport):
     def write(self, data: Any) -> None:
         assert not self.closed, "written after the close"
         self.written += bytes(data)
+        self.writes += 1
 
     def close(self) -> None:
         self.closing = True
@@ -101,10 +105,13 @@ class Transport(asyncio.Transport):
 class Pending:
     """A call of `predict` that the test answers."""
 
-    def __init__(self, model: str, body: bytes, reply: Reply) -> None:
+    def __init__(
+        self, model: str, body: bytes, reply: Reply, in_parts: InParts[Answer] | None = None
+    ) -> None:
         self.model = model
         self.body = body
         self.reply = reply
+        self.in_parts = in_parts
         self.abandoned = False
 
     @property
@@ -114,6 +121,20 @@ class Pending:
     def abandon(self) -> None:
         assert not self.abandoned
         self.abandoned = True
+
+    def parts(self, *texts: bytes, headers: Headers = JSON) -> None:
+        """Give parts that are found together."""
+        assert self.in_parts is not None, "the client wants parts"
+        for text in texts:
+            self.in_parts.on_part((200, text, headers))
+        self.in_parts.flush()
+
+    def end(self, *texts: bytes) -> None:
+        """End an answer in parts, with these behind the others."""
+        assert self.in_parts is not None, "the client wants parts"
+        for text in texts:
+            self.in_parts.on_part((200, text, JSON))
+        self.reply(self.in_parts.end)
 
     def answer(self, status: int = 200) -> None:
         self.reply((status, b'{"echo":%d}' % len(self.body), JSON))
@@ -191,7 +212,7 @@ class Connection:
         self.json_bytes: list[int | None] = []
         self.timeouts_ns: list[int] = []
         self.accounts: list[int] = []
-        self.handed_over = 0
+        self.handed_over = self.generated = 0
         self.ended: list[tuple[Protocol, int, str]] = []
         self.seen: list[tuple[str, bytes]] = []
         self.headers: list[dict[bytes, bytes]] = []
@@ -235,10 +256,11 @@ class Connection:
         timeout_ns: int = 0,
         origin: RawHeaders | None = None,
         account: int = 0,
+        in_parts: InParts[Answer] | None = None,
     ) -> Pending | None:
         self.accounts.append(account)
         self.timeouts_ns.append(timeout_ns)
-        call = Pending(name, bytes(body), reply)
+        call = Pending(name, bytes(body), reply, in_parts)
         self.calls.append(call)
         if self.at_once:
             call.answer()
@@ -254,9 +276,23 @@ class Connection:
         timeout_ns: int = 0,
         origin: RawHeaders = b"",
         account: int = 0,
+        in_parts: InParts[Answer] | None = None,
     ) -> Pending | None:
         self.json_bytes.append(json_bytes)
-        return self.predict(name, body, reply, timeout_ns, account=account)
+        return self.predict(name, body, reply, timeout_ns, account=account, in_parts=in_parts)
+
+    def generate(
+        self,
+        name: str,
+        body: Body,
+        reply: Reply,
+        timeout_ns: int = 0,
+        origin: RawHeaders = b"",
+        account: int = 0,
+        in_parts: InParts[Answer] | None = None,
+    ) -> Pending | None:
+        self.generated += 1
+        return self.predict(name, body, reply, timeout_ns, account=account, in_parts=in_parts)
 
     def prepare(
         self, name: str, text: bytes, binary_bytes: int, timeout_ns: int = 0, account: int = 0

@@ -18,7 +18,7 @@ from ringbatch.frontend.access.line_writer import Writer
 from ringbatch.frontend.access.sampling import AccessSettings
 from ringbatch.frontend.codec.outcome import JSON
 from ringbatch.frontend.http.content_coding import MIN_ENCODED_BYTES, SLOW_BYTES
-from ringbatch.frontend.http.fast_lane import MAX_WAITING_BYTES
+from ringbatch.frontend.http.lane_connection import MAX_WAITING_BYTES
 from ringbatch.frontend.http.request_tracking import RequestTracking
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.host.api_key_lines import KeyOptions

@@ -21,6 +21,7 @@ from ringbatch.frontend.request.arrival import LARGE_BYTES
 Enter = Callable[[Connection], None]
 Step = tuple[State, str, State]
 
+FILES = ("frontend/http/fast_lane.py", "frontend/http/lane_connection.py")
 SEEDS = 200
 BY_TABLE = {(old, by, new) for old, leads in TRANSITIONS.items() for by, new in leads.items()}
 SEEN_BY_FUZZ = {
@@ -29,7 +30,9 @@ SEEN_BY_FUZZ = {
     (State.HEAD, "_end", State.ENDED),
     (State.BODY, "_begin", State.ANSWER),
     (State.ANSWER, "_answer", State.HEAD),
-    (State.HEAD, "_answer", State.NEXT),
+    (State.ANSWER, "begin_events", State.EVENTS),
+    (State.EVENTS, "end_events", State.HEAD),
+    (State.HEAD, "_wait_for_turn", State.NEXT),
     (State.NEXT, "_go_on", State.HEAD),
     (State.ENDED, "_end", State.ENDED),
 }
@@ -40,10 +43,10 @@ HEAD_OF_LARGE = request(
 
 def assignments() -> set[tuple[str, str]]:
     """By the source, each method that sets the state, and to what."""
-    tree = ast.parse((ROOT / "frontend/http/fast_lane.py").read_text())
     names = {f"_{state.name}" for state in State}
+    nodes = [node for file in FILES for node in ast.walk(ast.parse((ROOT / file).read_text()))]
     found = set()
-    for method in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+    for method in (node for node in nodes if isinstance(node, ast.FunctionDef)):
         for node in ast.walk(method):
             if isinstance(node, ast.Assign) and "self._state" in map(ast.unparse, node.targets):
                 value = ast.unparse(node.value)
@@ -107,6 +110,11 @@ def asked(connection: Connection) -> None:
     connection.feed(request(b"{}"))
 
 
+def asked_for_events(connection: Connection) -> None:
+    connection.feed(request(b"{}", b"Accept: text/event-stream"))
+    connection.calls[-1].parts(b"1")
+
+
 def answered_with_more_behind(connection: Connection) -> None:
     connection.feed(2 * request(b"{}"))
     connection.calls[-1].answer()
@@ -122,13 +130,14 @@ ENTER: dict[State, Enter] = {
     State.BODY: half_a_body,
     State.RECEIVING: half_a_body_into_its_slot,
     State.ANSWER: asked,
+    State.EVENTS: asked_for_events,
     State.NEXT: answered_with_more_behind,
     State.ENDED: closed,
 }
 
 
 def reply(connection: Connection) -> None:
-    if connection.lane._state is State.ANSWER:
+    if connection.lane._state in (State.ANSWER, State.EVENTS):
         connection.calls[-1].answer()
 
 
@@ -173,6 +182,10 @@ LEADS = {
         "end": State.ENDED,
     },
     State.ANSWER: {
+        "answer": State.HEAD,
+        "end": State.ENDED,
+    },
+    State.EVENTS: {
         "answer": State.HEAD,
         "end": State.ENDED,
     },

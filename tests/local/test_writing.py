@@ -19,7 +19,6 @@ from text_models import VOCABULARY, write_directory
 from ringbatch.frontend.codec.bytes_tensor import joined
 from ringbatch.frontend.codec.outcome import Answer, outcome
 from ringbatch.frontend.codec.rendering import LARGE_RESULT_BYTES, LONG_RESULT_BYTES, LONG_ROWS
-from ringbatch.frontend.falcon.generate_resources import GenerateCodec
 from ringbatch.frontend.falcon.text_resources import (
     ClassifyingCodec,
     EmbeddingsCodec,
@@ -31,6 +30,7 @@ from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.offload.messages import Bytes, Job
 from ringbatch.frontend.request import split, task
 from ringbatch.frontend.request.calls import RequestHandle
+from ringbatch.frontend.request.generate_codec import GenerateCodec
 from ringbatch.frontend.request.offload import LARGE_BODY_BYTES
 from ringbatch.shm.engine_slots import BatchMark, Request
 from ringbatch.shm.frame import Frame

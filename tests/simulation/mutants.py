@@ -81,7 +81,7 @@ PARTS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     "nobody is told of a part": Mutant(
         EngineSlots, "post_part", "self._notices.add(self.lane_of(ref), ref)", "pass"
     ),
-    PARTS_LEFT: Mutant(RequestInParts, "answered", "self.has_parts(slot)", "pass"),
+    PARTS_LEFT: Mutant(RequestInParts, "answered", "self._pass_all(slot)", "pass"),
     WISH_LEFT: Mutant(Lane, "_take_over", "self.words[first + SlotWords.PARTS_OF] = 0", "pass"),
 }
 """Wrong with answers in parts alone."""

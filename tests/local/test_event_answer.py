@@ -1,0 +1,475 @@
+"""Answers in parts on the fast lane, over a transport that records."""
+
+import asyncio
+import json
+from typing import Any, Final
+
+import pytest
+from http_harness import Connection, Pending, Transport, request, response, scenario
+from silent_recorder import recorder_to
+
+from ringbatch.frontend.access.line_writer import Writer
+from ringbatch.frontend.access.sampling import AccessSettings
+from ringbatch.frontend.codec.event_stream import COMMENT, MOST_UNREAD_BYTES, SILENCE_S
+from ringbatch.frontend.codec.outcome import JSON, Headers, outcome
+from ringbatch.frontend.http.fallback import FallbackProtocol
+from ringbatch.frontend.http.fast_lane_states import State
+from ringbatch.frontend.http.lane_connection import MAX_WAITING_BYTES
+from ringbatch.frontend.http.phases import WRITE_TIMEOUT_S
+from ringbatch.shm.errors import InvalidRequest, ModelFailed, Overloaded
+from ringbatch.shm.host.log_lines import LineFormatter
+
+ACCEPT: Final = b"Accept: text/event-stream"
+ASK: Final = request(b"{}", ACCEPT)
+LAST: Final = b"0\r\n\r\n"
+BINARY: Final[Headers] = (*JSON, ("inference-header-content-length", "5"))
+
+
+def head(*, close: bool = False) -> bytes:
+    """Return the head of an answer in parts."""
+    return (
+        b"HTTP/1.1 200 OK\r\ndate: today\r\ncontent-type: text/event-stream\r\n"
+        b"cache-control: no-store\r\nx-accel-buffering: no\r\n%bx-request-id: made\r\n"
+        b"transfer-encoding: chunked\r\n\r\n" % (b"connection: close\r\n" if close else b"")
+    )
+
+
+def chunk(*texts: bytes) -> bytes:
+    """Return events with these texts, in one chunk."""
+    return framed(b"".join(b"data: %b\n\n" % text for text in texts))
+
+
+def framed(data: bytes) -> bytes:
+    """Return bytes as a chunk."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def asked(connection: Connection, ask: bytes = ASK) -> Pending:
+    """Send a request, and return the call that it became."""
+    connection.feed(ask)
+    return connection.calls[-1]
+
+
+@scenario
+async def test_each_part_is_an_event_and_the_end_is_the_last_chunk() -> None:
+    connection = Connection()
+    call = asked(connection)
+    assert connection.transport.written == b""
+    call.parts(b"1")
+    assert connection.transport.written == head() + chunk(b"1")
+    call.parts(b"2")
+    assert connection.transport.written == head() + chunk(b"1") + chunk(b"2")
+    call.end()
+    assert connection.transport.written == head() + chunk(b"1") + chunk(b"2") + LAST
+    assert connection.handed_over == 0
+    assert not call.abandoned
+
+
+@scenario
+async def test_parts_that_are_found_together_leave_in_one_write() -> None:
+    connection = Connection()
+    call = asked(connection)
+    call.parts(b"1", b"2", b"3")
+    assert connection.transport.written == head() + chunk(b"1", b"2", b"3")
+    assert connection.transport.writes == 1
+    call.parts(b"4", b"5")
+    assert connection.transport.writes == 2
+    # The end of the answer too, if it is found with them.
+    call.end(b"6", b"7")
+    assert connection.transport.writes == 3
+    assert connection.transport.written.endswith(chunk(b"6", b"7") + LAST)
+
+
+@scenario
+async def test_a_look_without_a_part_writes_nothing() -> None:
+    connection = Connection()
+    call = asked(connection)
+    call.parts()
+    assert connection.transport.writes == 0
+    call.parts(b"1")
+    call.parts()
+    assert connection.transport.writes == 1
+
+
+@scenario
+async def test_an_answer_without_a_part_has_a_head_and_an_end() -> None:
+    connection = Connection()
+    asked(connection).end()
+    assert connection.transport.written == head() + LAST
+
+
+@scenario
+async def test_lines_of_a_part_are_lines_of_its_event() -> None:
+    connection = Connection()
+    asked(connection).parts(b"[1,\n2]", b"[3,\r\n4]")
+    data = b"data: [1,\ndata: 2]\n\ndata: [3,\ndata: 4]\n\n"
+    assert connection.transport.written == head() + framed(data)
+
+
+@pytest.mark.parametrize(
+    ("path", "generated", "json_bytes"),
+    [
+        (b"/v1/models/m:predict", 0, []),
+        (b"/v2/models/m/infer", 0, [None]),
+        (b"/v2/models/m/versions/1/generate_stream", 1, []),
+    ],
+)
+def test_each_protocol_has_parts(path: bytes, generated: int, json_bytes: list[None]) -> None:
+    async def test() -> None:
+        connection = Connection()
+        call = asked(connection, request(b"{}", ACCEPT, path=path))
+        assert (connection.generated, connection.json_bytes) == (generated, json_bytes)
+        call.end(b"1")
+        assert connection.transport.written == head() + chunk(b"1") + LAST
+
+    asyncio.run(test())
+
+
+@scenario
+async def test_generate_stream_has_parts_whatever_its_client_accepts() -> None:
+    connection = Connection()
+    asked(connection, request(b"{}", path=b"/v2/models/m/generate_stream")).end(b"1")
+    assert connection.transport.written == head() + chunk(b"1") + LAST
+
+
+@pytest.mark.parametrize(
+    ("lines", "path"),
+    [
+        ((ACCEPT, b"Accept: application/json"), b"/v1/models/m:predict"),
+        ((ACCEPT, b"Inference-Header-Content-Length: 2"), b"/v2/models/m/infer"),
+        ((ACCEPT, b"Accept-Encoding: gzip, identity;q=0"), b"/v1/models/m:predict"),
+    ],
+)
+def test_other_requests_with_events_are_handed_over(lines: tuple[bytes, ...], path: bytes) -> None:
+    async def test() -> None:
+        connection = Connection()
+        connection.feed(request(b"{}", *lines, path=path))
+        assert connection.handed_over == 1
+        assert isinstance(connection.transport.protocol, FallbackProtocol)
+
+    asyncio.run(test())
+
+
+@scenario
+async def test_a_client_that_accepts_no_events_gets_none() -> None:
+    connection = Connection()
+    call = asked(connection, request(b"{}", b"Accept: text/event-stream;q=0, */*"))
+    assert call.in_parts is None
+    call.answer()
+    assert connection.transport.written == response(2)
+
+
+@scenario
+async def test_an_error_before_the_first_part_is_an_answer_as_any() -> None:
+    connection = Connection()
+    asked(connection).reply(outcome(ModelFailed("no")))
+    written = connection.transport.written
+    assert written.startswith(b"HTTP/1.1 500 ")
+    assert written.endswith(b'\r\n\r\n{"error":"no"}')
+    assert b"text/event-stream" not in written
+    asked(connection).end(b"1")
+    assert connection.transport.written == written + head() + chunk(b"1") + LAST
+
+
+@scenario
+async def test_an_error_behind_a_part_is_the_last_event() -> None:
+    connection = Connection()
+    call = asked(connection)
+    call.parts(b"1")
+    call.reply(outcome(ModelFailed("no")))
+    events = chunk(b"1") + chunk(b'{"error":"no"}')
+    assert connection.transport.written == head() + events + LAST
+    # One that comes with parts follows them, in the same write.
+    call = asked(connection)
+    assert call.in_parts is not None
+    call.in_parts.on_part((200, b"2", JSON))
+    call.reply(outcome(ModelFailed("no")))
+    assert connection.transport.written.endswith(head() + chunk(b"2", b'{"error":"no"}') + LAST)
+    assert connection.transport.writes == 3
+
+
+@scenario
+async def test_a_whole_answer_is_one_event() -> None:
+    connection = Connection()
+    asked(connection).answer()
+    assert connection.transport.written == head() + chunk(b'{"echo":2}') + LAST
+    assert connection.transport.writes == 1
+
+
+@scenario
+async def test_binary_data_is_no_event() -> None:
+    connection = Connection()
+    call = asked(connection)
+    assert call.in_parts is not None
+    with pytest.raises(InvalidRequest, match="no binary data"):
+        call.in_parts.on_part((200, b"{...}\0", BINARY))
+    # A whole answer is sent as it is, and plain: its size would have had it encoded.
+    call.reply((200, b"\0" * 5000, BINARY))
+    assert b"\r\ncontent-length: 5000\r\n\r\n\0\0" in connection.transport.written
+
+
+@scenario
+async def test_a_connection_goes_on_behind_an_answer_in_parts() -> None:
+    connection = Connection()
+    for number in range(3):
+        asked(connection).end(b"%d" % number)
+        asked(connection, request(b"[1]")).answer()
+    answers = [head() + chunk(b"%d" % number) + LAST + response(3) for number in range(3)]
+    assert connection.transport.written == b"".join(answers)
+    assert not connection.transport.is_closing()
+
+
+@scenario
+async def test_requests_behind_an_answer_in_parts_wait_for_its_end() -> None:
+    connection = Connection()
+    connection.feed(ASK + request(b"[1]") + ASK)
+    connection.calls[0].parts(b"1")
+    connection.feed(request(b"[1,2]"))
+    await connection.settle()
+    assert len(connection.calls) == 1
+    connection.calls[0].end()
+    await connection.settle()
+    connection.calls[1].answer()
+    await connection.settle()
+    connection.calls[2].end(b"2")
+    await connection.settle()
+    connection.calls[3].answer()
+    first, second = (head() + chunk(text) + LAST for text in (b"1", b"2"))
+    assert connection.transport.written == first + response(3) + second + response(5)
+
+
+@scenario
+async def test_reading_stops_while_too_much_waits_behind_an_answer_in_parts() -> None:
+    connection = Connection()
+    call = asked(connection)
+    call.parts(b"1")
+    connection.feed(request(b"y" * MAX_WAITING_BYTES))
+    assert not connection.transport.is_reading()
+    call.end()
+    await connection.settle()
+    assert connection.transport.is_reading()
+    assert len(connection.calls) == 2
+
+
+@pytest.mark.parametrize("parts", [0, 1])
+def test_a_request_whose_client_leaves_is_abandoned_at_once(parts: int) -> None:
+    async def test() -> None:
+        written: list[bytes] = []
+        writer = Writer(LineFormatter("f", "json"), written.append)
+        connection = Connection(recorder=recorder_to(writer, AccessSettings("all")))
+        call = asked(connection)
+        if parts:
+            call.parts(b"1")
+        connection.transport.close()
+        assert call.abandoned
+        writer.write_waiting()
+        (line,) = map(json.loads, written)
+        assert (line["bytes_out"], line["id"]) == (len(b"data: 1\n\n") * parts, "made")
+
+    asyncio.run(test())
+
+
+class Deaf(Transport):
+    """A transport whose client reads nothing, of which some bytes wait."""
+
+    def write(self, data: Any) -> None:
+        super().write(data)
+        self.left_bytes += len(data)
+        self.protocol.pause_writing()
+
+
+def deaf() -> tuple[Connection, Pending]:
+    """Return a connection whose client does not read, and its call for events."""
+    connection = Connection()
+    call = asked(connection)
+    transport = Deaf()
+    transport.protocol = connection.lane
+    connection.lane._transport = connection.transport = transport
+    connection.lane._write = transport.write
+    assert connection.lane._events is not None
+    connection.lane._events._transport = transport
+    return connection, call
+
+
+@scenario
+async def test_a_client_that_does_not_read_gets_so_much_and_an_error() -> None:
+    connection, call = deaf()
+    part = b"x" * (MOST_UNREAD_BYTES // 4)
+    for _ in range(4):
+        call.parts(part)
+    # Four are with their frames a little more than the limit.
+    with pytest.raises(Overloaded, match=f"has not read {MOST_UNREAD_BYTES} bytes") as caught:
+        call.parts(part)
+    call.reply(outcome(caught.value))
+    error = b'{"error":"the client has not read 1048576 bytes of the answer"}'
+    assert connection.transport.written == head() + 4 * chunk(part) + chunk(error) + LAST
+    # It is not read from either, now that there is nothing to abandon.
+    assert not connection.transport.is_reading()
+
+
+@scenario
+async def test_parts_that_wait_to_leave_together_count_as_unread() -> None:
+    connection = Connection()
+    call = asked(connection)
+    part = b"x" * (MOST_UNREAD_BYTES // 2)
+    with pytest.raises(Overloaded):
+        call.parts(part, part, part)
+    assert connection.transport.written == b""
+
+
+@scenario
+async def test_a_client_that_reads_again_may_leave_as_much_unread_again() -> None:
+    connection, call = deaf()
+    part = b"x" * MOST_UNREAD_BYTES
+    for _ in range(3):
+        call.parts(part)
+        connection.transport.left_bytes = 0
+        connection.lane.resume_writing()
+    call.end()
+    assert connection.transport.written == head() + 3 * chunk(part) + LAST
+
+
+@scenario
+async def test_a_client_that_does_not_read_may_leave() -> None:
+    connection, call = deaf()
+    call.parts(b"1")
+    # What it does not read is no reason not to read from it: so its end is seen.
+    assert connection.transport.is_reading()
+    connection.transport.left_bytes = 0
+    connection.transport.close()
+    assert call.abandoned
+
+
+@scenario
+async def test_a_client_that_reads_nothing_for_a_minute_is_given_up() -> None:
+    connection, call = deaf()
+    call.parts(b"1")
+    for _ in range(WRITE_TIMEOUT_S):
+        # More of the answer is no sign that anything was taken.
+        call.parts(b"x" * 1000)
+        connection.lane.tick()
+        assert not connection.transport.closed
+    connection.lane.tick()
+    assert connection.transport.closed
+    assert call.abandoned
+
+
+@scenario
+async def test_a_client_that_takes_as_much_as_comes_is_waited_for() -> None:
+    connection, call = deaf()
+    call.parts(b"x" * 200_000)
+    for _ in range(3 * WRITE_TIMEOUT_S):
+        before = connection.transport.left_bytes
+        call.parts(b"x" * 2000)
+        connection.transport.left_bytes = before
+        connection.lane.tick()
+    assert not connection.transport.closed
+
+
+@scenario
+async def test_silence_is_broken_by_comments() -> None:
+    connection = Connection()
+    call = asked(connection)
+    for _ in range(60):
+        connection.lane.tick()
+    assert connection.transport.written == b""
+    call.parts(b"1")
+    seconds = int(SILENCE_S)
+    for _ in range(seconds - 1):
+        connection.lane.tick()
+    assert connection.transport.written == head() + chunk(b"1")
+    connection.lane.tick()
+    assert connection.transport.written == head() + chunk(b"1") + framed(COMMENT)
+    for _ in range(seconds - 1):
+        connection.lane.tick()
+    # A part is no silence.
+    call.parts(b"2")
+    for _ in range(seconds - 1):
+        connection.lane.tick()
+    begun = head() + chunk(b"1") + framed(COMMENT) + chunk(b"2")
+    assert connection.transport.written == begun
+    connection.lane.tick()
+    call.end()
+    assert connection.transport.written == begun + framed(COMMENT) + LAST
+    for _ in range(seconds):
+        connection.lane.tick()
+    assert connection.transport.written == begun + framed(COMMENT) + LAST
+
+
+@scenario
+async def test_a_client_that_does_not_read_gets_no_comments() -> None:
+    connection, call = deaf()
+    call.parts(b"1")
+    for _ in range(3 * int(SILENCE_S)):
+        connection.lane.tick()
+    assert connection.transport.written == head() + chunk(b"1")
+
+
+@scenario
+async def test_an_answer_that_asks_for_the_end_of_the_connection_is_the_last() -> None:
+    connection = Connection()
+    call = asked(connection, request(b"{}", ACCEPT, b"Connection: close") + ASK)
+    call.parts(b"1")
+    assert not connection.transport.is_closing()
+    call.end()
+    await connection.settle()
+    assert connection.transport.written == head(close=True) + chunk(b"1") + LAST
+    assert connection.transport.is_closing()
+    assert len(connection.calls) == 1
+
+
+@scenario
+async def test_a_stop_lets_an_answer_in_parts_end_and_closes_behind_it() -> None:
+    connection = Connection()
+    call = asked(connection)
+    call.parts(b"1")
+    connection.lane.shutdown()
+    connection.lane._close_if_idle()
+    call.parts(b"2")
+    assert not connection.transport.is_closing()
+    call.end()
+    assert connection.transport.is_closing()
+    assert connection.transport.written == head() + chunk(b"1") + chunk(b"2") + LAST
+
+
+@scenario
+async def test_a_stop_before_the_first_part_is_said_in_the_head() -> None:
+    connection = Connection()
+    call = asked(connection)
+    connection.lane.shutdown()
+    call.end(b"1")
+    assert connection.transport.written == head(close=True) + chunk(b"1") + LAST
+    assert connection.transport.is_closing()
+
+
+@scenario
+async def test_a_connection_that_is_to_leave_ends_with_an_answer_that_says_so() -> None:
+    connection = Connection()
+    call = asked(connection)
+    call.parts(b"1")
+    connection.lane.leave()
+    call.end()
+    # Its head has said that the connection stays, so its client may be asking already.
+    assert not connection.transport.is_closing()
+    asked(connection).end(b"2")
+    assert connection.transport.written.endswith(LAST + head(close=True) + chunk(b"2") + LAST)
+    assert connection.transport.is_closing()
+
+
+@scenario
+async def test_the_log_has_the_bytes_of_events_and_the_client_no_times() -> None:
+    written: list[bytes] = []
+    writer = Writer(LineFormatter("f", "json"), written.append)
+    settings = AccessSettings("all", server_timing=True)
+    connection = Connection(recorder=recorder_to(writer, settings))
+    call = asked(connection, request(b"{}", ACCEPT, b"X-Request-Id: own"))
+    call.parts(b"1")
+    call.parts(b"2", b"3")
+    writer.write_waiting()
+    assert not written
+    call.end()
+    writer.write_waiting()
+    (line,) = map(json.loads, written)
+    assert (line["id"], line["bytes_out"]) == ("own", 3 * len(b"data: 1\n\n"))
+    assert connection.transport.written.startswith(head().replace(b"made", b"own"))
+    assert connection.lane._state is State.HEAD
