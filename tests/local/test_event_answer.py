@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -199,7 +200,7 @@ async def test_a_whole_answer_is_one_event() -> None:
 @scenario
 async def test_binary_data_is_no_event() -> None:
     connection = Connection()
-    call = asked(connection)
+    call = asked(connection, request(b"{}", ACCEPT, b"Accept-Encoding: gzip"))
     assert call.in_parts is not None
     with pytest.raises(InvalidRequest, match="no binary data"):
         call.in_parts.on_part((200, b"{...}\0", BINARY))
@@ -251,22 +252,50 @@ async def test_reading_stops_while_too_much_waits_behind_an_answer_in_parts() ->
     assert len(connection.calls) == 2
 
 
+def logging() -> tuple[Connection, Callable[[], list[tuple[str, int]]]]:
+    """Return a connection, and what gives the ids and sizes of the answers that are logged."""
+    written: list[bytes] = []
+    writer = Writer(LineFormatter("f", "json"), written.append)
+
+    def logged() -> list[tuple[str, int]]:
+        writer.write_waiting()
+        lines = map(json.loads, b"".join(written).splitlines())
+        return [(line["id"], line["bytes_out"]) for line in lines]
+
+    return Connection(
+        recorder=recorder_to(writer, AccessSettings("all", server_timing=True))
+    ), logged
+
+
 @pytest.mark.parametrize("parts", [0, 1])
 def test_a_request_whose_client_leaves_is_abandoned_at_once(parts: int) -> None:
     async def test() -> None:
-        written: list[bytes] = []
-        writer = Writer(LineFormatter("f", "json"), written.append)
-        connection = Connection(recorder=recorder_to(writer, AccessSettings("all")))
+        connection, logged = logging()
         call = asked(connection)
         if parts:
             call.parts(b"1")
         connection.transport.close()
         assert call.abandoned
-        writer.write_waiting()
-        (line,) = map(json.loads, written)
-        assert (line["bytes_out"], line["id"]) == (len(b"data: 1\n\n") * parts, "made")
+        assert logged() == [("made", len(b"data: 1\n\n") * parts)]
 
     asyncio.run(test())
+
+
+@scenario
+async def test_a_client_that_leaves_later_abandons_no_answer_that_has_ended() -> None:
+    connection, logged = logging()
+    streamed = asked(connection)
+    streamed.end(b"1")
+    whole = asked(connection, request(b"{}", b"X-Request-Id: own"))
+    connection.transport.close()
+    assert (streamed.abandoned, whole.abandoned) == (False, True)
+    assert logged() == [("made", len(b"data: 1\n\n")), ("own", 0)]
+    connection, logged = logging()
+    streamed = asked(connection)
+    streamed.end(b"1")
+    connection.transport.close()
+    assert not streamed.abandoned
+    assert len(logged()) == 1
 
 
 class Deaf(Transport):
@@ -367,6 +396,29 @@ async def test_a_client_that_takes_as_much_as_comes_is_waited_for() -> None:
 
 
 @scenario
+async def test_what_a_client_takes_behind_the_answer_counts_from_its_end() -> None:
+    connection, call = deaf()
+    call.parts(b"x" * 1_000_000)
+    for _ in range(WRITE_TIMEOUT_S // 2):
+        connection.lane.tick()
+    call.end()
+    for _ in range(3 * WRITE_TIMEOUT_S):
+        connection.transport.left_bytes -= 2000
+        connection.lane.tick()
+    assert not connection.transport.closed
+
+
+@scenario
+async def test_a_client_that_read_nothing_before_the_answer_is_read_from_once_it_begins() -> None:
+    connection = Connection()
+    call = asked(connection)
+    connection.lane.pause_writing()
+    assert not connection.transport.is_reading()
+    call.parts(b"1")
+    assert connection.transport.is_reading()
+
+
+@scenario
 async def test_silence_is_broken_by_comments() -> None:
     connection = Connection()
     call = asked(connection)
@@ -458,18 +510,16 @@ async def test_a_connection_that_is_to_leave_ends_with_an_answer_that_says_so() 
 
 @scenario
 async def test_the_log_has_the_bytes_of_events_and_the_client_no_times() -> None:
-    written: list[bytes] = []
-    writer = Writer(LineFormatter("f", "json"), written.append)
-    settings = AccessSettings("all", server_timing=True)
-    connection = Connection(recorder=recorder_to(writer, settings))
-    call = asked(connection, request(b"{}", ACCEPT, b"X-Request-Id: own"))
+    connection, logged = logging()
+    ask = request(b"{}", ACCEPT, b"X-Request-Id: own")
+    connection.feed(ask[:-1])
+    call = asked(connection, ask[-1:])
     call.parts(b"1")
     call.parts(b"2", b"3")
-    writer.write_waiting()
-    assert not written
+    assert logged() == []
     call.end()
-    writer.write_waiting()
-    (line,) = map(json.loads, written)
-    assert (line["id"], line["bytes_out"]) == ("own", 3 * len(b"data: 1\n\n"))
+    assert logged() == [("own", 3 * len(b"data: 1\n\n"))]
     assert connection.transport.written.startswith(head().replace(b"made", b"own"))
     assert connection.lane._state is State.HEAD
+    # The next one has a beginning of its own.
+    assert connection.lane._watch.began_ns == 0
