@@ -19,6 +19,7 @@ from ringbatch.shm.host.api_key_lines import KeyOptions
 
 PAGE: Final = "docs/reference/http-api.md"
 FAST: Final = b"POST /v1/models/mnist:predict HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n"
+EVENTS: Final = b"Accept: text/event-stream\r\n"
 LEAVES: Final = {
     "health check": b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n",
     "HTTP/1.0": FAST.replace(b"1.1", b"1.0"),
@@ -27,6 +28,7 @@ LEAVES: Final = {
     "Expect": FAST + b"Expect: 100-continue\r\n",
     "compressed": FAST + b"Content-Encoding: gzip\r\n",
     "CloudEvent": FAST + b"Content-Type: application/cloudevents+json\r\n",
+    "for events": FAST + EVENTS + EVENTS,
     "Accept-Encoding": FAST + b"Accept-Encoding: gzip, identity;q=0\r\n",
     "wrong API key": FAST + b"X-API-Key: another\r\n",
     "X-Request-Timeout": FAST + b"X-Request-Timeout: soon\r\n",
@@ -40,7 +42,8 @@ def test_requests_leave_the_fast_lane_as_the_page_says() -> None:
     key = b"X-API-Key: " + b"k" * 16 + b"\r\n"
     text = section(PAGE, "The fast lane")
     reader = HeadReader(1000, compress_answers=True, keys=keys, accounts=Accounts(keys=keys))
-    assert reader.read(FAST + key + b"\r\n") is not None
+    for head in (FAST, FAST + EVENTS):
+        assert reader.read(head + key + b"\r\n") is not None
     for word, head in LEAVES.items():
         assert word in text
         with_key = head if word == "wrong API key" else head + key

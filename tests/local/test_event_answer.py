@@ -1,54 +1,22 @@
-"""Answers in parts on the fast lane, over a transport that records."""
+"""Answers in parts on the fast lane, over a transport that records.
+
+Tests frontend/http/event_answer.py.
+"""
 
 import asyncio
-import json
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import pytest
-from http_harness import Connection, Pending, Transport, request, response, scenario
-from silent_recorder import recorder_to
+from event_harness import ACCEPT, ASK, LAST, asked, chunk, framed, head, logging
+from http_harness import Connection, request, response, scenario
 
-from ringbatch.frontend.access.line_writer import Writer
-from ringbatch.frontend.access.sampling import AccessSettings
-from ringbatch.frontend.codec.event_stream import COMMENT, MOST_UNREAD_BYTES, SILENCE_S
 from ringbatch.frontend.codec.outcome import JSON, Headers, outcome
 from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.http.fast_lane_states import State
 from ringbatch.frontend.http.lane_connection import MAX_WAITING_BYTES
-from ringbatch.frontend.http.phases import WRITE_TIMEOUT_S
-from ringbatch.shm.errors import InvalidRequest, ModelFailed, Overloaded
-from ringbatch.shm.host.log_lines import LineFormatter
+from ringbatch.shm.errors import InvalidRequest, ModelFailed
 
-ACCEPT: Final = b"Accept: text/event-stream"
-ASK: Final = request(b"{}", ACCEPT)
-LAST: Final = b"0\r\n\r\n"
 BINARY: Final[Headers] = (*JSON, ("inference-header-content-length", "5"))
-
-
-def head(*, close: bool = False) -> bytes:
-    """Return the head of an answer in parts."""
-    return (
-        b"HTTP/1.1 200 OK\r\ndate: today\r\ncontent-type: text/event-stream\r\n"
-        b"cache-control: no-store\r\nx-accel-buffering: no\r\n%bx-request-id: made\r\n"
-        b"transfer-encoding: chunked\r\n\r\n" % (b"connection: close\r\n" if close else b"")
-    )
-
-
-def chunk(*texts: bytes) -> bytes:
-    """Return events with these texts, in one chunk."""
-    return framed(b"".join(b"data: %b\n\n" % text for text in texts))
-
-
-def framed(data: bytes) -> bytes:
-    """Return bytes as a chunk."""
-    return b"%x\r\n%b\r\n" % (len(data), data)
-
-
-def asked(connection: Connection, ask: bytes = ASK) -> Pending:
-    """Send a request, and return the call that it became."""
-    connection.feed(ask)
-    return connection.calls[-1]
 
 
 @scenario
@@ -252,21 +220,6 @@ async def test_reading_stops_while_too_much_waits_behind_an_answer_in_parts() ->
     assert len(connection.calls) == 2
 
 
-def logging() -> tuple[Connection, Callable[[], list[tuple[str, int]]]]:
-    """Return a connection, and what gives the ids and sizes of the answers that are logged."""
-    written: list[bytes] = []
-    writer = Writer(LineFormatter("f", "json"), written.append)
-
-    def logged() -> list[tuple[str, int]]:
-        writer.write_waiting()
-        lines = map(json.loads, b"".join(written).splitlines())
-        return [(line["id"], line["bytes_out"]) for line in lines]
-
-    return Connection(
-        recorder=recorder_to(writer, AccessSettings("all", server_timing=True))
-    ), logged
-
-
 @pytest.mark.parametrize("parts", [0, 1])
 def test_a_request_whose_client_leaves_is_abandoned_at_once(parts: int) -> None:
     async def test() -> None:
@@ -296,165 +249,6 @@ async def test_a_client_that_leaves_later_abandons_no_answer_that_has_ended() ->
     connection.transport.close()
     assert not streamed.abandoned
     assert len(logged()) == 1
-
-
-class Deaf(Transport):
-    """A transport whose client reads nothing, of which some bytes wait."""
-
-    def write(self, data: Any) -> None:
-        super().write(data)
-        self.left_bytes += len(data)
-        self.protocol.pause_writing()
-
-
-def deaf() -> tuple[Connection, Pending]:
-    """Return a connection whose client does not read, and its call for events."""
-    connection = Connection()
-    call = asked(connection)
-    transport = Deaf()
-    transport.protocol = connection.lane
-    connection.lane._transport = connection.transport = transport
-    connection.lane._write = transport.write
-    assert connection.lane._events is not None
-    connection.lane._events._transport = transport
-    return connection, call
-
-
-@scenario
-async def test_a_client_that_does_not_read_gets_so_much_and_an_error() -> None:
-    connection, call = deaf()
-    part = b"x" * (MOST_UNREAD_BYTES // 4)
-    for _ in range(4):
-        call.parts(part)
-    # Four are with their frames a little more than the limit.
-    with pytest.raises(Overloaded, match=f"has not read {MOST_UNREAD_BYTES} bytes") as caught:
-        call.parts(part)
-    call.reply(outcome(caught.value))
-    error = b'{"error":"the client has not read 1048576 bytes of the answer"}'
-    assert connection.transport.written == head() + 4 * chunk(part) + chunk(error) + LAST
-    # It is not read from either, now that there is nothing to abandon.
-    assert not connection.transport.is_reading()
-
-
-@scenario
-async def test_parts_that_wait_to_leave_together_count_as_unread() -> None:
-    connection = Connection()
-    call = asked(connection)
-    part = b"x" * (MOST_UNREAD_BYTES // 2)
-    with pytest.raises(Overloaded):
-        call.parts(part, part, part)
-    assert connection.transport.written == b""
-
-
-@scenario
-async def test_a_client_that_reads_again_may_leave_as_much_unread_again() -> None:
-    connection, call = deaf()
-    part = b"x" * MOST_UNREAD_BYTES
-    for _ in range(3):
-        call.parts(part)
-        connection.transport.left_bytes = 0
-        connection.lane.resume_writing()
-    call.end()
-    assert connection.transport.written == head() + 3 * chunk(part) + LAST
-
-
-@scenario
-async def test_a_client_that_does_not_read_may_leave() -> None:
-    connection, call = deaf()
-    call.parts(b"1")
-    # What it does not read is no reason not to read from it: so its end is seen.
-    assert connection.transport.is_reading()
-    connection.transport.left_bytes = 0
-    connection.transport.close()
-    assert call.abandoned
-
-
-@scenario
-async def test_a_client_that_reads_nothing_for_a_minute_is_given_up() -> None:
-    connection, call = deaf()
-    call.parts(b"1")
-    for _ in range(WRITE_TIMEOUT_S):
-        # More of the answer is no sign that anything was taken.
-        call.parts(b"x" * 1000)
-        connection.lane.tick()
-        assert not connection.transport.closed
-    connection.lane.tick()
-    assert connection.transport.closed
-    assert call.abandoned
-
-
-@scenario
-async def test_a_client_that_takes_as_much_as_comes_is_waited_for() -> None:
-    connection, call = deaf()
-    call.parts(b"x" * 200_000)
-    for _ in range(3 * WRITE_TIMEOUT_S):
-        before = connection.transport.left_bytes
-        call.parts(b"x" * 2000)
-        connection.transport.left_bytes = before
-        connection.lane.tick()
-    assert not connection.transport.closed
-
-
-@scenario
-async def test_what_a_client_takes_behind_the_answer_counts_from_its_end() -> None:
-    connection, call = deaf()
-    call.parts(b"x" * 1_000_000)
-    for _ in range(WRITE_TIMEOUT_S // 2):
-        connection.lane.tick()
-    call.end()
-    for _ in range(3 * WRITE_TIMEOUT_S):
-        connection.transport.left_bytes -= 2000
-        connection.lane.tick()
-    assert not connection.transport.closed
-
-
-@scenario
-async def test_a_client_that_read_nothing_before_the_answer_is_read_from_once_it_begins() -> None:
-    connection = Connection()
-    call = asked(connection)
-    connection.lane.pause_writing()
-    assert not connection.transport.is_reading()
-    call.parts(b"1")
-    assert connection.transport.is_reading()
-
-
-@scenario
-async def test_silence_is_broken_by_comments() -> None:
-    connection = Connection()
-    call = asked(connection)
-    for _ in range(60):
-        connection.lane.tick()
-    assert connection.transport.written == b""
-    call.parts(b"1")
-    seconds = int(SILENCE_S)
-    for _ in range(seconds - 1):
-        connection.lane.tick()
-    assert connection.transport.written == head() + chunk(b"1")
-    connection.lane.tick()
-    assert connection.transport.written == head() + chunk(b"1") + framed(COMMENT)
-    for _ in range(seconds - 1):
-        connection.lane.tick()
-    # A part is no silence.
-    call.parts(b"2")
-    for _ in range(seconds - 1):
-        connection.lane.tick()
-    begun = head() + chunk(b"1") + framed(COMMENT) + chunk(b"2")
-    assert connection.transport.written == begun
-    connection.lane.tick()
-    call.end()
-    assert connection.transport.written == begun + framed(COMMENT) + LAST
-    for _ in range(seconds):
-        connection.lane.tick()
-    assert connection.transport.written == begun + framed(COMMENT) + LAST
-
-
-@scenario
-async def test_a_client_that_does_not_read_gets_no_comments() -> None:
-    connection, call = deaf()
-    call.parts(b"1")
-    for _ in range(3 * int(SILENCE_S)):
-        connection.lane.tick()
-    assert connection.transport.written == head() + chunk(b"1")
 
 
 @scenario
