@@ -25,12 +25,14 @@ from typing import Final, NamedTuple
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import ALIGNMENT, WORD, aligned
+from ringbatch.shm.tuples import unchecked_tuple
 
 SKIPPED: Final = (1 << 64) - 1
 """Size of the record that fills the gap before the ring's end."""
 LEAST_BYTES: Final = 1 << 14
 """Result memory for parts: a worker goes on while a frontend is busy with something else."""
 _PARTS_AHEAD: Final = 4
+_SLOT_WORDS: Final = SlotWords.SIZE
 _PARTS_OF: Final = SlotWords.PARTS_OF
 _PARTS_FROM: Final = SlotWords.PARTS_FROM
 _PARTS_TAKEN: Final = SlotWords.PARTS_TAKEN
@@ -106,6 +108,21 @@ class PartWriter:
             found.append(Room(self._start + ALIGNMENT, free - before - ALIGNMENT))
         return [room for room in found if room.size >= 0]
 
+    def first_room(self) -> Room | None:
+        """Return the first of the `rooms`; None if there is none."""
+        taken = self._load_acquire[self._first + _PARTS_TAKEN]
+        ring, end = self._ring, self._end
+        free = ring - (end - taken)
+        if not ALIGNMENT <= free <= ring:
+            return None
+        at = (end - self._from) % ring
+        before = ring - at
+        if before >= free:
+            return unchecked_tuple(Room, (self._start + at + ALIGNMENT, free - ALIGNMENT))
+        if before >= ALIGNMENT:
+            return unchecked_tuple(Room, (self._start + at + ALIGNMENT, before - ALIGNMENT))
+        return None
+
     def publish(self, room: Room, size: int) -> None:
         """Let the frontend see the part of that size, which stands in one of the `rooms`."""
         words, at = self._store_release, self._offset()
@@ -146,21 +163,26 @@ class PartReader:
         Raises:
             CorruptPartsError: the worker has written what makes no sense.
         """
-        words, first = self._load_acquire, self._first(slot)
+        words, first = self._load_acquire, self._first_word + slot * _SLOT_WORDS
         end, taken = words[first + _PARTS_END], words[first + _PARTS_TAKEN]
         if end == taken:
             return None
-        record, size = self._record(slot, taken)
+        lane = self._lane
+        start, ring = lane.result_offset[slot], ring_bytes(lane.result_capacity[slot])
+        if not ring:
+            raise CorruptPartsError("a part in a slot without result memory")
+        offset = (taken - words[first + _PARTS_FROM]) % ring
+        size = words[(start + offset) // WORD]
         if size == SKIPPED:
-            taken += self._ring(slot) - (taken - words[first + _PARTS_FROM]) % self._ring(slot)
+            taken += ring - offset
             self._store_release[first + _PARTS_TAKEN] = taken
             if end == taken:
                 return None
-            record, size = self._record(slot, taken)
-        left = self._lane.result_offset[slot] + self._ring(slot) - record - ALIGNMENT
-        if not taken < end <= taken + self._ring(slot) or not 0 <= size <= left:
+            offset = (taken - words[first + _PARTS_FROM]) % ring
+            size = words[(start + offset) // WORD]
+        if not taken < end <= taken + ring or not 0 <= size <= ring - offset - ALIGNMENT:
             raise CorruptPartsError(f"a part of {size} bytes at {taken} of {end}")
-        return record + ALIGNMENT, size
+        return start + offset + ALIGNMENT, size
 
     def batch(self, slot: int) -> int:
         """Return the number of the batch in which the parts of a slot are made."""
@@ -172,20 +194,8 @@ class PartReader:
         taken = self._first(slot) + _PARTS_TAKEN
         self._store_release[taken] = self._load_acquire[taken] + ALIGNMENT + aligned(size)
 
-    def _record(self, slot: int, position: int) -> tuple[int, int]:
-        """Return where the record at a position stands in the segment, and the size in it."""
-        ring = self._ring(slot)
-        if not ring:
-            raise CorruptPartsError("a part in a slot without result memory")
-        offset = (position - self._load_acquire[self._first(slot) + _PARTS_FROM]) % ring
-        record = self._lane.result_offset[slot] + offset
-        return record, self._load_acquire[record // WORD]
-
-    def _ring(self, slot: int) -> int:
-        return ring_bytes(self._lane.result_capacity[slot])
-
     def _first(self, slot: int) -> int:
-        return self._first_word + slot * SlotWords.SIZE
+        return self._first_word + slot * _SLOT_WORDS
 
 
 def wants_parts(words: memoryview, first: int, ref: int) -> bool:

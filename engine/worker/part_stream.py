@@ -12,6 +12,7 @@ from typing import Any, Final
 from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.shm.engine_slots import EngineSlots, Request
 from ringbatch.shm.parts import Room, bytes_for, ring_bytes
+from ringbatch.shm.tuples import unchecked_tuple
 
 MOST_WAITING: Final = 256
 """Parts of one request that wait for room."""
@@ -66,8 +67,7 @@ class PartStream:
     @property
     def room(self) -> Room | None:
         """The first room for the next part; None if there is none, or if others wait for it."""
-        rooms = None if self._waiting else self._writer.rooms()
-        return rooms[0] if rooms else None
+        return None if self._waiting else self._writer.first_room()
 
     def takes(self, size: int) -> bool:
         """Return whether a part of that size always finds room once all before it are read."""
@@ -76,7 +76,10 @@ class PartStream:
     def at(self, room: Room) -> Request:
         """Return the request with a room for its result memory."""
         start, size = room
-        return self.request._replace(result_offset=start, result_capacity=size)
+        request = self.request
+        # `_replace` would take most of what a small part costs.
+        values = (*request[:5], size, request.request_offset, start, *request[8:])
+        return unchecked_tuple(Request, values)
 
     def publish(self, room: Room, size: int) -> None:
         """Let the frontend see the part that was written into a room."""

@@ -25,6 +25,7 @@ from ringbatch.engine.worker.run_times import Runs
 from ringbatch.engine.worker.tensors import Unlike
 from ringbatch.shm.engine_slots import BatchMark, Request
 from ringbatch.shm.model_counters import NOTHING, Spent
+from ringbatch.shm.parts import Room
 from ringbatch.shm.slot import Status
 
 logger = logging.getLogger("ringbatch.worker")
@@ -68,6 +69,7 @@ class LiveRow:
         run_ns: its share of the time inside the model.
         ended: whether the model has ended it; parts of it may still wait for room.
         paused_ns: since when its parts have found no room; 0 if they do.
+        nowhere: the request without result memory, for steps whose outputs are kept.
     """
 
     request: Request
@@ -79,6 +81,7 @@ class LiveRow:
     run_ns: int = 0
     ended: bool = False
     paused_ns: int = 0
+    nowhere: Request | None = None
 
 
 class StepsRunner(PartsRunner):
@@ -265,13 +268,17 @@ class StepsRunner(PartsRunner):
 
     def _hand_out(self, results: Any, rows: list[LiveRow]) -> None:
         """Write the parts of one step: at once where there is room for them."""
-        rooms = [None if row.stream is None else row.stream.room for row in rows]
-        targets = [
-            row.request._replace(result_capacity=-1)
-            if room is None or row.stream is None
-            else row.stream.at(room)
-            for row, room in zip(rows, rooms, strict=True)
-        ]
+        rooms: list[Room | None] = []
+        targets: list[Request] = []
+        for row in rows:
+            stream = row.stream
+            room = None if stream is None else stream.room
+            rooms.append(room)
+            if stream is None or room is None:
+                row.nowhere = row.nowhere or row.request._replace(result_capacity=-1)
+                targets.append(row.nowhere)
+            else:
+                targets.append(stream.at(room))
         sizes = self._codec.write(results, targets)
         for number, (row, room, size) in enumerate(zip(rows, rooms, sizes, strict=True)):
             if isinstance(size, WrongResult):

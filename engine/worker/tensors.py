@@ -180,11 +180,37 @@ class Scatterer:
         scatter_one = self._scatter_fixed if self._frame.static else self._scatter_one
         if len(requests) == 1:
             return [scatter_one([*arrays], requests[0])]
+        if self._has_even(arrays):
+            return self._scatter_even(arrays, requests)
         stops = accumulate(request.rows for request in requests)
         return [
             scatter_one([array[stop - request.rows : stop] for array in arrays], request)
             for request, stop in zip(requests, stops, strict=True)
         ]
+
+    def _has_even(self, arrays: Sequence[Any]) -> bool:
+        """Return whether all rows are alike: numbers of one shape, and no lengths of their own."""
+        if self._frame.static or len(arrays) != len(self._frame.tensors):
+            return False
+        return all(isinstance(one, np.ndarray) and one.dtype != object for one in arrays)
+
+    def _scatter_even(self, arrays: Sequence[Array], requests: list[Request]) -> list[int]:
+        """Scatter rows that are alike: frames of as many rows differ in their numbers alone."""
+        frame, memory, sizes = self._frame, self._memory, []
+        dimensions = open_dimensions(frame.tensors, arrays)
+        prefix = frame.prefix(dimensions, ())
+        stop = 0
+        for request in requests:
+            begin, stop = stop, stop + request.rows
+            placement = frame.place(request.rows, dimensions)
+            sizes.append(placement.size)
+            if placement.size > request.result_capacity:
+                continue
+            start = request.result_offset
+            memory[start : start + len(prefix)] = prefix
+            for part, array in zip(placement.parts, arrays, strict=True):
+                self._write(array[begin:stop], start + part.offset)
+        return sizes
 
     def scatter_uniform(self, arrays: list[Array], uniform: UniformBatch) -> int | None:
         """Scatter to uniform requests; return the bytes of each result.
@@ -226,12 +252,7 @@ class Scatterer:
             return WrongResult(str(uneven))
         texts = [_encoded(a) if a.dtype == object else None for a in arrays]
         lengths = tuple(len(text) for text in texts if text is not None)
-        dimensions = tuple(
-            size
-            for tensor, array in zip(self._frame.tensors, arrays, strict=True)
-            for size, declared in zip(array.shape[1:], tensor.shape, strict=True)
-            if declared < 0
-        )
+        dimensions = open_dimensions(self._frame.tensors, arrays)
         placement = self._frame.place(request.rows, dimensions, lengths)
         if placement.size > request.result_capacity:
             return placement.size
@@ -259,6 +280,16 @@ class Scatterer:
             self._memory[start : start + size] = array.tobytes()
         else:
             np.ndarray(array.shape, array.dtype, self._memory, start)[...] = array
+
+
+def open_dimensions(tensors: Sequence[Tensor], arrays: Sequence[Array]) -> tuple[int, ...]:
+    """Return the open dimensions of arrays, in the order of the signature."""
+    return tuple(
+        size
+        for tensor, array in zip(tensors, arrays, strict=True)
+        for size, declared in zip(array.shape[1:], tensor.shape, strict=True)
+        if declared < 0
+    )
 
 
 def joined(arrays: Sequence[Array]) -> Array:

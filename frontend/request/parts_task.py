@@ -50,7 +50,7 @@ class RequestInParts(InflightRequest[A]):
         in_parts: takes the parts.
     """
 
-    __slots__ = ("_in_parts",)
+    __slots__ = ("_batch_id", "_in_parts")
 
     def __init__(
         self,
@@ -65,6 +65,8 @@ class RequestInParts(InflightRequest[A]):
     ) -> None:
         super().__init__(model, rendering, reply, accepted_ns, deadline_ns, tally, account)
         self._in_parts = in_parts
+        self._batch_id = ""
+        """Of its batch, which is the last one once a part is out."""
 
     def send_in_parts(self, engine: Engine, parts: Sequence[SlotPart]) -> None:
         """Put the request into a slot.
@@ -131,17 +133,17 @@ class RequestInParts(InflightRequest[A]):
         self.reply(self._in_parts.end)
 
     def _pass_on(self, slot: int) -> None:
-        parts, lane = self._engine.parts, self._engine.lane
+        engine = self._engine
+        parts, memory, rows = engine.parts, engine.lane.memory, self._part[0]
+        render, on_part = self.rendering.render_in_place, self._in_parts.on_part
         while slot == self._slot and (found := parts.next(slot)) is not None:
             start, size = found
-            answer = self.rendering.render_in_place(
-                lane.memory, self._part[0], start, size, self._batch_id(slot)
-            )
+            batch_id = self._batch_id
+            if not batch_id:
+                batch_id = self._batch_id = engine.batch_ids.text(parts.batch(slot))
+            answer = render(memory, rows, start, size, batch_id)
             parts.take(slot, size)
-            self._in_parts.on_part(answer)
-
-    def _batch_id(self, slot: int) -> str:
-        return self._engine.batch_ids.text(self._engine.parts.batch(slot))
+            on_part(answer)
 
     def answered(self, slot: int) -> None:
         """Pass on what is left, and the end; called by the gateway."""

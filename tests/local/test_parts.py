@@ -42,6 +42,8 @@ class Ring:
 
     def put(self, part: bytes) -> bool:
         """Write a part if there is room."""
+        rooms = self.writer.rooms()
+        assert self.writer.first_room() == (rooms[0] if rooms else None)
         for start, size in self.writer.rooms():
             if len(part) <= size:
                 self.lane.memory[start : start + len(part)] = part
