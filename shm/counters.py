@@ -41,6 +41,8 @@ class LaneCounter(IntEnum):
     PAYLOADS_LOST = 12
     """Exchanges for the payload log that were lost, because the control process was behind or the
     holder died."""
+    RESUMED = 13
+    """Times that a request was sent again to go on behind its parts, see `ringbatch.shm.parts`."""
 
 
 class CollectorCounter(IntEnum):

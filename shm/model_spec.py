@@ -110,6 +110,8 @@ class ModelSpec:
             ends by itself; `max_batch_size` is 1 then. 0 for any other model.
         generator: how frontends make tokens of prompts, and texts of its answers; None for a model
             that generates no texts.
+        resumes: of a model in steps that can go on with an answer which was cut off, pairs of an
+            output and the input that takes the parts of it so far; empty for any other model.
     """
 
     index: int
@@ -148,6 +150,7 @@ class ModelSpec:
     in_parts: bool = False
     places: int = 0
     generator: Generator | None = None
+    resumes: tuple[tuple[str, str], ...] = ()
 
     @property
     def reference(self) -> int:
@@ -303,5 +306,7 @@ def entry_of(line: bytes) -> ModelSpec:
     generator = made and Generator(**made | {"ends": tuple(made["ends"])})
     chain = fields["chain"] and chain_of(fields["chain"])
     words = None if fields["words"] is None else tuple(fields["words"])
+    resumes = tuple((output, taken) for output, taken in fields["resumes"])
     parts = {"forward": forward, "tokens": tokens, "chain": chain, "words": words}
-    return ModelSpec(**fields | tensors | lists | parts | {"generator": generator})
+    parts |= {"generator": generator, "resumes": resumes}
+    return ModelSpec(**fields | tensors | lists | parts)

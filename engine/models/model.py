@@ -63,12 +63,14 @@ class StepFunctions:
         end: takes the state of each row that leaves, and the reason.
         repeatable: whether a step that raises leaves all states as they were, so that it can be
             run again for a part of the rows.
+        resumes: as in `ringbatch.shm.model_spec.ModelSpec`.
     """
 
     begin: Callable[..., Any]
     step: Callable[[list[Any]], Any]
     end: Callable[[Any, str], object]
     repeatable: bool = False
+    resumes: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,11 @@ class Model:
     def in_steps(self) -> bool:
         """True if rows join and end between any two steps."""
         return self.steps is not None
+
+    @property
+    def resumes(self) -> tuple[tuple[str, str], ...]:
+        """Inputs that take the parts so far; as in `ringbatch.shm.model_spec.ModelSpec`."""
+        return () if self.steps is None else self.steps.resumes
 
 
 class Remote(Protocol):

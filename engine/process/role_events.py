@@ -18,7 +18,7 @@ class Signature:
     """From a worker: what its model takes and returns.
 
     Attributes:
-        inputs, outputs, tokens, asks, in_parts, in_steps, generator: as in
+        inputs, outputs, tokens, asks, in_parts, in_steps, generator, resumes: as in
             `ringbatch.engine.models.model.Model`.
     """
 
@@ -29,6 +29,7 @@ class Signature:
     in_parts: bool = False
     in_steps: bool = False
     generator: Generator | None = None
+    resumes: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

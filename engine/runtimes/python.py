@@ -14,7 +14,7 @@ between any two steps, see `ringbatch.engine.models.model.StepFunctions`.
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any, Final, TypeGuard
 from ringbatch.engine.models.model import Model, Options, StepFunctions, failure, refusing
 from ringbatch.engine.runtimes.sibling_modules import disable_bytecode_cache
 from ringbatch.shm.errors import StartupError
-from ringbatch.shm.tensor import Tensor
+from ringbatch.shm.tensor import ANY, Tensor
 
 
 def open_python(path: Path, options: Options) -> Model:
@@ -81,7 +81,7 @@ def import_model(path: Path, content: Path | None = None, device: str = "cpu") -
     ready: Callable[[], Any] = partial(load, device) if _wants_device(path, load) else load
     called = _with_context(main) if asks else main
     if in_steps:
-        steps = _step_functions(path, parts, called)
+        steps = _step_functions(path, parts, called, _resumes(path, parts, inputs, outputs))
         return Model(inputs, outputs, ready, _has_no_predict, asks=asks, in_parts=True, steps=steps)
     found = getattr(parts, "cost", None)
     cost = found if callable(found) and not inputs else None
@@ -112,7 +112,9 @@ def _is_in_steps(path: Path, parts: Any) -> bool:
     return True
 
 
-def _step_functions(path: Path, parts: Any, begin: Callable[..., Any]) -> StepFunctions:
+def _step_functions(
+    path: Path, parts: Any, begin: Callable[..., Any], resumes: tuple[tuple[str, str], ...]
+) -> StepFunctions:
     """Return the functions of a model in steps.
 
     Raises:
@@ -136,7 +138,54 @@ def _step_functions(path: Path, parts: Any, begin: Callable[..., Any]) -> StepFu
     repeatable = getattr(parts, "repeatable", False)
     if not isinstance(repeatable, bool):
         raise StartupError(f"{path}: `repeatable` is {_kind(repeatable)}, but it must be a bool")
-    return StepFunctions(begin, parts.step, end, repeatable)
+    return StepFunctions(begin, parts.step, end, repeatable, resumes)
+
+
+def _resumes(
+    path: Path, parts: Any, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+) -> tuple[tuple[str, str], ...]:
+    """Return the pairs of an output and the input that takes its parts so far; see `ModelSpec`.
+
+    Raises:
+        StartupError: the model file has others than its inputs and outputs allow.
+    """
+    given = getattr(parts, "resumable", {})
+    if not isinstance(given, Mapping):
+        raise StartupError(
+            f"{path}: `resumable` is {_kind(given)}, but it must be a dict from the name of an "
+            "output to the name of the input that takes the parts of it so far"
+        )
+    by_name = {"output": {t.name: t for t in outputs}, "input": {t.name: t for t in inputs}}
+    for pair in given.items():
+        for kind, name in zip(by_name, pair, strict=True):
+            if name not in by_name[kind]:
+                known = ", ".join(by_name[kind]) or "none, as the model file declares none"
+                raise StartupError(
+                    f"{path}: `resumable` names the {kind} {name!r}; {kind}s are: {known}"
+                )
+        _check_resumes(path, by_name["output"][pair[0]], by_name["input"][pair[1]])
+    if len({*given.values()}) < len(given):
+        raise StartupError(f"{path}: `resumable` names one input for two outputs")
+    return tuple(given.items())
+
+
+def _check_resumes(path: Path, output: Tensor, taken: Tensor) -> None:
+    """Refuse an input that cannot hold the joined parts of an output."""
+    joins = bool(output.shape) and output.shape[0] == ANY
+    fixed = output.shape[1:] if joins else output.shape
+    if ANY in fixed:
+        raise StartupError(
+            f"{path}: `resumable` names the output {output.name!r}, of which only the first "
+            f"dimension may be of any size, but its shape is {list(output.shape)}"
+        )
+    shape, empty = (ANY, *fixed), ()
+    found = (taken.datatype, taken.shape, taken.default)
+    if found != (output.datatype, shape, empty):
+        raise StartupError(
+            f"{path}: the input {taken.name!r}, which takes the parts of the output "
+            f"{output.name!r}, must be Tensor({taken.name!r}, {output.datatype.name!r}, "
+            f"{list(shape)}, default=[])"
+        )
 
 
 def _end_nothing(_state: Any, _reason: str) -> None:

@@ -225,6 +225,7 @@ class ChangePlan:
                         spec.in_parts,
                         spec.places > 0,
                         spec.generator,
+                        spec.resumes,
                     )
                 )
             if any(signature != signatures[0] for signature in signatures):

@@ -77,6 +77,7 @@ def entry(
         words=model.headers if signature.asks else None,
         in_parts=signature.in_parts,
         places=int(signature.in_steps),
+        resumes=signature.resumes,
         max_batch_size=0,
         max_latency_ns=0,
         timeout_ns=0,

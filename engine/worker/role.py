@@ -135,6 +135,7 @@ def _signature(model: Model) -> Signature:
         model.in_parts,
         model.in_steps,
         model.generator,
+        model.resumes,
     )
 
 

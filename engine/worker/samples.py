@@ -30,12 +30,12 @@ Array = NDArray[Any]
 def made_up(inputs: Sequence[Tensor], rows: int, length: int) -> list[Array]:
     """Return an array of ones for each input, shape [rows, ...].
 
-    `length` stands for every open dimension; BYTES are the text "1". An input of a fixed shape with
-    a default has that.
+    `length` stands for every open dimension; BYTES are the text "1". An input has its default if
+    that is empty, or the shape is fixed.
     """
     return [
         of_default(tensor, rows)
-        if tensor.default is not None and tensor.static
+        if tensor.default is not None and (tensor.static or tensor.default == ())
         else np.full(
             (rows, *(length if size == ANY else size for size in tensor.shape)),
             1 if tensor.datatype.fixed else b"1",

@@ -7,8 +7,9 @@ request that wants parts gets them as they come; any other gets one answer, see
 
 A row pauses while its parts find no room, and the others go on. If a step raises, the row to blame
 is sought. Where the model says that such a step has changed no state, the rows are halved and step
-again. Where it does not, rows of which no part is out begin again, each alone until it is past that
-step, and the others fail: nobody knows what their states are.
+again. Where it does not, nobody knows what the states are. Rows of which no part is out begin
+again, each alone until it is past that step. The others are cut off, so that their clients' side
+resumes them, or fail if the model cannot do that.
 """
 
 import logging
@@ -249,10 +250,18 @@ class StepsRunner(PartsRunner):
             self._step(rows[middle:])
             return
         again = []
+        resumes = bool(self._steps.resumes) and not isinstance(error, WrongResult)
+        if resumes:
+            logger.error(
+                "model %s: a step of %d rows raised", self._name, len(rows), exc_info=error
+            )
         for row in rows:
             self._leave(row, FAILED)
             if row.stream is not None and row.stream.part_is_out:
-                self._blame(row, error)
+                if resumes:
+                    self._fail_row(row, Status.CUT_OFF, "")
+                else:
+                    self._blame(row, error)
             else:
                 again.append((row, len(row.parts) + 1))
                 row.parts.clear()

@@ -21,6 +21,7 @@ from ringbatch.frontend.codec.outcome import ERRORS, RULES, error_of
 from ringbatch.frontend.codec.payload import Part
 from ringbatch.frontend.codec.refusal import no_room_in
 from ringbatch.frontend.codec.result_sizes import ResultSizes, again
+from ringbatch.frontend.codec.resumption import ResumptionPlan
 from ringbatch.shm.account import NOBODY
 from ringbatch.shm.errors import RequestError
 from ringbatch.shm.model_spec import ModelSpec
@@ -52,12 +53,14 @@ class ClientModel:
         codec: between the program and slots.
         result_sizes: for its answers.
         takes_word: where it stands whether requests to it are taken.
+        resumption: how its answers are resumed that were cut off; None if they are not.
     """
 
     spec: ModelSpec
     codec: ClientCodec
     result_sizes: ResultSizes
     takes_word: int
+    resumption: ResumptionPlan | None = None
 
 
 class ClientRequest(Waiter):

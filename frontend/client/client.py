@@ -44,6 +44,7 @@ from ringbatch.frontend.codec.model_address import no_such_model
 from ringbatch.frontend.codec.outcome import RULES
 from ringbatch.frontend.codec.payload import Part
 from ringbatch.frontend.codec.result_sizes import ResultSizes
+from ringbatch.frontend.codec.resumption import ResumptionPlan
 from ringbatch.frontend.v1.json_values import ValueCodec
 from ringbatch.shm.account import CLASS_NAMES, NOBODY, account_word
 from ringbatch.shm.descriptors import ModelWords
@@ -258,7 +259,7 @@ class Client:
             Each part, as `infer` returns an answer. A model that has no parts yields its answer.
 
         Raises:
-            AnswerCutOff: a worker died when a part was there.
+            AnswerCutOff: a worker died when a part was there, and the model is not resumable.
             RequestError: any other of `infer`, also behind a part.
         """
         account = self._account if priority is None else _account_of(priority)
@@ -463,7 +464,9 @@ def _model(spec: ModelSpec, segment: Segment) -> ClientModel:
     if spec.tokens is not None:
         codec = ClientTextCodec(ArrayCodec(spec), spec)
     takes = segment.layout.model(spec.index) + ModelWords.TAKES
-    return ClientModel(spec, codec, ResultSizes(codec.result_bytes, spec.chain), takes)
+    sizes = ResultSizes(codec.result_bytes, spec.chain)
+    resumption = ResumptionPlan(spec) if spec.resumes else None
+    return ClientModel(spec, codec, sizes, takes, resumption)
 
 
 def _account_of(priority: str) -> int:

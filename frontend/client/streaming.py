@@ -11,7 +11,9 @@ from ringbatch.frontend.client.errors import ClientClosed
 from ringbatch.frontend.codec.limit_messages import expect_one_batch
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.codec.payload import Part
+from ringbatch.frontend.codec.resumption import Resumption
 from ringbatch.shm.account import NOBODY
+from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.parts import CorruptPartsError, bytes_for, bytes_for_several
 from ringbatch.shm.slot import Status
 
@@ -31,7 +33,7 @@ class RequestInParts(ClientRequest):
         InvalidRequest: the request does not fit into one batch.
     """
 
-    __slots__ = ("_arrived",)
+    __slots__ = ("_arrived", "_resumption")
     deferred = True
     in_parts = True
 
@@ -46,6 +48,8 @@ class RequestInParts(ClientRequest):
         expect_one_batch([rows for rows, _, _ in parts], model.spec.max_batch_size)
         super().__init__(channel, model, parts, timeout_ns, account)
         self._arrived: deque[bytearray] = deque()
+        plan = model.resumption
+        self._resumption = None if plan is None else Resumption(plan)
 
     @property
     def over(self) -> bool:
@@ -64,8 +68,11 @@ class RequestInParts(ClientRequest):
         try:
             while slot in self._slots and (found := slots.parts.next(slot)) is not None:
                 start, size = found
-                self._arrived.append(bytearray(memory[start : start + size]))
+                part = bytearray(memory[start : start + size])
                 slots.parts.take(slot, size)
+                self._arrived.append(part)
+                if self._resumption is not None:
+                    self._resumption.keep(part)
         except CorruptPartsError:
             self.fail(InternalError())
         # Behind the part, so that a thread that clears it and then looks finds either.
@@ -78,12 +85,28 @@ class RequestInParts(ClientRequest):
         lane = self._channel.slots.lane
         status, _, _ = lane.outcome(slot)
         if slot not in self._slots or status is not Status.OK:
-            super().answered(slot)
+            if status is not Status.CUT_OFF or not self._resumes(slot):
+                super().answered(slot)
             return
         del self._slots[slot]
         lane.release(slot)
         self._left = 0
         self._finish()
+
+    def _resumes(self, slot: int) -> bool:
+        """Send a request that was cut off again; return whether it is."""
+        if slot not in self._slots or self._resumption is None:
+            return False
+        part = self._resumption.resumed(self._parts[0])
+        if part is None:
+            return False
+        del self._slots[slot]
+        lane = self._channel.slots.lane
+        lane.release(slot)
+        lane.counters.add(LaneCounter.RESUMED)
+        self._parts, self._next = (part,), 0
+        self.advance()
+        return True
 
     def each(self) -> Iterator[Any]:
         """Yield each part of the answer, and wait for it; for one thread.

@@ -61,6 +61,10 @@ LANE_NAMES: Final = {
         "lane_payloads_lost",
         "Requests missing in the payload log: the control process was slow, or a frontend died.",
     ),
+    LaneCounter.RESUMED: (
+        "lane_resumed",
+        "Times an answer in parts went on elsewhere after its worker died.",
+    ),
 }
 """By counter, the name behind ``ringbatch_`` and what it says."""
 COLLECTOR_NAMES: Final = {

@@ -142,8 +142,12 @@ class RequestInParts(InflightRequest[A]):
             if not batch_id:
                 batch_id = self._batch_id = engine.batch_ids.text(parts.batch(slot))
             answer = render(memory, rows, start, size, batch_id)
+            self._keep(start, size)
             parts.take(slot, size)
             on_part(answer)
+
+    def _keep(self, start: int, size: int) -> None:
+        """Keep nothing of a part, which stands there until it is taken."""
 
     def answered(self, slot: int) -> None:
         """Pass on what is left, and the end; called by the gateway."""

@@ -26,6 +26,7 @@ from ringbatch.frontend.request.offload import Offloaded
 from ringbatch.frontend.request.offloaded_reading import Already, Reading
 from ringbatch.frontend.request.parts_task import InParts, RequestInParts
 from ringbatch.frontend.request.queue import Queue
+from ringbatch.frontend.request.resumable_task import ResumableRequest
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.split import SplitRequest
 from ringbatch.frontend.request.task import Engine, InflightRequest
@@ -120,7 +121,8 @@ class Pipeline:
             # Usual are an account without a limit, and a body that asks for no class.
             word = word_for_slot(account, level) if level or account > MAX_WORD else account
             if in_parts is not None and model.spec.in_parts and parts:
-                streamed = RequestInParts(
+                make = ResumableRequest if model.spec.resumes else RequestInParts
+                streamed = make(
                     model, rendering, reply, accepted_ns, deadline_ns, tally, word, in_parts
                 )
                 self._expect_time(streamed, now_ns)

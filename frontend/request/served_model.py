@@ -1,6 +1,7 @@
 """One model as this process serves it."""
 
 from ringbatch.frontend.codec.result_sizes import ResultSizes
+from ringbatch.frontend.codec.resumption import ResumptionPlan
 from ringbatch.frontend.generation.text_generator import TextGenerator
 from ringbatch.frontend.texts.tokenizing import TextModel
 from ringbatch.frontend.v1.protocol import V1Model
@@ -27,6 +28,7 @@ class ServedModel(ResultSizes):
         tallies: by protocol, where the ends of its requests are counted.
         texts: makes tokens of what clients send; None where that stands in slots as it is.
         generator: makes tokens of prompts; None for a model that generates no texts.
+        resumption: how its answers are resumed that were cut off; None if they are not.
     """
 
     def __init__(
@@ -61,3 +63,4 @@ class ServedModel(ResultSizes):
         self.tallies = tallies
         self.texts = texts
         self.generator = generator
+        self.resumption = ResumptionPlan(spec) if spec.resumes else None

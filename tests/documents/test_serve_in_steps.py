@@ -1,11 +1,14 @@
 """The how-to page of models in steps: its model file and its commands, to the letter."""
 
 import json
+import os
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import httpx
 import pytest
 from documents.commands import printed, serving, write
 from documents.pages import example, output_after, section, table, text_of
@@ -13,6 +16,7 @@ from serve.server import Server
 
 from ringbatch.engine.worker import steps_runner
 from ringbatch.engine.worker.parts_runner import PATIENCE_NS
+from ringbatch.frontend.codec.resumption import MOST_KEPT_BYTES, MOST_RESUMPTIONS
 from ringbatch.shm.model_spec import MOST_PLACES
 
 STEPS: Final = "docs/how-to/serve-a-model-in-steps.md"
@@ -45,6 +49,27 @@ def test_events_of_several_instances_are_refused(server: Server, tmp_path: Path)
     asked = command.replace("curl", "curl -H 'Accept: text/event-stream'")
     assert "2 instances" in json.loads(printed(asked, tmp_path, server))["error"]
     assert len(json.loads(printed(command, tmp_path, server))["predictions"]) == 2
+
+
+def test_the_resumable_model_goes_on_behind_its_worker_s_death(tmp_path: Path) -> None:
+    text = [example(STEPS, "decode.py"), example(STEPS, "resumable")]
+    write(tmp_path, "decode.py", "\n\n".join(text))
+    with serving(tmp_path, example(STEPS, "serve")) as started:
+        prompt = {"prompt": "all rows take", "limit": 9}
+        url = f"http://127.0.0.1:{started.port}/v2/models/decode/generate_stream"
+        found = []
+        with httpx.stream("POST", url, json=prompt, timeout=60, trust_env=False) as answer:
+            for line in answer.iter_lines():
+                if line:
+                    found.append(json.loads(line.removeprefix("data: "))["words"])
+                    if len(found) == 2:
+                        os.kill(started.role("worker decode/0"), signal.SIGKILL)
+    assert " ".join(found) == "one step at the same time and each of"
+
+
+def test_numbers_of_resumption_are_those_of_the_code() -> None:
+    text = " ".join(section(STEPS, "Go on after a worker's death").split())
+    assert f"at most {MOST_RESUMPTIONS} times, and up to {MOST_KEPT_BYTES >> 20} MiB" in text
 
 
 def test_reasons_and_numbers_of_the_page_are_those_of_the_code() -> None:

@@ -67,14 +67,22 @@ class Countdown:
     def end(self, state: Row, reason: str) -> None:
         self.ended.append((state.start, reason))
 
-    def opened(self, *, repeatable: bool = False) -> Model:
-        functions = StepFunctions(self.begin, self.step, self.end, repeatable)
+    def opened(
+        self, *, repeatable: bool = False, resumes: tuple[tuple[str, str], ...] = ()
+    ) -> Model:
+        functions = StepFunctions(self.begin, self.step, self.end, repeatable, resumes)
         return Model((), (), lambda: None, self.begin, in_parts=True, steps=functions)
 
 
-def in_steps(places: int = 4, workers: tuple[int, ...] = (0,), **more: Any) -> ModelSpec:
+def in_steps(
+    places: int = 4,
+    workers: tuple[int, ...] = (0,),
+    resumes: tuple[tuple[str, str], ...] = (),
+    **more: Any,
+) -> ModelSpec:
     """Return the entry of a model in steps."""
-    return replace(spec(max_batch_size=1, workers=workers, **more), places=places, in_parts=True)
+    entry = spec(max_batch_size=1, workers=workers, **more)
+    return replace(entry, places=places, in_parts=True, resumes=resumes)
 
 
 class StepsHarness:
@@ -114,7 +122,7 @@ class StepsHarness:
         """Begin a process of a worker's number."""
         slots = EngineSlots(self.segment, number, lambda _lane: None)
         runner = StepsRunner(
-            self.models[number].opened(repeatable=self.repeatable),
+            self.models[number].opened(repeatable=self.repeatable, resumes=self.entry.resumes),
             "m",
             slots,
             self._tick,

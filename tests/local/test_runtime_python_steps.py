@@ -50,6 +50,15 @@ def test_a_predict_beside_begin_is_served_as_any(tmp_model: WriteModel) -> None:
     assert not import_model(tmp_model(text)).in_steps
 
 
+STEPS = """
+from ringbatch.engine import Tensor
+inputs = [Tensor('x', 'FP32', [-1, 2]), Tensor('made', 'FP32', [-1, 2], default=[])]
+outputs = [
+    Tensor('y', 'FP32', [-1, 2]), Tensor('z', 'BYTES', []), Tensor('w', 'FP32', [-1, -1])
+]
+def begin(x, made): return [*x]
+def step(states): pass
+"""
 BAD = {
     "begin-without-step": (
         "def begin(x): return x\n",
@@ -99,6 +108,40 @@ BAD = {
     "repeatable-is-no-bool": (
         "def begin(x): return x\ndef step(states): pass\nrepeatable = 'yes'\n",
         r"`repeatable` is a str, but it must be a bool",
+    ),
+    "resumable-is-no-dict": (
+        STEPS + "resumable = True\n",
+        r"`resumable` is a bool, but it must be a dict from the name of an output to the name of",
+    ),
+    "resumable-untyped": (
+        "def begin(x): return x\ndef step(states): pass\nresumable = {'y': 'x'}\n",
+        r"`resumable` names the output 'y'; outputs are: none, as the model file declares none",
+    ),
+    "resumable-without-its-output": (
+        STEPS + "resumable = {'x': 'x'}\n",
+        r"`resumable` names the output 'x'; outputs are: y, z, w",
+    ),
+    "resumable-without-its-input": (
+        STEPS + "resumable = {'y': 'so_far'}\n",
+        r"`resumable` names the input 'so_far'; inputs are: x, made",
+    ),
+    "resumable-needs-a-default": (
+        STEPS + "resumable = {'y': 'x'}\n",
+        r"the input 'x', which takes the parts of the output 'y', must be "
+        r"Tensor\('x', 'FP32', \[-1, 2\], default=\[\]\)",
+    ),
+    "resumable-of-another-shape": (
+        STEPS + "resumable = {'z': 'made'}\n",
+        r"the input 'made', which takes .* 'z', must be Tensor\('made', 'BYTES', \[-1\], default",
+    ),
+    "resumable-of-two-open-dimensions": (
+        STEPS + "resumable = {'w': 'made'}\n",
+        r"the output 'w', of which only the first dimension may be of any size, but its shape is "
+        r"\[-1, -1\]",
+    ),
+    "resumable-with-one-input-twice": (
+        STEPS.replace("'BYTES', []", "'FP32', [2]") + "resumable = {'y': 'made', 'z': 'made'}\n",
+        r"`resumable` names one input for two outputs",
     ),
 }
 

@@ -140,6 +140,30 @@ def test_a_row_with_a_part_out_fails_with_the_step() -> None:
     assert harness.seen[late] == [0, 1]
 
 
+def test_a_row_with_a_part_out_is_cut_off_by_the_step_if_it_can_be_resumed() -> None:
+    """Its client's side sends it again, while others begin again and the one to blame fails."""
+    harness = StepsHarness(in_steps(resumes=(("y", "so_far"),)))
+    early = harness.send(5)
+    harness.step(2)
+    harness.model.fails_for = {3}
+    late, guilty = harness.send(2), harness.send(3)
+    harness.finish()
+    assert harness.status(early) is Status.CUT_OFF
+    assert harness.seen[early] == [0, 1]
+    assert harness.status(guilty) is Status.MODEL_FAILED
+    assert harness.seen[late] == [0, 1]
+
+
+def test_a_row_that_fails_alone_is_not_cut_off() -> None:
+    """To run it again would come to the same."""
+    harness = StepsHarness(in_steps(resumes=(("y", "so_far"),)))
+    alone = harness.send(5)
+    harness.step(2)
+    harness.model.fails_for = {5}
+    harness.finish()
+    assert harness.status(alone) is Status.MODEL_FAILED
+
+
 def test_a_step_that_has_returned_is_not_repeated() -> None:
     """The states have changed, and the parts of that step would be missing."""
     harness = StepsHarness(repeatable=True)

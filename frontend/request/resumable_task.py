@@ -1,0 +1,55 @@
+"""A request in parts that goes on behind them if its worker dies.
+
+See `ringbatch.frontend.codec.resumption`. To the collector and the worker, each time is a request
+of its own; to the client and the counters, all are one.
+"""
+
+from collections.abc import Callable
+
+from ringbatch.frontend.codec.rendering import Rendering
+from ringbatch.frontend.codec.resumption import Resumption
+from ringbatch.frontend.request.parts_task import InParts, RequestInParts
+from ringbatch.frontend.request.served_model import ServedModel
+from ringbatch.frontend.request.task import A
+from ringbatch.shm.counters import LaneCounter
+from ringbatch.shm.slot import Status
+from ringbatch.shm.tallies import Tally
+
+
+class ResumableRequest(RequestInParts[A]):
+    """A request to a model that can go on; the arguments are those of `RequestInParts`."""
+
+    __slots__ = ("_resumption",)
+
+    def __init__(
+        self,
+        model: ServedModel,
+        rendering: Rendering[A],
+        reply: Callable[[A], None],
+        accepted_ns: int,
+        deadline_ns: int,
+        tally: Tally,
+        account: int,
+        in_parts: InParts[A],
+    ) -> None:
+        super().__init__(
+            model, rendering, reply, accepted_ns, deadline_ns, tally, account, in_parts
+        )
+        assert model.resumption is not None, "only a model that can go on has such requests"
+        self._resumption = Resumption(model.resumption)
+
+    def _keep(self, start: int, size: int) -> None:
+        self._resumption.keep(self._engine.lane.memory[start : start + size])
+
+    def _refused(self, slot: int, status: Status, size: int) -> None:
+        """As in `SlotRequest`; a request that was cut off is sent again."""
+        part = self._resumption.resumed(self._part) if status is Status.CUT_OFF else None
+        if part is None:
+            super()._refused(slot, status, size)
+            return
+        engine = self._engine
+        lane = engine.lane
+        lane.release(slot)
+        lane.counters.add(LaneCounter.RESUMED)
+        self.send_in_parts(engine, (part,))
+        lane.count_no_more(self._slot)
