@@ -38,6 +38,7 @@ class Ledger:
         latest_s: the longest that one of these came after its deadline.
         late: how many came later than the grace and the client's own delay allow.
         lag_s: the client's own longest delay.
+        longest_gap_s: the longest time between two parts of an answer, less the client's delay.
     """
 
     grace_s: float = GRACE_S
@@ -55,6 +56,7 @@ class Ledger:
     latest_s: float = 0.0
     late: int = 0
     lag_s: float = 0.0
+    longest_gap_s: float = 0.0
     _last_right: float | None = None
 
     def resume(self, now: float) -> None:

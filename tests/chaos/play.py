@@ -15,6 +15,8 @@ from chaos.faults import Scenery, scenery
 from chaos.havoc import Havoc
 from chaos.keyed import STEPS, source, step_sources
 from chaos.ledger import GRACE_S, Ledger
+from chaos.streams import MODEL, StreamClient
+from chaos.streams import source as streamed_source
 from chaos.watch import Held, Watch, held, role_of
 from model.looks import Looks
 from serve.server import Server, configured
@@ -43,6 +45,7 @@ class Setup:
         seed: of everything that is drawn.
         clients: connections over HTTP.
         grpc_clients: channels over gRPC.
+        streams: clients of answers in parts, of a model of their own that works in steps.
         workers, frontends, grpc_frontends: of the server.
         spares: of the model, beside its workers.
         run_s: seconds that every run of the model takes.
@@ -60,6 +63,7 @@ class Setup:
     seed: int
     clients: int = 64
     grpc_clients: int = 0
+    streams: int = 0
     workers: int = 4
     spares: int = 0
     frontends: int = 2
@@ -78,7 +82,8 @@ class Setup:
     def count(self, role: str) -> int:
         """How many processes have a role."""
         counts = {
-            "worker": (self.workers + self.spares) * (len(STEPS) if self.chain else 1),
+            "worker": (self.workers + self.spares) * (len(STEPS) if self.chain else 1)
+            + self.workers * bool(self.streams),
             "frontend": self.frontends,
             "grpc": self.grpc_frontends if self.grpc_clients else 0,
             "control": int(self.control),
@@ -124,6 +129,8 @@ class Play:
             f"{ledger.stall_s:.3f} s ({ledger.servers_stall_s:.3f} s beyond the client's own "
             f"delays, of which the longest was {self.scene.ticker.worst_s:.3f} s)"
         )
+        if ledger.longest_gap_s:
+            yield f"longest time between two parts of an answer {ledger.longest_gap_s:.3f} s"
         if ledger.expired:
             yield (
                 f"{ledger.expired} answered at their deadline, the latest "
@@ -209,12 +216,18 @@ def _models(folder: Path, setup: Setup, key: int) -> dict[str, dict[str, Any]]:
         models[name] = {"path": f"{name}.py", "timeout_s": setup.timeout_s} | own | setup.model
     if setup.chain:
         models["keyed"] = {"steps": [*STEPS], "timeout_s": setup.timeout_s}
+    if setup.streams:
+        (folder / f"{MODEL}.py").write_text(streamed_source(key))
+        places = -(-setup.streams // setup.workers)
+        models[MODEL] = {"path": f"{MODEL}.py", "max_batch_size": places, "threads": 1}
+        models[MODEL] |= {"workers": setup.workers, "timeout_s": setup.timeout_s}
     return models
 
 
 def _clients(play: Play) -> Iterable[Any]:
     setup, scene = play.setup, play.scene
     yield from (Client(scene, number) for number in range(setup.clients))
+    yield from (StreamClient(scene, number) for number in range(setup.streams))
     if setup.grpc_clients:
         # Whoever plays without it need not have it installed.
         from chaos.grpc_clients import GrpcClient

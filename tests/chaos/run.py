@@ -10,6 +10,7 @@
     python tests/chaos/run.py --squeezes 5
     python tests/chaos/run.py --soak 1200 --load 0.8 --every 5
     python tests/chaos/run.py --hail 35 --workers 2 --clients 16 --rate 200
+    python tests/chaos/run.py --soak 600 --load 0.2 --workers 2 --clients 4 --streams 64
 
 The exit status is 1 where anything broke the law of `chaos.ledger`, and 3 where the host does not
 let us have a fault.
@@ -75,6 +76,7 @@ def main() -> int:
         "--chain", action="store_true", help="the model is a chain of two, each with so many"
     )
     parser.add_argument("--clients", type=int, default=64, help="connections over HTTP")
+    parser.add_argument("--streams", type=int, default=0, help="clients of answers in parts beside")
     parser.add_argument("--rate", type=float, help="requests/s of all clients; default no limit")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     options = parser.parse_args()
@@ -99,6 +101,7 @@ async def _play(options: argparse.Namespace, folder: Path) -> Play:
         "rate_per_s": options.rate,
         "load_s": options.loading,
         "chain": options.chain,
+        "streams": options.streams,
     }
     if options.kills:
         given |= {"workers": options.workers, "spares": options.spares}

@@ -60,6 +60,20 @@ def test_kills_in_the_midst_of_a_chain_lose_no_answer_and_mix_up_none(
     assert not play.ledger.broken
 
 
+@pytest.mark.parametrize(
+    ("role", "count"), first_of([("worker", 3), ("collector", 2), ("frontend", 2)], 1)
+)
+def test_kills_under_streams_lose_no_part_and_bring_none_twice(
+    tmp_path: Path, role: str, count: int
+) -> None:
+    """Only connections of a killed frontend end."""
+    given = FEW | {"clients": 2, "streams": 8}
+    play = lawful(asyncio.run(kills(tmp_path, role, count, every_s=0.0, workers=2, **given)))
+    assert play.havoc.done == count
+    assert play.ledger.longest_gap_s
+    assert role == "frontend" or not play.ledger.broken
+
+
 @exhaustive
 def test_kills_of_the_only_worker_and_its_spare_fail_nobody(tmp_path: Path) -> None:
     given = FEW | {"workers": 1, "spares": 1}
