@@ -293,8 +293,8 @@ class ScalingWords:
 class TallyWords:
     """Outcomes of a lane's requests for one account.
 
-    TAG is the account and 1, or 0. PROTOCOLS starts a run of counts for each protocol, see
-    `ringbatch.shm.tallies`.
+    TAG is the account and 1, or 0. PROTOCOLS starts a run of counts for each protocol, behind which
+    are times of answers in parts, see `ringbatch.shm.tallies`.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -304,7 +304,7 @@ class TallyWords:
 
     TAG: Final = 0
     PROTOCOLS: Final = 1
-    SIZE: Final = 19 * PAIR
+    SIZE: Final = 21 * PAIR
 
 
 class RequestRecordWords:

@@ -7,7 +7,9 @@ go on if a lane gets another holder or a model other files, and no model inherit
 
 A request that was answered with 200 is counted by how long it took alone, all others by their
 status. Refusals for lack of room or time, and those at a client's limit, are also counted by the
-class of the request. Times are from acceptance to the answer, which is about to be written.
+class of the request. Times are from acceptance to the answer, which is about to be written. Of
+answers in parts, the time to the first part and those between two parts are counted as well,
+whatever the protocol.
 """
 
 from collections.abc import Iterable
@@ -58,7 +60,62 @@ REFUSALS: Final = (429, 503)
 _RUN: Final = _REFUSED + len(CLASS_NAMES) * len(REFUSALS)
 _WORD_MASK: Final = (1 << 62) - 1
 
-assert TallyWords.PROTOCOLS + len(Protocol) * _RUN <= TallyWords.SIZE
+_FIRST_PARTS: Final = TallyWords.PROTOCOLS + len(Protocol) * _RUN
+_GAPS: Final = _FIRST_PARTS + BUCKETS + 1
+_END: Final = _GAPS + BUCKETS + 1
+
+assert _END <= TallyWords.SIZE
+
+
+class Histogram:
+    """Times in buckets, and behind them their sum, for the holder of the lane.
+
+    Args:
+        words: of the segment.
+        first: the word of the first bucket.
+    """
+
+    __slots__ = ("_first", "_values", "_words")
+
+    def __init__(self, words: memoryview, first: int) -> None:
+        self._words = words
+        self._first = first
+        self._values: list[int] = words[first : first + BUCKETS + 1].tolist()
+
+    def add(self, took_ns: int) -> None:
+        """Count a time."""
+        values, words, first = self._values, self._words, self._first
+        bucket = time_bucket(took_ns)
+        values[bucket] = words[first + bucket] = values[bucket] + 1 & _WORD_MASK
+        values[BUCKETS] = words[first + BUCKETS] = values[BUCKETS] + took_ns & _WORD_MASK
+
+    def close(self) -> None:
+        """Count nowhere any more: the block is another account's."""
+        self._words, self._first = memoryview(bytearray((BUCKETS + 1) * WORD)).cast("Q"), 0
+
+
+class PartTimes:
+    """Times of the answers in parts of one account in one lane.
+
+    Attributes:
+        first: from acceptance to the first part.
+        gaps: between two parts of an answer.
+
+    Args:
+        words: of the segment.
+        start: the first word of the account's block.
+    """
+
+    __slots__ = ("first", "gaps")
+
+    def __init__(self, words: memoryview, start: int) -> None:
+        self.first = Histogram(words, start + _FIRST_PARTS)
+        self.gaps = Histogram(words, start + _GAPS)
+
+    def close(self) -> None:
+        """Count nowhere any more: the block is another account's."""
+        self.first.close()
+        self.gaps.close()
 
 
 class Tally:
@@ -69,6 +126,7 @@ class Tally:
         name: of the model; empty where there is none.
         version: of the model.
         protocol: how the requests came.
+        parts: the times of answers in parts, by any protocol.
         pending_ns: what requests took that were answered with 200 and are not counted yet, see
             `settle`.
         pending_instances: in these.
@@ -80,6 +138,7 @@ class Tally:
         "_words",
         "account",
         "name",
+        "parts",
         "pending_instances",
         "pending_ns",
         "protocol",
@@ -94,7 +153,9 @@ class Tally:
         name: str,
         version: str,
         protocol: Protocol,
+        parts: PartTimes,
     ) -> None:
+        self.parts = parts
         self.account = account
         self.name = name
         self.version = version
@@ -197,15 +258,16 @@ class Tallies:
             return tallies
         for tally in tallies:
             tally.close()
+            tally.parts.close()
         words, start = self._words, self._layout.tally(self._lane, place)
         tag = account + 1
         if words[start + TallyWords.TAG] != tag:
             for word in range(start + TallyWords.PROTOCOLS, start + TallyWords.SIZE):
                 words[word] = 0
             words[start + TallyWords.TAG] = tag
-        first = start + TallyWords.PROTOCOLS
+        first, parts = start + TallyWords.PROTOCOLS, PartTimes(words, start)
         found = tuple(
-            Tally(words, first + protocol * _RUN, account, name, version, protocol)
+            Tally(words, first + protocol * _RUN, account, name, version, protocol, parts)
             for protocol in Protocol
         )
         self._open[place] = account, found
@@ -226,9 +288,12 @@ class Ends:
         instances: in those answered with 200.
         refused: by the name of the class, the requests that were refused, in the order of
             `REFUSALS`.
+        first_parts, first_parts_ns: of answers in parts, the times to the first part by bucket, and
+            all together.
+        gaps, gaps_ns: the times between two parts, likewise.
     """
 
-    def __init__(self, runs: NDArray[np.uint64]) -> None:
+    def __init__(self, runs: NDArray[np.uint64], parts: NDArray[np.uint64]) -> None:
         times = runs[:, _TIMES:_ANSWERED_NS]
         answered = times.sum(axis=1, keepdims=True)
         others = runs[:, :_TIMES]
@@ -241,6 +306,9 @@ class Ends:
         self.instances = int(runs[:, _INSTANCES].sum())
         refused = runs[:, _REFUSED:_RUN].sum(axis=0).reshape(-1, len(REFUSALS)).tolist()
         self.refused: dict[str, list[int]] = {n: refused[c] for n, c in CLASS_NAMES.items()}
+        found: list[int] = parts.tolist()
+        (*self.first_parts, self.first_parts_ns) = found[: BUCKETS + 1]
+        (*self.gaps, self.gaps_ns) = found[BUCKETS + 1 :]
 
 
 def ends_of(segment: Segment, accounts: Iterable[int]) -> dict[int, Ends]:
@@ -248,10 +316,10 @@ def ends_of(segment: Segment, accounts: Iterable[int]) -> dict[int, Ends]:
     layout = segment.layout
     shape = (layout.lanes, layout.models + 1, TallyWords.SIZE)
     blocks = np.ndarray(shape, np.uint64, segment.memory, layout.tallies_word * WORD)
-    last = TallyWords.PROTOCOLS + len(Protocol) * _RUN
     found = {}
     for account in accounts:
         own = blocks[:, account & INDEX_MASK]
-        runs = own[own[:, TallyWords.TAG] == account + 1, TallyWords.PROTOCOLS : last]
-        found[account] = Ends(runs.sum(axis=0).reshape(len(Protocol), _RUN))
+        counts = own[own[:, TallyWords.TAG] == account + 1].sum(axis=0)
+        runs = counts[TallyWords.PROTOCOLS : _FIRST_PARTS].reshape(len(Protocol), _RUN)
+        found[account] = Ends(runs, counts[_FIRST_PARTS:_END])
     return found

@@ -33,7 +33,7 @@ class RequestInParts(ClientRequest):
         InvalidRequest: the request does not fit into one batch.
     """
 
-    __slots__ = ("_arrived", "_resumption")
+    __slots__ = ("_arrived", "_last_ns", "_resumption")
     deferred = True
     in_parts = True
 
@@ -48,6 +48,8 @@ class RequestInParts(ClientRequest):
         expect_one_batch([rows for rows, _, _ in parts], model.spec.max_batch_size)
         super().__init__(channel, model, parts, timeout_ns, account)
         self._arrived: deque[bytearray] = deque()
+        self._last_ns = 0
+        """When the latest part came; 0 before the first."""
         plan = model.resumption
         self._resumption = None if plan is None else Resumption(plan)
 
@@ -70,6 +72,7 @@ class RequestInParts(ClientRequest):
                 start, size = found
                 part = bytearray(memory[start : start + size])
                 slots.parts.take(slot, size)
+                self._count()
                 self._arrived.append(part)
                 if self._resumption is not None:
                     self._resumption.keep(part)
@@ -78,6 +81,16 @@ class RequestInParts(ClientRequest):
         # Behind the part, so that a thread that clears it and then looks finds either.
         self.ready = True
         self._channel.wake(self)
+
+    def _count(self) -> None:
+        """Count the time of a part that has come."""
+        channel, last_ns = self._channel, self._last_ns
+        times, now_ns = channel.slots.tally(self._model.spec).parts, channel.clock()
+        if last_ns:
+            times.gaps.add(now_ns - last_ns)
+        else:
+            times.first.add(now_ns - self._accepted_ns)
+        self._last_ns = now_ns
 
     def answered(self, slot: int) -> None:
         """As in `Waiter`."""

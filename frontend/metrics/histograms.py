@@ -49,6 +49,18 @@ def request_metrics(segment: Segment, accounts: Sequence[ModelSpec]) -> Iterator
         "Requests answered with 429 or 503, by class.",
         labels=[*OF_MODEL, "class", "code"],
     )
+    first_parts = Family(
+        "histogram",
+        "ringbatch_first_part_seconds",
+        "Time from acceptance to the first part, of answers in parts.",
+        labels=OF_MODEL,
+    )
+    gaps = Family(
+        "histogram",
+        "ringbatch_part_gap_seconds",
+        "Time between two parts of an answer, as the frontend gets them.",
+        labels=OF_MODEL,
+    )
     for spec in accounts:
         ends = found[spec.account]
         for name, counts in ends.refused.items():
@@ -57,9 +69,15 @@ def request_metrics(segment: Segment, accounts: Sequence[ModelSpec]) -> Iterator
         _add_codes(requests, [spec.name, spec.version], ends)
         labels = [spec.name, spec.version]
         times.add_histogram(labels, _TIME_BOUNDS, ends.times, ends.answered_ns * _NS)
+        if spec.in_parts:
+            firsts_s, gaps_s = ends.first_parts_ns * _NS, ends.gaps_ns * _NS
+            first_parts.add_histogram(labels, _TIME_BOUNDS, ends.first_parts, firsts_s)
+            gaps.add_histogram(labels, _TIME_BOUNDS, ends.gaps, gaps_s)
     _add_codes(requests, ["", ""], found[nobody])
     yield requests
     yield times
+    yield first_parts
+    yield gaps
     yield refused
 
 

@@ -57,17 +57,16 @@ class RequestOutcomes:
         batch_id, slot: of that request, unless `must_log`: the id of its batch, and the slot
             out of which its answer came.
         traced: where those are kept that are traced; None where none are.
+        clock: monotonic nanoseconds.
 
     Args:
         lane: of this process.
         slowest: of that lane.
-        clock: monotonic nanoseconds.
-        traced: as above.
+        clock, traced: as above.
     """
 
     __slots__ = (
         "_account",
-        "_clock",
         "_code",
         "_instances",
         "_logged_ns",
@@ -76,6 +75,7 @@ class RequestOutcomes:
         "_tally",
         "_unsettled",
         "batch_id",
+        "clock",
         "ended_ns",
         "lane",
         "must_log",
@@ -93,7 +93,7 @@ class RequestOutcomes:
     ) -> None:
         self.lane = lane
         self._slowest = slowest
-        self._clock = clock
+        self.clock = clock
         self._unsettled: list[Tally] = []
         self._tally: Tally | None = None
         self._code = self._instances = 0
@@ -125,7 +125,7 @@ class RequestOutcomes:
             batch_id: of its batch.
             slot: that the answer came out of; this and the batch are the last of several.
         """
-        self.ended_ns = ended_ns = self._clock()
+        self.ended_ns = ended_ns = self.clock()
         self.took_ns = took_ns = ended_ns - accepted_ns
         pending_ns = tally.pending_ns
         if not pending_ns:
@@ -157,7 +157,7 @@ class RequestOutcomes:
 
         `NO_SLOT` is the slot of a request that had none.
         """
-        self.ended_ns = ended_ns = self._clock()
+        self.ended_ns = ended_ns = self.clock()
         self.took_ns = took_ns = ended_ns - accepted_ns
         tally.ended(code, took_ns, 1, account)
         self.must_log = True

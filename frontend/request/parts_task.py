@@ -50,7 +50,7 @@ class RequestInParts(InflightRequest[A]):
         in_parts: takes the parts.
     """
 
-    __slots__ = ("_batch_id", "_in_parts")
+    __slots__ = ("_batch_id", "_in_parts", "_last_ns")
 
     def __init__(
         self,
@@ -67,6 +67,8 @@ class RequestInParts(InflightRequest[A]):
         self._in_parts = in_parts
         self._batch_id = ""
         """Of its batch, which is the last one once a part is out."""
+        self._last_ns = 0
+        """When the latest part came; 0 before the first."""
 
     def send_in_parts(self, engine: Engine, parts: Sequence[SlotPart]) -> None:
         """Put the request into a slot.
@@ -136,6 +138,8 @@ class RequestInParts(InflightRequest[A]):
         engine = self._engine
         parts, memory, rows = engine.parts, engine.lane.memory, self._part[0]
         render, on_part = self.rendering.render_in_place, self._in_parts.on_part
+        # One look at the clock for all that have come together.
+        now_ns = engine.outcomes.clock()
         while slot == self._slot and (found := parts.next(slot)) is not None:
             start, size = found
             batch_id = self._batch_id
@@ -144,7 +148,17 @@ class RequestInParts(InflightRequest[A]):
             answer = render(memory, rows, start, size, batch_id)
             self._keep(start, size)
             parts.take(slot, size)
+            self._count(now_ns)
             on_part(answer)
+
+    def _count(self, now_ns: int) -> None:
+        """Count the time of a part that has come."""
+        times, last_ns = self.tally.parts, self._last_ns
+        if last_ns:
+            times.gaps.add(now_ns - last_ns)
+        else:
+            times.first.add(now_ns - self.accepted_ns)
+        self._last_ns = now_ns
 
     def _keep(self, start: int, size: int) -> None:
         """Keep nothing of a part, which stands there until it is taken."""

@@ -47,9 +47,12 @@ class ResumableRequest(RequestInParts[A]):
         if part is None:
             super()._refused(slot, status, size)
             return
+        # It may take a while until the next part comes.
+        self._in_parts.flush()
         engine = self._engine
         lane = engine.lane
         lane.release(slot)
         lane.counters.add(LaneCounter.RESUMED)
+        self._batch_id = ""
         self.send_in_parts(engine, (part,))
         lane.count_no_more(self._slot)

@@ -22,6 +22,7 @@ from model.looks import Looks
 from serve.server import Server, configured
 
 from ringbatch.shm.engine_slots import EngineSlots
+from ringbatch.shm.parts import LEAST_BYTES
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.shm_objects import segment_names
 from ringbatch.shm.slot import State
@@ -32,6 +33,7 @@ _KEPT_COMPLAINTS = 50
 _KEY_BITS = 40
 _QUIET_LIMIT_S = 30.0
 """How long after the last request everything may take to be as it was before the first."""
+_LANE_BYTES = 1 << 18
 _RESERVE = 1
 """libuv opens a descriptor at the first connection, to have one when they run out."""
 _ASKED_FOR = re.compile(r"model keyed raised; batch [0-9a-f-]{36}\n  Traceback")
@@ -163,6 +165,9 @@ async def playing(folder: Path, setup: Setup) -> AsyncIterator[Play]:
         keys |= {"grpc_port": 0, "grpc_frontends": setup.grpc_frontends}
     if setup.control:
         keys["control_port"] = 0
+    if setup.streams:
+        # All may come to one frontend, and each takes memory for several parts.
+        keys["lane_bytes"] = 2 * setup.streams * LEAST_BYTES + _LANE_BYTES
     around = scenery(setup.fault, folder) if setup.fault else Scenery()
     server = Server(
         folder,

@@ -9,7 +9,7 @@ from ringbatch.frontend.access.sampling import AccessSettings
 from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.host.log_lines import LineFormatter
-from ringbatch.shm.tallies import Protocol, Tally
+from ringbatch.shm.tallies import PartTimes, Protocol, Tally
 
 
 class _NoEndings:
@@ -20,7 +20,8 @@ class _NoEndings:
     lane = SimpleNamespace(words=memoryview(b""), finished_words=())
 
     def __init__(self) -> None:
-        self._nobody = Tally(memoryview(bytearray(1 << 12)).cast("Q"), 0, 0, "", "", Protocol.HTTP)
+        words = memoryview(bytearray(1 << 12)).cast("Q")
+        self._nobody = Tally(words, 0, 0, "", "", Protocol.HTTP, PartTimes(words, 0))
 
     def last(self) -> RequestOutcome:
         return RequestOutcome(self._nobody, 200, 0, 0, 0, None)

@@ -26,7 +26,7 @@ from ringbatch.frontend.payloads.settings import ALL, EventSettings, Keeping
 from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.tallies import Protocol, Tally
+from ringbatch.shm.tallies import PartTimes, Protocol, Tally
 
 ends = payload_ends.ends
 
@@ -221,7 +221,8 @@ def test_the_last_exchanges_of_a_process_are_passed_on_and_cut_off() -> None:
     recorder = PayloadRecorder(
         keeping, silent_recorder(), pass_on, Harness().lane, loop, wall_s=lambda: 9.0
     )
-    tally = Tally(memoryview(bytearray(1 << 12)).cast("Q"), 0, 0, "m", "1", Protocol.V1)
+    words = memoryview(bytearray(1 << 12)).cast("Q")
+    tally = Tally(words, 0, 0, "m", "1", Protocol.V1, PartTimes(words, 0))
     ending = RequestOutcome(tally, 200, 1_000_000_000, 1_500_000_000, 1, None)
     headers = {b"x": b"y", b"ce-id": b"mine", b"authorization": b"secret"}
     recorder.ended(recorder.kept(headers, b"request"), ending, b"r", Answered(b"answer", 6))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from segment_fixture import local_segment
 
 from ringbatch.shm.account import PriorityClass, account_word
-from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.model_spec import REFERENCE_BITS, ModelSpec
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.tallies import CODE_LABELS, REFUSALS, Ends, Protocol, Tallies, Tally, ends_of
 from ringbatch.shm.time_buckets import BOUNDS_S, BUCKETS, FINEST_NS, median_ns, time_bucket
@@ -145,3 +145,35 @@ def test_refusals_are_counted_by_class_and_other_ends_are_not(segment: Segment) 
     assert REFUSALS == (429, 503)
     assert ends(segment).refused == {"normal": [1, 0], "interactive": [0, 0], "bulk": [0, 3]}
     assert ends(segment, MODELS[1]).refused["bulk"] == [0, 0]
+
+
+def test_times_of_parts_are_counted_for_all_protocols_together(segment: Segment) -> None:
+    for lane in range(2):
+        for tally in Tallies(segment, lane).of(MODELS[0].account, "m", "1"):
+            tally.parts.first.add(FINEST_NS)
+            tally.parts.gaps.add(0)
+            tally.parts.gaps.add(3 * FINEST_NS)
+    found = ends(segment)
+    count = 2 * len(Protocol)
+    assert found.first_parts == [0, count] + [0] * (BUCKETS - 2)
+    assert found.first_parts_ns == count * FINEST_NS
+    assert found.gaps == [count, 0, count] + [0] * (BUCKETS - 3)
+    assert found.gaps_ns == count * 3 * FINEST_NS
+    assert found.answered == 0
+    assert ends(segment, MODELS[1]).gaps_ns == 0
+
+
+def test_times_of_parts_go_on_with_the_next_holder_and_end_with_the_account(
+    segment: Segment,
+) -> None:
+    parts = tally_of(segment, MODELS[0]).parts
+    parts.first.add(5)
+    tallies = Tallies(segment, 0)
+    mine = tallies.of(MODELS[0].account, "m", "1")[0].parts
+    mine.first.add(7)
+    assert ends(segment).first_parts_ns == 12
+    later = replace(MODELS[0], account=MODELS[0].account + (1 << REFERENCE_BITS))
+    tallies.of(later.account, "m", "2")
+    mine.first.add(9)
+    mine.gaps.add(9)
+    assert ends(segment, later).first_parts_ns == ends(segment, later).gaps_ns == 0

@@ -209,7 +209,7 @@ def test_the_numbers_of_version_27() -> None:
         "STUCK_NS": 32,
         "SIZE": 48,
     }
-    assert constants(TallyWords) == {"TAG": 0, "PROTOCOLS": 1, "SIZE": 304}
+    assert constants(TallyWords) == {"TAG": 0, "PROTOCOLS": 1, "SIZE": 336}
     assert constants(RequestRecordWords) == {
         "SEQUENCE": 0,
         "ENDED_NS": 1,

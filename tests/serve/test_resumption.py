@@ -4,6 +4,7 @@ Every stream is compared part by part: nothing is missing, and nothing comes twi
 """
 
 import os
+import re
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
@@ -115,6 +117,10 @@ def test_streams_of_a_client_go_on_behind_deaths(server: Server) -> None:
                 kill_worker(server)
     assert found == [*range(LONG)]
     assert len(pids) > 1, "no worker died in between"
+    address = f"http://127.0.0.1:{server.control_port}/metrics"
+    text = httpx.get(address, trust_env=False).text
+    resumed = re.findall(r"^ringbatch_lane_resumed_total\{.*\} (\d+)$", text, re.MULTILINE)
+    assert sum(map(int, resumed)) >= 2
 
 
 @pytest.mark.parametrize(("fault", "words"), [("exit", "died"), ("raise", "raised ValueError")])

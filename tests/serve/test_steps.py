@@ -221,6 +221,10 @@ def test_metrics_count_each_row_once(server: Server, wait_until: WaitUntil) -> N
     assert 3 * PAUSE_S <= spent <= found["ringbatch_worker_run_seconds_total"]
     assert found["ringbatch_model_failed_batches_total"] == 0
     assert found["ringbatch_model_retried_total"] == 0
+    # Of the answer in three parts.
+    assert found["ringbatch_first_part_seconds_count"] == 1
+    assert found["ringbatch_part_gap_seconds_count"] == 2
+    assert found["ringbatch_part_gap_seconds_sum"] >= PAUSE_S
 
 
 def test_a_dead_worker_cuts_off_what_has_begun_and_no_other_row(
