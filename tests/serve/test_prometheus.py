@@ -16,7 +16,7 @@ import pytest
 from documents.commands import write
 from documents.pages import example
 from model_server import ModelServer, running
-from serve.client import Connection, request
+from serve.client import Connection, instances, predict_target, request
 from serve.scripted import (
     BUSY,
     CAP,
@@ -111,6 +111,7 @@ def server(start: Start, behind: ModelServer, tmp_path: Path, control_port: int)
         "m": {"path": "counted.py", "max_batch_size": CAP, "timeout_s": 30.0},
         "other": {"path": "counted.py", "max_batch_size": CAP},
         BUSY: {"path": f"{behind.url}/v2/models/linear", "protocol": "v2"},
+        "stepping": {"path": "stepping.py", "max_batch_size": 2},
     }
     return start(
         models,
@@ -228,9 +229,14 @@ def expressions() -> list[str]:
 @exhaustive
 @needs("prometheus")
 def test_dashboard_and_rules_ask_for_what_there_is(
-    script: Script, prometheus: Prometheus, wait_until: WaitUntil
+    server: Server, script: Script, prometheus: Prometheus, wait_until: WaitUntil
 ) -> None:
     script.over_v1()
+    with Connection(server.port) as connection:
+        headers = bearer() | {"Accept": "text/event-stream"}
+        body = instances({"text": ["3"]})
+        answer = connection.ask(request(predict_target("stepping"), body, headers=headers))
+        assert answer.status == 200
     names = re.compile(r"ringbatch_[a-z_]+")
 
     def known() -> set[str]:
