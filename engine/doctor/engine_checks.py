@@ -62,7 +62,7 @@ def _refused(door: Door, case: Case) -> Finding:
     if _is_replaced(door, case):
         return _PORTS.note(
             found,
-            "nothing where that is the engine to be examined; stop it before another is started",
+            "nothing for a reload or a handover; stop it before another engine starts",
         )
     if door.is_for_http and door.holders and all(_is_systemd(title) for _, title in door.holders):
         return _PORTS.note(
