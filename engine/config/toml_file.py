@@ -6,6 +6,7 @@ from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Any, Final
 
+from ringbatch.engine.config.kinds import runtime_of
 from ringbatch.engine.config.problems import ConfigError
 
 _PLACE: Final = re.compile(r"\(at line (\d+), column \d+\)")
@@ -30,11 +31,18 @@ def read(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         column = error.start - data.rfind(b"\n", 0, error.start)
-        raise ConfigError(f"{path}: not UTF-8 text (at line {line}, column {column})") from None
+        where = f"(at line {line}, column {column})"
+        raise ConfigError(f"{path}: not UTF-8 text {where}{_remedy(path)}") from None
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: not valid TOML: {_reason(str(error), text)}") from None
+        reason = _reason(str(error), text)
+        raise ConfigError(f"{path}: not valid TOML: {reason}{_remedy(path)}") from None
+
+
+def _remedy(path: Path) -> str:
+    """Return the way to give a model, if the file's ending is a model's."""
+    return "" if runtime_of(path) is None else "; if this is a model, give it without --config"
 
 
 def _reason(said: str, text: str) -> str:

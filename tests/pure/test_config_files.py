@@ -69,6 +69,16 @@ def test_a_file_that_is_not_toml_is_refused_with_the_place(
     assert str(caught.value).startswith(f"{path}: ")
 
 
+@pytest.mark.parametrize("data", [b"import numpy as np\n", b"\xff"])
+def test_a_model_in_place_of_a_configuration_is_refused_with_the_way_to_give_it(
+    tmp_path: Path, data: bytes
+) -> None:
+    path = tmp_path / "model.py"
+    path.write_bytes(data)
+    with pytest.raises(ConfigError, match=r"; if this is a model, give it without --config$"):
+        read(path)
+
+
 def test_the_mark_that_editors_of_windows_put_first_is_no_part_of_the_text(tmp_path: Path) -> None:
     path = tmp_path / "ringbatch.toml"
     path.write_text("a = 1\n", encoding="utf-8-sig", newline="\r\n")
