@@ -142,7 +142,10 @@ async def _exchange_in_parts(
         raise
     if whole is not None and not (whole_is_event and whole[0] == 200 and is_text(whole[2])):
         end()
-        resp.status, resp.data, headers = whole
+        resp.status, data, headers = whole
+        if bodies.compress_answers and whole[0] == 200:
+            data, headers = await _accepted(req, data, headers)
+        resp.data = data
         for header, value in headers:
             resp.set_header(header, value)
         return

@@ -152,6 +152,7 @@ class RequestOutcomes:
         accepted_ns: int,
         slot: int = NO_SLOT,
         account: int = NOBODY,
+        instances: int = 0,
     ) -> None:
         """Record another end of a request; arguments as for `answered` and of `RequestOutcome`.
 
@@ -159,9 +160,12 @@ class RequestOutcomes:
         """
         self.ended_ns = ended_ns = self.clock()
         self.took_ns = took_ns = ended_ns - accepted_ns
-        tally.ended(code, took_ns, 1, account)
+        if instances:
+            tally.answered(took_ns, instances)
+        else:
+            tally.ended(code, took_ns, 1, account)
         self.must_log = True
-        self._tally, self._code, self._instances = tally, code, 0
+        self._tally, self._code, self._instances = tally, code, instances
         self.slot, self._account = slot, account
 
     def may_be_slowest(self, took_ns: int, now_ns: int) -> bool:

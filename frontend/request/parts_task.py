@@ -131,7 +131,8 @@ class RequestInParts(InflightRequest[A]):
     def _end_early(self, slot: int) -> None:
         self._engine.gateway.cancel(slot)
         self._slot = -1
-        self._engine.outcomes.record(self.tally, 200, self.accepted_ns, account=self.account)
+        record = self._engine.outcomes.record
+        record(self.tally, 200, self.accepted_ns, account=self.account, instances=self._part[0])
         self.reply(self._in_parts.end)
 
     def _pass_on(self, slot: int) -> None:

@@ -108,7 +108,11 @@ class Tracing:
                 self._names.clear()
             self._segment.read_models()
             self._names |= {
-                spec.account: ModelName(spec.name, spec.version, texts=spec.tokens is not None)
+                spec.account: ModelName(
+                    spec.name,
+                    spec.version,
+                    texts=spec.tokens is not None or spec.generator is not None,
+                )
                 for spec in self._segment.models
             }
         return self._names.setdefault(account, _UNKNOWN)

@@ -49,6 +49,21 @@ _MEMBERS_OF_TEXTS: Final = (
     *(b'"input"', b'"inputs"', b'"texts"', b'"documents"', b'"text"', b'"query"'),
     *(b'"truncate"', b'"embedding_types"', b'"normalize"'),
 )
+_COMPLETIONS: Final = (
+    b'{"prompt":[5,6,1],"max_tokens":2,"temperature":0.5,"top_p":1,"seed":-4,"stop":["a","b"]}',
+    b'{"prompt":["a text"],"model":"m","stream":true,"stream_options":{"include_usage":true}}',
+    b'{"prompt":[[1,2]],"n":1,"best_of":1,"echo":false,"logprobs":null,"logit_bias":{},"stop":"x"}',
+)
+_CHATS: Final = (
+    b'{"messages":[{"role":"user","content":"Hi","name":"a"}],"max_completion_tokens":3}',
+    b'{"messages":[{"role":"system","content":[{"type":"text","text":"a"}]},'
+    b'{"role":"assistant","content":"b","tool_calls":[],"refusal":null}],"seed":1}',
+    b'{"messages":[],"tools":[],"response_format":{"type":"text"},"modalities":["text"]}',
+)
+_MEMBERS_OF_COMPLETIONS: Final = (
+    *(b'"prompt"', b'"messages"', b'"content"', b'"role"', b'"stop"', b'"seed"', b'"temperature"'),
+    *(b'"max_tokens"', b'"stream"', b'"type"', b'"text"', b'"name"'),
+)
 _X: Final = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,2],'
 _V2_TEXTS: Final = (
     b"x\n" + _X + b'"data":[1,2]}]}',
@@ -209,6 +224,8 @@ _FLOATS: Final = (
     b"\0",
 )
 _OTHERS: Final = {
+    "completion": (_COMPLETIONS, (*_JSON_TOKENS, *_MEMBERS_OF_COMPLETIONS)),
+    "chat": (_CHATS, (*_JSON_TOKENS, *_MEMBERS_OF_COMPLETIONS)),
     "head": (CORPUS, TOKENS),
     "bytes tensor": (_BYTES_TENSORS, _BINARY_TOKENS),
     "gzip": (_ZIPPED, _BINARY_TOKENS),

@@ -27,6 +27,8 @@ from ringbatch.frontend.codec.classification import classes_of
 from ringbatch.frontend.codec.limit_messages import ANY_NUMBER
 from ringbatch.frontend.codec.payload import LazyBytes
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
+from ringbatch.frontend.generation import completion_bodies
+from ringbatch.frontend.generation.text_generator import TextGenerator
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.grpc.offloaded_messages import decode_requested as decode_grpc_requested
 from ringbatch.frontend.grpc.offloaded_messages import read_grpc, weighed
@@ -58,7 +60,7 @@ from ringbatch.shm.layout import aligned
 from ringbatch.shm.model_spec import Forward, ModelSpec, dumps
 from ringbatch.shm.region import FIELDS, decode, text_words
 from ringbatch.shm.tensor import Tensor
-from ringbatch.shm.texts import TEXT, Tokens
+from ringbatch.shm.texts import TEXT, Generator, Tokens
 
 LIMIT_BYTES: Final = 1 << 16
 _TEXTS: Final = dumps(
@@ -71,6 +73,16 @@ _TEXTS: Final = dumps(
         ),
     )
 ).decode()
+_GENERATOR: Final = replace(
+    spec(
+        0,
+        [Tensor("input_ids", "INT64", [-1]), Tensor("seed", "INT32", [], default=0)],
+        [Tensor("token", "INT64", [-1])],
+        name="generator",
+        max_batch_size=1,
+    ),
+    generator=Generator("/none", "", 16, 9, ()),
+)
 _MEMORY: Final = memoryview(bytearray(1 << 20))
 SPECS: Final = (
     spec(0, [Tensor("x", "FP32", [2])], [Tensor("y", "FP32", [2])], name="fixed"),
@@ -275,6 +287,20 @@ def _texts(form: str) -> Callable[[bytes], None]:
     return read
 
 
+def _completion(*, chat: bool) -> Callable[[bytes], None]:
+    """Reads a body, and puts a prompt of tokens into memory."""
+    readable, generator = _readable(_GENERATOR), TextGenerator(_GENERATOR)
+
+    def read(data: bytes) -> None:
+        asked = completion_bodies.read(data, chat=chat)
+        if isinstance(asked.prompt, list):
+            ids = generator.prompt(asked)
+            values = generator.options(asked) | {"max_tokens": generator.max_tokens(asked, 1)}
+            readable((generator.prompts.part(ids, values),))
+
+    return read
+
+
 def _bytes_tensor(data: bytes) -> None:
     count = data[0] if data else 0
     found = bytes_tensor.elements(data, 1, max(len(data) - 1, 0), count)
@@ -345,6 +371,8 @@ TARGETS: Final[dict[str, Target]] = {
     **{f"generate {model.name}": (_generate(model), (RequestError,)) for model in SPECS},
     **{f"grpc {model.name}": (_grpc(model), (RequestError, DecodeError)) for model in SPECS},
     **{f"texts {form}": (_texts(form), (RequestError,)) for form in FORMS},
+    "completion": (_completion(chat=False), (RequestError,)),
+    "chat": (_completion(chat=True), (RequestError,)),
     "head": (partial(check_head, max_request_bytes=MAX_REQUEST_BYTES), ()),
     "bytes tensor": (_bytes_tensor, (bytes_tensor.Unsound,)),
     **{coding: (_expanded(coding), (RequestError,)) for coding in CODINGS},

@@ -36,8 +36,9 @@ class Watched(RequestOutcomes):
         accepted_ns: int,
         slot: int = NO_SLOT,
         account: int = NOBODY,
+        instances: int = 0,
     ) -> None:
-        super().record(tally, code, accepted_ns, slot, account)
+        super().record(tally, code, accepted_ns, slot, account, instances)
         self.on_record(self.last())
 
 
