@@ -219,11 +219,17 @@ def test_the_watch_goes_on_after_a_look_that_failed(
         watch.close(limit_s=60)
 
 
+FILES = (
+    *("model.onnx", "tokenizer.json", "1_Pooling/config.json"),
+    *("model.py", "chat_template.jinja", "model.safetensors"),
+)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "texts"
     (folder / "1_Pooling").mkdir(parents=True)
-    for name in ("model.onnx", "tokenizer.json", "1_Pooling/config.json"):
+    for name in FILES:
         (folder / name).write_bytes(OLD)
     return folder
 
@@ -237,7 +243,7 @@ def test_a_directory_is_read_where_it_lies_as_long_as_it_is_the_same(folder: Pat
 
 
 @CHANGES
-@pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json", "1_Pooling/config.json"])
+@pytest.mark.parametrize("name", FILES)
 def test_a_directory_with_another_file_is_not_served_by_workers_that_come_later(
     folder: Path, name: str, change: Callable[[Path], None]
 ) -> None:
