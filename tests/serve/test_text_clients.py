@@ -280,7 +280,7 @@ def test_refusals_have_the_form_of_the_path_s_api(
         ("/v1/classify", "of texts there are embeddings at /embed"),
         (
             "/v1/chat/completions",
-            "no model here writes text; of texts there are /v1/embeddings and",
+            "no model here writes text at this path; /v1/completions",
         ),
         ("/", "of texts there are embeddings at /embed"),
     ],
