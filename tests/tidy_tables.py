@@ -223,6 +223,7 @@ ROLE_TOPS = (
     "ringbatch.engine.worker.role",
     "ringbatch.frontend.offload.role",
     "ringbatch.frontend.request.gateway",
+    "ringbatch.frontend.request.parts_task",
     "ringbatch.frontend.request.pipeline",
     "ringbatch.frontend.request.task",
     "ringbatch.frontend.request.tokenizing",

@@ -103,6 +103,8 @@ class TokensRendering(Rendering[Generated]):
     def __init__(self, spec: ModelSpec) -> None:
         self._frame = Frame(spec.answered)
         self._dtype = np.dtype(spec.outputs[0].datatype.numpy)
+        assert spec.generator is not None, "a text generator"
+        self._vocabulary = spec.generator.vocabulary
 
     def render(self, results: Results, _batch_id: str) -> Generated:
         """Return the tokens, as in `Rendering`."""
@@ -111,8 +113,12 @@ class TokensRendering(Rendering[Generated]):
             place = placed(self._frame, rows, memory).parts[0]
         except (Unwritable, FrameError) as error:
             raise ModelFailed(str(error)) from None
-        ids = np.ndarray(place.shape, self._dtype, memory, place.offset)
-        return Tokens(ids[0].tolist())
+        ids = np.ndarray(place.shape, self._dtype, memory, place.offset)[0].tolist()
+        wrong = next((token for token in ids if not 0 <= token < self._vocabulary), None)
+        if wrong is not None:
+            last = self._vocabulary - 1
+            raise ModelFailed(f"the model gave the token {wrong}; its tokens are from 0 to {last}")
+        return Tokens(ids)
 
     def written(self, _value: Any, _data: Sequence[memoryview]) -> Generated:
         """Return nothing: no other process writes such an answer."""

@@ -122,6 +122,9 @@ class RequestInParts(InflightRequest[A]):
         except CorruptPartsError as defect:
             log.error("frontend: parts of model %s: %s", self.model.spec.name, defect)
             error = InternalError()
+        except Exception:
+            log.exception("frontend: parts of model %s failed", self.model.spec.name)
+            error = InternalError()
         else:
             return
         self._engine.gateway.cancel(slot)

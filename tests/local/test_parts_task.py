@@ -3,6 +3,7 @@
 from typing import Any
 
 import orjson
+import pytest
 from frontend_harness import FrontendHarness, untyped
 
 from ringbatch.frontend.request.codec import V1Codec
@@ -19,13 +20,15 @@ class Parted:
 
     Args:
         enough: the number of parts that its receiver wants.
+        raises: what it raises then.
     """
 
-    def __init__(self, enough: int) -> None:
+    def __init__(self, enough: int, raises: type[Exception] = EnoughParts) -> None:
         self.harness = FrontendHarness(untyped(in_parts=True))
         self.parts: list[Any] = []
         self.ends: list[Any] = []
         self._enough = enough
+        self._raises = raises
         service = self.harness.service
         body = b'{"instances": [1]}'
         self.call = service.pipeline.start(
@@ -38,7 +41,7 @@ class Parted:
     def _on(self, answer: Any) -> None:
         self.parts.append(orjson.loads(answer[1])["predictions"])
         if len(self.parts) == self._enough:
-            raise EnoughParts
+            raise self._raises
 
     def part(self, value: int) -> None:
         """The worker writes a part."""
@@ -120,3 +123,17 @@ def test_who_has_had_enough_is_not_told_of_a_deadline() -> None:
     assert parted.call is not None
     parted.call.abandon()
     assert parted.ends_counted() == (1, 1, 0)
+
+
+def test_a_receiver_that_fails_fails_its_request(caplog: pytest.LogCaptureFixture) -> None:
+    parted = Parted(enough=1, raises=ZeroDivisionError)
+    parted.part(1)
+    parted.collect()
+    ((status, body, _),) = parted.ends
+    assert (status, orjson.loads(body)["error"]) == (500, "internal error")
+    assert "ZeroDivisionError" in caplog.text
+    assert parted.is_given_up()
+    parted.answer(Status.CANCELLED)
+    parted.collect()
+    assert parted.harness.lane.in_flight == 0
+    assert parted.ends_counted() == (0, 0, 1)

@@ -265,6 +265,10 @@ def test_tokens_are_read_from_results_that_fit(spec: ModelSpec) -> None:
     assert rendering.render([(1, memoryview(memory))], "") == Tokens([4, 5])
     with pytest.raises(ModelFailed):
         rendering.render([(1, memoryview(memory)[:-8])], "")
+    for token in (-1, tokenizer().get_vocab_size()):
+        memory[place.parts[0].offset :] = np.array([4, token], np.int64).tobytes()
+        with pytest.raises(ModelFailed, match=f"gave the token {token}"):
+            rendering.render([(1, memoryview(memory))], "")
 
 
 def test_special_tokens_have_no_text(spec: ModelSpec) -> None:

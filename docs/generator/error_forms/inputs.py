@@ -130,6 +130,12 @@ GROUPS: Final = (
                 "Send another prompt, or ask for fewer tokens with `max_tokens`.",
             ),
             Form(
+                "ModelFailed",
+                ("the model gave the token ...; its tokens are from 0 to ...",),
+                "A text generator's model gives a number that is no token.",
+                "Mend the model file, or say `vocab_size` in the directory's `config.json`.",
+            ),
+            Form(
                 INVALID,
                 (
                     '"..." is ..., but model "..." has no input of that name; leave it out',
