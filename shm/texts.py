@@ -20,6 +20,8 @@ TEXT: Final = Tensor("text", "BYTES", [])
 QUERY: Final = Tensor("query", "BYTES", [])
 PROMPT: Final = "input_ids"
 """Input of a text generator with the tokens of a prompt."""
+MAX_TOKENS: Final = "max_tokens"
+"""The input of a text generator with the most tokens that are wanted."""
 GENERATOR_FILES: Final = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 """Files of a text generator's directory that frontends read; the first must be there."""
 

@@ -57,7 +57,7 @@ class StepFunctions:
 
     Attributes:
         begin: takes the arguments of `Model.predict`, for the rows that join, and returns a list
-            with a state for each of them.
+            with a state for each of them; None for one that goes on behind its last part.
         step: takes the list of the states of live rows. It returns a pair: outputs, as `predict`
             does, with the next part of each row, and for each row whether it has ended.
         end: takes the state of each row that leaves, and the reason.

@@ -9,6 +9,9 @@ Frontends make the tokens of prompts, and texts of the tokens that come out, see
               INT64 or INT32 []: optional, each with a default
               others, each with a default
     outputs   one, INT64 or INT32 [-1]: the next tokens
+
+If the worker dies behind a token, the answer goes on elsewhere with a prompt that has all tokens so
+far.
 """
 
 from collections.abc import Sequence
@@ -22,14 +25,13 @@ from ringbatch.engine.runtimes.python import open_python
 from ringbatch.engine.runtimes.texts.directory import TOKENIZER, read_generator_directory
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import ANY, Tensor
-from ringbatch.shm.texts import PROMPT, Generator, digest_of
+from ringbatch.shm.texts import MAX_TOKENS, PROMPT, Generator, digest_of
 
 MODEL_FILE: Final = "model.py"
 _WHOLE: Final = ("INT64", "INT32")
 _FLOATS: Final = ("FP32", "FP64")
-_MOST: Final = "max_tokens"
 _OPTIONS: Final = {
-    _MOST: _WHOLE,
+    MAX_TOKENS: _WHOLE,
     "seed": _WHOLE,
     **dict.fromkeys(("temperature", "top_p", "presence_penalty", "frequency_penalty"), _FLOATS),
 }
@@ -57,7 +59,17 @@ def open_generator(path: Path, options: Options) -> Model:
         vocabulary=max(tokenizer.get_vocab_size(), files.vocabulary),
         ends=_ends(tokenizer, files.ends, files.end_token),
     )
-    return replace(model, generator=generator)
+    return replace(_resumable(model), generator=generator)
+
+
+def _resumable(model: Model) -> Model:
+    """Return the model with the prompt as the input that takes the tokens so far.
+
+    A model file that names another input keeps it.
+    """
+    assert model.steps is not None, "a text generator works in steps"
+    resumes = model.steps.resumes or ((model.outputs[0].name, PROMPT),)
+    return replace(model, steps=replace(model.steps, resumes=resumes))
 
 
 def _ends(tokenizer: Any, ends: Sequence[int], text: str) -> tuple[int, ...]:
@@ -90,10 +102,10 @@ def _expect_inputs(file: Path, inputs: Sequence[Tensor]) -> None:
                 f"{file}: input {tensor.name!r} is {tensor.datatype.name} {[*tensor.shape]}; it "
                 f"must be {' or '.join(kinds)} []"
             )
-        if tensor.default is None and tensor.name != _MOST:
+        if tensor.default is None and tensor.name != MAX_TOKENS:
             raise StartupError(
                 f"{file}: input {tensor.name!r} has no default, but clients may leave it out; only "
-                f"{PROMPT} and {_MOST} are always there"
+                f"{PROMPT} and {MAX_TOKENS} are always there"
             )
 
 

@@ -194,8 +194,18 @@ class StepsRunner(PartsRunner):
                 self._begin([row])
             return
         for row, state in zip(rows, states, strict=True):
+            if state is None and self._steps.resumes:
+                self._end_begun(row)
+                continue
             row.state = state
             self._rows[row.request.ref] = row
+
+    def _end_begun(self, row: LiveRow) -> None:
+        """Answer a row that goes on behind its last part: nothing was missing but the end."""
+        if row.stream is None:
+            self._blame(row, WrongResult("begin returned None, but no part of the answer is out"))
+        else:
+            self._finish(row)
 
     def _begun(self, arguments: Any, count: int) -> list[Any]:
         """Return the states of so many rows."""

@@ -16,6 +16,7 @@ from ringbatch.frontend.codec.payload import Bytes, LazyBytes, Part, SlotPart, f
 from ringbatch.shm.frame import Frame, FrameError
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import ANY
+from ringbatch.shm.texts import MAX_TOKENS
 
 MOST_RESUMPTIONS: Final = 8
 """Resumptions of one request: it may kill each worker behind a further part."""
@@ -36,6 +37,9 @@ class ResumptionPlan:
         inputs = [tensor.name for tensor in self._inputs.tensors]
         outputs = [tensor.name for tensor in self._outputs.tensors]
         self._pairs = [(outputs.index(o), inputs.index(i)) for o, i in spec.resumes]
+        counts = spec.generator is not None and MAX_TOKENS in inputs
+        self._most = inputs.index(MAX_TOKENS) if counts else -1
+        """The input with the most tokens that are wanted, of which some are there."""
 
     def extended(self, payload: Bytes, parts: Sequence[bytes]) -> bytes:
         """Return the payload of a request of one instance with the parts of its answer added.
@@ -55,7 +59,12 @@ class ResumptionPlan:
         for output, taken in self._pairs:
             emitted = [self._emitted(part, output) for part in parts]
             tensors[taken] += b"".join([data for _, data in emitted])
-            counts[taken] += sum([count for count, _ in emitted])
+            count = sum([count for count, _ in emitted])
+            counts[taken] += count
+            if self._most >= 0:
+                most = int.from_bytes(tensors[self._most], "little", signed=True)
+                left = max(most - count, 1).to_bytes(len(tensors[self._most]), "little")
+                tensors[self._most] = left
         dimensions = tuple(
             count if place == 0 else size
             for tensor, one, count in zip(frame.tensors, placed, counts, strict=True)

@@ -18,7 +18,7 @@ from ringbatch.frontend.falcon.text_resources import IfServed
 from ringbatch.frontend.generation.completion_bodies import Completion, read
 from ringbatch.frontend.generation.completion_writer import CompletionWriter
 from ringbatch.frontend.generation.offloaded_prompts import decode_prompt, read_prompt
-from ringbatch.frontend.generation.prompts import END, MAX_TOKENS, Generated, Tokens
+from ringbatch.frontend.generation.prompts import END, Generated, Tokens
 from ringbatch.frontend.request.calls import Body, Reply, RequestHandle
 from ringbatch.frontend.request.codec import Read
 from ringbatch.frontend.request.models import Models
@@ -32,6 +32,7 @@ from ringbatch.shm.errors import InvalidRequest, RequestError
 from ringbatch.shm.host.background import in_thread
 from ringbatch.shm.model_spec import dumps
 from ringbatch.shm.tallies import Protocol
+from ringbatch.shm.texts import MAX_TOKENS
 
 LARGE_PROMPT_BYTES: Final = 1 << 13
 """The largest body whose prompt the event loop reads: a tokenizer takes 0.3 µs for a character."""

@@ -19,7 +19,6 @@ from ringbatch.shm.request_context import as_tensor
 from ringbatch.shm.tensor import Tensor
 from ringbatch.shm.texts import PROMPT
 
-MAX_TOKENS: Final = "max_tokens"
 _REQUEST_ID: Final = ""
 
 

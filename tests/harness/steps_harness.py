@@ -33,17 +33,19 @@ class Countdown:
 
     Attributes:
         ended: the start and the reason of each row that has left, in order.
-        steps: the rows' starts of each step.
+        steps: the rows' starts of each step; None for a state that is None.
         fails_for: starts for which a step raises.
         refuses: starts for which begin raises.
+        done: starts for which begin returns None.
         is_short: whether a step says nothing of its first row.
     """
 
     ended: list[tuple[int, str]] = field(default_factory=list)
     begun: list[list[int]] = field(default_factory=list)
-    steps: list[list[int]] = field(default_factory=list)
+    steps: list[list[int | None]] = field(default_factory=list)
     fails_for: set[int] = field(default_factory=set)
     refuses: set[int] = field(default_factory=set)
+    done: set[int] = field(default_factory=set)
     is_short: bool = False
     on_step: Callable[[], object] = lambda: None
 
@@ -51,10 +53,11 @@ class Countdown:
         self.begun.append([*instances])
         if wrong := self.refuses.intersection(instances):
             raise ValueError(f"begin refuses {wrong}")
-        return [Row(instance, instance) for instance in instances]
+        rows = [Row(instance, instance) for instance in instances]
+        return [None if row.start in self.done else row for row in rows]  # type: ignore[misc]
 
     def step(self, states: list[Row]) -> tuple[list[int], list[bool]]:
-        self.steps.append([row.start for row in states])
+        self.steps.append([row.start if row else None for row in states])
         self.on_step()
         if wrong := self.fails_for.intersection(row.start for row in states):
             raise ValueError(f"step fails for {wrong}")

@@ -17,7 +17,7 @@ TEMPLATE: Final = (
     "{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-MODEL: Final = Path(__file__).parents[1] / "serve" / "models" / "repeating.py"
+MODELS: Final = Path(__file__).parents[1] / "serve" / "models"
 
 
 def tokenizer() -> Tokenizer:
@@ -36,7 +36,9 @@ def tokens(text: str) -> list[int]:
     return ids
 
 
-def write_generator(folder: Path, *, template: str | None = TEMPLATE, **config: Any) -> Path:
+def write_generator(
+    folder: Path, *, template: str | None = TEMPLATE, model: str = "repeating", **config: Any
+) -> Path:
     """A text generator in a new folder; further members of tokenizer_config.json by name."""
     folder.mkdir(parents=True)
     tokenizer().save(str(folder / "tokenizer.json"))
@@ -44,5 +46,5 @@ def write_generator(folder: Path, *, template: str | None = TEMPLATE, **config: 
     if template is not None:
         members["chat_template"] = template
     (folder / "tokenizer_config.json").write_text(json.dumps(members | config))
-    (folder / "model.py").write_bytes(MODEL.read_bytes())
+    (folder / "model.py").write_bytes((MODELS / f"{model}.py").read_bytes())
     return folder

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from text_generators import END, LIMIT, MODEL, tokenizer, write_generator
+from text_generators import END, LIMIT, MODELS, tokenizer, write_generator
 
 from ringbatch.engine.config.document import ConfigError, conclude
 from ringbatch.engine.models.model import Model, Options
@@ -58,6 +58,19 @@ def test_files_of_transformers_say_what_ends_and_how_long_texts_may_be(tmp_path:
     assert generator_of(folder).ends == (5, end)
 
 
+def test_the_prompt_takes_the_tokens_so_far_unless_the_model_file_names_another(
+    tmp_path: Path,
+) -> None:
+    folder = write_generator(tmp_path / "m")
+    assert opened(folder).resumes == (("token", "input_ids"),)
+    file = folder / "model.py"
+    added = 'inputs.append(Tensor("so_far", "INT64", [-1], default=[]))'
+    named = 'resumable = {"token": "so_far"}'
+    text = file.read_text().replace("temperature: Any)", "temperature: Any, so_far: Any)")
+    file.write_text(f"{text}\n{added}\n{named}\n")
+    assert opened(folder).resumes == (("token", "so_far"),)
+
+
 def test_the_digest_is_that_of_the_files_that_frontends_read(tmp_path: Path) -> None:
     folder = write_generator(tmp_path / "m")
     before = generator_of(folder)
@@ -93,7 +106,7 @@ def test_tensors_that_frontends_cannot_use_are_refused(
     tmp_path: Path, old: str, new: str, words: str
 ) -> None:
     folder = write_generator(tmp_path / "m")
-    text = MODEL.read_text()
+    text = (MODELS / "repeating.py").read_text()
     assert old in text
     (folder / "model.py").write_text(text.replace(old, new))
     assert words in refused(folder)

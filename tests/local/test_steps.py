@@ -154,6 +154,25 @@ def test_a_row_with_a_part_out_is_cut_off_by_the_step_if_it_can_be_resumed() -> 
     assert harness.seen[late] == [0, 1]
 
 
+def test_a_row_that_goes_on_behind_its_last_part_ends_without_another() -> None:
+    harness = StepsHarness(in_steps(resumes=(("y", "so_far"),)), done={4})
+    slots = [harness.send(count) for count in (4, 2, 4)]
+    whole = harness.send(4, in_parts=False)
+    harness.finish()
+    assert [harness.seen[slot] for slot in slots] == [[], [0, 1], []]
+    assert [harness.status(slot) for slot in slots] == [Status.OK] * 3
+    # It has no part that it could go on behind.
+    assert harness.status(whole) is Status.MODEL_FAILED
+    assert b"begin returned None" in harness.replies[whole].data
+
+
+def test_none_is_a_state_as_any_other_where_nothing_is_resumed() -> None:
+    harness = StepsHarness(done={4})
+    harness.send(4)
+    harness.step(2)
+    assert harness.model.steps == [[None]]
+
+
 def test_a_row_that_fails_alone_is_not_cut_off() -> None:
     """To run it again would come to the same."""
     harness = StepsHarness(in_steps(resumes=(("y", "so_far"),)))

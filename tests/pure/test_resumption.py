@@ -19,6 +19,7 @@ from ringbatch.frontend.codec.resumption import (
 )
 from ringbatch.shm.frame import Frame
 from ringbatch.shm.tensor import ANY, Tensor
+from ringbatch.shm.texts import MAX_TOKENS, PROMPT, Generator
 
 INPUTS: Final = (
     Tensor("prompt", "BYTES", [ANY]),
@@ -97,6 +98,20 @@ def test_a_request_goes_on_behind_the_parts_since_the_last_time() -> None:
     resumption.keep(part(4))
     again = resumption.resumed(once)
     assert again == Part(1, request([b"p"], [b"w"] * 2, [(1, 2)] * 2, [3, 4]), 8)
+
+
+@pytest.mark.parametrize(("made", "left"), [(0, 9), (4, 5), (8, 1), (9, 1)])
+def test_a_text_generator_goes_on_with_a_longer_prompt_and_fewer_tokens(
+    made: int, left: int
+) -> None:
+    inputs = Tensor(PROMPT, "INT64", [ANY]), Tensor(MAX_TOKENS, "INT32", [])
+    outputs = (Tensor("token", "INT64", [ANY]),)
+    generator = Generator("", "", 100, 100, ())
+    entry = replace(spec(inputs=inputs, outputs=outputs), generator=generator)
+    plan = ResumptionPlan(replace(entry, resumes=(("token", PROMPT),)))
+    parts = [laid_out(outputs, [[token]]) for token in range(made)]
+    found = plan.extended(laid_out(inputs, [[70, 71], 9]), parts)
+    assert found == laid_out(inputs, [[70, 71, *range(made)], left])
 
 
 def test_a_request_is_given_up_that_kills_worker_after_worker() -> None:

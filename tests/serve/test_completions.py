@@ -7,9 +7,11 @@ import signal
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import httpx
@@ -35,8 +37,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(start_for_module: Start, folder: Path) -> Server:
     model = {"path": str(write_generator(folder / "repeating")), "max_batch_size": PLACES}
     bare = {"path": str(write_generator(folder / "bare", template=None))}
+    spelling = {"path": str(write_generator(folder / "spelling", model="spelling"))}
     return start_for_module(
-        {"repeating": model, "bare": bare}, control_port=0, http2=True, lane_bytes=1 << 22
+        {"repeating": model, "bare": bare, "spelling": spelling},
+        control_port=0,
+        http2=True,
+        lane_bytes=1 << 22,
     )
 
 
@@ -233,20 +239,33 @@ def test_a_client_that_leaves_ends_its_row(
     assert figures(server)["499"] == before["499"] + 2
 
 
-def test_a_worker_that_dies_ends_an_answer_with_an_error(
-    server: Server, client: httpx.Client, wait_until: WaitUntil
+@pytest.mark.parametrize("stream", [True, False], ids=["events", "whole"])
+@pytest.mark.parametrize("path", [COMPLETIONS, CHATS], ids=["completion", "chat"])
+def test_an_answer_goes_on_behind_the_death_of_its_worker(
+    server: Server, client: httpx.Client, wait_until: WaitUntil, path: str, stream: bool
 ) -> None:
-    body = {"model": "repeating", "prompt": "abc", "max_tokens": LIMIT - 3, "stream": True}
-    with client.stream("POST", COMPLETIONS, json=body) as answer:
-        lines = answer.iter_lines()
-        assert next(lines).startswith("data: ")
-        os.kill(server.role("worker repeating/0"), signal.SIGKILL)
-        last = [line for line in lines if line][-1]
-    error = json.loads(last.removeprefix("data: "))["error"]
-    assert error["type"] == "server_error"
-    assert "the process died" in error["message"]
-    wait_until(lambda: client.get("/v2/health/ready").status_code == 200, "another is there")
-    assert asked(client, prompt="a", max_tokens=1)["choices"][0]["text"] == "a"
+    asks: dict[str, Any] = {"prompt": "a"} if path == COMPLETIONS else {"messages": chat("a")}
+    body = asks | {"model": "spelling", "max_tokens": 200, "stream": stream}
+    begins = 1 if path == COMPLETIONS else 0
+    alphabet = (ascii_lowercase * 9)[begins : begins + 200]
+    with ThreadPoolExecutor(1) as threads:
+        asking = threads.submit(client.post, path, json=body)
+        wait_until(lambda: figures(server)["live"] == 1, "the row is live")
+        os.kill(server.role("worker spelling/0"), signal.SIGKILL)
+        answer = asking.result()
+    assert answer.status_code == 200, answer.text
+    if stream:
+        lines = [line for line in answer.text.split("\n\n") if line]
+        assert lines.pop() == "data: [DONE]"
+        choices = [json.loads(line.removeprefix("data: "))["choices"][0] for line in lines]
+        texts = [c.get("text") or c.get("delta", {}).get("content") or "" for c in choices]
+        assert "".join(texts) == alphabet
+        assert choices[-1]["finish_reason"] == "length"
+    else:
+        (choice,) = answer.json()["choices"]
+        text = choice["text"] if path == COMPLETIONS else choice["message"]["content"]
+        assert (text, choice["finish_reason"]) == (alphabet, "length")
+        assert answer.json()["usage"]["completion_tokens"] == 200
 
 
 def test_it_is_among_the_models_and_in_the_document(client: httpx.Client) -> None:
