@@ -222,6 +222,8 @@ def parsed_head(
         pass
     target = _TARGET.fullmatch(seen.url)
     headers = seen.headers
+    accept = b",".join(headers.get(_ACCEPT, ()))
+    names_events = _EVENTS in accept.lower()
     if (
         not seen.complete
         or target is None
@@ -234,7 +236,7 @@ def parsed_head(
         or not _NEVER.isdisjoint(headers)
         or any(value.lower() != b"identity" for value in headers.get(b"content-encoding", ()))
         or any(b"cloudevents" in value.lower() for value in headers.get(b"content-type", ()))
-        or _asks_for_events_in_several_lines(headers)
+        or (names_events and len(headers[_ACCEPT]) > 1)
     ):
         return headers, None
     connection = headers.get(b"connection", [b"keep-alive"])
@@ -255,7 +257,7 @@ def parsed_head(
         # V2 is passed on as it is.
         return headers, None
     generates = target[3] == _GENERATE
-    events = generates or wants_events(only(headers, _ACCEPT).decode("latin-1"))
+    events = generates or (names_events and wants_events(accept.decode("latin-1")))
     if events and origins.any_model:
         # Another server may answer it in parts.
         return headers, None
@@ -375,12 +377,6 @@ def _allowed(headers: Headers, keys: ApiKeys) -> bool:
     return all(len(headers.get(name, ())) < 2 for name in _KEY_NAMES) and keys.allow(
         *_key_values(headers)
     )
-
-
-def _asks_for_events_in_several_lines(headers: Headers) -> bool:
-    """Return whether several lines say what the client accepts, and one of them names events."""
-    lines = headers.get(_ACCEPT, ())
-    return len(lines) > 1 and any(_EVENTS in line.lower() for line in lines)
 
 
 def _key_values(headers: Headers) -> tuple[str, str]:

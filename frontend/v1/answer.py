@@ -219,7 +219,10 @@ def _body(columns: bool, batch_id: str, answer: bytes) -> bytes:
 
 def _joined(lists: Iterable[bytes]) -> bytes:
     """One list with the elements of several, none of them empty."""
-    return b"[%b]" % b",".join(text[1:-1] for text in lists)
+    texts = [*lists]
+    if len(texts) == 1:
+        return texts[0]
+    return b"[%b]" % b",".join([text[1:-1] for text in texts])
 
 
 def _dumps(value: Any) -> bytes:
