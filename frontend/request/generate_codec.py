@@ -36,9 +36,8 @@ class GenerateCodec:
         headers: the headers of the one request that it is for.
     """
 
-    protocol = Protocol.V2
-
     def __init__(self, models: Models, headers: RawHeaders) -> None:
+        self.protocol = Protocol.V2
         self._models = models
         self._headers = headers
 
