@@ -42,6 +42,7 @@ def server(start_for_module: Start, folder: Path) -> Server:
         {"repeating": model, "bare": bare, "spelling": spelling},
         control_port=0,
         http2=True,
+        compress_answers=True,
         lane_bytes=1 << 22,
     )
 
@@ -266,6 +267,17 @@ def test_an_answer_goes_on_behind_the_death_of_its_worker(
         text = choice["text"] if path == COMPLETIONS else choice["message"]["content"]
         assert (text, choice["finish_reason"]) == (alphabet, "length")
         assert answer.json()["usage"]["completion_tokens"] == 200
+
+
+def test_whole_answers_are_compressed_and_events_are_not(client: httpx.Client) -> None:
+    body = {"model": "repeating", "prompt": "Hi."}
+    accepts = {"Accept-Encoding": "gzip, identity;q=0"}
+    answer = client.post(COMPLETIONS, json=body, headers=accepts)
+    assert answer.headers["content-encoding"] == "gzip"
+    assert answer.json()["choices"][0]["text"] == "Hi."
+    streamed = client.post(COMPLETIONS, json=body | {"stream": True}, headers=accepts)
+    assert "content-encoding" not in streamed.headers
+    assert streamed.text.endswith("data: [DONE]\n\n")
 
 
 def test_it_is_among_the_models_and_in_the_document(client: httpx.Client) -> None:
