@@ -11,6 +11,7 @@ from ringbatch.engine.runtimes.upstreams import choice
 from ringbatch.engine.worker import part_stream
 from ringbatch.frontend.access import sampling
 from ringbatch.frontend.codec import event_stream, limit_messages, outcome, request_ids
+from ringbatch.frontend.falcon import completion_resources
 from ringbatch.frontend.grpc import answers_in_parts, status
 from ringbatch.frontend.http import content_coding, fallback, head, phases
 from ringbatch.frontend.page import subscribers
@@ -109,7 +110,8 @@ def _limits() -> Iterator[tuple[str, tuple[Limit, ...]]]:
             ),
             Limit(
                 "JSON body that a frontend reads itself",
-                f"{size(offload.LARGE_BODY_BYTES)}, of texts {size(offload.LARGE_TEXTS_BYTES)}",
+                f"{size(offload.LARGE_BODY_BYTES)}, of texts {size(offload.LARGE_TEXTS_BYTES)}, "
+                f"of completions {size(completion_resources.LARGE_PROMPT_BYTES)}",
                 "another process reads it",
             ),
             Limit("text of an error over gRPC", f"{status._LONGEST_TEXT:,} characters", "cut off"),
