@@ -25,7 +25,7 @@ from simulation.sought_in import SOUGHT_IN
 from simulation.steps_mutants import RECLAIM, RELEASED_FIRST
 from tiers import first_of, only
 
-PARTS = 50
+PARTS = 30
 LIVES_EACH = 200
 SEEDS_FOR_A_MUTANT = 2_000
 """So few that the search ends within the time limit of a test on a slow host, too."""
