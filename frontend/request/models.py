@@ -53,6 +53,7 @@ class Models:
         self.origins = Origins(segment.models)
         self.tallies = Tallies(segment, lane.index)
         self.of_any_name: ServedModel | None = None
+        self._loads_generators = False
         self.table_number = 0
         self.asking = False
         self._is_unpublished = True
@@ -101,7 +102,7 @@ class Models:
         if texts is not None:
             texts.load_soon()
         generator = None if spec.generator is None else TextGenerator(spec)
-        if generator is not None:
+        if generator is not None and self._loads_generators:
             generator.load_soon()
         return ServedModel(
             spec,
@@ -118,6 +119,16 @@ class Models:
             texts=texts,
             generator=generator,
         )
+
+    def load_generators(self) -> None:
+        """Have a thread load the tokenizers of text generators, and of those that come later.
+
+        To be called by a process whose clients send prompts; others send tokens.
+        """
+        self._loads_generators = True
+        for model in self._known.values():
+            if model.generator is not None:
+                model.generator.load_soon()
 
     def serves(self, model: ServedModel) -> bool:
         """Return whether a model that was found before still gets the requests for it."""

@@ -145,6 +145,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         except StartupError as error:
             log.error("a frontend cannot start: %s", error)
             sys.exit(Arbiter.WORKER_BOOT_ERROR)
+        frontend.service.load_generators()
         counters = frontend.lane.counters
         security.failed_handshakes.count = partial(counters.add, LaneCounter.TLS_FAILED)
         setproctitle(f"ringbatch: frontend {frontend.lane.index}")

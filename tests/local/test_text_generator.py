@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
+from frontend_harness import FrontendHarness
 from text_generators import END, LIMIT, tokenizer, tokens, write_generator
 
 from ringbatch.engine.models.model import Options
@@ -22,6 +23,7 @@ from ringbatch.frontend.generation.offloaded_prompts import decode_prompt, read_
 from ringbatch.frontend.generation.prompts import Prompts, Tokens, TokensRendering
 from ringbatch.frontend.generation.text_generator import TextGenerator
 from ringbatch.frontend.texts.loading import Unusable
+from ringbatch.frontend.texts.tokenizing import thread
 from ringbatch.shm.errors import InvalidRequest, ModelFailed, ModelNotReady
 from ringbatch.shm.frame import Frame
 from ringbatch.shm.model_spec import ModelSpec, dumps, loads
@@ -276,3 +278,16 @@ def test_special_tokens_have_no_text(spec: ModelSpec) -> None:
     end: Any = tokenizer().token_to_id(END)
     ids = [*tokens("a"), end, *tokens("b")]
     assert [*map(decoder.add, ids)] == ["a", "", "b"]
+
+
+def test_a_process_loads_tokenizers_before_the_first_request_if_it_gets_prompts(
+    spec: ModelSpec,
+) -> None:
+    service = FrontendHarness(spec).service
+    generator = service.models["m"].generator
+    assert generator is not None
+    thread().submit(int).result()
+    assert not generator.is_loaded
+    service.load_generators()
+    thread().submit(int).result()
+    assert generator.is_loaded
