@@ -71,7 +71,7 @@ def opened(tmp_path: Path, model_server: ModelServer) -> Callable[[str], Model]:
 
 
 def test_every_runtime_that_can_be_configured_is_there_and_held_to_this() -> None:
-    assert set(OPENERS) == set(RUNTIMES) == {*LINEAR, "http", "ray", "text"}
+    assert set(OPENERS) == set(RUNTIMES) == {*LINEAR, "generator", "http", "ray", "text"}
 
 
 def only(answers: Any) -> Any:

@@ -127,7 +127,7 @@ def test_what_stands_in_the_model_table_of_version_27() -> None:
         "policy workers kserve_errors batch_timeout_ns max_queue_wait_ns allowed_batch_sizes "
         "max_batch_elements pad_variable_length length_buckets forward refuse_nan nulls words "
         "version default generation state spares file_differs account least most remote tokens "
-        "chain in_parts places generator",
+        "chain in_parts places generator resumes",
         "Forward": "path headers any_path",
         "Tokens": "path digest limit truncate pairs vocabulary",
         "Generator": "path digest limit vocabulary ends",

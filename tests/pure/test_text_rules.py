@@ -41,12 +41,13 @@ def test_buckets_and_the_budget_can_be_set(tmp_path: Path) -> None:
         ({"device": "cuda:0", "columns": "matrix"}, "columns: is for the runtimes sklearn"),
         ({"path": "none", "runtime": "text"}, 'path: found "none", but it must be a directory'),
         (
-            {"path": "none"},
+            {"path": "there"},
             "or a directory with a tokenizer.json (text, or generator if it has a model.py)",
         ),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, keys: dict[str, Any], words: str) -> None:
+    (tmp_path / "there").touch()
     with pytest.raises(ConfigError) as caught:
         concluded(tmp_path, **keys)
     assert words in str(caught.value)
