@@ -100,9 +100,9 @@ def only(engine: str | int | None) -> str:
             shown = "; ".join(
                 f"{_shown(segment)} serves {', '.join(_model_names(segment))}" for segment in meant
             )
-            raise StartupError(
-                f"{len(meant)} engines run, say which, by name or process id: {shown}"
-            )
+            names = {segment.engine for segment in meant}
+            by = "name or process id" if len(names) == len(meant) else "process id"
+            raise StartupError(f"{len(meant)} engines run, say which, by {by}: {shown}")
         return meant[0].name
 
 

@@ -161,7 +161,7 @@ def test_a_segment_that_is_not_finished_is_nobody_to_replace() -> None:
 def test_the_name_of_those_that_were_given_none_says_not_which(made: Made) -> None:
     first, second = made.one(UNNAMED, 1), made.one(UNNAMED, 2)
     for find in (only, of_any_version):
-        with pytest.raises(StartupError, match="2 engines run, say which"):
+        with pytest.raises(StartupError, match="2 engines run, say which, by process id"):
             find(UNNAMED)
     second.words[HeaderWords.READY_NS] = 0
     assert only(UNNAMED) == of_any_version(UNNAMED) == first.name
@@ -198,7 +198,7 @@ def test_of_one_name_the_newest_that_is_ready_is_found() -> None:
         assert [only("prod"), only(None)] == [old.name, old.name], "the others only start"
         new.publish_ready(2000)
         assert only("prod") == new.name
-        with pytest.raises(StartupError, match="2 engines run"):
+        with pytest.raises(StartupError, match="2 engines run, say which, by process id: prod"):
             only(None)
         old.drain()
         assert only(None) == new.name
