@@ -10,7 +10,13 @@ from ringbatch.engine.process import respawn
 from ringbatch.engine.runtimes.upstreams import choice
 from ringbatch.engine.worker import part_stream
 from ringbatch.frontend.access import sampling
-from ringbatch.frontend.codec import event_stream, limit_messages, outcome, request_ids
+from ringbatch.frontend.codec import (
+    event_stream,
+    limit_messages,
+    outcome,
+    request_ids,
+    resumption,
+)
 from ringbatch.frontend.falcon import completion_resources
 from ringbatch.frontend.grpc import answers_in_parts, status
 from ringbatch.frontend.http import content_coding, fallback, head, phases
@@ -87,6 +93,11 @@ def _limits() -> Iterator[tuple[str, tuple[Limit, ...]]]:
                 "parts of a gRPC stream that a client leaves unread",
                 size(answers_in_parts.MOST_UNREAD_BYTES),
                 "a response with an error ends the request of the next part",
+            ),
+            Limit(
+                "times that an answer in parts goes on after its worker's death",
+                f"{resumption.MOST_RESUMPTIONS}, behind up to {size(resumption.MOST_KEPT_BYTES)}",
+                "an error ends the answer",
             ),
             Limit("time without a part", f"{event_stream.SILENCE_S:g} s", "a comment is sent"),
             Limit("pipelined requests", f"{fallback.MAX_PIPELINED}", "they wait"),
