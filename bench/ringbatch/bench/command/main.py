@@ -147,7 +147,8 @@ def quiet(settings: Settings) -> list[str]:
     share, names = others()
     if share <= BUSY_SHARE:
         return []
-    notice = f"{share:.0%} of this host's CPU time is taken by others: {', '.join(names) or 'many processes'}"
+    takers = ", ".join(names) or "many processes"
+    notice = f"{share:.0%} of this host's CPU time is taken by others: {takers}"
     if not settings.even_if_busy:
         raise CannotMeasure(
             f"{notice}; figures would be theirs too: --even-if-busy measures anyway"
