@@ -6,7 +6,7 @@ From the first byte to the answer, each instant ends one phase and begins the ne
     queue     it is parsed, waits for others, and for a worker to take up its batch
     gather    its batch is put together into the model's inputs
     run       the model runs, all runs of the batch together
-    scatter   the results are told apart and written into the slots
+    scatter   the results are divided and written into the slots
     write     the answer is found, rendered and given to the connection
     take      the client takes the answer, if it does not do so at once
 

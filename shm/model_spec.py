@@ -90,8 +90,8 @@ class ModelSpec:
         nulls: its inputs are a table's columns, read as pandas reads a table. A null in JSON is a
             missing value: NaN among floating-point numbers, an empty text among BYTES. Among
             floating-point numbers, true and false are 1 and 0.
-        words: headers of which it is told beside what else its requests say, see
-            `ringbatch.shm.request_context`; None where it asks for none of that.
+        words: headers that the model gets with the context of its requests, see
+            `ringbatch.shm.request_context`; None if it does not ask for the context.
         version: of the model.
         default: whether requests that name no version are for this one.
         generation: of its place.

@@ -6,8 +6,8 @@ with a suffix. All users can see these names, and the owner alone can open what 
 
 The supervisor holds a lock on the segment for as long as it lives. It is one of the open file,
 which no process inherits that is started in the usual way, and the kernel drops it with its holder,
-whatever that dies of. So what a dead engine left can be told from a living one's from wherever
-/dev/shm is the same: containers may share it and not see one another's processes.
+whatever that dies of. So every process with the same /dev/shm can tell a dead engine's objects from
+a living one's: containers may share it and not see one another's processes.
 """
 
 import fcntl

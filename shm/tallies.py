@@ -39,7 +39,7 @@ class Protocol(IntEnum):
     CLIENT = 4
     """From a program on the same host, through `ringbatch.frontend.Client`."""
     HTTP = 5
-    """Anything over HTTP that is no inference, or that cannot be told to be one."""
+    """Anything over HTTP that is no inference, or is not known to be one."""
 
 
 _CODES: Final = (400, 401, 403, 404, 408, 413, 415, 429, 499, 500, 501, 502, 503, 504)

@@ -64,7 +64,7 @@ def problems(runtime: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str
         own.add("ray")
         yield from _beside_ray(runtime, values)
     for key, wanted in RUNTIMES_OF_KEY.items():
-        # A model file in an actor is not told these.
+        # A model file in an actor does not get these.
         mine = own - {"python"} if runtime == "ray" and key in _OF_WORKERS_HERE else own
         if not mine & {*wanted} and values.get(key, known[key].default) != known[key].default:
             those = f"runtime{'s' * (len(wanted) > 1)} {_listed(wanted)}"

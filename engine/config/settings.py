@@ -46,7 +46,7 @@ WAITING_GRACE_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig(PayloadConfig):
-    """The section ``[server]``: with that, what is logged, told and traced."""
+    """The section ``[server]``, with logs, response headers and traces."""
 
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],

@@ -1,7 +1,6 @@
 """The examination: facts of the host are gathered, every check judges them, and all is printed.
 
-A fault in one of the parts costs that part alone: whoever asks what is wrong with a host is to be
-told the rest.
+A fault in one of the parts costs that part alone, so that the user still gets the rest.
 """
 
 import os

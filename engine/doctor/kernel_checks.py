@@ -123,7 +123,7 @@ def proc(case: Case) -> Iterator[Finding]:
         yield _PROC.note(
             f"/proc is mounted with hidepid={kernel.hidepid}",
             "nothing, unless processes of models run as other users",
-            "processes of other users cannot be seen, so it cannot be told who has a port",
+            "processes of other users cannot be seen, so nobody can say which process has a port",
         )
     elif kernel.sees_connections:
         yield _PROC.ok("/proc shows processes and connections")

@@ -86,8 +86,8 @@ class Model:
             them; of an untyped model, takes and returns a list of JSON values.
         remote: what asks the server that runs the model, where requests stand in slots as
             `ringbatch.shm.forward_envelope` has them; they are for it, and not for `predict`.
-        release: to be called at the end, and told whether nobody will want the model again: what is
-            held elsewhere may stay for the next worker.
+        release: to be called at the end, with True if nobody will want the model again; else what
+            is held elsewhere may stay for the next worker.
         asks: whether `predict` takes one argument more, the last: a `Request` for each row.
         share: to be called once with what workers know of the servers that run it; None where no
             other server does.

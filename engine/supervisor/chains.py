@@ -132,7 +132,7 @@ class _Fitting:
         if spec.words is not None:
             raise Unfit(
                 f"{who} asks what requests say (its predict takes request), which steps of chains "
-                "are not told; have it do without"
+                "do not get; have it do without"
             )
         if not spec.typed or spec.forward is not None:
             raise Unfit(

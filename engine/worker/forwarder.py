@@ -114,7 +114,7 @@ class Forwarder:
         self, asked: Envelope, requests: list[Request], lists: list[bytes], mark: BatchMark
     ) -> ServerFailed | None:
         rows = [request.rows for request in requests]
-        # Whoever waits longest decides; the others are told by their frontends.
+        # The latest deadline decides; frontends answer the other clients in time.
         until_ns = max([request.deadline_ns for request in requests])
         started_ns = self._clock_ns()
         try:

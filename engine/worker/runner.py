@@ -1,7 +1,7 @@
 """Run of one batch: inputs out of the slots, the model, answers into the slots.
 
 One bad request fails alone. Each request is checked as far as possible before they are put
-together, and so is each of its results. If the model raises, or its results cannot be told apart,
+together, and so is each of its results. If the model raises, or its results cannot be divided,
 as with another number of rows, the batch is halved. It is run again until the request that fails is
 alone, see `ringbatch.engine.worker.retry`.
 """

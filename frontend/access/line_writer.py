@@ -1,8 +1,8 @@
 """Line writer: a thread that writes lines, so that no caller waits.
 
 A target that takes nothing, such as a pipe that nobody reads, holds up this thread alone. Then
-lines gather, up to a bound, and what comes beyond is counted; once the target takes lines again, it
-is told how many are missing.
+lines gather, up to a bound, and what comes beyond is counted. Once the target takes lines again, a
+line says how many are missing.
 
 Lines gather for a moment in any case, and go out together: each time that the thread wakes or has
 written, it takes the interpreter's lock from the event loop. One by one, the lines of 1 % of 80,000
@@ -44,7 +44,7 @@ class Writer:
         self._waiting: deque[Entry] = deque()
         self._news = threading.Event()
         self._closing = threading.Event()
-        # Counted by whoever puts entries here, and by the thread how many it has told of.
+        # Counted by callers of `put`; the thread counts how many it has reported.
         self._lost = self._left_out = 0
         self._lost_reported = self._left_out_reported = 0
         self._failed = 0

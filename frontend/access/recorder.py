@@ -60,7 +60,7 @@ class Recorder:
     Attributes:
         ids: makes those that clients have not chosen.
         outcomes: of the process; requests for which `must_log` is true are recorded.
-        told: what clients are told beside the id.
+        metadata: of answers, beside the id.
         account_name: returns the name of the account in a word.
         samples: to be asked about each request, once: of which it is, and so whether it is to be
             recorded; None where there are none.

@@ -34,8 +34,8 @@ class ResponseMetadata:
     """See the module.
 
     Attributes:
-        server_timing, load_report: whether every client is told where the time went, and how busy
-            the engine is.
+        server_timing, load_report: True if every answer says where the time went, and how busy the
+            engine is.
         anything: one or the other.
 
     Args:

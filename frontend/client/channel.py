@@ -276,7 +276,7 @@ class Channel:
         if self._bell.fileno() in found:
             # The rings are taken before looking: one that comes from here on means another look.
             self._bell.hush()
-        # Answers stand there that nobody is told of.
+        # Answers stand there for which no bell rings.
         missed = not found and self.slots.lane.has_news and not self._bell.wait(_GRACE_S)
         ended = self._life in found or (not found and not self._segment.alive)
         with self._lock:
@@ -362,7 +362,7 @@ class Channel:
         for waiter in list(self._waiters):
             waiter.lost(Interrupted("another thread was interrupted amid its call; send it again"))
             if waiter in self._waiters:
-                # It had its answer, and nobody was told yet.
+                # It had its answer, and its thread does not know yet.
                 self.over(waiter)
         self._deferred = 0
 

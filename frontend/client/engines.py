@@ -19,7 +19,7 @@ def attach(name: str) -> tuple[Segment, int]:
     segment = Segment.attach(name)
     try:
         life = segment.watch_life()
-        # What ended before that was opened is told by no descriptor.
+        # No descriptor reports the end of an engine that had ended before it was opened.
         if segment.alive:
             return segment, life
         os.close(life)

@@ -60,7 +60,7 @@ class RequestContext:
         if len(context) > MOST_BYTES:
             raise RequestTooLarge(
                 f"the request's id, parameters and headers take {len(context)} bytes, but a model "
-                f"is told at most {MOST_BYTES} of a request"
+                f"gets at most {MOST_BYTES} of a request"
             )
         return context
 

@@ -10,7 +10,7 @@ ID_HEADER: Final = "x-request-id"
 TRACE_HEADER: Final = "traceparent"
 TIMING_HEADER: Final = "server-timing"
 ASK_HEADER: Final = "x-server-timing"
-"""Of a request: whoever sends it as `ASKED` is told where the time went."""
+"""Header of a request that asks, with `ASKED`, where the time went."""
 ASKED: Final = "1"
 MAX_ID: Final = 128
 """Characters."""

@@ -24,8 +24,8 @@ need as much."""
 _RARE_SHARE: Final = 64
 """One answer in so many may be larger than what was claimed for it."""
 _DIGITS: Final = 4
-"""Binary digits to which sizes are told apart, so that answers of nearly one size claim the same,
-and slots can keep their memory."""
+"""Binary digits of a size that count, so that answers of nearly one size claim the same, and slots
+can keep their memory."""
 
 _KIB_BITS: Final = 10
 

@@ -253,7 +253,7 @@ class Inference:
             data: a ModelInferRequest.
             timeout_ns: how long the client will wait; 0 where it does not say, below 0 where it
                 waits no more.
-            framing: is told what is learnt of it.
+            framing: takes the facts that are learnt of it.
             reply: called once, unless the call is abandoned first.
             in_parts: as in `Pipeline.start`.
 
@@ -274,7 +274,7 @@ class Inference:
             begun: a ModelInferRequest up to the first byte of that tensor.
             head_bytes: of it, before the field with the tensor.
             tensor_bytes: of that.
-            framing: is told what is learnt of it.
+            framing: takes the facts that are learnt of it.
 
         Returns:
             None where it is to go the usual way, be it because something is wrong with it, or
@@ -340,7 +340,7 @@ class _Usual(NamedTuple):
 
 
 class GrpcCodec:
-    """gRPC; the name of the model stands in the message, and the id is told to what waits for it.
+    """gRPC; the name of the model stands in the message, and the framing takes the id.
 
     Args:
         service: the models.

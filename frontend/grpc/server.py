@@ -112,7 +112,7 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
     Args:
         options: from the supervisor.
         number: which of the frontends for gRPC this is, from 0.
-        supervisor: who is told that this one is ready, and moves.
+        supervisor: gets a message once this one is ready, and its beats.
 
     Raises:
         StartupError: there is no engine, no free lane, or no way to listen.

@@ -1,4 +1,4 @@
-"""Connections beyond the limit: each is told so, and closed.
+"""Connections beyond the limit: each gets an answer that says so, and is closed.
 
 To close one before its client's request is read would reset it, and the answer with it. So what
 comes is dropped for a moment, until the client hangs up.
@@ -16,7 +16,7 @@ from ringbatch.frontend.http.lingering_close import LINGER_S
 from ringbatch.frontend.http.response_heads import ResponseHeads, front
 
 MOST: Final = 1024
-"""So many are told; any more are closed without a word."""
+"""Connections that get that answer; any more are closed without one."""
 
 
 class TurnedAway(asyncio.Protocol):

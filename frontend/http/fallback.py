@@ -255,7 +255,7 @@ class FallbackProtocol(HttpToolsProtocol):
         if version == _OLD_VERSION:
             # It would take a word to go on for the answer (RFC 9110, section 10.1.1).
             self.cycle.waiting_for_100_continue = False
-            # Such a client must be told that what it has asked for is granted.
+            # Such a client must hear that the connection stays, as it has asked.
             self.cycle.keep_alive = self.parser.should_keep_alive() and not self._leaving
             if self.cycle.keep_alive:
                 self.cycle.default_headers = [*self.cycle.default_headers, _KEPT]
@@ -362,7 +362,7 @@ class FallbackProtocol(HttpToolsProtocol):
     def leave(self) -> None:
         """End the connection with the next answer, if there is one; called by the server."""
         self._leaving = True
-        # An answer that has begun has told its client already that the connection stays.
+        # The head of an answer that has begun says already that the connection stays.
         if self._unanswered and not self.cycle.response_started:
             self.cycle.keep_alive = False
             self.cycle.default_headers = self.server_state.default_headers

@@ -169,7 +169,7 @@ class FastLane(LaneConnection):
     def arrived(self) -> None:
         """Take a body that is complete in its slot; called by the receiver."""
         upload = self._upload
-        assert upload is not None, "the receiver was told where the body goes"
+        assert upload is not None, "the receiver knows where the body goes"
         self._upload = None
         self._state = _ANSWER
         self._call = upload.arrived(self._answer)

@@ -58,7 +58,7 @@ class TickingServer(Server):
         self._serving()
 
     async def main_loop(self) -> None:
-        """Date header, heartbeat and the timeouts of connections, until told to exit."""
+        """Date header, heartbeat and the timeouts of connections, until the exit."""
         while not await self.on_tick(0):
             connections: list[Any] = list(self.server_state.connections)
             for connection in connections:

@@ -72,7 +72,7 @@ class Connection(Bodies[H]):
         read: what the server makes of the head of a request; raises `StreamFault` where that is no
             request at all.
         streams: of it that are served at once.
-        list_bytes: what the fields of a request may count, as clients are told.
+        list_bytes: the most that the fields of a request may count, as the settings frame says.
         varying: as in `HeaderReader`.
 
     Attributes:
@@ -228,7 +228,7 @@ class Connection(Bodies[H]):
             self._out.append(frame(PING, 0, 0, _LEAVING))
 
     def close(self) -> None:
-        """Serve no further stream; the client is told of the last that is."""
+        """Serve no further stream; a GOAWAY frame names the last that is served."""
         if not self.closing and not self.over:
             self.leaving = self.closing = True
             self._out.append(goaway_frame(self._last, NO_ERROR, ""))
@@ -403,7 +403,7 @@ class Connection(Bodies[H]):
         return number <= self._last and bool(number & 1)
 
     def _is_discarded(self, number: int) -> bool:
-        # The client was told that it is not served, but not before it had begun it.
+        # GOAWAY says that it is not served, but came after the client had begun it.
         return self.closing and number > self._last and bool(number & 1)
 
     def _ponged(self, payload: bytes) -> None:

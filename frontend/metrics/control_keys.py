@@ -17,8 +17,8 @@ CHALLENGES: Final = ('Bearer realm="ringbatch"', 'Basic realm="ringbatch", chars
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 """Headers of which one at least is there where a proxy on this host speaks for others."""
 _OF_PROXIES: Final = "1.0"
-"""The version of HTTP that nginx speaks to servers where it is not told another, and then it sends
-none of these headers either."""
+"""The version of HTTP that nginx speaks to servers by default, when it sends none of these headers
+either."""
 _OWN_NAME: Final = "localhost"
 _BASIC: Final = "basic"
 _WORDS: Final = (

@@ -87,7 +87,7 @@ async def serve(
     Args:
         segment: attached.
         listener: of the control address, bound, and listening; None where there is no such address.
-        supervisor: who is told that requests are served from now on, and that this process moves.
+        supervisor: gets a message once requests are served, and beats.
         security: the certificate, and the keys if there are any; clients on other hosts must send
             one of these keys.
         public_url: where clients are served.

@@ -35,7 +35,7 @@ TERMS: Final = {
     "bounds_ms": [bound_s * 1e3 for bound_s in BOUNDS_S],
     "sizes": [bucket_label(bucket) for bucket in range(ROWS_BUCKETS)],
 }
-"""Below what times the buckets end, and what sizes of batches are called; told once."""
+"""Bounds of the time buckets, and labels of batch sizes; sent once."""
 _NS_PER_MS: Final = 1_000_000
 
 
@@ -105,7 +105,7 @@ def slowest(requests: Iterable[SlowRequest], now_ns: int, at_ms: int) -> list[Js
         now_ns: the time on the monotonic clock.
         at_ms: the same for people.
     """
-    # One number for all samples, so that what was told before looks the same.
+    # One number for all samples, so that what was sent before looks the same.
     to_wall_ms = at_ms - now_ns // _NS_PER_MS
     return [
         {
@@ -158,7 +158,7 @@ def marks(before: Sample, now: Sample) -> list[Json]:
 
 
 def _restarted(before: Sample, workers: Iterable[WorkerSample]) -> list[str]:
-    """Workers that another process is now; the end of the one before is told by its model."""
+    """Return workers with a new process; the model's own event says how the old one ended."""
     pids = {worker.number: worker.pid for worker in before.workers}
     return [
         f"worker {worker.number} of {worker.model} started as process {worker.pid}"

@@ -31,7 +31,7 @@ class LiveFeed:
 
     Args:
         segment: attached.
-        subscribers: who are told.
+        subscribers: that get the events.
         about: what the page says of the engine that does not stand in the segment.
         cost_ns: the CPU time of this process.
     """

@@ -137,7 +137,7 @@ class SlowestResource:
 
 
 def _known_ms(req: Request) -> int:
-    """Up to when a subscriber was told everything; 0 where it says nothing that could be so."""
+    """Return the time of the last event that a subscriber has; 0 if it names none."""
     last_id = req.get_header("Last-Event-ID") or req.get_param("after") or ""
     known_ms = (
         int(last_id) if last_id.isascii() and last_id.isdecimal() and len(last_id) < 20 else 0

@@ -39,7 +39,7 @@ class Subscribers:
     """All of them.
 
     Args:
-        history: of the events that those who come are told first.
+        history: the events that a new subscriber gets first.
         most: that may watch at once.
 
     Attributes:

@@ -89,7 +89,7 @@ class Mounted:
         self._lifespan = LifespanOn(config)
 
     async def start(self, heartbeat: Callable[[], None]) -> None:
-        """Have the application start, if it wants to be told.
+        """Have the application start, if it has a lifespan.
 
         Args:
             heartbeat: called once a second meanwhile.

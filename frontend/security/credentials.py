@@ -42,7 +42,7 @@ class ContextInForce(ssl.SSLContext):
         """Begin the hand-shake of a connection; called by the event loop."""
         self.current.sslobject_class = Handshake
         made = self.current.wrap_bio(*arguments, **named)
-        assert isinstance(made, Handshake), "contexts make what they are told to"
+        assert isinstance(made, Handshake), "contexts make objects of the class that is set"
         made.failed = self.failed
         return made
 

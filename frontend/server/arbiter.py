@@ -38,7 +38,7 @@ class Log(Logger):  # type: ignore[misc]
         # The root logger's level holds, as for every library.
         self.error_log.setLevel(logging.NOTSET)
         self.error_log.addFilter(_is_not_the_address)
-        # A list of its own: to this one Gunicorn adds a handler when it is told to reload.
+        # A list of its own: to this one Gunicorn adds a handler when it reloads.
         self.error_log.handlers = list(logging.getLogger().handlers)
 
 

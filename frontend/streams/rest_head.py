@@ -1,4 +1,4 @@
-"""The head of a request over HTTP/2 as an ASGI application is told of it. Pure."""
+"""The head of a request over HTTP/2 as an ASGI application gets it. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class RestHead:
     Attributes:
         method, path, raw_path, query: as ASGI has them.
         headers: as ASGI has them; the host is among them.
-        continues: whether the client waits to be told to send the body.
+        continues: True if the client waits for status 100 before it sends the body.
         status: that it is refused with; 0 where it is served.
         refusal: why.
     """

@@ -282,7 +282,7 @@ class ServedStream:
         self._wake()
 
     def _end(self) -> None:
-        """Nothing more is waited for; a client that still sends is told to stop."""
+        """Wait for nothing more; have a client that still sends stop."""
         self._unwanted = False
         self._owner.core.part(self._stream)
         if self._answered:

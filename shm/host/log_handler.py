@@ -1,9 +1,9 @@
 """Writes the log from a thread of its own, so that nobody who logs waits for long.
 
 A target that takes nothing, such as a pipe that nobody reads or a journal that stands still, holds
-up this thread alone. Lines gather then, up to a bound, and what comes beyond is counted; once the
-target takes lines again, it is told how many are missing. While it does take them, who logs waits
-until the line is written: so the last words of a process that ends at once are there.
+up this thread alone. Lines gather then, up to a bound, and what comes beyond is counted. Once the
+target takes lines again, a line says how many are missing. While it does take them, a caller waits
+until its line is written: so the last words of a process that ends at once are there.
 """
 
 import logging
@@ -59,7 +59,7 @@ class LogHandler(logging.Handler):
         self._thread: threading.Thread | None = None
         self._stuck = False
         """True if a line has waited in vain, and others still wait."""
-        # Counted by who logs, and by the thread: what it could not write, and has told of.
+        # Lines that were not written, and how many of these the thread has reported.
         self._lost = self._failed = self._reported = 0
 
     def emit(self, record: logging.LogRecord) -> None:

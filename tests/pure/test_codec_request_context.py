@@ -61,7 +61,7 @@ def test_a_header_that_comes_twice_is_one_text_and_one_that_does_not_come_is_non
 
 def test_what_is_too_large_or_no_object_is_refused() -> None:
     words = RequestContext(asking(X))
-    with pytest.raises(RequestTooLarge, match=f"a model is told at most {MOST_BYTES} of a request"):
+    with pytest.raises(RequestTooLarge, match=f"a model gets at most {MOST_BYTES} of a request"):
         words.text(HEAD, "", {"k": "x" * MOST_BYTES})
     with pytest.raises(InvalidRequest, match="are an object"):
         words.text(HEAD, "", [1])

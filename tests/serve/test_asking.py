@@ -175,7 +175,7 @@ def test_words_that_are_too_large_are_refused(server: Server) -> None:
     large = {"top_k": 1, "text": "x" * MOST_BYTES}
     answer = ask(server, "/v1/models/asker:predict", {"instances": [{"x": [1, 2]}], **large})
     assert answer.status == 413
-    assert f"a model is told at most {MOST_BYTES} of a request" in answer.error
+    assert f"a model gets at most {MOST_BYTES} of a request" in answer.error
     tensor = {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}
     answer = ask(server, "/v2/models/asker/infer", {"inputs": [tensor], "parameters": large})
     assert answer.status == 413

@@ -180,7 +180,7 @@ class Holder:
         model = description.open_model(description.loader, Path(description.path), options)
         if model.asks:
             raise StartupError(
-                f"{description.path}: predict takes request, but actors on Ray are not told what "
+                f"{description.path}: predict takes request, but actors on Ray do not get what "
                 "requests say; serve it with workers on this host"
             )
         if model.in_parts:
