@@ -1,6 +1,6 @@
 """The engine's end of the slots: reading requests, answering them.
 
-Whoever holds a request answers it: the collector until it has dispatched it, the worker after
+The holder of a request answers it: the collector until it has dispatched it, the worker after
 that. Everything read here was written by a frontend and is checked against the limits of that
 frontend's own lane before it is used; a frontend can spoil its own requests and nothing else.
 """

@@ -8,7 +8,7 @@ task out of its ring:
     JOINED    the generation in the request's reference, and in place of the slot the worker
 
 BATCH, BATCH_ROWS, REASON and DISPATCHED_NS, which the worker stores before, say what batch the task
-was. Whoever looks for what a worker holds reads its ring first and the slots after that: a task is
+was. A process that looks for what a worker holds reads its ring first, then the slots: a task is
 in one of them, or in both.
 """
 

@@ -114,7 +114,7 @@ def breakdown(
     ran = _between(gathered, stamps.ran_ns, ended_ns)
     finished = _between(ran, stamps.finished_ns, ended_ns)
     if not stamps.began_ns:
-        # It came to no run; whoever answered it in its queue did so at the end of that.
+        # It came to no run: it was answered at the end of its wait in a queue.
         began = gathered = ran = finished
     return Breakdown(
         read,

@@ -2,7 +2,7 @@
 
 Two copies lie in the segment, and a word says the number of the one that holds. The next table is
 written into the other copy, then the word is stored; so a reader sees the old table or the new
-one and nothing between, and whoever knows a table asks with one load whether it still holds.
+one and nothing between, and one load says whether a known table still holds.
 
     publish   the entries into copy (n + 1) modulo 2, then n + 1 into MODEL_TABLE
     read      n from MODEL_TABLE, copy n modulo 2, and the word again: where that is n still, the

@@ -85,8 +85,8 @@ class Producer(_End):
         count = len(items)
         end = position + count
         if end > self._limit:
-            # A HEAD beyond what was published is a lie. Whoever owns the ring next, and tells the
-            # truth, must not be paid for it.
+            # A HEAD beyond what was published is a lie. The next owner of the ring, which tells
+            # the truth, must not lose room for it.
             self._limit = min(self._load_acquire[self._head], position) + self._capacity
             if end > self._limit:
                 return False

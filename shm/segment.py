@@ -330,7 +330,7 @@ class Segment:
         """Wait until no process is the collector, and be it until this process ends.
 
         The kernel drops the lock when its holder is gone, after its last store. So no two processes
-        are the collector, and whoever waits for it needs nobody to tell of a death.
+        are the collector, and the next one needs no message of a death.
         """
         shm_objects.wait_for_lock(self._fd, _COLLECTOR_LOCK)
 

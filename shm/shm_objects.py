@@ -87,7 +87,7 @@ def reserved_name(engine: str) -> Iterator[None]:
             ) from None
         try:
             wait_for_lock(fd, 0)
-            # Whoever had it before may have removed it.
+            # Its holder before may have removed it.
             if os.fstat(fd).st_nlink:
                 try:
                     yield

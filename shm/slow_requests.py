@@ -1,8 +1,8 @@
 """The slowest requests of each lane in the last minute, with their latency breakdown.
 
 The owner of a lane keeps SLOW_REQUESTS of them, and none longer than WINDOW_S. One that comes in
-takes the place of one that is too old, or else of the quickest. Whoever asks reads those of all
-lanes, and takes the time that they have left into account himself, since an idle owner does not.
+takes the place of one that is too old, or else of the quickest. A reader takes those of all lanes,
+and leaves out those that are too old, since an idle owner does not.
 
 A record is published as a sequence lock does it, after C. Lameter, "Effective Synchronization on
 Linux/NUMA Systems", 2005: its SEQUENCE is odd while it is written, and who finds another number

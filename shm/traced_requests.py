@@ -1,7 +1,7 @@
 """Ring of traced requests of a lane, read by the span exporter.
 
 Each lane has a ring of the last ones. Its owner writes them, waits for nobody, and overwrites the
-oldest; whoever reads them keeps his own place, writes nothing, and knows how many he has missed,
+oldest; a reader keeps its own place, writes nothing, and knows how many it has missed,
 because they are numbered through: the record of number n stands at n modulo their count. While it
 is written its SEQUENCE is 2 n + 1, and then 2 n + 2; so a reader finds out as with a record of
 `ringbatch.shm.slow_requests` that it has changed while he read it.

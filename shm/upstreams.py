@@ -115,7 +115,7 @@ def concluded(known: Collection[Known], since_ns: Collection[int], now_ns: int) 
 
 
 class Upstreams:
-    """The records, for whoever reads them.
+    """The records, for readers.
 
     Args:
         words: the segment as a memoryview of format ``Q``.

@@ -295,7 +295,7 @@ class Collector:
             return
         for ref, state in self._slots.published():
             if state is State.FREE:
-                # Whoever answered it may have died before posting it.
+                # The process that answered it may have died before it posted that.
                 self._slots.repeat(ref)
             elif ref not in self._in_flight:
                 self._to_requeue.append(ref)

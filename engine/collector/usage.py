@@ -81,7 +81,7 @@ class Usage:
     Attributes:
         classes: by their number in the word.
         overtaken: for requests that have left, by reference, the instant from which on later
-            requests of others went before them; whoever reads it empties it.
+            requests of others went before them; its reader empties it.
     """
 
     __slots__ = ("_accounts", "_clock", "classes", "overtaken")

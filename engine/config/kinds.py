@@ -52,7 +52,7 @@ class Kind:
 
 
 def _is_whole(value: object) -> bool:
-    # To Python, true is the number 1; to whoever writes `workers = true`, it is a slip.
+    # To Python, true is the number 1; in a configuration, `workers = true` is a slip.
     return isinstance(value, int) and not isinstance(value, bool)
 
 

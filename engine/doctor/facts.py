@@ -298,7 +298,7 @@ class WakeUps:
         count: of round trips; two wake-ups each.
         median_ns: of a round trip.
         p99_ns: exceeded by one in a hundred.
-        busy: share of the host's CPU time that was used meanwhile, by whomever.
+        busy: share of the host's CPU time that was used meanwhile, by all processes.
         stolen: share of it that a hypervisor gave to others.
     """
 

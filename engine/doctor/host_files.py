@@ -144,7 +144,7 @@ class HostFiles:
     def clock(self) -> Clock:
         """Return the clock source, and the time to read it."""
         folder = self._sys / "devices/system/clocksource/clocksource0"
-        # Whoever is interrupted meanwhile takes longer, never less.
+        # A look that is interrupted takes longer, never less.
         read_ns = min(_ns_of_a_look() for _ in range(_CLOCK_ROUNDS))
         return Clock(source=_line(folder / "current_clocksource"), read_ns=read_ns)
 

@@ -11,9 +11,7 @@ _SEGMENT: Final = Topic(
     "dev-shm", "all requests and answers lie there, in one segment of fixed size"
 )
 _LOGOUT: Final = Topic("logout", "without its names in /dev/shm an engine takes no new clients")
-_MEMORY: Final = Topic(
-    "memory", "whoever takes more than there is is ended by the kernel, workers first"
-)
+_MEMORY: Final = Topic("memory", "where memory runs out, the kernel ends processes, workers first")
 _SWAP: Final = Topic("swap", "what was swapped out is read from the disk, while a request waits")
 _HUGE: Final = Topic(
     "huge-pages",

@@ -83,7 +83,7 @@ class ControlServer:
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 self._turn_away()
-            return  # or whoever came has left
+            return  # or the caller has left
         connection.setblocking(False)
         if len(self._connections) >= _MAX_CONNECTIONS:
             with suppress(OSError):

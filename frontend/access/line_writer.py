@@ -91,7 +91,7 @@ class Writer:
         """
         if not self._waiting:
             self._news.clear()
-            # Whoever put an entry here just before that saw that there were news already.
+            # A caller that put an entry here just before that saw that there were news already.
             if self._waiting:
                 self._news.set()
 

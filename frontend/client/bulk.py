@@ -193,7 +193,7 @@ class BulkRequest(Waiter):
         lane = self._channel.slots.lane
         before = lane.answer_start(slot) if self._model.result_sizes.chained else 0
         answer, start = lane.answer(slot), lane.result_offset[slot] + before
-        # An answer of another size than the signature's is a defect of whoever wrote it.
+        # An answer of another size than the signature's is a defect of its writer.
         status = Status.CORRUPT if answer.status is Status.OK else answer.status
         text = ""
         if status not in (Status.CORRUPT, Status.RESULT_TOO_LARGE):

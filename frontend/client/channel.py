@@ -175,7 +175,7 @@ class Channel:
             self._callbacks.add(waiter)
         if waiter.asleep:
             self.wake(waiter)
-        # At the end, so that a takeover finds whoever an exception has kept from the above.
+        # At the end, so that a takeover finds a waiter that an exception has kept from the above.
         self._waiters.discard(waiter)
         if self._closer is not None and not self._waiters:
             self._callbacks.add(self._closer)

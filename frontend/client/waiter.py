@@ -53,7 +53,7 @@ class Waiter:
         """Its slots are no longer its own."""
 
     def resolve(self) -> None:
-        """Tell whoever the answer is for; by any thread, without the lock."""
+        """Pass the answer on; by any thread, without the lock."""
 
 
 class ClosingWaiter(Waiter):

@@ -76,7 +76,7 @@ class CallHead(NamedTuple):
         load: the form of a load report that its client wants.
         authorization, key: where its API key may stand.
         refusal: how it ends at once; None where it is served.
-        http_status: of that end; other than 200 it is for whoever does not speak gRPC.
+        http_status: of that end; other than 200 it is for clients that do not speak gRPC.
         denied: whether it ends so for want of a key.
         fields: all of its metadata.
         account: the word of its key and class, without an identity if it has no key.

@@ -21,7 +21,7 @@ class TrackedCall:
 
     Args:
         head: of it.
-        client: the address of whoever made it.
+        client: the address of its client.
         recorder: of the process.
     """
 
@@ -35,7 +35,7 @@ class TrackedCall:
 
     @property
     def id_metadata(self) -> Headers:
-        """The id of the call, for whoever made it."""
+        """The id of the call, for its client."""
         return ((ID_HEADER, self.request_id.decode()),)
 
     @property

@@ -56,7 +56,7 @@ class CallContext(Protocol):
     Attributes:
         connection: identifies the connection of the call.
         head: of the call.
-        client: the address of whoever made it.
+        client: the address of its client.
         account: its account word, see `ringbatch.shm.account`.
         trailing: metadata that stand behind its answer.
     """

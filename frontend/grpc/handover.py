@@ -46,7 +46,7 @@ async def leave(
             while quiet < _LOOKS:
                 # Calls go on meanwhile, and would wait for it.
                 states = [] if port is None else await in_thread(partial(tcp_states, {port}))
-                # Whoever closes its socket leaves its place in the group to the last one.
+                # A process that closes its socket leaves its place in the group to the last one.
                 if listener is not None and (count := states.count(LISTEN)) != known:
                     known = count
                     _steer(listener, ours, count)

@@ -28,8 +28,8 @@ MAX_PIPELINED: Final = 64
 EXCHANGES: Final = "ringbatch.exchanges"
 """The key in an ASGI scope of the `Exchanges` of the connection, or of the stream."""
 WHOLE: Final = "ringbatch.whole"
-"""The key in an ASGI scope of whether the end of the request's body has come; whoever reads a body
-in chunks cannot tell by itself."""
+"""The key in an ASGI scope of whether the end of the request's body has come; a reader of chunks
+cannot tell by itself."""
 
 BEGAN: Final = "ringbatch.began_ns"
 """The key in an ASGI scope of when the first byte of the request came."""
@@ -397,7 +397,7 @@ class FallbackProtocol(HttpToolsProtocol):
             self._send_refusal()
 
     def _give_up_newest(self) -> None:
-        """Its body will never be whole, so whoever waits for that must not answer it."""
+        """Its body will never be whole, so the task that waits for it must not answer."""
         self._unanswered -= 1
         self.cycle.scope[REFUSED] = True  # type: ignore[typeddict-unknown-key]
         self.cycle.response_complete = self.cycle.disconnected = True

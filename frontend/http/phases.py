@@ -19,7 +19,7 @@ LEAST_RECEIVED_BYTES: Final = 1 << 20
 """In `BODY_TIMEOUT_S` so much of a body comes, or all the rest of it."""
 WRITE_TIMEOUT_S: Final = 60
 LEAST_TAKEN_BYTES: Final = 1 << 16
-"""In `WRITE_TIMEOUT_S` so much of an answer is taken, or all of it, by whoever wants it."""
+"""The least of an answer, or all of it, that a client takes in `WRITE_TIMEOUT_S`."""
 
 HEAD_TOO_SLOW: Final = f"the head did not come within {HEAD_TIMEOUT_S} s"
 BODY_TOO_SLOW: Final = (

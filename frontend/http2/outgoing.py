@@ -226,7 +226,7 @@ class Outgoing(Generic[H]):
             for stream in list(self._waiting.values()):
                 if self._window <= 0:
                     return
-                # Whoever had a turn waits behind the others.
+                # A stream that had a turn waits behind the others.
                 self._waiting[stream.number] = self._waiting.pop(stream.number)
                 moved |= self._send_frame(stream)
 

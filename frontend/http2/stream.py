@@ -38,7 +38,7 @@ class Stream(Generic[H]):
         sunk_bytes: that stand there.
         ended: whether no more of it will come.
         gone: whether the stream has ended, and nothing can be sent on it any more.
-        begun: whether somebody has begun to serve it; whoever serves it sees to that.
+        begun: True once it is being served; set by the server.
         head_sent: whether the head of the answer is sent.
         lingers: whether the client may send the rest of its body after the end of the answer.
         touched: whether it is among the streams on which something has just happened.

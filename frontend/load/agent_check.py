@@ -1,6 +1,6 @@
 """The port for HAProxy's agent-check.
 
-A word is said to whoever connects, whatever he sends. HAProxy takes no connection, and no answer,
+Each client that connects gets a word, whatever it sends. HAProxy takes no connection and no answer
 for no news, and so nothing is accepted before the engine serves: of two that share the socket
 during a handover, only one that serves answers.
 """

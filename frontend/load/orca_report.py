@@ -14,7 +14,7 @@ Form = Literal["", "text", "json", "binary"]
 """Of a report; empty where there is none."""
 
 ASK_HEADER: Final = "endpoint-load-metrics-format"
-"""Of a request: whoever sends it with the name of a form gets a report."""
+"""Header of a request that asks for a report, with the name of its form."""
 HEADER: Final = "endpoint-load-metrics"
 """Of an answer over HTTP."""
 TRAILER: Final = "endpoint-load-metrics-bin"

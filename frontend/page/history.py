@@ -1,4 +1,4 @@
-"""The last minutes, as the events that were sent: whoever comes later is sent them again."""
+"""The events of the last minutes, for subscribers that come later."""
 
 from collections import deque
 from typing import Final

@@ -90,7 +90,7 @@ class AwaitableModels:
         answer: asyncio.Future[Settled] = bound.loop.create_future()
 
         def reply(settled: Settled) -> None:
-            # Whoever is cancelled abandons the call only when the loop comes to it.
+            # A cancelled task abandons the call only when the loop comes to it.
             if not answer.done():
                 answer.set_result(settled)
 

@@ -26,8 +26,8 @@ class ApiKeys:
         options: of the keys, by their SHA-256 digests.
 
     Attributes:
-        changes: how often they have become others; whoever was allowed something before the last
-            of them is to be asked again.
+        changes: how often they have become others; what a key allowed before the last change is to
+            be looked up again.
     """
 
     def __init__(self, options: Mapping[bytes, KeyOptions]) -> None:

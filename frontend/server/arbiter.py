@@ -167,7 +167,7 @@ def _before_fork(arbiter: Any, worker: Any) -> None:
     # so have it copied: at its first look, and as the frontend ends.
     gc.freeze()
     # With a queue of its own, a frontend gets its share of the connections. From a common one
-    # whoever wakes first takes all there are, and one of two frontends is left with none.
+    # the first that wakes takes all there are, and one of two frontends is left with none.
     taken = {other.frontend_index for other in arbiter.WORKERS.values()}
     worker.frontend_index = next(index for index in count() if index not in taken)
     listeners, frontends = arbiter.LISTENERS, arbiter.cfg.workers

@@ -43,7 +43,7 @@ LEAVE_S: Final = 1.0
 
 
 class ServedConnection(asyncio.Protocol, Generic[H, S]):
-    """See the module. Whoever serves the streams says how one is begun.
+    """See the module. A subclass says how a stream is begun.
 
     Args:
         core: the connection as a state machine.

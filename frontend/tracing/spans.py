@@ -2,7 +2,7 @@
 
 A request has a span in its client's trace, and below that one for each phase that took time. A
 batch has a trace of its own, whose id is the batch's as clients know it, without dashes. Its span
-links to those of its members, and these link to it, so whoever finds one finds the others.
+links to those of its members, and these link to it, so one leads to the others.
 """
 
 from collections.abc import Mapping, Sequence

@@ -328,7 +328,7 @@ class Input:
 
 
 def _booleans(data: memoryview) -> Bytes:
-    """Any byte but 0 is true, which is 1 for whoever reads it."""
+    """Return the truths with 1 for each byte but 0."""
     array: NDArray[np.uint8] = np.frombuffer(data, np.uint8)
     if array.size and array.max() > 1:
         return np.not_equal(array, 0).tobytes()

@@ -1,7 +1,7 @@
 """Loggers that a model or an application does not silence when it configures `logging`.
 
 `dictConfig` disables the loggers that it does not name, `basicConfig(force=True)` takes the root
-logger's handlers away, and `logging.disable` stops all. Whoever does so means its own lines. In a
+logger's handlers away, and `logging.disable` stops all. A program does so for its own lines. In a
 process that has called `keep`, ringbatch's loggers do not ask the other ones.
 """
 

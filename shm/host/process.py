@@ -33,7 +33,7 @@ reference does; the collector, which looks for cycles, would find none and cost 
 def hold_standard_descriptors() -> None:
     """Put something behind those of standard input, output and error that are closed.
 
-    What is opened next would get their numbers, and be taken for them by whoever is started.
+    What is opened next would get their numbers, and started processes would take it for them.
     """
     for number in range(3):
         try:

@@ -73,7 +73,7 @@ def open_ray(path: Path, options: Options, open_model: Opener) -> Model:
         StartupError: the cluster, the actor or the model file cannot be used.
     """
     ray = required("ray", "ray", path)
-    assert options.ray is not None, "whoever asks for this runtime says where"
+    assert options.ray is not None, "the options of this runtime say where"
     # Ray prints a message there for every node that goes; no other code writes there.
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     connect(ray, options.ray.address, options.ray.namespace, str(path))
