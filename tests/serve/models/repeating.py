@@ -1,6 +1,7 @@
 """A text generator that repeats its prompt: behind a full stop comes the end, or else it goes on.
 
-A prompt that begins with "!" fails behind three tokens. `seed` says where in the prompt it begins.
+A prompt that begins with "!" fails once it and the answer have six tokens, also where the answer
+goes on elsewhere. `seed` says where in the prompt it begins.
 """
 
 import time
@@ -20,7 +21,7 @@ inputs = [
 ]
 outputs = [Tensor("token", "INT64", [-1])]
 PAUSE_S = 0.005
-FAILS_BEHIND = 3
+FAILS_BEHIND = 6
 
 ended_rows = metrics.counter("repeating_ended_total", "rows that have ended", ["reason"])
 
@@ -40,7 +41,7 @@ class Row:
 
     def step(self) -> bool:
         """Go one step on; return whether the row has ended."""
-        if self.count == FAILS_BEHIND and self.prompt[0] == FAULT:
+        if self.prompt[0] == FAULT and len(self.prompt) + self.count >= FAILS_BEHIND:
             raise ValueError("raised behind a part")
         if self.last == FULL_STOP:
             self.last = END or 0
