@@ -69,6 +69,10 @@ class RequestInParts(InflightRequest[A]):
         """Of its batch, which is the last one once a part is out."""
         self._last_ns = 0
         """When the latest part came; 0 before the first."""
+        self._set_up()
+
+    def _set_up(self) -> None:
+        """Add nothing to the request."""
 
     def send_in_parts(self, engine: Engine, parts: Sequence[SlotPart]) -> None:
         """Put the request into a slot.

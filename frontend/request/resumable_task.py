@@ -4,16 +4,11 @@ See `ringbatch.frontend.codec.resumption`. To the collector and the worker, each
 of its own; to the client and the counters, all are one.
 """
 
-from collections.abc import Callable
-
-from ringbatch.frontend.codec.rendering import Rendering
 from ringbatch.frontend.codec.resumption import Resumption
-from ringbatch.frontend.request.parts_task import InParts, RequestInParts
-from ringbatch.frontend.request.served_model import ServedModel
+from ringbatch.frontend.request.parts_task import RequestInParts
 from ringbatch.frontend.request.task import A
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.slot import Status
-from ringbatch.shm.tallies import Tally
 
 
 class ResumableRequest(RequestInParts[A]):
@@ -21,22 +16,12 @@ class ResumableRequest(RequestInParts[A]):
 
     __slots__ = ("_resumption",)
 
-    def __init__(
-        self,
-        model: ServedModel,
-        rendering: Rendering[A],
-        reply: Callable[[A], None],
-        accepted_ns: int,
-        deadline_ns: int,
-        tally: Tally,
-        account: int,
-        in_parts: InParts[A],
-    ) -> None:
-        super().__init__(
-            model, rendering, reply, accepted_ns, deadline_ns, tally, account, in_parts
-        )
-        assert model.resumption is not None, "only a model that can go on has such requests"
-        self._resumption = Resumption(model.resumption)
+    _resumption: Resumption
+
+    def _set_up(self) -> None:
+        plan = self.model.resumption
+        assert plan is not None, "only a model that can go on has such requests"
+        self._resumption = Resumption(plan)
 
     def _keep(self, start: int, size: int) -> None:
         self._resumption.keep(self._engine.lane.memory[start : start + size])
