@@ -24,7 +24,7 @@ _TCP_WORDS: Final = (
 )
 _CORS_WORDS: Final = 'is for own_paths = "keys"; with another, the app itself answers CORS'
 _LIMITS: Final = ("account_in_flight", "account_requests_per_s", "account_model_s_per_s")
-_LIMIT_WORDS: Final = "needs fair_shares = true, because without it all clients are one"
+_LIMIT_WORDS: Final = "needs fair_shares = true, because without it all clients count as one"
 _APP_WORDS: Final = "takes all paths but those of models; pass_through and sidecar have none then"
 
 

@@ -209,7 +209,7 @@ class Frontends:
             if limited and not self._server.fair_shares:
                 raise StartupError(
                     f"{clients.api_keys}: limits behind a key need [server] fair_shares = true, "
-                    "because without it all clients are one"
+                    "because without it all clients count as one"
                 )
 
     def _warn_of_exposures(self) -> None:

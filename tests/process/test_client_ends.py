@@ -203,7 +203,7 @@ def test_of_several_engines_one_must_be_named(
         found = [harness.name, other.name]
         monkeypatch.setattr(engines_module, "segment_names", lambda pid: iter(found))
         with pytest.raises(
-            StartupError, match=r"2 engines run, say which, by name .*\(process \d+\) ser"
+            StartupError, match=r"2 engines run, say which, by process id.*\(process \d+\) ser"
         ):
             Client()
         with Client(segment=other.name) as client:

@@ -118,10 +118,10 @@ WRONG: dict[str, tuple[str, str]] = {
         server('control_tls_certificate = "c.pem"\ncontrol_tls_key = "k.pem"'),
         "[server] control_tls_key: is for control_port, which is missing",
     ),
-    "limits-of-clients-that-are-not-told-apart": (
+    "limits-of-clients-that-count-as-one": (
         server("fair_shares = false\naccount_in_flight = 3"),
-        "[server] account_in_flight: needs fair_shares = true, because without it clients are not "
-        "told apart",
+        "[server] account_in_flight: needs fair_shares = true, because without it all clients "
+        "count as one",
     ),
     "own-paths-that-no-application-is-beside": (
         server('own_paths = "off"'),
