@@ -112,6 +112,20 @@ class PartTimes:
         self.first = Histogram(words, start + _FIRST_PARTS)
         self.gaps = Histogram(words, start + _GAPS)
 
+    def count(self, now_ns: int, last_ns: int, accepted_ns: int) -> int:
+        """Count the time of a part that has come; return when that was.
+
+        Args:
+            now_ns: the time.
+            last_ns: when the part before came; 0 for the first.
+            accepted_ns: when the request was accepted.
+        """
+        if last_ns:
+            self.gaps.add(now_ns - last_ns)
+        else:
+            self.first.add(now_ns - accepted_ns)
+        return now_ns
+
     def close(self) -> None:
         """Count nowhere any more: the block is another account's."""
         self.first.close()

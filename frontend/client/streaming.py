@@ -66,13 +66,15 @@ class RequestInParts(ClientRequest):
     def has_parts(self, slot: int) -> None:
         """As in `Waiter`."""
         slots = self._channel.slots
-        memory = slots.lane.memory
+        memory, times = slots.lane.memory, slots.tally(self._model.spec).parts
+        # One look at the clock for all that have come together.
+        now_ns = self._channel.clock()
         try:
             while slot in self._slots and (found := slots.parts.next(slot)) is not None:
                 start, size = found
                 part = bytearray(memory[start : start + size])
                 slots.parts.take(slot, size)
-                self._count()
+                self._last_ns = times.count(now_ns, self._last_ns, self._accepted_ns)
                 self._arrived.append(part)
                 if self._resumption is not None:
                     self._resumption.keep(part)
@@ -81,16 +83,6 @@ class RequestInParts(ClientRequest):
         # Behind the part, so that a thread that clears it and then looks finds either.
         self.ready = True
         self._channel.wake(self)
-
-    def _count(self) -> None:
-        """Count the time of a part that has come."""
-        channel, last_ns = self._channel, self._last_ns
-        times, now_ns = channel.slots.tally(self._model.spec).parts, channel.clock()
-        if last_ns:
-            times.gaps.add(now_ns - last_ns)
-        else:
-            times.first.add(now_ns - self._accepted_ns)
-        self._last_ns = now_ns
 
     def answered(self, slot: int) -> None:
         """As in `Waiter`."""

@@ -147,7 +147,7 @@ class RequestInParts(InflightRequest[A]):
         parts, memory, rows = engine.parts, engine.lane.memory, self._part[0]
         render, on_part = self.rendering.render_in_place, self._in_parts.on_part
         # One look at the clock for all that have come together.
-        now_ns = engine.outcomes.clock()
+        now_ns, times = engine.outcomes.clock(), self.tally.parts
         while slot == self._slot and (found := parts.next(slot)) is not None:
             start, size = found
             batch_id = self._batch_id
@@ -156,17 +156,8 @@ class RequestInParts(InflightRequest[A]):
             answer = render(memory, rows, start, size, batch_id)
             self._keep(start, size)
             parts.take(slot, size)
-            self._count(now_ns)
+            self._last_ns = times.count(now_ns, self._last_ns, self.accepted_ns)
             on_part(answer)
-
-    def _count(self, now_ns: int) -> None:
-        """Count the time of a part that has come."""
-        times, last_ns = self.tally.parts, self._last_ns
-        if last_ns:
-            times.gaps.add(now_ns - last_ns)
-        else:
-            times.first.add(now_ns - self.accepted_ns)
-        self._last_ns = now_ns
 
     def _keep(self, start: int, size: int) -> None:
         """Keep nothing of a part, which stands there until it is taken."""
