@@ -11,7 +11,7 @@ from ringbatch.frontend.client.errors import ClientClosed
 from ringbatch.frontend.codec.limit_messages import expect_one_batch
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.codec.payload import Part
-from ringbatch.frontend.codec.resumption import Resumption
+from ringbatch.frontend.codec.resumption import NothingLeft, Resumption
 from ringbatch.shm.account import NOBODY
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.parts import CorruptPartsError, bytes_for, bytes_for_several
@@ -93,16 +93,24 @@ class RequestInParts(ClientRequest):
             if status is not Status.CUT_OFF or not self._resumes(slot):
                 super().answered(slot)
             return
+        self._end(slot)
+
+    def _end(self, slot: int) -> None:
+        """End the request behind the parts that have come."""
         del self._slots[slot]
-        lane.release(slot)
+        self._channel.slots.lane.release(slot)
         self._left = 0
         self._finish()
 
     def _resumes(self, slot: int) -> bool:
-        """Send a request that was cut off again; return whether it is."""
+        """Send a request that was cut off again, if more is to come; return whether it goes on."""
         if slot not in self._slots or self._resumption is None:
             return False
-        part = self._resumption.resumed(self._parts[0])
+        try:
+            part = self._resumption.resumed(self._parts[0])
+        except NothingLeft:
+            self._end(slot)
+            return True
         if part is None:
             return False
         del self._slots[slot]

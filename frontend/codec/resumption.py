@@ -24,6 +24,10 @@ MOST_KEPT_BYTES: Final = 1 << 20
 """Bytes of the parts of one answer that a process keeps; an answer with more is not resumed."""
 
 
+class NothingLeft(Exception):
+    """The answer was cut off behind its last part: it has all tokens that were wanted."""
+
+
 class ResumptionPlan:
     """Way from the parts of a model's answers to its inputs.
 
@@ -49,6 +53,7 @@ class ResumptionPlan:
             parts: as they stood in the slot, since then.
 
         Raises:
+            NothingLeft: there is nothing to go on for.
             FrameError, struct.error: a part has other dimensions, or the whole exceeds what memory
                 can hold.
         """
@@ -62,9 +67,11 @@ class ResumptionPlan:
             count = sum([count for count, _ in emitted])
             counts[taken] += count
             if self._most >= 0:
-                most = int.from_bytes(tensors[self._most], "little", signed=True)
-                left = max(most - count, 1).to_bytes(len(tensors[self._most]), "little")
-                tensors[self._most] = left
+                most = tensors[self._most]
+                left = int.from_bytes(most, "little", signed=True) - count
+                if left <= 0:
+                    raise NothingLeft
+                tensors[self._most] = left.to_bytes(len(most), "little")
         dimensions = tuple(
             count if place == 0 else size
             for tensor, one, count in zip(frame.tensors, placed, counts, strict=True)
@@ -114,6 +121,9 @@ class Resumption:
 
         Args:
             part: the content with which it was sent last.
+
+        Raises:
+            NothingLeft: only the end of the answer is missing.
         """
         rows, payload, key_bytes = part
         if isinstance(payload, LazyBytes):

@@ -136,6 +136,7 @@ class RequestInParts(InflightRequest[A]):
         self.fail(self._engine, error, 0, NO_SLOT)
 
     def _end_early(self, slot: int) -> None:
+        """End the request with status 200 behind the parts that have come."""
         self._engine.gateway.cancel(slot)
         self._slot = -1
         record = self._engine.outcomes.record

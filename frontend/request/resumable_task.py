@@ -4,7 +4,7 @@ See `ringbatch.frontend.codec.resumption`. To the collector and the worker, each
 of its own; to the client and the counters, all are one.
 """
 
-from ringbatch.frontend.codec.resumption import Resumption
+from ringbatch.frontend.codec.resumption import NothingLeft, Resumption
 from ringbatch.frontend.request.parts_task import RequestInParts
 from ringbatch.frontend.request.task import A
 from ringbatch.shm.counters import LaneCounter
@@ -28,7 +28,12 @@ class ResumableRequest(RequestInParts[A]):
 
     def _refused(self, slot: int, status: Status, size: int) -> None:
         """As in `SlotRequest`; a request that was cut off is sent again."""
-        part = self._resumption.resumed(self._part) if status is Status.CUT_OFF else None
+        try:
+            part = self._resumption.resumed(self._part) if status is Status.CUT_OFF else None
+        except NothingLeft:
+            self._engine.lane.release(slot)
+            self._end_early(slot)
+            return
         if part is None:
             super()._refused(slot, status, size)
             return

@@ -14,6 +14,7 @@ from ringbatch.frontend.codec.payload import LazyBytes, Part, framed
 from ringbatch.frontend.codec.resumption import (
     MOST_KEPT_BYTES,
     MOST_RESUMPTIONS,
+    NothingLeft,
     Resumption,
     ResumptionPlan,
 )
@@ -100,7 +101,7 @@ def test_a_request_goes_on_behind_the_parts_since_the_last_time() -> None:
     assert again == Part(1, request([b"p"], [b"w"] * 2, [(1, 2)] * 2, [3, 4]), 8)
 
 
-@pytest.mark.parametrize(("made", "left"), [(0, 9), (4, 5), (8, 1), (9, 1)])
+@pytest.mark.parametrize(("made", "left"), [(0, 9), (4, 5), (8, 1), (9, 0), (10, 0)])
 def test_a_text_generator_goes_on_with_a_longer_prompt_and_fewer_tokens(
     made: int, left: int
 ) -> None:
@@ -110,8 +111,12 @@ def test_a_text_generator_goes_on_with_a_longer_prompt_and_fewer_tokens(
     entry = replace(spec(inputs=inputs, outputs=outputs), generator=generator)
     plan = ResumptionPlan(replace(entry, resumes=(("token", PROMPT),)))
     parts = [laid_out(outputs, [[token]]) for token in range(made)]
-    found = plan.extended(laid_out(inputs, [[70, 71], 9]), parts)
-    assert found == laid_out(inputs, [[70, 71, *range(made)], left])
+    payload = laid_out(inputs, [[70, 71], 9])
+    if left:
+        assert plan.extended(payload, parts) == laid_out(inputs, [[70, 71, *range(made)], left])
+        return
+    with pytest.raises(NothingLeft):
+        plan.extended(payload, parts)
 
 
 def test_a_request_is_given_up_that_kills_worker_after_worker() -> None:
