@@ -22,6 +22,12 @@ PROMPT: Final = "input_ids"
 """Input of a text generator with the tokens of a prompt."""
 MAX_TOKENS: Final = "max_tokens"
 """The input of a text generator with the most tokens that are wanted."""
+SAMPLING: Final = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+"""Optional inputs of a text generator, numbers that choose among tokens."""
+SEED: Final = "seed"
+"""Another one: where its random numbers begin."""
+GENERATOR_MODEL: Final = "model.py"
+"""The file that makes a directory with a tokenizer a text generator."""
 GENERATOR_FILES: Final = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 """Files of a text generator's directory that frontends read; the first must be there."""
 

@@ -26,7 +26,6 @@ from ringbatch.engine.config.addresses import lacks_scheme, unix_path
 from ringbatch.engine.config.definitions import Setting, settings
 from ringbatch.engine.config.dimensions import REQUEST_BYTES
 from ringbatch.engine.config.kinds import (
-    GENERATOR_FILE,
     OF_DIRECTORIES,
     RUNTIMES,
     VERSION_WORDS,
@@ -49,6 +48,7 @@ from ringbatch.engine.config.toml_file import read
 from ringbatch.shm.engine_name import UNNAMED, engine_name_of
 from ringbatch.shm.layout import MAX_WORKERS
 from ringbatch.shm.model_spec import FIRST_VERSION
+from ringbatch.shm.texts import GENERATOR_MODEL
 
 __all__ = [
     "ALIASES",
@@ -322,7 +322,7 @@ def _resolve_path(
         if "runtime" in values:
             found = values["runtime"] or runtime_of(values["path"])
             if found is None and os.path.isdir(base / values["path"]):
-                is_generator = is_file(base / values["path"] / GENERATOR_FILE)
+                is_generator = is_file(base / values["path"] / GENERATOR_MODEL)
                 found = "generator" if is_generator else "text"
             values["runtime"] = runtime = found
             loader = runtime_of(values["path"]) if runtime == "ray" else runtime

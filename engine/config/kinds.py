@@ -414,8 +414,6 @@ RUNTIMES: Final = {
 generator directories, and ray has files of the others run elsewhere."""
 OF_DIRECTORIES: Final = frozenset({"text", "generator"})
 """Runtimes whose models are directories."""
-GENERATOR_FILE: Final = "model.py"
-"""The file that makes a directory one of the runtime generator."""
 
 OF_TABLES: Final = frozenset({"sklearn", "xgboost", "lightgbm", "catboost"})
 """Runtimes whose models know of missing values."""

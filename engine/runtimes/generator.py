@@ -25,33 +25,40 @@ from ringbatch.engine.runtimes.python import open_python
 from ringbatch.engine.runtimes.texts.directory import TOKENIZER, read_generator_directory
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import ANY, Tensor
-from ringbatch.shm.texts import MAX_TOKENS, PROMPT, Generator, digest_of
+from ringbatch.shm.texts import (
+    GENERATOR_MODEL,
+    MAX_TOKENS,
+    PROMPT,
+    SAMPLING,
+    SEED,
+    Generator,
+    digest_of,
+)
 
-MODEL_FILE: Final = "model.py"
 _WHOLE: Final = ("INT64", "INT32")
 _FLOATS: Final = ("FP32", "FP64")
 _OPTIONS: Final = {
     MAX_TOKENS: _WHOLE,
-    "seed": _WHOLE,
-    **dict.fromkeys(("temperature", "top_p", "presence_penalty", "frequency_penalty"), _FLOATS),
+    SEED: _WHOLE,
+    **dict.fromkeys(SAMPLING, _FLOATS),
 }
 """Inputs for what clients may ask, and their datatypes."""
 
 
 def open_generator(path: Path, options: Options) -> Model:
     """Load a directory; see `ringbatch.engine.runtimes.opening.open_model`."""
-    files = read_generator_directory(path)
+    files, file = read_generator_directory(path), path / GENERATOR_MODEL
     tokenizers = required("tokenizers", "text", path)
     with refusing(path / TOKENIZER, f"tokenizers {tokenizers.__version__} cannot read it"):
         tokenizer = tokenizers.Tokenizer.from_file(str(path / TOKENIZER))
-    model = open_python(path / MODEL_FILE, replace(options, content=None))
+    model = open_python(file, replace(options, content=None))
     if not model.in_steps:
         raise StartupError(
-            f"{path / MODEL_FILE}: it has a tokenizer beside it, so it must be a model in steps, "
+            f"{file}: it has a tokenizer beside it, so it must be a model in steps, "
             "with begin and step; any other model is served from another directory"
         )
-    _expect_inputs(path / MODEL_FILE, model.inputs)
-    _expect_output(path / MODEL_FILE, model.outputs)
+    _expect_inputs(file, model.inputs)
+    _expect_output(file, model.outputs)
     generator = Generator(
         path=str(path),
         digest=digest_of(files.contents),

@@ -17,6 +17,7 @@ from typing import Any, Final
 from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.texts.bodies import expect_members, optional, optional_count, parsed
 from ringbatch.shm.errors import InvalidRequest
+from ringbatch.shm.texts import SAMPLING, SEED
 
 DEFAULT_TOKENS: Final = 16
 """The most tokens of a completion that names no number, as OpenAI has it; a chat has no such
@@ -24,21 +25,10 @@ limit."""
 MOST_STOPS: Final = 4
 LONGEST_STOP: Final = 256
 _INT64: Final = 1 << 63
-RANGES: Final[dict[str, tuple[float, float]]] = {
-    "temperature": (0.0, 2.0),
-    "top_p": (0.0, 1.0),
-    "presence_penalty": (-2.0, 2.0),
-    "frequency_penalty": (-2.0, 2.0),
-}
+RANGES: Final = dict(zip(SAMPLING, ((0.0, 2.0), (0.0, 1.0), (-2.0, 2.0), (-2.0, 2.0)), strict=True))
 """Options of sampling, and their smallest and largest values."""
-DEFAULTS: Final = {
-    "temperature": 1.0,
-    "top_p": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-}
+DEFAULTS: Final = dict(zip(SAMPLING, (1.0, 1.0, 0.0, 0.0), strict=True))
 """OpenAI's defaults of these, which a model that has no such option may be asked for."""
-SEED: Final = "seed"
 _COMMON: Final = (
     *("model", "max_tokens", "stop", "stream", "stream_options", SEED, *RANGES),
     # These change no answer.

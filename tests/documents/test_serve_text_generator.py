@@ -13,9 +13,8 @@ from documents.commands import printed, serving, write
 from documents.pages import blocks, example, output_after, section, table, text_of
 from serve.server import Server
 
-from ringbatch.engine.runtimes import generator
 from ringbatch.frontend.generation import completion_bodies
-from ringbatch.shm.texts import GENERATOR_FILES
+from ringbatch.shm.texts import GENERATOR_FILES, GENERATOR_MODEL
 
 PAGE: Final = "docs/how-to/serve-a-text-generator.md"
 
@@ -65,7 +64,7 @@ def test_the_model_file_is_short_and_the_long_one_is_python() -> None:
 
 def test_files_and_tensors_of_the_page_are_those_of_the_code() -> None:
     files = {row[0].strip("`") for row in table(PAGE, "file")}
-    assert {*GENERATOR_FILES, generator.MODEL_FILE} <= files
+    assert {*GENERATOR_FILES, GENERATOR_MODEL} <= files
     named = {name for row in table(PAGE, "tensor") for name in re.findall(r"`(\w+)`", row[0])}
     assert named == {"input_ids", "max_tokens", "seed", *completion_bodies.RANGES}
 
