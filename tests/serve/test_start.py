@@ -125,6 +125,7 @@ CASES = {
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "folder.py").mkdir()
+    (tmp_path / "model.h5").touch()
     return tmp_path
 
 
