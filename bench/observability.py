@@ -6,7 +6,8 @@ would make every share smaller. The settings take turns, batch by batch, and the
 counts. Of the batches of which a sample of 1 % draws no request the better half counts, and that
 share of what those take that are all drawn is added. What the log's thread writes goes nowhere, but
 is made and counts. What the control process makes of traces and payloads is none of a request's
-way.
+way. Not compiled, the payload log's variants look worse than they are: the interpreter is tuned to
+the connections of the other variants, which are of another class.
 """
 
 import argparse
