@@ -88,6 +88,7 @@ class TypedAnswers:
             for index, tensor in enumerate(spec.outputs)
             if tensor.padding is not None
         ]
+        self._alone = len(spec.outputs) == 1 and not self._own_lengths
         self._names = [tensor.name for tensor in spec.outputs]
         self._fixed = all(tensor.datatype.fixed for tensor in spec.outputs)
 
@@ -96,6 +97,9 @@ class TypedAnswers:
     ) -> bytes:
         """As in `Answers`."""
         try:
+            if self._alone:
+                texts = [self._text(rows, memory) for rows, memory in parts]
+                return _body(columns, batch_id, _joined(texts))
             answers = [self._tensors(rows, memory) for rows, memory in parts]
         except (Unwritable, FrameError) as error:
             raise ModelFailed(str(error)) from None
@@ -117,6 +121,10 @@ class TypedAnswers:
         outputs = zip(self._names, zip(*answers, strict=True), strict=True)
         members = (_dumps(name) + b":" + _joined(map(_dumps, pieces)) for name, pieces in outputs)
         return b"{%b}" % b",".join(members)
+
+    def _text(self, rows: int, memory: memoryview) -> bytes:
+        (part,) = placed(self._frame, rows, memory).parts
+        return self._writers[0].text(memory, part.offset, part.size, part.shape)
 
     def _tensors(self, rows: int, memory: memoryview) -> list[Any]:
         parts = placed(self._frame, rows, memory).parts

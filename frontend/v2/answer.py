@@ -86,6 +86,12 @@ class InferAnswers:
         name = dumps(spec.name).decode()
         version = dumps(spec.version).decode()
         self._start = f'"model_name":{name},"model_version":{version},"outputs":['.encode()
+        own = {output.name for output in self._outputs}
+        beside = {"model_name": name, "model_version": version}
+        self._members = b"".join(
+            f'"{member}":{text},'.encode() for member, text in beside.items() if member not in own
+        )
+        self._has_id = "id" not in own
         # Neighbours in a batch are answered one after the other.
         self._of_batch: tuple[str, Headers] = ("", JSON)
         self._of_binary: tuple[tuple[str, int], Headers] = (("", 0), JSON)
@@ -106,12 +112,9 @@ class InferAnswers:
             InvalidRequest: an output is wanted as JSON and JSON cannot carry it, or in memory that
                 is too small or gone.
         """
-        rows, results = 0, []
         targets: list[tuple[Target, list[memoryview]]] = []
         try:
-            for part_rows, memory in self._whole(parts):
-                rows += part_rows
-                results.append((memory, placed(self._frame, part_rows, memory)))
+            rows, results = self._placed(parts)
             texts: list[bytes] = []
             binary: list[memoryview] = []
             for index, as_binary, classes in requested.outputs:
@@ -147,6 +150,31 @@ class InferAnswers:
         if any(binary):
             return self._binary(text, binary, batch_id)
         return InferResponse(text, self._json_headers(batch_id))
+
+    def render_members(
+        self, parts: Sequence[tuple[int, memoryview]], requested: RequestedOutputs, batch_id: str
+    ) -> InferResponse:
+        """Write an answer of Triton's generate extension: each output is a member of the body.
+
+        An output of one element is that element, any other one flat list. Arguments and errors are
+        those of `render`; every output is wanted as JSON.
+        """
+        try:
+            rows, results = self._placed(parts)
+            members = b",".join([output.member(rows, results) for output in self._outputs])
+        except (Unwritable, FrameError) as error:
+            raise ModelFailed(str(error)) from None
+        identity = requested.id if self._has_id else b""
+        text = b"{%b%b%b}" % (identity, self._members, members)
+        return unchecked_tuple(InferResponse, (text, self._json_headers(batch_id)))
+
+    def _placed(self, parts: Sequence[tuple[int, memoryview]]) -> tuple[int, list[Result]]:
+        """Return the number of rows, and the places of the outputs in each result."""
+        rows, results = 0, []
+        for part_rows, memory in self._whole(parts):
+            rows += part_rows
+            results.append((memory, placed(self._frame, part_rows, memory)))
+        return rows, results
 
     def takes_long(self, rows: int, size: int, requested: RequestedOutputs) -> bool:
         """Return whether another process must write an answer of so many rows and bytes of results.
@@ -251,6 +279,7 @@ class _Output:
         self.name = tensor.name
         self.most_bytes = LARGE_RESULT_BYTES if tensor.datatype.fixed else LONG_RESULT_BYTES
         name, datatype = dumps(tensor.name).decode(), tensor.datatype.name
+        self._member = f"{name}:".encode()
         self._named = f'{{"name":{name},"datatype":'.encode()
         self._opening = b'%b"%b","shape":[' % (self._named, datatype.encode())
         sizes = ["", *map(str, tensor.shape)] if batched else map(str, tensor.shape)
@@ -294,6 +323,15 @@ class _Output:
             return dumps([text.decode() for text in found])[1:-1]
         except UnicodeDecodeError:
             raise self._not_as_json("holds bytes that are not UTF-8") from None
+
+    def member(self, rows: int, results: Sequence[Result]) -> bytes:
+        """Return it as a member of an object; arguments and errors as for `start` and `write`."""
+        if len(results) == 1:
+            shape, data = results[0][1].parts[self._index].shape, self.write(results[0])
+        else:
+            shape = whole_shape(self._tensor, self._index, rows, results)
+            data = b",".join(filter(None, map(self.write, results)))
+        return self._member + data if prod(shape) == 1 else b"%b[%b]" % (self._member, data)
 
     def _numbers(self, memory: memoryview, offset: int, count: int) -> bytes:
         if count <= _FEW:

@@ -14,12 +14,11 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, Final, NamedTuple
 
-from orjson import dumps, loads
-
 from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.codec.outcome import Answer, Headers
 from ringbatch.frontend.codec.rendering import OffloadJob, Results
-from ringbatch.frontend.v2.offloaded_answers import write_v2
+from ringbatch.frontend.v2.answer import InferAnswers
+from ringbatch.frontend.v2.offloaded_answers import write_with
 from ringbatch.frontend.v2.rendering import V2Rendering
 from ringbatch.frontend.v2.requested_outputs import parameters_of
 from ringbatch.shm.errors import InvalidRequest, RequestError
@@ -121,36 +120,25 @@ def _shape(tensor: Tensor, sizes: list[int], *, batched: bool) -> list[int]:
     return [1, *filled] if batched else filled
 
 
-def generated(body: bytes) -> bytes:
-    """Return the answer of the extension from V2's, which is JSON alone."""
-    answer = loads(body)
-    outputs = answer.pop("outputs")
-    return dumps(answer | {output["name"]: _value(output["data"]) for output in outputs})
-
-
-def _value(data: list[Any]) -> Any:
-    return data[0] if len(data) == 1 else data
-
-
 def write_generated(value: Any, data: Sequence[memoryview]) -> tuple[Headers, list[bytes]]:
     """Write an answer in another process; arguments and errors as for `write_v2`."""
-    headers, (body,) = write_v2(value, data)
-    return headers, [generated(body)]
+    return write_with(InferAnswers.render_members, value, data)
 
 
 class GenerateRendering(NamedTuple):
     """See `ringbatch.frontend.codec.rendering.Rendering`.
 
     Attributes:
-        v2: writes the answer that is translated.
+        v2: of the same request, for what both protocols have in common.
     """
 
     v2: V2Rendering
 
     def render(self, results: Results, batch_id: str) -> Answer:
         """As in `Rendering`."""
-        status, body, headers = self.v2.render(results, batch_id)
-        return status, generated(body), headers
+        answers, requested = self.v2
+        body, headers = answers.render_members(results, requested, batch_id)
+        return 200, body, headers
 
     def render_in_place(
         self, memory: memoryview, rows: int, start: int, size: int, batch_id: str

@@ -1,30 +1,41 @@
 """Writer of large V2 answers, in another process."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from ringbatch.frontend.v2.answer import InferAnswers, answers_of
+from ringbatch.frontend.v2.answer import InferAnswers, InferResponse, answers_of
 from ringbatch.frontend.v2.requested_outputs import RequestedOutput, RequestedOutputs
 from ringbatch.shm.model_spec import loads
 
 _MODELS: Final = 64
 
 
+Render = Callable[
+    [InferAnswers, Sequence[tuple[int, memoryview]], RequestedOutputs, str], InferResponse
+]
+
+
 def write_v2(value: Any, data: Sequence[memoryview]) -> tuple[Any, list[bytes]]:
+    """Write an answer of V2; arguments and errors as for `write_with`."""
+    return write_with(InferAnswers.render, value, data)
+
+
+def write_with(render: Render, value: Any, data: Sequence[memoryview]) -> tuple[Any, list[bytes]]:
     """Write an answer: its headers and its body.
 
     Args:
+        render: a method that writes answers.
         value: the model, as in the model table; the requested outputs, as `encode_requested`
             returns them; the id of the batch; the number of rows of each part.
         data: the result of each part.
 
     Raises:
-        RequestError: `InferAnswers.render` raises it.
+        RequestError: `render` raises it.
     """
     spec, asked, batch_id, rows = value
     parts = [*zip(rows, data, strict=True)]
-    body, headers = _answers(spec).render(parts, decode_requested(asked), batch_id)
+    body, headers = render(_answers(spec), parts, decode_requested(asked), batch_id)
     return headers, [body]
 
 

@@ -4,12 +4,15 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from segment_fixture import spec
 
-from ringbatch.frontend.v2.generate import generated, infer_request
+from ringbatch.frontend.v2.generate import GenerateRendering, infer_request
 from ringbatch.frontend.v2.protocol import V2Model
+from ringbatch.frontend.v2.rendering import V2Rendering
 from ringbatch.shm.errors import InvalidRequest
+from ringbatch.shm.frame import Frame
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor
 
@@ -167,16 +170,53 @@ def test_a_request_is_read_alike_from_an_object_and_from_a_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "found"),
+    ("outputs", "values", "found"),
     [
-        ({"outputs": [{"name": "y", "data": [2]}]}, {"y": 2}),
-        ({"outputs": [{"name": "y", "data": ["a", "b"]}]}, {"y": ["a", "b"]}),
-        (
-            {"id": "7", "model_name": "m", "model_version": "1"}
-            | {"outputs": [{"name": "y", "data": []}, {"name": "z", "data": [0.1]}]},
-            {"id": "7", "model_name": "m", "model_version": "1", "y": [], "z": 0.1},
-        ),
+        ({"y": []}, [[[2.5]]], {"y": 2.5}),
+        ({"y": [-1]}, [[[[2.5]]]], {"y": 2.5}),
+        ({"y": [2]}, [[[[2, 3.5]]]], {"y": [2.0, 3.5]}),
+        ({"y": [2, 1]}, [[[[[2], [3]]]]], {"y": [2.0, 3.0]}),
+        ({"y": [-1]}, [[[[]]]], {"y": []}),
+        ({"y": []}, [[[2, 3]]], {"y": [2.0, 3.0]}),
+        # The parts of a request end to end, and several outputs.
+        ({"y": []}, [[[2]], [[3, 4]]], {"y": [2.0, 3.0, 4.0]}),
+        ({"y": [-1], "z": []}, [[[[2, 3]], [0.1]]], {"y": [2.0, 3.0], "z": 0.1}),
+        # An output goes before a member of the answer with its name.
+        ({"id": [], "model_version": []}, [[[2], [3]]], {"id": 2.0, "model_version": 3.0}),
     ],
 )
-def test_an_output_of_one_element_is_that_element(answer: Any, found: Any) -> None:
-    assert json.loads(generated(json.dumps(answer).encode())) == found
+def test_an_output_of_one_element_is_that_element(
+    outputs: dict[str, list[int]], values: list[list[Any]], found: Any
+) -> None:
+    model = spec(
+        0,
+        [Tensor("x", "INT64", [])],
+        [Tensor(name, "FP64", shape) for name, shape in outputs.items()],
+    )
+    requests = V2Model(model)
+    _, requested = requests.requests.read(infer_request({"x": 1, "id": "7"}, model))
+    results = [result(model, arrays) for arrays in values]
+    rendering = GenerateRendering(V2Rendering(requests.answers, requested))
+    status, body, headers = rendering.render(results, "b")
+    beside = {"id": "7", "model_name": model.name, "model_version": "1"}
+    assert (status, json.loads(body)) == (200, beside | found)
+    assert ("x-batch-id", "b") in [(name.lower(), value) for name, value in headers]
+    assert body.count(b'"model_version":') == body.count(b'"id":') == 1
+
+
+def result(model: ModelSpec, arrays: list[Any]) -> tuple[int, memoryview]:
+    """Rows of outputs as a worker writes them."""
+    columns = [np.array(array, float) for array in arrays]
+    rows, frame = len(columns[0]), Frame(model.outputs)
+    dimensions = tuple(
+        size
+        for tensor, column in zip(model.outputs, columns, strict=True)
+        for size, declared in zip(column.shape[1:], tensor.shape, strict=True)
+        if declared < 0
+    )
+    placement = frame.place(rows, dimensions)
+    memory = bytearray(placement.size)
+    memory[: frame.prefix_bytes] = frame.prefix(dimensions, ())
+    for part, column in zip(placement.parts, columns, strict=True):
+        memory[part.offset : part.offset + part.size] = column.tobytes()
+    return rows, memoryview(memory)

@@ -370,6 +370,11 @@ def prefixed(*words: int) -> bytes:
             [(1, b"\xff" * 65)],
             CANNOT_CARRY,
         ),
+        (
+            codec(Tensor("y", "FP64", [64]), Tensor("z", "BOOL", [])),
+            [(1, b"\xff" * 513)],
+            CANNOT_CARRY,
+        ),
         (VECTOR, [(1, bytes(7))], DOES_NOT_FIT),
         (VECTOR, [(1, bytes(9))], DOES_NOT_FIT),
         (VECTOR, [(2, bytes(8))], DOES_NOT_FIT),
