@@ -379,9 +379,9 @@ class EngineSlots:
 
     def part_writer(self, request: Request, batch: int) -> PartWriter:
         """Return the writing end of a request that wants parts, for its batch's worker."""
-        first = self._first_word + slot_of(request.ref) * _SLOT_WORDS
-        self._words[first + SlotWords.BATCH] = batch
-        return PartWriter(self._words, first, request.result_offset, request.result_capacity)
+        words, first = self._words, self._first_word + slot_of(request.ref) * _SLOT_WORDS
+        words[first + SlotWords.BATCH] = batch
+        return PartWriter(self.memory, words, first, request.result_offset, request.result_capacity)
 
     def post_part(self, ref: int) -> None:
         """Have `flush` post that a part of a request's answer is out."""

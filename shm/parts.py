@@ -25,7 +25,6 @@ from typing import Final, NamedTuple
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import ALIGNMENT, WORD, aligned
-from ringbatch.shm.tuples import unchecked_tuple
 
 SKIPPED: Final = (1 << 64) - 1
 """Size of the record that fills the gap before the ring's end."""
@@ -74,15 +73,28 @@ class PartWriter:
     """Writing end, for the worker that runs the request.
 
     Args:
+        memory: the segment's.
         words: of the segment.
         first: the first word of the request's slot.
         start: where the result memory begins, in bytes from the start of the segment.
         result_bytes: of that memory.
     """
 
-    __slots__ = ("_end", "_first", "_from", "_load_acquire", "_ring", "_start", "_store_release")
+    __slots__ = (
+        "_end",
+        "_first",
+        "_from",
+        "_load_acquire",
+        "_memory",
+        "_ring",
+        "_start",
+        "_store_release",
+    )
 
-    def __init__(self, words: memoryview, first: int, start: int, result_bytes: int) -> None:
+    def __init__(
+        self, memory: memoryview, words: memoryview, first: int, start: int, result_bytes: int
+    ) -> None:
+        self._memory = memory
         self._load_acquire = self._store_release = words
         self._first = first
         self._start = start
@@ -95,48 +107,46 @@ class PartWriter:
         """True if a part was written."""
         return self._end != self._from
 
-    def rooms(self) -> list[Room]:
-        """Return where the next part may be written: in order, before the gap and behind it."""
-        taken = self._load_acquire[self._first + _PARTS_TAKEN]
-        free = self._ring - (self._end - taken)
-        if not 0 <= free <= self._ring:
-            return []
-        at = self._offset()
-        before = min(self._ring - at, free)
-        found = [Room(self._start + at + ALIGNMENT, before - ALIGNMENT)]
-        if before < free:
-            found.append(Room(self._start + ALIGNMENT, free - before - ALIGNMENT))
-        return [room for room in found if room.size >= 0]
-
     def first_room(self) -> Room | None:
-        """Return the first of the `rooms`; None if there is none."""
-        taken = self._load_acquire[self._first + _PARTS_TAKEN]
-        ring, end = self._ring, self._end
-        free = ring - (end - taken)
-        if not ALIGNMENT <= free <= ring:
+        """Return the room that the next part has before the ring's end; None if there is none."""
+        ring, free = self._ring, self._free()
+        if free < ALIGNMENT:
             return None
-        at = (end - self._from) % ring
-        before = ring - at
-        if before >= free:
-            return unchecked_tuple(Room, (self._start + at + ALIGNMENT, free - ALIGNMENT))
-        if before >= ALIGNMENT:
-            return unchecked_tuple(Room, (self._start + at + ALIGNMENT, before - ALIGNMENT))
-        return None
+        at = (self._end - self._from) % ring
+        return Room(self._start + at + ALIGNMENT, min(ring - at, free) - ALIGNMENT)
 
-    def publish(self, room: Room, size: int) -> None:
-        """Let the frontend see the part of that size, which stands in one of the `rooms`."""
-        words, at = self._store_release, self._offset()
-        end = self._end
-        if room.start != self._start + at + ALIGNMENT:
-            words[(self._start + at) // WORD] = SKIPPED
-            end += self._ring - at
-        words[(room.start - ALIGNMENT) // WORD] = size
-        self._end = end + ALIGNMENT + aligned(size)
-        self._store_release[self._first + _PARTS_END] = self._end
+    def write(self, part: bytes) -> bool:
+        """Write a part, and let the frontend see it; return False if there is no room for it."""
+        size = len(part)
+        needed = ALIGNMENT + aligned(size)
+        free, end = self._free(), self._end
+        if needed > free:
+            return False
+        start = self._start
+        at = (end - self._from) % self._ring
+        before = self._ring - at
+        if needed > before:
+            if before + needed > free:
+                return False
+            self._store_release[(start + at) // WORD] = SKIPPED
+            end += before
+            at = 0
+        begin = start + at + ALIGNMENT
+        self._memory[begin : begin + size] = part
+        self._publish(begin, size, end + needed)
+        return True
 
-    def _offset(self) -> int:
-        """Return where the next record begins in the ring."""
-        return (self._end - self._from) % self._ring if self._ring else 0
+    def _publish(self, begin: int, size: int, end: int) -> None:
+        """Let the frontend see the part whose bytes begin there, and which ends the ring there."""
+        words = self._store_release
+        words[(begin - ALIGNMENT) // WORD] = size
+        self._end = end
+        words[self._first + _PARTS_END] = end
+
+    def _free(self) -> int:
+        """Return the bytes that are free; -1 if the frontend has spoilt how far it has read."""
+        used = self._end - self._load_acquire[self._first + _PARTS_TAKEN]
+        return self._ring - used if 0 <= used <= self._ring else -1
 
 
 class PartReader:

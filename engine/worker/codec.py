@@ -73,6 +73,9 @@ class Codec(Protocol):
         It returns the bytes that each takes, written or not, or why it alone cannot be written.
         """
 
+    def parts(self, results: Any, requests: list[Request]) -> Sequence[bytes | WrongResult]:
+        """Return each request's result as the bytes that `write` would write."""
+
     def write_uniform(self, results: Any, uniform: UniformBatch) -> int | None:
         """Write as `write`, after `read_uniform`; return the bytes of every result, written or not.
 

@@ -4,7 +4,7 @@ What is padded to what, and what of an output belongs to whom, is decided in
 `ringbatch.engine.ipc.shaping`; here it is done to arrays.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from math import prod
@@ -216,16 +216,33 @@ class PaddedCodec(TensorCodec):
         """See `Codec.write`."""
         outputs: Outputs = results
         sizes: list[int | WrongResult] = []
+        for request, own in self._own_parts(outputs, requests):
+            sizes += self._scatterer.scatter(own, [request])
+        return self._or_faults(sizes, outputs.faults, requests)
+
+    def parts(self, results: Any, requests: list[Request]) -> Sequence[bytes | WrongResult]:
+        """See `Codec.parts`."""
+        outputs: Outputs = results
+        parts: list[bytes | WrongResult] = []
+        for request, own in self._own_parts(outputs, requests):
+            parts += self._scatterer.parts(own, [request.rows])
+        return self._or_faults(parts, outputs.faults, requests)
+
+    def _own_parts(
+        self, outputs: Outputs, requests: list[Request]
+    ) -> Iterator[tuple[Request, list[Any]]]:
+        """Yield each request with its rows of all outputs, without padding."""
         start = 0
         for request in requests:
             stop = start + request.rows
-            own = [
-                self._own_part(array[start:stop], index, request)
-                for index, array in enumerate(outputs.arrays)
-            ]
-            sizes += self._scatterer.scatter(own, [request])
+            yield (
+                request,
+                [
+                    self._own_part(array[start:stop], index, request)
+                    for index, array in enumerate(outputs.arrays)
+                ],
+            )
             start = stop
-        return self._result_sizes(sizes, outputs.faults, requests)
 
     def _own_part(self, rows: Any, output: int, request: Request) -> Any:
         """See `TensorCodec._own_part`. What comes of padding is nobody's."""

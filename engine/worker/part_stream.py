@@ -6,19 +6,13 @@ only `MOST_WAITING` parts wait; beyond them the request fails.
 """
 
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.shm.engine_slots import EngineSlots, Request
 from ringbatch.shm.parts import Room, bytes_for, ring_bytes
-from ringbatch.shm.tuples import unchecked_tuple
 
 MOST_WAITING: Final = 256
 """Parts of one request that wait for room."""
-
-Write = Callable[[Any, Request], int | WrongResult]
-"""Writes one request's rows of results into its result memory, as `Codec.write` does."""
 
 
 class TooLarge(Exception):
@@ -52,7 +46,7 @@ class PartStream:
         self.request = request
         self._writer = slots.part_writer(request, batch)
         self._most_bytes = ring_bytes(request.result_capacity)
-        self._waiting: deque[Any] = deque()
+        self._waiting: deque[bytes] = deque()
 
     @property
     def part_is_out(self) -> bool:
@@ -69,60 +63,26 @@ class PartStream:
         """The first room for the next part; None if there is none, or if others wait for it."""
         return None if self._waiting else self._writer.first_room()
 
-    def takes(self, size: int) -> bool:
-        """Return whether a part of that size always finds room once all before it are read."""
-        return bytes_for(size) <= self._most_bytes
-
-    def at(self, room: Room) -> Request:
-        """Return the request with a room for its result memory."""
-        start, size = room
-        request = self.request
-        # `_replace` would take most of what a small part costs.
-        values = (*request[:5], size, request.request_offset, start, *request[8:])
-        return unchecked_tuple(Request, values)
-
-    def publish(self, room: Room, size: int) -> None:
-        """Let the frontend see the part that was written into a room."""
-        self._writer.publish(room, size)
-
-    def put(self, results: Any, write: Write) -> bool:
-        """Write the request's rows of results, or keep them until there is room.
-
-        Args:
-            results: of one yield, which stay as they are.
-            write: writes them.
-
-        Returns:
-            True if a part was written.
+    def put(self, part: bytes) -> bool:
+        """Write a part, or keep it until there is room; return whether any was written.
 
         Raises:
             TooLarge, NotTaken: see there.
-            WrongResult: the part cannot be written.
         """
-        news = self.write_waiting(write)
-        if not self._waiting and self._write(results, write):
+        needed = bytes_for(len(part))
+        if needed > self._most_bytes:
+            raise TooLarge(needed)
+        news = bool(self._waiting) and self.write_waiting()
+        if not self._waiting and self._writer.write(part):
             return True
         if len(self._waiting) >= MOST_WAITING:
             raise NotTaken(f"its frontend has not taken {MOST_WAITING} parts of the answer")
-        self._waiting.append(results)
+        self._waiting.append(part)
         return news
 
-    def write_waiting(self, write: Write) -> bool:
+    def write_waiting(self) -> bool:
         """Write parts that wait, while there is room; return whether any was written."""
         before = len(self._waiting)
-        while self._waiting and self._write(self._waiting[0], write):
+        while self._waiting and self._writer.write(self._waiting[0]):
             self._waiting.popleft()
         return len(self._waiting) < before
-
-    def _write(self, results: Any, write: Write) -> bool:
-        rooms = self._writer.rooms()
-        for room in rooms or [Room(self.request.result_offset, 0)]:
-            size = write(results, self.at(room))
-            if isinstance(size, WrongResult):
-                raise size
-            if not self.takes(size):
-                raise TooLarge(bytes_for(size))
-            if rooms and size <= room.size:
-                self._writer.publish(room, size)
-                return True
-        return False

@@ -8,7 +8,6 @@ read.
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from functools import partial
 from typing import Any, Final
 
 from ringbatch.engine.models.model import Model
@@ -103,13 +102,13 @@ class PartsRunner(Runner):
                 if keeps:
                     results = self._codec.kept(results)
                     found.append(results)
-                self._put(results, readable, mark, kept=keeps)
+                self._put(results, readable, mark)
                 self._give_up(readable, left, mark)
                 slots.flush()
                 if not left:
                     return
                 self._report_progress(mark)
-        self._wait_for_room(readable, mark)
+        self._wait_for_room(mark)
         self._end(readable, left, found, mark)
 
     def _unanswered(
@@ -148,56 +147,32 @@ class PartsRunner(Runner):
             raise WrongResult("predict yielded nothing")
         return self._codec.joined(found)
 
-    def _put(self, results: Any, readable: list[Request], mark: BatchMark, *, kept: bool) -> None:
+    def _put(self, results: Any, readable: list[Request], mark: BatchMark) -> None:
         """Write the parts of one yield to all that want them.
 
         Args:
             results: of the yield.
             readable: the requests.
             mark: of their batch.
-            kept: whether the results stay as they are when the model goes on.
         """
         streams = self._streams
         if not streams:
             return
-        rooms, targets = {}, []
-        for request in readable:
+        parts = self._codec.parts(results, readable)
+        for request, part in zip(readable, parts, strict=True):
             stream = streams.get(request.ref)
-            room = None if stream is None else stream.room
-            if stream is None or room is None:
-                targets.append(request._replace(result_capacity=-1))
-            else:
-                rooms[request.ref] = room
-                targets.append(stream.at(room))
-        sizes = self._codec.write(results, targets)
-        write = self._writer(readable)
-        for request, size in zip(readable, sizes, strict=True):
-            stream = streams.get(request.ref)
-            if stream is None:
-                continue
-            room = rooms.get(request.ref)
-            if isinstance(size, WrongResult):
-                self._failed(size, [request], mark)
-            elif room is not None and size <= room.size and stream.takes(size):
-                stream.publish(room, size)
-                self._slots.post_part(request.ref)
-            else:
-                if not kept:
-                    results, kept = self._codec.kept(results), True
-                self._write(stream, partial(stream.put, results, write), mark)
+            if stream is not None:
+                self._write(stream, part, mark)
         self._answered = True
 
-    def _write(self, stream: PartStream, write: Callable[[], bool], mark: BatchMark) -> None:
-        """Write parts of one request, if that is possible; fail this request alone if it is not.
-
-        Args:
-            stream: the request's.
-            write: returns whether a part was written, as `PartStream.put` does.
-            mark: of its batch.
-        """
+    def _write(self, stream: PartStream, part: bytes | WrongResult, mark: BatchMark) -> None:
+        """Write a part of one request; fail this request alone if that is not possible."""
         request = stream.request
+        if isinstance(part, WrongResult):
+            self._failed(part, [request], mark)
+            return
         try:
-            if write():
+            if stream.put(part):
                 self._slots.post_part(request.ref)
         except TooLarge as needed:
             if stream.part_is_out:
@@ -211,21 +186,6 @@ class PartsRunner(Runner):
                 self._slots.answer(request.ref, Status.RESULT_TOO_LARGE, size, stamped, now_ns)
         except NotTaken as idle:
             self._fail([request], Status.CORRUPT, str(idle), mark)
-        except WrongResult as wrong:
-            self._failed(wrong, [request], mark)
-
-    def _writer(self, readable: list[Request]) -> Callable[[Any, Request], int | WrongResult]:
-        """Return a function that writes the rows of one request among these."""
-
-        def write(results: Any, target: Request) -> int | WrongResult:
-            targets = [
-                target if request.ref == target.ref else request._replace(result_capacity=-1)
-                for request in readable
-            ]
-            sizes = self._codec.write(results, targets)
-            return sizes[targets.index(target)]
-
-        return write
 
     def _give_up(self, readable: list[Request], left: set[int], mark: BatchMark) -> None:
         """Answer requests that are cancelled or too late, and forget those that have an answer."""
@@ -247,13 +207,13 @@ class PartsRunner(Runner):
             self._progress_ns = now_ns
             self._run_again(mark.batch)
 
-    def _wait_for_room(self, readable: list[Request], mark: BatchMark) -> None:
+    def _wait_for_room(self, mark: BatchMark) -> None:
         """Write the parts that wait for room; fail the requests whose frontends take none."""
         until_ns = self._clock_ns() + PATIENCE_NS
-        write = self._writer(readable)
         while waiting := [stream for stream in self._streams.values() if stream.waits]:
             for stream in waiting:
-                self._write(stream, partial(stream.write_waiting, write), mark)
+                if stream.write_waiting():
+                    self._slots.post_part(stream.request.ref)
             self._slots.flush()
             if self._clock_ns() >= until_ns:
                 late = [stream.request for stream in self._streams.values() if stream.waits]

@@ -41,6 +41,7 @@ class RequestContextCodec:
         self.kept = inner.kept
         self.joined = inner.joined
         self.write = inner.write
+        self.parts = inner.parts
         self.write_uniform = inner.write_uniform
 
     def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:

@@ -15,7 +15,6 @@ resumes them, or fail if the model cannot do that.
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from ringbatch.engine.models.model import Model, RestartWorker, StepFunctions
@@ -26,7 +25,6 @@ from ringbatch.engine.worker.run_times import Runs
 from ringbatch.engine.worker.tensors import Unlike
 from ringbatch.shm.engine_slots import BatchMark, Request
 from ringbatch.shm.model_counters import NOTHING, Spent
-from ringbatch.shm.parts import Room
 from ringbatch.shm.slot import Status
 
 logger = logging.getLogger("ringbatch.worker")
@@ -70,7 +68,6 @@ class LiveRow:
         run_ns: its share of the time inside the model.
         ended: whether the model has ended it; parts of it may still wait for room.
         paused_ns: since when its parts have found no room; 0 if they do.
-        nowhere: the request without result memory, for steps whose outputs are kept.
     """
 
     request: Request
@@ -82,7 +79,6 @@ class LiveRow:
     run_ns: int = 0
     ended: bool = False
     paused_ns: int = 0
-    nowhere: Request | None = None
 
 
 class StepsRunner(PartsRunner):
@@ -286,43 +282,21 @@ class StepsRunner(PartsRunner):
                 self._report_progress(row.batch.mark)
 
     def _hand_out(self, results: Any, rows: list[LiveRow]) -> None:
-        """Write the parts of one step: at once where there is room for them."""
-        rooms: list[Room | None] = []
-        targets: list[Request] = []
-        for row in rows:
+        """Write the parts of one step, or keep those of clients that want one answer."""
+        parts = self._codec.parts(results, [row.request for row in rows])
+        for number, (row, part) in enumerate(zip(rows, parts, strict=True)):
             stream = row.stream
-            room = None if stream is None else stream.room
-            rooms.append(room)
-            if stream is None or room is None:
-                row.nowhere = row.nowhere or row.request._replace(result_capacity=-1)
-                targets.append(row.nowhere)
-            else:
-                targets.append(stream.at(room))
-        sizes = self._codec.write(results, targets)
-        for number, (row, room, size) in enumerate(zip(rows, rooms, sizes, strict=True)):
-            if isinstance(size, WrongResult):
+            if isinstance(part, WrongResult):
                 self._leave(row, FAILED)
-                self._blame(row, size)
-            elif row.stream is None:
+                self._blame(row, part)
+            elif stream is None:
                 row.parts.append(self._codec.row(results, number))
-            elif room is not None and size <= room.size and row.stream.takes(size):
-                row.stream.publish(room, size)
-                self._slots.post_part(row.request.ref)
             else:
-                kept = self._codec.row(results, number)
-                self._write_row(row, partial(row.stream.put, kept, self._write_part))
-
-    def _write_part(self, results: Any, target: Request) -> int | WrongResult:
-        return self._codec.write(results, [target])[0]
-
-    def _write_row(self, row: LiveRow, write: Callable[[], bool]) -> None:
-        """Write parts of a row; it fails alone if that is not possible."""
-        assert row.stream is not None, "the row's client wants parts"
-        self.runs = row.runs
-        self._write(row.stream, write, row.batch.mark)
-        if row.request.ref not in self._streams:
-            self._leave(row, FAILED)
-            self._answered_row(row, failed=True)
+                self.runs = row.runs
+                self._write(stream, part, row.batch.mark)
+                if row.request.ref not in self._streams:
+                    self._leave(row, FAILED)
+                    self._answered_row(row, failed=True)
 
     def _waits(self, row: LiveRow) -> bool:
         """Write parts of a row that wait for room; return whether it is paused, or answered."""
@@ -330,9 +304,8 @@ class StepsRunner(PartsRunner):
         if stream is None or not stream.waits:
             row.paused_ns = 0
             return False
-        self._write_row(row, partial(stream.write_waiting, self._write_part))
-        if not self._is_live(row):
-            return True
+        if stream.write_waiting():
+            self._slots.post_part(row.request.ref)
         if self._has_caught_up(row, stream):
             return row.ended
         now_ns = self._clock_ns()

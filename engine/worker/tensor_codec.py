@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from ringbatch.shm.frame import FrameError
 from ringbatch.shm.ragged import answered
 from ringbatch.shm.strided_view import StridedView
 from ringbatch.shm.uniform_batch import UniformBatch
+
+T = TypeVar("T")
 
 
 class TensorCodec:
@@ -110,18 +112,24 @@ class TensorCodec:
         """See `Codec.write`."""
         outputs: Outputs = results
         sizes = self._scatterer.scatter(outputs.arrays, requests)
-        return self._result_sizes(sizes, outputs.faults, requests) if outputs.faults else sizes
+        return self._or_faults(sizes, outputs.faults, requests) if outputs.faults else sizes
+
+    def parts(self, results: Any, requests: list[Request]) -> Sequence[bytes | WrongResult]:
+        """See `Codec.parts`."""
+        outputs: Outputs = results
+        parts = self._scatterer.parts(outputs.arrays, [request.rows for request in requests])
+        return self._or_faults(parts, outputs.faults, requests) if outputs.faults else parts
 
     def write_uniform(self, results: Any, uniform: UniformBatch) -> int | None:
         """See `Codec.write_uniform`."""
         outputs: Outputs = results
         return None if outputs.faults else self._scatterer.scatter_uniform(outputs.arrays, uniform)
 
-    def _result_sizes(
-        self, sizes: Sequence[int | WrongResult], faults: Sequence[Fault], requests: list[Request]
-    ) -> list[int | WrongResult]:
-        """Return the size of each request's result, or the fault that is in it."""
-        result: list[int | WrongResult] = list(sizes)
+    def _or_faults(
+        self, found: Sequence[T | WrongResult], faults: Sequence[Fault], requests: list[Request]
+    ) -> list[T | WrongResult]:
+        """Return what was found for each request, or the fault that is in its result."""
+        result = list(found)
         for fault in faults:
             start = 0
             for number, request in enumerate(requests):

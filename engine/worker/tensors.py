@@ -10,7 +10,7 @@ its size is open; the others are copied one by one.
 from collections.abc import Sequence
 from itertools import accumulate
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,6 +154,20 @@ class Gatherer:
         return values
 
 
+class LaidOut(NamedTuple):
+    """One request's rows of all outputs, as they stand in its result.
+
+    Attributes:
+        placement: of the outputs.
+        prefix: words that open the frame.
+        data: of each output.
+    """
+
+    placement: Placement
+    prefix: bytes
+    data: list[Array | bytes]
+
+
 class Scatterer:
     """Writes the outputs of a typed model's batches, as `outputs` gives them.
 
@@ -180,37 +194,65 @@ class Scatterer:
         scatter_one = self._scatter_fixed if self._frame.static else self._scatter_one
         if len(requests) == 1:
             return [scatter_one([*arrays], requests[0])]
-        if self._has_even(arrays):
-            return self._scatter_even(arrays, requests)
+        if not self._frame.static and len(requests) == len(arrays[0]) and self._are_alike(arrays):
+            frames = self._alike(arrays, len(requests))
+            for request, frame in zip(requests, frames, strict=True):
+                if len(frame) <= request.result_capacity:
+                    start = request.result_offset
+                    self._memory[start : start + len(frame)] = frame
+            return [len(frame) for frame in frames]
         stops = accumulate(request.rows for request in requests)
         return [
             scatter_one([array[stop - request.rows : stop] for array in arrays], request)
             for request, stop in zip(requests, stops, strict=True)
         ]
 
-    def _has_even(self, arrays: Sequence[Any]) -> bool:
+    def parts(self, arrays: Sequence[Any], rows: Sequence[int]) -> Sequence[bytes | WrongResult]:
+        """Return each request's rows as the bytes that `scatter` copies.
+
+        Args:
+            arrays: as for `scatter`.
+            rows: of each request.
+        """
+        if len(rows) == len(arrays[0]) and self._are_alike(arrays):
+            return self._alike(arrays, len(rows))
+        stops = accumulate(rows)
+        return [
+            self._part([array[stop - own : stop] for array in arrays], own)
+            for own, stop in zip(rows, stops, strict=True)
+        ]
+
+    def _are_alike(self, arrays: Sequence[Any]) -> bool:
         """Return whether all rows are alike: numbers of one shape, and no lengths of their own."""
-        if self._frame.static or len(arrays) != len(self._frame.tensors):
+        if len(arrays) != len(self._frame.tensors):
             return False
         return all(isinstance(one, np.ndarray) and one.dtype != object for one in arrays)
 
-    def _scatter_even(self, arrays: Sequence[Array], requests: list[Request]) -> list[int]:
-        """Scatter rows that are alike: frames of as many rows differ in their numbers alone."""
-        frame, memory, sizes = self._frame, self._memory, []
+    def _alike(self, arrays: Sequence[Array], count: int) -> list[bytes]:
+        """Return the frames of so many rows that are alike: only their numbers differ."""
+        frame = self._frame
         dimensions = open_dimensions(frame.tensors, arrays)
         prefix = frame.prefix(dimensions, ())
-        stop = 0
-        for request in requests:
-            begin, stop = stop, stop + request.rows
-            placement = frame.place(request.rows, dimensions)
-            sizes.append(placement.size)
-            if placement.size > request.result_capacity:
-                continue
-            start = request.result_offset
-            memory[start : start + len(prefix)] = prefix
-            for part, array in zip(placement.parts, arrays, strict=True):
-                self._write(array[begin:stop], start + part.offset)
-        return sizes
+        placement = frame.place(1, dimensions)
+        size = placement.size
+        frames: NDArray[np.uint8] = np.zeros((count, size), np.uint8)
+        if prefix:
+            frames[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
+        for part, array in zip(placement.parts, arrays, strict=True):
+            numbers = np.ascontiguousarray(array).reshape(count, -1).view(np.uint8)
+            frames[:, part.offset : part.offset + part.size] = numbers
+        data = frames.tobytes()
+        return [data[row * size : (row + 1) * size] for row in range(count)]
+
+    def _part(self, columns: Sequence[Column], rows: int) -> bytes | WrongResult:
+        """Return the frame of one request."""
+        try:
+            laid = self._laid_out(columns, rows)
+        except Uneven as uneven:
+            return WrongResult(str(uneven))
+        frame = bytearray(laid.placement.size)
+        self._write_laid_out(laid, memoryview(frame), 0)
+        return bytes(frame)
 
     def scatter_uniform(self, arrays: list[Array], uniform: UniformBatch) -> int | None:
         """Scatter to uniform requests; return the bytes of each result.
@@ -237,7 +279,7 @@ class Scatterer:
             else:
                 for number, start in enumerate(starts):
                     rows = array[number * sizes.rows : (number + 1) * sizes.rows]
-                    self._write(rows, start + offset)
+                    _write(rows, self._memory, start + offset)
         return placement.size
 
     def _scatter_many(self, array: Array, starts: Array, size: int) -> None:
@@ -247,39 +289,44 @@ class Scatterer:
 
     def _scatter_one(self, columns: Sequence[Column], request: Request) -> int | WrongResult:
         try:
-            arrays = laid_out(columns, self._frame.tensors)
+            laid = self._laid_out(columns, request.rows)
         except Uneven as uneven:
             return WrongResult(str(uneven))
-        texts = [_encoded(a) if a.dtype == object else None for a in arrays]
-        lengths = tuple(len(text) for text in texts if text is not None)
+        if laid.placement.size <= request.result_capacity:
+            self._write_laid_out(laid, self._memory, request.result_offset)
+        return laid.placement.size
+
+    def _laid_out(self, columns: Sequence[Column], rows: int) -> LaidOut:
+        """Return one request's rows in the order of its frame; raises `Uneven`."""
+        arrays = laid_out(columns, self._frame.tensors)
+        data = [_encoded(array) if array.dtype == object else array for array in arrays]
+        lengths = tuple(len(one) for one in data if isinstance(one, bytes))
         dimensions = open_dimensions(self._frame.tensors, arrays)
-        placement = self._frame.place(request.rows, dimensions, lengths)
-        if placement.size > request.result_capacity:
-            return placement.size
-        start = request.result_offset
-        prefix = self._frame.prefix(dimensions, lengths)
-        self._memory[start : start + len(prefix)] = prefix
-        for part, array, text in zip(placement.parts, arrays, texts, strict=True):
-            if text is not None:
-                self._memory[start + part.offset : start + part.offset + part.size] = text
-            else:
-                self._write(array, start + part.offset)
-        return placement.size
+        placement = self._frame.place(rows, dimensions, lengths)
+        return LaidOut(placement, self._frame.prefix(dimensions, lengths), data)
+
+    @staticmethod
+    def _write_laid_out(laid: LaidOut, memory: memoryview, start: int) -> None:
+        memory[start : start + len(laid.prefix)] = laid.prefix
+        for part, data in zip(laid.placement.parts, laid.data, strict=True):
+            _write(data, memory, start + part.offset)
 
     def _scatter_fixed(self, arrays: list[Array], request: Request) -> int:
         placement = self._frame.place(request.rows)
         if placement.size <= request.result_capacity:
             for part, array in zip(placement.parts, arrays, strict=True):
-                self._write(array, request.result_offset + part.offset)
+                _write(array, self._memory, request.result_offset + part.offset)
         return placement.size
 
-    def _write(self, array: Array, start: int) -> None:
-        size = array.nbytes
-        if size <= _SMALL_BYTES:
-            # An array over the memory costs more than these bytes do.
-            self._memory[start : start + size] = array.tobytes()
-        else:
-            np.ndarray(array.shape, array.dtype, self._memory, start)[...] = array
+
+def _write(data: Array | bytes, memory: memoryview, start: int) -> None:
+    if isinstance(data, bytes):
+        memory[start : start + len(data)] = data
+    elif data.nbytes <= _SMALL_BYTES:
+        # An array over the memory costs more than these bytes do.
+        memory[start : start + data.nbytes] = data.tobytes()
+    else:
+        np.ndarray(data.shape, data.dtype, memory, start)[...] = data
 
 
 def open_dimensions(tensors: Sequence[Tensor], arrays: Sequence[Array]) -> tuple[int, ...]:

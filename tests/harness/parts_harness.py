@@ -53,6 +53,14 @@ class Stepwise:
 stepwise = Stepwise()
 
 
+class WholeWords:
+    """Takes the place of a segment's bytes: a store of a part is one of its word."""
+
+    def __setitem__(self, where: slice, part: bytes) -> None:
+        if part:
+            stepwise.words[where.start // WORD] = int.from_bytes(part, "little")
+
+
 def layout() -> Layout:
     table_bytes = len(dumps((MODEL,)))
     return Layout(
@@ -111,7 +119,9 @@ class World:
         self.slot_word = self.segment.layout.slot(0)
 
     def slots(self, producer: int) -> EngineSlots:
-        return self.wrong.slots(self.segment, producer, lambda lane: None)
+        slots = self.wrong.slots(self.segment, producer, lambda lane: None)
+        slots.memory = cast(memoryview, WholeWords())
+        return slots
 
     def frontend(self) -> "Frontend":
         return (self.wrong.frontend or Frontend)(self)
@@ -194,6 +204,9 @@ class Numbers:
 
     def joined(self, parts: Sequence[Any]) -> Any:
         return parts[-1]
+
+    def parts(self, results: int, requests: list[Request]) -> list[bytes]:
+        return [results.to_bytes(WORD, "little")] * len(requests)
 
     def write(self, results: Any, requests: list[Request]) -> list[int]:
         for request in requests:
@@ -296,11 +309,8 @@ def write_plainly(world: World, slots: EngineSlots, batch: list[int], parts: int
     (request,) = slots.read_all(batch, MARK, lambda: 1)
     writer = slots.part_writer(request, MARK.batch)
     for number in range(1, parts + 1):
-        room = next((room for room in writer.rooms() if room.size >= WORD), None)
-        if room is None:
+        if not writer.write(number.to_bytes(WORD, "little")):
             break
-        world.words[room.start // WORD] = number
-        writer.publish(room, WORD)
         world.written = number
         slots.post_part(request.ref)
         slots.flush()

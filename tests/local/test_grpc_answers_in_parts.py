@@ -22,9 +22,7 @@ def put(harness: Harness, request: Request, *numbers: int) -> None:
     slots = harness.engine_slots
     writer = slots.part_writer(request, 1)
     for number in numbers:
-        room = writer.rooms()[0]
-        harness.segment.memory[room.start : room.start + 8] = number.to_bytes(8, "little")
-        writer.publish(room, 8)
+        assert writer.write(number.to_bytes(8, "little"))
     slots.post_part(request.ref)
     slots.flush()
     harness.gateway.collect()

@@ -29,7 +29,7 @@ from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import ALIGNMENT, WORD, aligned
-from ringbatch.shm.parts import PartReader, PartWriter, Room
+from ringbatch.shm.parts import PartReader, PartWriter
 from ringbatch.shm.slot import SLOT_BITS, Status
 
 
@@ -99,23 +99,21 @@ def test_a_dead_frontend_s_wish_for_parts_is_not_its_heir_s() -> None:
 class EndBeforeBytes(PartWriter):
     """Wrong: PARTS_END covers a part before its bytes stand there."""
 
-    def rooms(self) -> list[Room]:
-        rooms = super().rooms()
-        if rooms:
-            super().publish(rooms[0], WORD)
-        return rooms
-
-    def publish(self, room: Room, size: int) -> None:
-        """Nothing: the part is out."""
+    def write(self, part: bytes) -> bool:
+        room = self.first_room()
+        if room is None:
+            return False
+        super()._publish(room.start, WORD, self._end + ALIGNMENT + aligned(WORD))
+        self._memory[room.start : room.start + WORD] = part
+        return True
 
 
 class EndBeforeSize(PartWriter):
     """Wrong: PARTS_END covers a part before its size stands there."""
 
-    def publish(self, room: Room, size: int) -> None:
-        end = self._end + ALIGNMENT + aligned(size)
+    def _publish(self, begin: int, size: int, end: int) -> None:
         self._store_release[self._first + SlotWords.PARTS_END] = end
-        super().publish(room, size)
+        super()._publish(begin, size, end)
 
 
 class NoticeFirst(EngineSlots):

@@ -162,6 +162,31 @@ def test_a_frontend_that_takes_no_parts_fails_and_no_other() -> None:
     assert harness.paused
 
 
+def test_a_frontend_hears_of_the_parts_that_waited() -> None:
+    def predict(instances: list[str]) -> Iterator[list[str]]:
+        for _ in range(20):
+            yield ["x" * 100] * len(instances)
+
+    def read_on() -> None:
+        lane = harness.clients[0].lane
+        assert lane.collect() == []
+        heard.append(lane.parted == {ref & SLOT_MASK})
+        lane.parted.clear()
+        found.extend(harness.parts(ref))
+
+    heard: list[bool] = []
+    found: list[bytes] = []
+    harness = PartsHarness(predict)
+    ref = harness.send_json('["a"]', in_parts=True)
+    harness.on_pause = read_on
+    (reply,) = harness.run(ref)
+    found += harness.parts(ref)
+    assert reply.answer.status is Status.OK
+    assert found == [b'["%b"]' % (b"x" * 100)] * 20
+    assert len(heard) > 1
+    assert all(heard)
+
+
 def test_only_so_many_parts_wait() -> None:
     def predict(instances: list[str]) -> Iterator[list[str]]:
         for number in range(3 * MOST_WAITING):
@@ -208,7 +233,7 @@ def test_a_request_of_which_a_part_is_out_never_runs_again() -> None:
     request = harness.engine_slots.read(ref)
     assert request is not None
     dead = harness.engine_slots.part_writer(request, 1)
-    dead.publish(dead.rooms()[0], 0)
+    assert dead.write(b"")
     (reply,) = harness.run(ref)
     assert reply.answer.status is Status.CUT_OFF
     assert harness.parts(ref) == [b""]

@@ -46,9 +46,7 @@ class Parted:
     def part(self, value: int) -> None:
         """The worker writes a part."""
         text = orjson.dumps([value])
-        (room, *_) = self._writer.rooms()
-        self.harness.segment.memory[room.start : room.start + len(text)] = text
-        self._writer.publish(room, len(text))
+        assert self._writer.write(text)
         self.harness.engine_slots.post_part(self.request.ref)
         self.harness.engine_slots.flush()
 

@@ -72,15 +72,21 @@ class Answered:
         model = Model(tuple(inputs), tuple(outputs), lambda: None, lambda: None)
         codec: Codec = (FiniteCodec if finite else TensorCodec)(segment.memory, model)
         if lengths is not None:
-            codec = PaddedCodec(segment.memory, *padding(model, (), {}, ""))
+            codec = PaddedCodec(segment.memory, *padding(model, (), {}, ""), finite=finite)
         readable, _, _ = codec.read(requests)
         results = codec.check(returned, rows)
         written = codec.write(results, readable)
+        parts = codec.parts(results, readable)
         self.faults = [str(one) if isinstance(one, WrongResult) else "" for one in written]
         self.parts = [
             (request.rows, segment.memory[request.result_offset :][:size])
             for request, size in zip(requests, written, strict=True)
             if isinstance(size, int)
+        ]
+        wrong = [str(one) for one in parts if isinstance(one, WrongResult)]
+        assert wrong == [fault for fault in self.faults if fault]
+        assert [one for one in parts if isinstance(one, bytes)] == [
+            bytes(memory) for _, memory in self.parts
         ]
 
     def v1(self, *parts: int, columns: bool = False) -> Any:
@@ -106,6 +112,14 @@ class Answered:
     def arrays(self, *parts: int) -> Any:
         wanted = [(rows, bytearray(memory)) for rows, memory in map(self.parts.__getitem__, parts)]
         return ArrayCodec(self.spec).render(wanted)
+
+
+def test_no_number_in_the_padding_is_nobodys() -> None:
+    nan = float("nan")
+    returned = np.array([[1, nan], [nan, 1]], "f4")
+    outputs = [Tensor("y", "FP32", [-1])]
+    found = Answered(outputs, returned, [1, 1], finite=True, lengths=[1, 2])
+    assert found.faults == ["", "output 'y' holds NaN or infinity"]
 
 
 def test_v1_has_rows_of_their_own_lengths_and_the_others_a_padded_array() -> None:

@@ -74,14 +74,10 @@ class Generation:
         slots, request = self.harness.engine_slots, self.request
         frame = Frame(MODEL.outputs)
         placement = frame.place(1, (len(tokens),))
-        writer = slots.part_writer(request, self.batch)
-        (room, *_) = writer.rooms()
-        memory, prefix = self.harness.segment.memory, frame.prefix((len(tokens),), ())
-        memory[room.start : room.start + len(prefix)] = prefix
-        start = room.start + placement.parts[0].offset
+        prefix = frame.prefix((len(tokens),), ())
         data = np.array(tokens, "<i8").tobytes()
-        memory[start : start + len(data)] = data
-        writer.publish(room, placement.size)
+        part = prefix.ljust(placement.parts[0].offset, b"\0") + data
+        assert slots.part_writer(request, self.batch).write(part)
         slots.post_part(request.ref)
         slots.flush()
 

@@ -53,17 +53,26 @@ class Bench:
         return found
 
     def write(self, returned: object, *requests: Request) -> list[list[Array]]:
-        rows = [request.rows for request in requests]
-        sizes = self.codec.write(self.codec.check(returned, rows), list(requests))
-        return [
-            unpack(
-                self.outputs,
-                request.rows,
-                bytes(self.segment.memory[request.result_offset :][:size]),
-            )
+        """The results that stand in the requests' memory; they are what their parts would be."""
+        results = self.codec.check(returned, [request.rows for request in requests])
+        sizes = self.codec.write(results, list(requests))
+        found = [
+            self._unpacked(request, bytes(self.segment.memory[request.result_offset :][:size]))
             for request, size in zip(requests, sizes, strict=True)
             if isinstance(size, int)
         ]
+        as_parts = [
+            self._unpacked(request, part)
+            for request, part in zip(
+                requests, self.codec.parts(results, list(requests)), strict=True
+            )
+            if isinstance(part, bytes)
+        ]
+        assert str(as_parts) == str(found)
+        return found
+
+    def _unpacked(self, request: Request, data: bytes) -> list[Array]:
+        return unpack(self.outputs, request.rows, data)
 
 
 def numbers(tensor: Tensor, shape: tuple[int, ...], first: int) -> Array:

@@ -58,7 +58,7 @@ inline store_done(at) {
 
 inline post_answer(at) { answered[number]!REF(HOLDS(at), at) }
 
-/* shm/parts.py: PartWriter.publish */
+/* shm/parts.py: PartWriter._publish */
 inline put(at) {
     count = held_extent[number * MOST + at];
     MUST_HOLD(g_owner[count] == REF(HOLDS(at), at), g_handed_out_again);
@@ -203,7 +203,7 @@ end:
             worker_at[number] = (PICKED(0) || PICKED(1) -> ANSWERING : ASLEEP)
         }
 
-    /* A step in which a row gives a part. engine/worker/part_stream.py: PartStream.publish */
+    /* A step in which a row gives a part. engine/worker/part_stream.py: PartStream.put */
     :: d_step {
             STEPS && worker_at[number] == ASLEEP && STREAMS(0) && !HAS_PUT(0) ->
             PICKED(0) = 1;
@@ -250,7 +250,7 @@ end:
         }
 
     /* engine/worker/parts_runner.py: PartsRunner._put, one after the other; engine/worker/part_stream.py:
-     * PartStream.publish */
+     * PartStream.put */
     :: d_step { !STEPS && worker_at[number] == YIELDED && STREAMS(0) && !HAS_PUT(0) -> put(0) }
     :: d_step {
             !STEPS && worker_at[number] == YIELDED && STREAMS(0) == HAS_PUT(0) && STREAMS(1) &&

@@ -21,7 +21,7 @@ from client_harness import (
 
 from ringbatch.frontend import AnswerCutOff, Client, ClientClosed, EngineGone, InvalidRequest
 from ringbatch.frontend.client import channel as channel_module
-from ringbatch.shm.parts import PartWriter, Room
+from ringbatch.shm.parts import PartWriter
 from ringbatch.shm.slot import Status
 
 SAME, *OTHERS = MODELS
@@ -46,15 +46,11 @@ class Worker:
 
     def put(self, *values: int) -> bool:
         """Write a part if there is room."""
-        part = numbers(*values).tobytes()
-        for start, size in self._writer.rooms():
-            if len(part) <= size:
-                self._harness.segment.memory[start : start + len(part)] = part
-                self._writer.publish(Room(start, size), len(part))
-                self._slots.post_part(self.ref)
-                self._slots.flush()
-                return True
-        return False
+        if not self._writer.write(numbers(*values).tobytes()):
+            return False
+        self._slots.post_part(self.ref)
+        self._slots.flush()
+        return True
 
     def end(self, status: Status = Status.OK) -> None:
         """Answer behind the last part."""
