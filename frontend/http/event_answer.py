@@ -100,8 +100,8 @@ class EventAnswer:
         self._head = head
         self._parts: list[bytes] = []
         self._unread_bytes = 0
-        """Bytes of parts that wait here, and of those that waited in the transport at the last
-        look."""
+        """At least the bytes of parts that the client has not taken: those since the last look, and
+        those that waited then."""
         self._silence_s = 0
         self._keep_alive = True
         self.begun = False
@@ -191,7 +191,6 @@ class EventAnswer:
         self.sent_bytes += len(text)
         if not self._transport.is_closing():
             self._transport.write(text)
-            self._unread_bytes = self._transport.get_write_buffer_size()
 
     def _begin(self) -> bytes:
         """Return the head of the answer, which is about to leave."""
