@@ -2,6 +2,9 @@
 
 The format is that of the HTML standard, section "Server-sent events". The data of each event is
 JSON. An error behind the first part is an event too, the last.
+
+A browser's EventSource asks again whenever an answer ends or breaks off, until it is closed or gets
+another status. So it gets an event "end", and status 204 if it asks again.
 """
 
 from typing import Final
@@ -20,6 +23,10 @@ _REFUSED: Final = ("q=0", "q=0.0", "q=0.00", "q=0.000")
 """Parameters of a range in Accept that the client does not accept."""
 COMMENT: Final = b":\n\n"
 """An event without data, which keeps proxies from taking the connection for idle."""
+BEGUN: Final = b"id: begun\n\n"
+"""Goes before the first event for an EventSource, which sends this id when it asks again."""
+LAST_EVENT: Final = b"event: end\ndata:\n\n"
+"""Follows the last part for an EventSource, which would ask again at the end of the answer."""
 SILENCE_S: Final = 15.0
 """Time without a part, after which a comment is sent."""
 MOST_UNREAD_BYTES: Final = 1 << 20

@@ -66,6 +66,7 @@ async def exchange(
     *,
     events: bool | None = None,
     whole_is_event: bool = True,
+    query: Callable[[], Body] | None = None,
 ) -> None:
     """Read the body, send it on its way, and write the answer that comes.
 
@@ -76,17 +77,22 @@ async def exchange(
         events: whether the answer is to be events; None if the request's header says so.
         whole_is_event: whether an answer that comes whole is the only event; False to write it as
             any other answer.
+        query: returns the body of a request by GET, of which a browser's EventSource reads the
+            events.
 
     Raises:
         RequestError, falcon.HTTPError: the body cannot be taken.
     """
     _expect_served(req)
     account = bodies.accounts.of_scope(req.scope)
-    with bodies.budget.holding() as holding:
-        body = await _read_body(req, bodies.max_request_bytes, holding)
+    if query is not None:
+        body = query()
+    else:
+        with bodies.budget.holding() as holding:
+            body = await _read_body(req, bodies.max_request_bytes, holding)
     if wants_events(req.get_header("Accept")) if events is None else events:
-        starts = partial(start, body)
-        await _exchange_in_parts(req, resp, bodies, starts, account, whole_is_event)
+        starts, stream = partial(start, body), EventStream(bodies.last, event_source=bool(query))
+        await _exchange_in_parts(req, resp, bodies, starts, account, whole_is_event, stream)
         return
     waiting = AwaitedPrediction(bodies.last)
     exchanges = req.scope.get(EXCHANGES, set())
@@ -117,9 +123,9 @@ async def _exchange_in_parts(
     start: Callable[[Reply, int, InParts[Answer]], RequestHandle | None],
     account: int,
     whole_is_event: bool,
+    stream: EventStream,
 ) -> None:
     """Write the answer as events, but for an error before the first part, and for binary data."""
-    stream = EventStream(bodies.last)
     exchanges = req.scope.get(EXCHANGES, set())
     exchanges.add(stream)
 

@@ -1,6 +1,9 @@
 """Triton's generate extension on Falcon: its routes."""
 
+from collections.abc import Callable
+from http import HTTPStatus
 from typing import Final
+from urllib.parse import parse_qsl
 
 import falcon.asgi
 from falcon.asgi import Request, Response
@@ -14,6 +17,7 @@ from ringbatch.frontend.falcon.v2_resources import ModelResource
 from ringbatch.frontend.request.calls import Body, Reply, RequestHandle
 from ringbatch.frontend.request.parts_task import InParts
 from ringbatch.frontend.request.service import Service
+from ringbatch.frontend.v2.generate import body_of
 from ringbatch.shm.tallies import Protocol
 
 
@@ -29,7 +33,7 @@ def add_routes(
     """
     for model in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
         app.add_route(f"{model}/generate", Generation(service, bodies, events=False))
-        app.add_route(f"{model}/generate_stream", Generation(service, bodies, events=True))
+        app.add_route(f"{model}/generate_stream", EventGeneration(service, bodies, events=True))
 
 
 class Generation(ModelResource):
@@ -55,6 +59,16 @@ class Generation(ModelResource):
 
     async def on_post(self, req: Request, resp: Response, name: str, version: str = "") -> None:
         """Answer with one object, or an event for each part."""
+        await self._answer(req, resp, name, version)
+
+    async def _answer(
+        self,
+        req: Request,
+        resp: Response,
+        name: str,
+        version: str,
+        query: Callable[[], Body] | None = None,
+    ) -> None:
         wanted = address(name, version)
         timeout_ns = timeout_ns_of(req.get_header(TIMEOUT_HEADER))
         # The refusal comes before the body, so that the client need not send it.
@@ -68,4 +82,20 @@ class Generation(ModelResource):
                 wanted, body, reply, timeout_ns, headers, account, in_parts
             )
 
-        await exchange(req, resp, self._bodies, start, events=self._events)
+        await exchange(req, resp, self._bodies, start, events=self._events, query=query)
+
+
+class EventGeneration(Generation):
+    """The same for a browser's EventSource too, which can but GET."""
+
+    async def on_get(self, req: Request, resp: Response, name: str, version: str = "") -> None:
+        """Answer with an event for each part; the query has the members of the body."""
+        if req.get_header("Last-Event-ID") is not None:
+            resp.status = HTTPStatus.NO_CONTENT
+            return
+
+        def query() -> Body:
+            return body_of(parse_qsl(req.query_string, keep_blank_values=True), spec)
+
+        spec = self._spec(name, version)
+        await self._answer(req, resp, name, version, query)

@@ -6,10 +6,12 @@ from collections.abc import AsyncGenerator, Callable
 from falcon.asgi import Response
 
 from ringbatch.frontend.codec.event_stream import (
+    BEGUN,
     COMMENT,
     END,
     ENDED,
     HEADERS,
+    LAST_EVENT,
     MOST_UNREAD_BYTES,
     SILENCE_S,
     event,
@@ -28,6 +30,7 @@ class EventStream:
 
     Args:
         last: returns the end of the request that ended last.
+        event_source: whether a browser's EventSource reads them.
 
     Attributes:
         in_parts: for the service.
@@ -35,7 +38,8 @@ class EventStream:
         call: the request, while it is on its way.
     """
 
-    def __init__(self, last: Callable[[], RequestOutcome]) -> None:
+    def __init__(self, last: Callable[[], RequestOutcome], *, event_source: bool = False) -> None:
+        self._event_source = event_source
         self.in_parts: InParts[Answer] = InParts(self._take, END)
         self.ending: RequestOutcome | None = None
         self.call: RequestHandle | None = None
@@ -69,6 +73,8 @@ class EventStream:
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         """Yield the events, the last one of an error if there is one."""
+        if self._event_source:
+            yield BEGUN
         while True:
             try:
                 async with asyncio.timeout(SILENCE_S):
@@ -86,6 +92,8 @@ class EventStream:
                 status, data, _ = self._answer
                 if status != ENDED:
                     yield event(data)
+                if self._event_source and status in (ENDED, 200):
+                    yield LAST_EVENT
                 return
 
     def _take(self, answer: Answer) -> None:

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, Final, NamedTuple
 
+from orjson import JSONDecodeError, dumps, loads
+
 from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.codec.outcome import Answer, Headers
 from ringbatch.frontend.codec.rendering import OffloadJob, Results
@@ -69,6 +71,33 @@ def infer_request(found: Any, spec: ModelSpec) -> dict[str, Any]:
         "parameters": parameters,
         "inputs": [_entry(tensors[name], inputs[name], batched=spec.batched) for name in inputs],
     }
+
+
+def body_of(query: Sequence[tuple[str, str]], spec: ModelSpec) -> bytes:
+    """Return the body that a query stands for.
+
+    The values of an input of texts are texts. All others are JSON, or texts if they are none.
+
+    Args:
+        query: names and values, in order; several values of a name are a list.
+        spec: the model.
+    """
+    texts = {tensor.name for tensor in spec.inputs if tensor.datatype.name == "BYTES"} | {"id"}
+    values: dict[str, list[Any]] = {}
+    for name, value in query:
+        values.setdefault(name, []).append(value if name in texts else _literal(value))
+    return dumps({name: _value(several) for name, several in values.items()})
+
+
+def _literal(text: str) -> Any:
+    try:
+        return loads(text)
+    except JSONDecodeError:
+        return text
+
+
+def _value(several: list[Any]) -> Any:
+    return several[0] if len(several) == 1 else several
 
 
 def _entry(tensor: Tensor, value: Any, *, batched: bool) -> dict[str, Any]:

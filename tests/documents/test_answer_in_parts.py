@@ -11,7 +11,9 @@ from typing import Final
 import pytest
 from documents.commands import printed, serving, write
 from documents.pages import example, output_after, text_of
+from serve.browser import Browser
 from serve.server import Server
+from tiers import exhaustive
 
 from ringbatch.frontend.codec.event_stream import MOST_UNREAD_BYTES, SILENCE_S
 
@@ -68,6 +70,56 @@ def test_the_script_for_browsers_prints_each_part(server: Server, tmp_path: Path
     )
     assert done.returncode == 0, done.stderr
     assert [json.loads(line) for line in done.stdout.splitlines()] == [[4], [2], [1], [0.5]]
+
+
+def test_an_event_source_gets_each_part_and_the_end(server: Server, tmp_path: Path) -> None:
+    (query,) = re.findall(r'"http://127.0.0.1:8080([^"]*)"', example(PARTS, "event-source"))
+    command = f"curl -sN 'http://127.0.0.1:8080{query}'"
+    begun, *events, end = printed(command, tmp_path, server).strip().split("\n\n")
+    paths = [json.loads(event.removeprefix("data: "))["path"] for event in events]
+    assert (begun, paths, end) == ("id: begun", [4, 2, 1, 0.5], "event: end\ndata:")
+    again = printed(f"{command} -i -H 'Last-Event-ID: begun'", tmp_path, server)
+    assert again.startswith("HTTP/1.1 204 ")
+    wrong = printed(command.replace("level=8", "level=much"), tmp_path, server)
+    assert '"much"' in json.loads(wrong)["error"]
+    nothing = printed(command.replace("halve", "none"), tmp_path, server)
+    assert "unknown model" in json.loads(nothing)["error"]
+
+
+@exhaustive
+def test_a_real_event_source_closes_at_the_end(server: Server, tmp_path: Path) -> None:
+    browser = Browser(tmp_path)
+    try:
+        # A page of the same origin.
+        browser.open(f"http://127.0.0.1:{server.port}/v1/models")
+        script = example(PARTS, "event-source").replace(":8080", f":{server.port}")
+        found = browser.value(
+            "new Promise((resolve) => { const paths = []; const console = {log: (path) => "
+            f"paths.push(path)}}; {script}; "
+            'source.addEventListener("end", () => resolve([paths, source.readyState])); })'
+        )
+    finally:
+        browser.close()
+    assert found == [[4, 2, 1, 0.5], 2]
+
+
+@exhaustive
+def test_a_real_event_source_that_stays_open_asks_for_nothing_again(
+    server: Server, tmp_path: Path
+) -> None:
+    browser = Browser(tmp_path)
+    try:
+        browser.open(f"http://127.0.0.1:{server.port}/v1/models")
+        path = "/v2/models/halve/generate_stream?level=8"
+        states = browser.value(
+            "new Promise((resolve) => { const states = []; "
+            f'const source = new EventSource("{path}"); '
+            "source.onerror = () => { states.push(source.readyState); "
+            "if (states.length === 2) resolve(states); }; })"
+        )
+    finally:
+        browser.close()
+    assert states == [0, 2], "it connects again, and is closed by the second answer"
 
 
 def test_the_limits_of_the_page_are_those_of_the_code() -> None:

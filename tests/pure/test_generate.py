@@ -3,12 +3,13 @@
 import json
 from dataclasses import replace
 from typing import Any
+from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
 from segment_fixture import spec
 
-from ringbatch.frontend.v2.generate import GenerateRendering, infer_request
+from ringbatch.frontend.v2.generate import GenerateRendering, body_of, infer_request
 from ringbatch.frontend.v2.protocol import V2Model
 from ringbatch.frontend.v2.rendering import V2Rendering
 from ringbatch.shm.errors import InvalidRequest
@@ -167,6 +168,25 @@ def test_a_request_is_read_alike_from_an_object_and_from_a_text() -> None:
     found = asked.with_headers(headers).read(request)
     assert found == asked.with_headers(headers).parse(json.dumps(request).encode(), None)
     assert found != asked.read(request)
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("text=a+b&n=2", {"text": "a b", "n": 2}),
+        ("text=7&n=7", {"text": "7", "n": 7}),
+        ("n=1&n=2&text=", {"n": [1, 2], "text": ""}),
+        ("n=[1,2]&text=a&text=b", {"n": [1, 2], "text": ["a", "b"]}),
+        ("temperature=0.5&stop=[&greedy=true&id=7", None),
+        ("n=NaN&n=%C3%A4", {"n": ["NaN", "\u00e4"]}),
+        ("", {}),
+    ],
+)
+def test_a_query_stands_for_a_body(query: str, found: Any) -> None:
+    model = spec(0, [Tensor("text", "BYTES", []), Tensor("n", "INT64", [])], [])
+    body = body_of(parse_qsl(query, keep_blank_values=True), model)
+    others = {"temperature": 0.5, "stop": "[", "greedy": True, "id": "7"}
+    assert json.loads(body) == (others if found is None else found)
 
 
 @pytest.mark.parametrize(
