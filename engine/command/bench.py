@@ -18,6 +18,9 @@ with an engine of its own. Requests are sent when they are due, and times count 
 void if the load generator was late or answers were wrong. The result is a table, and the files
 MODEL-UTC.json, .md and .html in --output. After Ctrl-C or SIGTERM it writes what it has measured.
 
+With --stream the knee is the highest rate with two p99s within their limits: that of the time to
+the first part, and that of the gap between two parts, over all parts.
+
 --compare compares two JSON files, with intervals. It refuses files of different hosts.
 
 exit status:
@@ -31,6 +34,7 @@ examples:
   ringbatch bench --config ringbatch.toml --model mnist --request body.json --slo-ms 10
   ringbatch bench --url http://127.0.0.1:8080 --control-url http://127.0.0.1:9090 --model mnist
   ringbatch bench --config ringbatch.toml --rates 100,1000,5000 --arrivals burst
+  ringbatch bench --config ringbatch.toml --stream --slo-first-part-ms 100 --slo-gap-ms 20
   ringbatch bench --compare earlier.json later.json --threshold 0.03
 """
 
@@ -60,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     engine_arguments.add_flags(subject, "the only one; with --url, for --protocol client")
     add_request(subject)
+    add_stream(subject)
     subject.add_argument(
         "--own-heads",
         action="store_true",
@@ -79,13 +84,17 @@ def add_request(group: argparse._ActionsContainer) -> None:
     """Add what says which model is asked, and for what."""
     group.add_argument("--model", metavar="NAME", help="the model (default: the only one)")
     group.add_argument(
-        "--request", type=Path, metavar="FILE", help="the body of the request, JSON of V1 or V2"
+        "--request",
+        type=Path,
+        metavar="FILE",
+        help="the body of the request, JSON of V1, of V2, or of the form that --protocol names",
     )
     group.add_argument(
         "--protocol",
-        choices=("v1", "v2", "grpc", "client"),
-        help="how it is asked; client is ringbatch's own, through shared memory. For grpc and "
-        "client --request is one of V2 (default: of --request, else v1)",
+        choices=("v1", "v2", "generate", "completions", "chat", "grpc", "client"),
+        help="how it is asked; generate is Triton's, completions and chat are OpenAI's, client is "
+        "ringbatch's own, through shared memory. For grpc and client --request is one of V2 "
+        "(default: of --request if that is of V1 or V2, else v1)",
     )
     group.add_argument(
         "--header",
@@ -97,13 +106,33 @@ def add_request(group: argparse._ActionsContainer) -> None:
     )
 
 
+def add_stream(group: argparse._ActionsContainer) -> None:
+    """Add what asks for answers in parts, and their limits."""
+    group.add_argument(
+        "--stream",
+        action="store_true",
+        help="ask for answers in parts, as server-sent events, and measure their parts",
+    )
+    group.add_argument(
+        "--slo-first-part-ms",
+        type=positive,
+        metavar="MS",
+        help="with --stream: milliseconds within which the first part comes (default: 200)",
+    )
+    group.add_argument(
+        "--slo-gap-ms",
+        type=positive,
+        metavar="MS",
+        help="with --stream: milliseconds within which each further part comes (default: 50)",
+    )
+
+
 def _add_load(load: argparse._ArgumentGroup) -> None:
     load.add_argument(
         "--slo-ms",
-        type=_positive,
-        default=20.0,
+        type=positive,
         metavar="MS",
-        help="milliseconds within which an answer is good (default: %(default)g)",
+        help="milliseconds within which a whole answer is good (default: 20)",
     )
     load.add_argument(
         "--rates",
@@ -156,10 +185,10 @@ def _add_load(load: argparse._ArgumentGroup) -> None:
     )
     load.add_argument(
         "--max-lag-ms",
-        type=_positive,
+        type=positive,
         metavar="MS",
         help="p99 of the generator's own lag above which a run is void "
-        "(default: a quarter of --slo-ms, and no less than 2)",
+        "(default: a quarter of the shortest limit, and no less than 2)",
     )
     load.add_argument(
         "--even-if-busy", action="store_true", help="measure though the host does other things"
@@ -176,7 +205,7 @@ def _add_outcome(outcome: argparse._ArgumentGroup) -> None:
     )
     outcome.add_argument(
         "--threshold",
-        type=_positive,
+        type=positive,
         default=0.03,
         metavar="SHARE",
         help="with --compare: how much worse is too much (default: %(default)g)",
@@ -210,6 +239,14 @@ def main(arguments: argparse.Namespace) -> int:
             raise StartupError(f"--trace {arguments.trace}: {error.strerror}") from None
         except ValueError as error:
             raise StartupError(f"--trace {arguments.trace}: {error}") from None
+    limits = limits_in(arguments)
+    if arguments.slo_ms is not None:
+        if arguments.stream:
+            raise StartupError(
+                f"--slo-ms {arguments.slo_ms:g}: that is for whole answers; with --stream give "
+                "--slo-first-part-ms and --slo-gap-ms"
+            )
+        limits["slo_ms"] = arguments.slo_ms
     settings = Settings(
         model=arguments.model,
         config=arguments.config,
@@ -221,7 +258,8 @@ def main(arguments: argparse.Namespace) -> int:
         protocol=arguments.protocol and Protocol(arguments.protocol),
         headers=arguments.header,
         own_heads=arguments.own_heads,
-        slo_ms=arguments.slo_ms,
+        stream=arguments.stream,
+        **limits,
         rates=arguments.rates,
         arrivals=Kind.REPLAY if trace else Kind(arguments.arrivals),
         trace=trace,
@@ -240,6 +278,23 @@ def main(arguments: argparse.Namespace) -> int:
     return bench.run(settings)
 
 
+def limits_in(arguments: argparse.Namespace) -> dict[str, float]:
+    """Return the limits of parts that are given, by the names of a measurement's settings.
+
+    Raises:
+        StartupError: they are given without ``--stream``.
+    """
+    names = ("slo_first_part_ms", "slo_gap_ms")
+    limits = {
+        name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None
+    }
+    if limits and not arguments.stream:
+        name, limit = next(iter(limits.items()))
+        flag = name.replace("_", "-")
+        raise StartupError(f"--{flag} {limit:g}: that is for answers in parts, see --stream")
+    return limits
+
+
 def _expect_with_url(arguments: argparse.Namespace) -> None:
     """Refuse addresses and a name for an engine that is started, as it has its own."""
     given = {
@@ -252,7 +307,8 @@ def _expect_with_url(arguments: argparse.Namespace) -> None:
             raise StartupError(f"{flag} {value}: that is for an engine that runs, see --url")
 
 
-def _positive(text: str) -> float:
+def positive(text: str) -> float:
+    """Return a number above 0; for argparse."""
     try:
         return engine_arguments.seconds(text)
     except argparse.ArgumentTypeError:
@@ -262,7 +318,7 @@ def _positive(text: str) -> float:
 
 
 def _rates(text: str) -> tuple[float, ...]:
-    return tuple(_positive(part.strip()) for part in text.split(","))
+    return tuple(positive(part.strip()) for part in text.split(","))
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -7,6 +7,7 @@ import numpy as np
 from ringbatch.bench.load.outcome import BROKEN, Outcome
 from ringbatch.bench.report.point import Asked, Point, judged
 from ringbatch.bench.report.result import Result
+from ringbatch.bench.report.slo import Slo
 from ringbatch.bench.served.metrics import Observed
 
 MS = 1_000_000
@@ -49,7 +50,7 @@ def outcome(
 def point(
     asked: Asked, rounds: list[Outcome], seen: Observed | None = SEEN, slo_ms: float = 20
 ) -> Point:
-    return judged(asked, rounds, [seen] * len(rounds), slo_ms=slo_ms, lag_max_ms=2)
+    return judged(asked, rounds, [seen] * len(rounds), slo=Slo(slo_ms), lag_max_ms=2)
 
 
 RATE = Asked("1,000 requests/s", 1000.0, 64)

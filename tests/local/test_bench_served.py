@@ -132,7 +132,7 @@ def target_of(monkeypatch: pytest.MonkeyPatch, subject: Subject) -> tuple[Target
     """What generators are told."""
     created: list[Any] = []
     monkeypatch.setattr(
-        "ringbatch.bench.command.subject.Fleet", lambda *given: created.append(given)
+        "ringbatch.bench.command.subject.Fleet", lambda *given, **_: created.append(given)
     )
     subject.fleet(1)
     ((_, target, messages, _, head),) = created

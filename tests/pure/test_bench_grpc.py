@@ -78,7 +78,7 @@ class Peer:
         return found
 
     def ask(self, which: int = 0) -> int:
-        self.read(self.call.ask(which))
+        self.read(self.call.ask(which, 0))
         return self.requests[-1][0]
 
     def answer(
@@ -189,7 +189,7 @@ def test_no_more_is_sent_than_the_server_has_room_for() -> None:
     peer = Peer(call_of([large]), initial_window_size=1000)
     peer.send()
     for _ in range(2):
-        sent = peer.call.ask(0)
+        sent = peer.call.ask(0, 0)
         assert len(sent) < 1200
         peer.read(sent)
         while peer.requests[-1][0] not in peer.ended:
@@ -247,7 +247,7 @@ def test_a_connection_that_the_server_ends_takes_its_last_answer() -> None:
 )
 def test_what_is_no_answer_breaks_the_connection_with_words(data: bytes, words: str) -> None:
     call = call_of()
-    call.ask(0)
+    call.ask(0, 0)
     with pytest.raises(BadAnswer, match=words):
         call.take(data)
 

@@ -176,7 +176,7 @@ def test_windows_are_medians_of_parts_of_the_run() -> None:
 def test_each_request_may_have_a_trace_of_its_own() -> None:
     message = post("x", "/p", b"question")
     side = Http1(Requests([message]), Traces(7))
-    asked = [side.ask(0) for _ in range(2)]
+    asked = [side.ask(0, 0) for _ in range(2)]
     lines = [set(one.split(b"\r\n")) - set(message.split(b"\r\n")) for one in asked]
     traces = [line.removeprefix(b"traceparent: ") for (line,) in lines]
     assert all(map(sound_trace, traces))

@@ -237,3 +237,26 @@ def test_a_slow_model_is_measured_with_longer_runs_and_the_words_say_so(took_ms:
     result = measured(host, settings, 10)
     assert result.closed.figures["rate /s"] > 0
     assert [seconds for kind, seconds in host.log if kind == "closed"][:2] == [10, 10]
+
+
+def test_answers_in_parts_are_awaited_for_some_times_a_lone_one(host: Host) -> None:
+    awaited: list[float] = []
+
+    @contextmanager
+    def subjects() -> Iterator[Subject]:
+        with host.subjects() as subject:
+            fleet: Any = subject.answers
+            asked = fleet.run
+
+            def run(arrivals: Arrivals, connections: int, grace_s: float) -> Outcome:
+                awaited.append(grace_s)
+                found: Outcome = asked(arrivals, connections, grace_s)
+                return found
+
+            fleet.run = run
+            yield replace(subject, stream_s=3.0)
+
+    settings = Settings(config=CONFIG, rounds=1, slo_first_part_ms=1000, stream=True)
+    kept = replace(settings, arrivals=Kind.REPLAY, trace=TRACE, seconds=0.5)
+    measure(subjects, kept, {}, (), lambda line: None)
+    assert set(awaited) == {4 + 4 * 3.0}

@@ -18,6 +18,7 @@ from ringbatch.bench.report.document import markdown
 from ringbatch.bench.report.page import page
 from ringbatch.bench.report.point import Point
 from ringbatch.bench.report.result import Result
+from ringbatch.bench.report.slo import Slo
 from ringbatch.bench.report.words import knee
 from ringbatch.bench.served.machine import CpuTimes, others_share
 from ringbatch.bench.served.metrics import between, parse
@@ -95,7 +96,7 @@ def test_a_run_that_drifts_has_no_steady_state() -> None:
     ],
 )
 def test_a_rate_holds_the_limit_or_not_or_nothing_is_known(made: Outcome, trial: Trial) -> None:
-    assert trial_of(point(RATE, [made]), 20)[0] is trial
+    assert trial_of(point(RATE, [made]), Slo(20))[0] is trial
 
 
 # What is measured, and for how long

@@ -29,6 +29,7 @@ from ringbatch.bench.load.fleet import Fleet
 from ringbatch.bench.load.outcome import Outcome
 from ringbatch.bench.load.target import Target
 from ringbatch.bench.report.point import Asked, judged
+from ringbatch.bench.report.slo import Slo
 from ringbatch.bench.served.asking import ask
 from ringbatch.bench.served.engine import started
 from ringbatch.bench.served.failures import CannotMeasure
@@ -97,7 +98,7 @@ def test_a_stall_of_the_server_appears_in_its_percentiles(served: Server) -> Non
 def test_a_generator_that_stood_still_says_so_and_its_run_is_void(served: Server) -> None:
     found = seen_with_stop(served, "generator")
     assert found.lag_ms(0.99) > 0.8 * STALL_S * 1e3
-    point = judged(Asked("a", 400.0, 256), [found], [None], slo_ms=20, lag_max_ms=5)
+    point = judged(Asked("a", 400.0, 256), [found], [None], slo=Slo(20), lag_max_ms=5)
     assert "the generator was late" in point.void[0]
     assert point.figures == {}
     # Nothing is hidden: its requests count from when they were due.

@@ -23,6 +23,7 @@ from ringbatch.bench.load.fleet import Fleet
 from ringbatch.bench.load.outcome import BROKEN, GRPC, WRONG, Outcome
 from ringbatch.bench.load.target import Target, Wire
 from ringbatch.bench.report.point import Asked, judged
+from ringbatch.bench.report.slo import Slo
 from ringbatch.bench.served.asking import Address
 from ringbatch.bench.served.engine import Served
 from ringbatch.bench.served.failures import CannotMeasure
@@ -98,7 +99,7 @@ def test_what_the_model_refuses_has_its_status_and_the_run_no_figure(
         for kind in (Kind.POISSON, Kind.CLOSED):
             outcome = fleet.run(Arrivals(kind, 0.2, 200), 4, 30)
             assert set(outcome.counts()) == {status}
-    point = judged(Asked("a", 200.0, 4), [outcome], [None], slo_ms=20, lag_max_ms=1000)
+    point = judged(Asked("a", 200.0, 4), [outcome], [None], slo=Slo(20), lag_max_ms=1000)
     assert "the server refused requests" in point.void[0]
     assert point.figures == {}
 

@@ -20,6 +20,7 @@ from ringbatch.bench.load.fleet import Fleet
 from ringbatch.bench.load.outcome import UNANSWERED, Outcome
 from ringbatch.bench.report.point import NOTICED_SHARE, Asked, Point, judged
 from ringbatch.bench.report.result import Result
+from ringbatch.bench.report.slo import Slo
 from ringbatch.bench.served.failures import CannotMeasure
 from ringbatch.bench.served.machine import others_share
 from ringbatch.bench.served.metrics import Observed, between
@@ -29,6 +30,8 @@ Progress = Callable[[str], None]
 Subjects = Callable[[], AbstractContextManager[Subject]]
 _KNEE_FIRST: Final = 0.8
 """Share of what the server answers at most, at which the search for the knee begins."""
+_PATIENCE: Final = 4
+"""Times the longest lone answer in parts, for which answers are waited for in any case."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ def _asked(
         )
         if settings.arrivals is not Kind.REPLAY:
             measured.knee = measured.find_knee(most_per_s)
-            progress(f"knee: {knee_words(measured.knee, settings.slo_ms)}")
+            progress(f"knee: {knee_words(measured.knee, settings.slo)}")
         runs = _runs(settings, measured.knee, most_per_s)
         if not settings.engine_each_round:
             measured.rounds(runs)
@@ -115,25 +118,25 @@ def _asked(
     return subject, measured.knee
 
 
-def knee_words(knee: Knee, slo_ms: float) -> str:
+def knee_words(knee: Knee, slo: Slo) -> str:
     """Return the knee, in words."""
     why = f" ({knee.why})" if knee.why else ""
     if not knee.rate_per_s:
-        return f"no rate with a p99 within {slo_ms:g} ms{why}"
-    return f"{knee.rate_per_s:,.0f} requests/s with a p99 within {slo_ms:g} ms{why}"
+        return f"no rate with {slo.words}{why}"
+    return f"{knee.rate_per_s:,.0f} requests/s with {slo.words}{why}"
 
 
-def trial_of(point: Point, slo_ms: float) -> tuple[Trial, str]:
+def trial_of(point: Point, slo: Slo) -> tuple[Trial, str]:
     """Return whether a rate held the limit, and the same in words."""
     if point.void:
         return Trial.VOID, f"void: {point.void[0]}"
-    held = point.holds(slo_ms)
+    held = point.holds(slo)
     if held is None:
         return Trial.VOID, "void: too few samples for a p99; make runs longer with --duration-s"
     total = sum(point.statuses.values())
     refused = f", {point.lost} of {total} not answered" if point.lost else ""
     lag = f"generator {point.figures['lag p99 ms']:.2g} ms late"
-    words = f"p99 {point.figures['p99 ms']:.3g} ms{refused}, {lag}"
+    words = f"{slo.told(point.figures)}{refused}, {lag}"
     return Trial.HELD if held else Trial.MISSED, words
 
 
@@ -165,7 +168,8 @@ def _settings_used(subject: Subject, settings: Settings) -> dict[str, Any]:
         "protocol": str(subject.protocol),
         "requests": "made up from the signature" if subject.made_up else "from a file",
         "request_bytes": max(map(len, subject.bodies)),
-        "slo_ms": settings.slo_ms,
+        "answers": "in events" if settings.stream else "whole",
+        **settings.slo.as_settings(),
         "arrivals": str(settings.arrivals),
         "seconds": settings.seconds,
         "rounds": settings.rounds,
@@ -207,6 +211,11 @@ class _Measurement:
         """True if the first two kinds of run, which every result has, have run once."""
         return len(self._outcomes) > 1 and all(self._outcomes[:2])
 
+    @property
+    def _grace_s(self) -> float:
+        """Seconds to wait for answers after the last request."""
+        return self._settings.grace_s + _PATIENCE * self.subject.stream_s
+
     @contextmanager
     def engine(self) -> Iterator[Subject]:
         """One that answers, and generators that ask it."""
@@ -221,7 +230,7 @@ class _Measurement:
         """Return about the most requests/s that the server answers."""
         settings = self._settings
         arrivals = Arrivals(Kind.CLOSED, seconds)
-        outcome = self._fleet.run(arrivals, settings.connections, settings.grace_s)
+        outcome = self._fleet.run(arrivals, settings.connections, self._grace_s)
         asked = Asked("warm-up", None, settings.connections)
         point = self._judged(asked, [outcome], [None])
         if point.void or not point.figures["rate /s"]:
@@ -243,7 +252,7 @@ class _Measurement:
             outcome, _, others = self._run(arrivals, settings.connections_max)
             asked = Asked("knee", rate, settings.connections_max)
             point = self._judged(asked, [outcome], [None], [others])
-            found, words = trial_of(point, settings.slo_ms)
+            found, words = trial_of(point, settings.slo)
             beside = f", others took {others:.0%} of the CPUs" if others > NOTICED_SHARE else ""
             self._progress(f"  {rate:,.0f} requests/s: {words}{beside}")
             try:
@@ -295,7 +304,7 @@ class _Measurement:
     def _run(self, arrivals: Arrivals, connections: int) -> tuple[Outcome, Observed | None, float]:
         """Make a run; return also the share of all CPUs that others took meanwhile."""
         before, used_before = self.subject.metrics(), self.subject.cpu_times()
-        outcome = self._fleet.run(arrivals, connections, self._settings.grace_s)
+        outcome = self._fleet.run(arrivals, connections, self._grace_s)
         others = others_share(used_before, self.subject.cpu_times(), os.cpu_count() or 1)
         self.others_share = max(self.others_share, others)
         self.subject.settle()
@@ -311,8 +320,8 @@ class _Measurement:
         observed: Sequence[Observed | None],
         others: Sequence[float] = (),
     ) -> Point:
-        slo_ms, lag_max_ms = self._settings.slo_ms, self._settings.lag_limit_ms
-        return judged(asked, rounds, observed, slo_ms=slo_ms, lag_max_ms=lag_max_ms, others=others)
+        slo, lag_max_ms = self._settings.slo, self._settings.lag_limit_ms
+        return judged(asked, rounds, observed, slo=slo, lag_max_ms=lag_max_ms, others=others)
 
     def _next_seed(self) -> int:
         self._seed += 1

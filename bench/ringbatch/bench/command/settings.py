@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from ringbatch.bench.load.arrivals import Kind
+from ringbatch.bench.report.slo import Slo
 
 
 class Protocol(StrEnum):
@@ -15,6 +16,12 @@ class Protocol(StrEnum):
     V1 = "v1"
     V2 = "v2"
     GRPC = "grpc"
+    GENERATE = "generate"
+    """Triton's generate extension."""
+    COMPLETIONS = "completions"
+    """OpenAI's."""
+    CHAT = "chat"
+    """OpenAI's completions of chats."""
     CLIENT = "client"
     """By ringbatch's own Client, through shared memory."""
 
@@ -51,7 +58,10 @@ class Settings:
         protocol: None for that of the request, else v1.
         headers: of each request.
         own_heads: True if each request also has a ``traceparent`` of its own.
-        slo_ms: within which an answer is good.
+        slo_ms: within which a whole answer is good.
+        stream: True to ask for answers in parts, as events.
+        slo_first_part_ms: within which the first part of a good answer comes.
+        slo_gap_ms: within which each further part of it comes.
         rates: to measure; none for shares of the knee.
         arrivals: how requests come.
         trace: instants of replayed arrivals, in nanoseconds.
@@ -79,6 +89,9 @@ class Settings:
     headers: Sequence[tuple[str, str]] = ()
     own_heads: bool = False
     slo_ms: float = 20.0
+    stream: bool = False
+    slo_first_part_ms: float = 200.0
+    slo_gap_ms: float = 50.0
     rates: Sequence[float] = ()
     arrivals: Kind = Kind.POISSON
     trace: Sequence[int] = ()
@@ -95,9 +108,16 @@ class Settings:
     seed: int = 1
 
     @property
+    def slo(self) -> Slo:
+        """Within which an answer is good."""
+        if self.stream:
+            return Slo(first_part_ms=self.slo_first_part_ms, gap_ms=self.slo_gap_ms)
+        return Slo(self.slo_ms)
+
+    @property
     def lag_limit_ms(self) -> float:
         """The generator's own lag, its p99, above which a run is void."""
-        return max(2.0, self.slo_ms / 4) if self.lag_max_ms is None else self.lag_max_ms
+        return max(2.0, self.slo.strictest_ms / 4) if self.lag_max_ms is None else self.lag_max_ms
 
     @property
     def engine_each_round(self) -> bool:
@@ -121,8 +141,9 @@ class Settings:
 
     @property
     def grace_s(self) -> float:
-        """Seconds to wait for answers after the last request."""
-        return max(2.0, self.slo_ms / 1e3 * 4)
+        """Seconds to wait for answers after the last request, or in parts for their first parts."""
+        longest_ms = self.slo_first_part_ms if self.stream else self.slo_ms
+        return max(2.0, longest_ms / 1e3 * 4)
 
     @property
     def replay_s(self) -> float:

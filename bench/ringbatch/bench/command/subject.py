@@ -6,29 +6,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Final
-from urllib.parse import quote
 
-import numpy as np
 import orjson
 
+from ringbatch.bench.command.bodies import OPENAI, bodies_for, path_of
+from ringbatch.bench.command.first_answers import first_answers
 from ringbatch.bench.command.settings import Protocol, Settings
 from ringbatch.bench.load.answers import post
 from ringbatch.bench.load.fleet import Fleet
 from ringbatch.bench.load.grpc_call import call_head, prefixed
-from ringbatch.bench.load.infer_message import infer_request, tensors_of
+from ringbatch.bench.load.infer_message import infer_request
 from ringbatch.bench.load.target import Target, Wire
-from ringbatch.bench.served.asking import Address, ask, reached
+from ringbatch.bench.served.asking import Address, ask, excerpt, reached
 from ringbatch.bench.served.engine import Served, supervisor_at
 from ringbatch.bench.served.failures import CannotMeasure
 from ringbatch.bench.served.machine import CpuTimes, cpu_times
 from ringbatch.bench.served.metrics import Metrics, parse
-from ringbatch.bench.served.signature import inputs_of, protocol_of, v1_body, v2_body
 from ringbatch.shm.errors import how_to_install
 
-_MADE_UP: Final = 16
-"""Different requests, so that none is answered by having been seen."""
 _JSON: Final = ("Content-Type", "application/json")
-_SHOWN: Final = 400
+_EVENTS: Final = ("Accept", "text/event-stream")
 _METRICS_PATIENCE_S: Final = 10.0
 _SETTLE_LIMIT_S: Final = 30.0
 
@@ -47,6 +44,8 @@ class Subject:
         answers: the bodies of their answers.
         made_up: whether the requests are.
         own_heads: whether each request has a ``traceparent`` of its own.
+        in_parts: whether answers come in parts, as events.
+        stream_s: how long the longest first answer in parts took, in seconds; else 0.
     """
 
     served: Served
@@ -58,6 +57,8 @@ class Subject:
     answers: Sequence[bytes]
     made_up: bool
     own_heads: bool = False
+    in_parts: bool = False
+    stream_s: float = 0.0
 
     @property
     def where(self) -> str:
@@ -79,7 +80,8 @@ class Subject:
             CannotMeasure: no server answers at the target.
         """
         target, messages, head = self._wired()
-        return Fleet(generators, target, messages, self.answers if check else (), head)
+        answers = self.answers if check or self.in_parts else ()
+        return Fleet(generators, target, messages, answers, head, compares=check)
 
     def _wired(self) -> tuple[Target, Sequence[bytes], bytes]:
         """Return the target of requests, the requests, and over gRPC the header block of each.
@@ -100,7 +102,10 @@ class Subject:
             return target, calls, head
         at, host = reached(served.address), served.address.authority
         posts = [post(host, self.path, body, self.headers) for body in self.bodies]
-        return Target(at.host, at.port, own_heads=self.own_heads), posts, b""
+        wire = Wire.EVENTS if self.in_parts else Wire.HTTP1
+        openai = self.protocol in OPENAI
+        target = Target(at.host, at.port, wire, own_heads=self.own_heads, openai=openai)
+        return target, posts, b""
 
     def settle(self) -> None:
         """Wait until a lone request is answered: what was given up may still run.
@@ -144,23 +149,29 @@ def find(served: Served, settings: Settings) -> Subject:
     """
     address = served.address
     model = settings.model or _only_model(address, settings.headers)
-    headers = [_JSON, *settings.headers]
-    if settings.request is None:
-        protocol = settings.protocol or Protocol.V1
-        bodies = _made_up(address, model, protocol, settings)
-    else:
-        protocol, body = _given(settings)
-        bodies = [body]
+    protocol, bodies = bodies_for(address, model, settings)
     if settings.own_heads and protocol is Protocol.CLIENT:
         raise CannotMeasure("--own-heads: a Client sends no heads; ask over v1, v2 or grpc")
     _expect_reachable(served, protocol)
-    v1 = protocol is Protocol.V1
-    name = quote(model, safe="")
-    path = f"/v1/models/{name}:predict" if v1 else f"/v2/models/{name}/infer"
-    answers = [_answer(address, path, body, headers, settings) for body in bodies]
-    made_up = settings.request is None
-    own = settings.own_heads
-    return Subject(served, model, protocol, path, bodies, headers, answers, made_up, own)
+    path = path_of(protocol, model, stream=settings.stream)
+    headers = [_JSON, *settings.headers]
+    openai = settings.stream and protocol in OPENAI
+    if settings.stream and not any(name.lower() == "accept" for name, _ in headers):
+        headers.append(_EVENTS)
+    first = first_answers(address, path, bodies, headers, settings, openai=openai)
+    return Subject(
+        served,
+        model,
+        protocol,
+        path,
+        bodies,
+        headers,
+        first.bodies,
+        made_up=settings.request is None,
+        own_heads=settings.own_heads,
+        in_parts=settings.stream,
+        stream_s=first.longest_s if settings.stream else 0.0,
+    )
 
 
 def _expect_reachable(served: Served, protocol: Protocol) -> None:
@@ -175,24 +186,6 @@ def _expect_reachable(served: Served, protocol: Protocol) -> None:
         raise CannotMeasure("--protocol grpc: say --grpc-url, where it serves gRPC")
 
 
-def _given(settings: Settings) -> tuple[Protocol, bytes]:
-    """Return the protocol of the request in the file, and the request."""
-    assert settings.request is not None
-    try:
-        body = settings.request.read_bytes()
-        own = Protocol(protocol_of(body))
-        protocol = settings.protocol or own
-        if protocol in (Protocol.GRPC, Protocol.CLIENT):
-            if own is not Protocol.V2:
-                raise ValueError(f"for --protocol {protocol} it must be a request of V2")
-            tensors_of(body)
-        return protocol, body
-    except OSError as error:
-        raise CannotMeasure(f"{settings.request}: {error.strerror}") from None
-    except ValueError as error:
-        raise CannotMeasure(f"{settings.request}: {error}") from None
-
-
 def _only_model(address: Address, headers: Sequence[tuple[str, str]]) -> str:
     status, text = ask(address, "GET", "/v1/models", headers=headers)
     try:
@@ -200,49 +193,9 @@ def _only_model(address: Address, headers: Sequence[tuple[str, str]]) -> str:
     except (ValueError, TypeError, KeyError):
         raise CannotMeasure(
             f"{address}/v1/models answers with status {status}, and not which models there are: "
-            f"{_shown(text)}"
+            f"{excerpt(text)}"
         ) from None
     if len(names) != 1:
         found = ", ".join(names) or "there is none"
         raise CannotMeasure(f"say with --model which one is to be measured: {found}")
     return names[0]
-
-
-def _made_up(address: Address, model: str, protocol: Protocol, settings: Settings) -> list[bytes]:
-    path = f"/v2/models/{quote(model, safe='')}"
-    status, text = ask(address, "GET", path, headers=settings.headers)
-    if status != 200:
-        raise CannotMeasure(f"{address}{path} answers with status {status}: {_shown(text)}")
-    try:
-        inputs = inputs_of(orjson.loads(text))
-    except ValueError as error:
-        raise CannotMeasure(f"{address}{path}: {error}") from None
-    if not inputs:
-        raise CannotMeasure(
-            f"{model} does not say what it takes: give a request with --request FILE"
-        )
-    random = np.random.default_rng(settings.seed)
-    make = v1_body if protocol is Protocol.V1 else v2_body
-    return [make(inputs, random) for _ in range(_MADE_UP)]
-
-
-def _answer(
-    address: Address,
-    path: str,
-    body: bytes,
-    headers: Sequence[tuple[str, str]],
-    settings: Settings,
-) -> bytes:
-    status, text = ask(address, "POST", path, body, headers)
-    if status != 200:
-        made_up = settings.request is None
-        which = "that was made up" if made_up else f"in {settings.request}"
-        hint = "; give one with --request FILE" * made_up
-        raise CannotMeasure(
-            f"the request {which} is refused with status {status}: {_shown(text)}{hint}"
-        )
-    return text
-
-
-def _shown(text: bytes) -> str:
-    return text[:_SHOWN].decode(errors="replace")

@@ -9,8 +9,11 @@ import orjson
 
 _TOLERANCE: Final = 1e-3
 """Relative: sums of floats differ with the size of the batch that they are formed in."""
-_MARKS: Final = (b'"predictions":', b'"outputs":')
+_MARKS: Final = (b'"predictions":', b'"outputs":', b'"choices":')
 """Begins of the answer to the request; the text before them differs with every request."""
+
+
+_ANSWERS: Final = ("predictions", "outputs", "choices")
 
 
 class BadAnswer(ValueError):
@@ -134,7 +137,7 @@ def values_of(body: bytes) -> Any:
     except ValueError:
         return body
     if isinstance(found, dict):
-        return found.get("predictions", found.get("outputs", found))
+        return next((found[key] for key in _ANSWERS if key in found), found)
     return found
 
 

@@ -124,7 +124,7 @@ class Connections:
             self._waiting.append((number, which))
             return True
         connection.number = number
-        self._put(connection, connection.exchange.ask(which))
+        self._put(connection, connection.exchange.ask(which, connection.number))
         return True
 
     def take(self, fd: int, events: int) -> None:
@@ -215,7 +215,7 @@ class Connections:
             self._drop(connection)
         elif self._waiting:
             connection.number, which = self._waiting.popleft()
-            self._put(connection, connection.exchange.ask(which))
+            self._put(connection, connection.exchange.ask(which, connection.number))
         else:
             self._free.append(connection)
         # Last: who is told may start another, on this connection if it is free.

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ringbatch.bench.load.answers import Reference
+from ringbatch.bench.load.stream_reference import StreamReference
 
 
 @dataclass(frozen=True)
@@ -15,11 +16,16 @@ class Requests:
         messages: whole requests, sent in turn; over gRPC messages with their lengths before them.
         references: the right answers in the same order; none where they are not compared.
         call_head: over gRPC, the header block of each call.
+        streams: the right answers in events, in the same order; none where nothing is known of
+            them.
+        compares: False to hold answers in events to their number of parts alone.
     """
 
     messages: Sequence[bytes]
     references: Sequence[Reference] = ()
     call_head: bytes = b""
+    streams: Sequence[StreamReference] = ()
+    compares: bool = True
 
 
 class Traces:
@@ -57,8 +63,13 @@ class Exchange(Protocol):
     def greeting(self) -> bytes:
         """Return the bytes before the first request."""
 
-    def ask(self, which: int) -> bytes:
-        """One of the requests, or as much of it as may be sent now."""
+    def ask(self, which: int, number: int) -> bytes:
+        """Return one of the requests, or as much of it as may be sent now.
+
+        Args:
+            which: of the messages.
+            number: under which its end is told.
+        """
 
     def take(self, data: bytes) -> int | None:
         """Take received bytes; return the status once the answer is whole.

@@ -29,6 +29,7 @@ class Fleet:
         references: bodies of the right answers to them, of V2 except over HTTP, where answers are
             compared.
         call_head: over gRPC, the header block of each call.
+        compares: False to hold answers in events to the number of parts of their references alone.
     """
 
     def __init__(
@@ -38,9 +39,11 @@ class Fleet:
         messages: Sequence[bytes],
         references: Sequence[bytes] = (),
         call_head: bytes = b"",
+        *,
+        compares: bool = True,
     ) -> None:
         self._target, self._messages, self._references = target, messages, references
-        self._call_head = call_head
+        self._call_head, self._compares = call_head, compares
         role = _CLIENT_ROLE if target.wire is Wire.CLIENT else _ROLE
         self._children = [Child(role) for _ in range(count)]
 
@@ -73,6 +76,7 @@ class Fleet:
                 "begin_ns": begin_ns,
                 "grace_s": grace_s,
                 "messages": len(self._messages),
+                "compares": self._compares,
             }
             plain = [orjson.dumps(order), self._call_head]
             child.send([*plain, *self._messages, *self._references])

@@ -13,6 +13,7 @@ import numpy as np
 from ringbatch.bench.load.connections import Connections, Poll
 from ringbatch.bench.load.exchange import Exchange
 from ringbatch.bench.load.outcome import BROKEN, UNANSWERED, Outcome
+from ringbatch.bench.load.parts import PartTimes
 
 _UNSENT: Final = -3
 _AT_ONCE: Final = 64
@@ -35,6 +36,7 @@ class Generator:
         clock_ns: monotonic.
         begin_ns: of the run, by that clock.
         source: own address of connections; empty for the one that the kernel chooses.
+        parts: has the parts of answers in events; None where answers come whole.
     """
 
     def __init__(
@@ -50,7 +52,9 @@ class Generator:
         clock_ns: Callable[[], int],
         begin_ns: int,
         source: str = "",
+        parts: PartTimes | None = None,
     ) -> None:
+        self._parts = parts
         self._messages, self._first = messages, first
         self._clock_ns, self._begin_ns = clock_ns, begin_ns
         self._connections = Connections(
@@ -114,8 +118,9 @@ class Generator:
             self._end(number, UNANSWERED, now)
         self._connections.close()
         sent = [n for n, status in enumerate(self._statuses) if status != _UNSENT]
+        due = [self._due_ns[n] for n in sent]
         return Outcome(
-            np.asarray([self._due_ns[n] for n in sent], np.int64),
+            np.asarray(due, np.int64),
             np.asarray([self._took_ns[n] for n in sent], np.int64),
             np.asarray([self._lag_ns[n] for n in sent], np.int64),
             np.asarray([self._statuses[n] for n in sent], np.int16),
@@ -123,6 +128,7 @@ class Generator:
             self._connections.held_back,
             self._connections.most,
             self._connections.problems,
+            None if self._parts is None else self._parts.result(sent, due, self._begin_ns),
         )
 
     def _send_next(self) -> None:

@@ -103,7 +103,7 @@ class GrpcCall:
         """Return the client's settings."""
         return http2.greeting()
 
-    def ask(self, which: int) -> bytes:
+    def ask(self, which: int, number: int) -> bytes:
         """Return the call, or as much of it as the server has room for."""
         self._stream += 2
         self._which = which

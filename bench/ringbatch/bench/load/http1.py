@@ -7,6 +7,12 @@ from ringbatch.bench.load.outcome import WRONG
 _IDLE = -1
 
 
+def with_trace(message: bytes, traces: Traces) -> bytes:
+    """Return a request with a trace of its own."""
+    line, rest = message.split(b"\r\n", 1)
+    return b"%b\r\ntraceparent: %b\r\n%b" % (line, traces.make(), rest)
+
+
 class Http1:
     """An `Exchange`: a request goes out whole, and its answer comes back whole.
 
@@ -39,14 +45,11 @@ class Http1:
         """Nothing."""
         return b""
 
-    def ask(self, which: int) -> bytes:
+    def ask(self, which: int, number: int) -> bytes:
         """Return the request."""
         self._which = which
         message = self._messages[which]
-        if self._traces is None:
-            return message
-        line, rest = message.split(b"\r\n", 1)
-        return b"%b\r\ntraceparent: %b\r\n%b" % (line, self._traces.make(), rest)
+        return message if self._traces is None else with_trace(message, self._traces)
 
     def take(self, data: bytes) -> int | None:
         """Take received bytes; return the status once the answer is whole.

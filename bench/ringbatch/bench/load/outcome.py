@@ -8,6 +8,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from ringbatch.bench.load.parts import Parts, parts_together
 from ringbatch.bench.statistics.histogram import Histogram
 
 UNANSWERED: Final = -1
@@ -16,6 +17,10 @@ BROKEN: Final = 0
 """The connection was refused, or ended before the answer was whole."""
 WRONG: Final = -2
 """Status 200, with another answer than the right one."""
+CUT_OFF: Final = -4
+"""An answer in events ended with an error."""
+EMPTY: Final = -5
+"""An answer in events ended without a part."""
 GRPC: Final = 1000
 """Offset of gRPC statuses other than OK; OK is 200."""
 _SUCCESS: Final = 200
@@ -23,6 +28,8 @@ _WORDS: Final = {
     BROKEN: "the connection broke",
     UNANSWERED: "no answer until the run was over",
     WRONG: "another answer than the right one",
+    CUT_OFF: "an error event ended the answer",
+    EMPTY: "an answer without a part",
 }
 
 
@@ -47,6 +54,7 @@ class Outcome:
         held_back: requests that waited for a connection, because no more may be opened.
         connections: that were open at most.
         problems: faults of connections, in words, and how often each came.
+        parts: of the answers; None where answers come whole.
     """
 
     due_ns: NDArray[np.int64]
@@ -57,6 +65,7 @@ class Outcome:
     held_back: int
     connections: int
     problems: dict[str, int]
+    parts: Parts | None = None
 
     @property
     def count(self) -> int:
@@ -89,6 +98,33 @@ class Outcome:
         good = self.answered & (self.took_ns <= limit_ms * 1e6)
         return float((good & (self.due_ns + self.took_ns <= end_ns)).sum()) / self.seconds
 
+    def streams_per_s(self, first_part_ms: float, gap_ms: float) -> float:
+        """Return the rate of answers whose first part and longest gap were within the limits."""
+        if self.parts is None:
+            return 0.0
+        end_ns = self.seconds * 1e9
+        good = self.answered & (self.parts.first_ns <= first_part_ms * 1e6)
+        good &= self.parts.longest_ns <= gap_ms * 1e6
+        return float((good & (self.due_ns + self.took_ns <= end_ns)).sum()) / self.seconds
+
+    def first_parts(self) -> Histogram:
+        """Of answers that began; of those that did not, as long as one was waited for."""
+        if self.parts is None:
+            return Histogram()
+        begun = self.parts.counts > 0
+        return Histogram.of(self.parts.first_ns[begun | (self.statuses == UNANSWERED)])
+
+    def gaps(self) -> Histogram:
+        """Of the times between two parts."""
+        return Histogram() if self.parts is None else self.parts.gaps
+
+    def cut_off(self) -> int:
+        """Return the number of answers that broke off behind a part."""
+        if self.parts is None:
+            return 0
+        ended = (self.statuses == CUT_OFF) | (self.statuses == BROKEN)
+        return int((ended & (self.parts.counts > 0)).sum())
+
     def lag_ms(self, share: float) -> float:
         """Return a percentile of the generator's own lag; 0 if no request was due."""
         return float(np.quantile(self.lag_ns, share)) / 1e6 if len(self.lag_ns) else 0.0
@@ -109,13 +145,19 @@ class Outcome:
             "problems": self.problems,
         }
         arrays = (self.due_ns, self.took_ns, self.lag_ns, self.statuses)
-        return [orjson.dumps(plain), *(array.tobytes() for array in arrays)]
+        frames = [array.tobytes() for array in arrays]
+        if self.parts is not None:
+            plain["parts"], more = self.parts.packed()
+            frames += more
+        return [orjson.dumps(plain), *frames]
 
     @classmethod
     def unpacked(cls, frames: Sequence[bytes]) -> "Outcome":
         """Back from `packed`."""
         plain: dict[str, Any] = orjson.loads(frames[0])
         due, took, lag = (np.frombuffer(frame, np.int64) for frame in frames[1:4])
+        if "parts" in plain:
+            plain["parts"] = Parts.unpacked(plain["parts"], frames[5:])
         return cls(due, took, lag, np.frombuffer(frames[4], np.int16), **plain)
 
 
@@ -123,6 +165,7 @@ def together(parts: Sequence[Outcome]) -> Outcome:
     """Return the outcomes of several generators as those of one."""
     due = np.concatenate([part.due_ns for part in parts])
     order = np.argsort(due, kind="stable")
+    in_parts = [part.parts for part in parts if part.parts is not None]
     problems: dict[str, int] = {}
     for part in parts:
         for words, count in part.problems.items():
@@ -136,4 +179,5 @@ def together(parts: Sequence[Outcome]) -> Outcome:
         sum(part.held_back for part in parts),
         sum(part.connections for part in parts),
         problems,
+        parts_together(in_parts, order) if in_parts else None,
     )

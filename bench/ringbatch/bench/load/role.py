@@ -22,11 +22,14 @@ import orjson
 
 from ringbatch.bench.load.answers import Reference
 from ringbatch.bench.load.arrivals import Arrivals, Kind
-from ringbatch.bench.load.exchange import Requests, Traces
+from ringbatch.bench.load.event_exchange import EventExchange
+from ringbatch.bench.load.exchange import Exchange, Requests, Traces
 from ringbatch.bench.load.generator import Generator
 from ringbatch.bench.load.grpc_call import GrpcCall
 from ringbatch.bench.load.http1 import Http1
 from ringbatch.bench.load.outcome import Outcome
+from ringbatch.bench.load.parts import PartTimes
+from ringbatch.bench.load.stream_reference import StreamReference
 from ringbatch.bench.load.target import Target, Wire
 
 _LENGTH: Final = struct.Struct("<Q")
@@ -86,8 +89,13 @@ class Order:
         count = order.pop("messages")
         target = Target.from_object(order.pop("target"))
         arrivals = Arrivals.from_object(order.pop("arrivals"))
-        references = [Reference.of(body) for body in frames[count + 2 :]]
-        requests = Requests(frames[2 : count + 2], references, frames[1])
+        compares = order.pop("compares")
+        messages, bodies = frames[2 : count + 2], frames[count + 2 :]
+        if target.wire is Wire.EVENTS:
+            streams = [StreamReference.of(body, openai=target.openai) for body in bodies]
+            requests = Requests(messages, streams=streams, compares=compares)
+        else:
+            requests = Requests(messages, [Reference.of(body) for body in bodies], frames[1])
         return cls(target, requests, arrivals, **order)
 
     @property
@@ -107,11 +115,11 @@ def run(order: Order) -> Outcome:
     gc.collect()
     gc.freeze()
     gc.disable()
-    side = GrpcCall if order.target.wire is Wire.GRPC else Http1
-    traces = traces_of(order.target)
+    end_ns = order.begin_ns + int(arrivals.seconds * 1e9)
+    parts = PartTimes(clock, end_ns) if order.target.wire is Wire.EVENTS else None
     generator = Generator(
         order.target.address,
-        lambda: side(requests, traces),
+        exchanges_of(order, parts),
         len(requests.messages),
         due,
         first=order.first,
@@ -120,11 +128,12 @@ def run(order: Order) -> Outcome:
         clock_ns=clock,
         begin_ns=order.begin_ns,
         source=order.target.source,
+        parts=parts,
     )
-    end_ns = order.begin_ns + int(arrivals.seconds * 1e9)
     give_up_ns = end_ns + int(order.grace_s * 1e9)
     generator.warm(connections if closed else min(connections, 32))
     _sleep(epoll, generator, order.begin_ns - clock())
+    used_s, began_s = time.process_time(), time.monotonic()
     if closed:
         generator.begin_closed(connections, int(arrivals.seconds * 1e9))
     while True:
@@ -135,9 +144,24 @@ def run(order: Order) -> Outcome:
         left_ns = give_up_ns - now
         _sleep(epoll, generator, left_ns if wait_ns is None else min(wait_ns, left_ns))
     outcome = generator.outcome(arrivals.seconds)
+    busy = (time.process_time() - used_s) / (time.monotonic() - began_s)
     epoll.close()
     gc.enable()
-    return outcome
+    return replace(outcome, parts=outcome.parts and replace(outcome.parts, busy=busy))
+
+
+def exchanges_of(order: Order, parts: PartTimes | None) -> Callable[[], Exchange]:
+    """Return a function that makes one side of a new connection.
+
+    Args:
+        order: names the protocol, and has the requests.
+        parts: takes note of parts, of answers in events.
+    """
+    requests, target, traces = order.requests, order.target, traces_of(order.target)
+    if parts is not None:
+        return lambda: EventExchange(requests, parts, traces, openai=target.openai)
+    side = GrpcCall if target.wire is Wire.GRPC else Http1
+    return lambda: side(requests, traces)
 
 
 def traces_of(target: Target) -> Traces | None:

@@ -9,6 +9,8 @@ class Wire(StrEnum):
     """Protocols on the wire."""
 
     HTTP1 = "http1"
+    EVENTS = "events"
+    """HTTP/1.1, with answers in server-sent events."""
     GRPC = "grpc"
     CLIENT = "client"
     """Through shared memory, by ringbatch's own Client."""
@@ -27,6 +29,7 @@ class Target:
         model: of a Client's requests.
         own_heads: True if each request has a ``traceparent`` of its own.
         source: own address of connections; empty for the one that the kernel chooses.
+        openai: True if answers come in events of OpenAI's.
     """
 
     host: str
@@ -36,6 +39,7 @@ class Target:
     model: str = ""
     own_heads: bool = False
     source: str = ""
+    openai: bool = False
 
     @property
     def address(self) -> tuple[str, int] | str:

@@ -11,7 +11,7 @@ def markdown(result: Result) -> str:
     if sentence := words.headline(result):
         lines += [sentence, ""]
     lines += [words.host(result), "", words.method(result), ""]
-    lines += words.table(words.HEADING, words.rows(result))
+    lines += words.table(words.heading(result), words.rows(result))
     if found := words.remarks(result):
         lines += ["", *(f"- {remark}" for remark in found)]
     return "\n".join([*lines, ""])

@@ -42,6 +42,7 @@ _LEGENDS: Final = "".join(
 LATENCY: Final = "Throughput against latency"
 STAGES: Final = "Where the time of a request goes"
 _PERCENTILES: Final = ("p50 ms", "p90 ms", "p99 ms")
+_PERCENTILES_OF_PARTS: Final = ("first p50 ms", "first p99 ms", "gap p50 ms", "gap p99 ms")
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def page(result: Result) -> str:
 
 
 def _table(result: Result) -> str:
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in words.HEADING)
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in words.heading(result))
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
         for row in words.rows(result)
@@ -112,7 +113,7 @@ def _latency(result: Result, valid_points: list[Point]) -> Figure:
     answered = [point.figures["rate /s"] for point in valid_points]
     x = svg.linear("answered requests/s", [*answered, result.knee_per_s or 0.0])
     drawn = []
-    for name in _PERCENTILES:
+    for name in _PERCENTILES_OF_PARTS if result.in_parts else _PERCENTILES:
         points = [
             (point.figures["rate /s"], point.figures[name], point.asked.title)
             for point in valid_points
@@ -121,10 +122,12 @@ def _latency(result: Result, valid_points: list[Point]) -> Figure:
         marks = [f"{title}: {name[:-3]} {y:.3g} ms" for _, y, title in points]
         drawn.append(svg.Line(name[:-3], [(a, b) for a, b, _ in points], marks))
     values = [y for line in drawn for _, y in line.points]
-    y = svg.logarithmic("ms", [*values, result.slo_ms])
+    limit_ms = result.slo.gap_ms or result.slo.whole_ms or 0.0
+    y = svg.logarithmic("ms", [*values, limit_ms])
     knee = result.knee_per_s
+    limit = "limit of gaps" if result.in_parts else "limit"
     at = None if knee is None else (knee, f"knee {svg.short(knee)}/s")
-    chart = svg.lines(x, y, drawn, at_x=at, at_y=(result.slo_ms, f"limit {result.slo_ms:g} ms"))
+    chart = svg.lines(x, y, drawn, at_x=at, at_y=(limit_ms, f"{limit} {limit_ms:g} ms"))
     about = "Times count from the instant at which a request was due. Where the line turns back, "
     return Figure(LATENCY, chart, about + "more was asked than is answered.")
 
@@ -143,7 +146,7 @@ def _goodput(result: Result, valid_points: list[Point]) -> Figure:
             [f"{t} asked: {v:,.0f}/s" for t, v in zip(titles, values, strict=True)],
         )
         for name, values in (
-            (f"answered within {result.slo_ms:g} ms", good),
+            (result.slo.good, good),
             ("answered at all, in the run", answered),
         )
     ]

@@ -1,10 +1,12 @@
 """Verdict on the rounds of one kind of run, and why they may be void. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ringbatch.bench.load.outcome import BROKEN, GRPC, UNANSWERED, WRONG, Outcome, words_of
+from ringbatch.bench.load.parts import Parts
+from ringbatch.bench.report.slo import Slo
 from ringbatch.bench.served.metrics import Observed
 from ringbatch.bench.statistics.samples import (
     SHARES,
@@ -17,6 +19,8 @@ from ringbatch.bench.statistics.steadiness import WINDOWS, Steadiness, steadines
 
 _LOST_MAX: Final = 0.01
 """Share of requests without any answer from the server, above which a run says nothing."""
+_BUSY_MAX: Final = 80.0
+"""Share of a CPU, in %, above which a generator may read parts late."""
 NOTICED_SHARE: Final = 0.05
 """Of all CPUs, taken by others in a run: above it, the run is marked."""
 _GRPC_REFUSALS: Final = (3, 5, 6, 7, 9, 11, 12, 16)
@@ -67,15 +71,15 @@ class Point:
         """The number of requests without an answer of status 200."""
         return sum(count for words, count in self.statuses.items() if words != "status 200")
 
-    def holds(self, slo_ms: float) -> bool | None:
-        """Return whether its p99 is within a limit and nearly all requests have an answer.
+    def holds(self, slo: Slo) -> bool | None:
+        """Return whether it is within the limits and nearly all requests have an answer.
 
         None if the point is void or has too few samples.
         """
-        p99 = self.figures.get("p99 ms")
-        if self.void or p99 is None:
+        within = None if self.void else slo.holds(self.figures)
+        if within is None:
             return None
-        return p99 <= slo_ms and self.lost <= sum(self.statuses.values()) * _LOST_MAX
+        return within and self.lost <= sum(self.statuses.values()) * _LOST_MAX
 
     def as_object(self) -> dict[str, Any]:
         """For JSON."""
@@ -113,7 +117,7 @@ def judged(
     rounds: Sequence[Outcome],
     observed: Sequence[Observed | None],
     *,
-    slo_ms: float,
+    slo: Slo,
     lag_max_ms: float,
     others: Sequence[float] = (),
 ) -> Point:
@@ -123,7 +127,7 @@ def judged(
         asked: kind and rate of the run.
         rounds: the outcome of each.
         observed: the engine's metrics in each.
-        slo_ms: within which an answer is good.
+        slo: within which an answer is good.
         lag_max_ms: of the generator's own lag, its p99, above which a run is void.
         others: the share of all CPUs that other processes took in each round, if known.
     """
@@ -139,10 +143,13 @@ def judged(
     medians = [percentiles_ms(o.times()).get("p50") for o in rounds]
     figures = {
         "rate /s": _mean(rates),
-        "goodput /s": _mean([o.goodput_per_s(slo_ms) for o in rounds]),
+        "goodput /s": _mean([slo.goodput_per_s(o) for o in rounds]),
         "lag p99 ms": max(o.lag_ms(0.99) for o in rounds),
         **{f"{name} ms": value for name, value in percentiles_ms(times).items()},
     }
+    in_parts = [outcome.parts for outcome in rounds if outcome.parts is not None]
+    if in_parts:
+        figures |= _of_parts(rounds, in_parts)
     most = max(others, default=0.0)
     if others:
         figures["others %"] = most * 100
@@ -155,10 +162,41 @@ def judged(
         figures["cpu us"] = sum(together.cpu_us.values())
         figures["batch size"] = together.instances / max(together.batches, 1)
         by_round["cpu us"] = [sum(one.cpu_us.values()) for one in seen]
-    notes = _notes(rounds, statuses, times.total)
+    notes = [*_notes(rounds, statuses, times.total), *_notes_of_parts(figures)]
     if most > NOTICED_SHARE:
         notes.append(f"others took up to {most:.0%} of the CPUs in a run")
     return Point(asked, (), tuple(notes), figures, by_round, tuple(curve(times)), named, together)
+
+
+def _of_parts(rounds: Sequence[Outcome], in_parts: Sequence[Parts]) -> dict[str, float]:
+    """Return the figures of answers in parts; the distributions are over parts of all rounds."""
+    first = sum((o.first_parts() for o in rounds[1:]), start=rounds[0].first_parts())
+    gaps = sum((o.gaps() for o in rounds[1:]), start=rounds[0].gaps())
+    seconds = sum(outcome.seconds for outcome in rounds)
+    lost = sum(int((~outcome.answered).sum()) for outcome in rounds)
+    cut_off = sum(outcome.cut_off() for outcome in rounds)
+    return {
+        "parts /s": sum(one.in_run for one in in_parts) / seconds,
+        **{f"first {name} ms": value for name, value in percentiles_ms(first).items()},
+        **{f"gap {name} ms": value for name, value in percentiles_ms(gaps).items()},
+        "cut off answers": cut_off,
+        "failed answers": lost - cut_off,
+        "short answers": sum(one.short for one in in_parts),
+        "generator busy %": max(one.busy for one in in_parts) * 100,
+    }
+
+
+def _notes_of_parts(figures: Mapping[str, float]) -> list[str]:
+    notes = []
+    if cut_off := figures.get("cut off answers"):
+        notes.append(f"{cut_off:.0f} answers were cut off behind a part")
+    if short := figures.get("short answers"):
+        notes.append(f"{short:.0f} answers ended with fewer parts than the first to their request")
+    if (busy := figures.get("generator busy %", 0.0)) > _BUSY_MAX:
+        notes.append(
+            f"a generator used {busy:.0f} % of a CPU, so gaps may be its own: use more --generators"
+        )
+    return notes
 
 
 def unsteady(rounds: Sequence[Outcome]) -> list[Steadiness]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 import orjson
 
 from ringbatch.bench.report.point import Point
+from ringbatch.bench.report.slo import Slo
 
 FORMAT: Final = 1
 _AS_HIGH: Final = 1.05
@@ -45,9 +46,14 @@ class Result:
     others_share: float = 0.0
 
     @property
-    def slo_ms(self) -> float:
+    def slo(self) -> Slo:
         """Within which an answer is good."""
-        return float(self.settings["slo_ms"])
+        return Slo.of_settings(self.settings)
+
+    @property
+    def in_parts(self) -> bool:
+        """True if answers came in parts."""
+        return self.slo.first_part_ms is not None
 
     @property
     def valid_points(self) -> list[Point]:
@@ -74,7 +80,7 @@ class Result:
 
     def _judged_rates(self) -> list[tuple[float, bool]]:
         """Return the rates of rounds with a verdict, and whether each is within the limit."""
-        held = [(point.asked.rate_per_s, point.holds(self.slo_ms)) for point in self.points]
+        held = [(point.asked.rate_per_s, point.holds(self.slo)) for point in self.points]
         return [(rate, holds) for rate, holds in held if rate is not None and holds is not None]
 
     def as_json(self) -> bytes:

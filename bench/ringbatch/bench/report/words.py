@@ -1,33 +1,58 @@
 """Result in words and rows, for both documents. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from ringbatch.bench.report.point import NOTICED_SHARE, Point
 from ringbatch.bench.report.result import Result
 
-HEADING = (
-    "",
-    "answered/s",
-    "goodput/s",
-    "p50 ms",
-    "p99 ms",
-    "p99.9 ms",
-    "batch",
-    "CPU µs a request",
-)
+_COLUMNS: Final = {
+    "answered/s": "rate /s",
+    "goodput/s": "goodput /s",
+    "p50 ms": "p50 ms",
+    "p99 ms": "p99 ms",
+    "p99.9 ms": "p99.9 ms",
+    "batch": "batch size",
+    "CPU µs a request": "cpu us",
+}
+"""The heading of each figure."""
+_COLUMNS_OF_PARTS: Final = {
+    "answered/s": "rate /s",
+    "goodput/s": "goodput /s",
+    "parts/s": "parts /s",
+    "first p50 ms": "first p50 ms",
+    "first p99": "first p99 ms",
+    "gap p50": "gap p50 ms",
+    "gap p99": "gap p99 ms",
+    "whole p50": "p50 ms",
+    "whole p99": "p99 ms",
+    "cut off": "cut off answers",
+    "failed": "failed answers",
+    "short": "short answers",
+    "CPU µs a request": "cpu us",
+}
 _WAYS = {"grpc": "over gRPC", "client": "through shared memory, by a Client"}
-_FIGURES = ("rate /s", "goodput /s", "p50 ms", "p99 ms", "p99.9 ms", "batch size", "cpu us")
+
+
+def heading(result: Result) -> tuple[str, ...]:
+    """Return the heading of the table; the first column has none."""
+    return ("", *_columns(result))
+
+
+def _columns(result: Result) -> Mapping[str, str]:
+    return _COLUMNS_OF_PARTS if result.in_parts else _COLUMNS
 
 
 def rows(result: Result) -> list[tuple[str, ...]]:
     """Return a row for each kind of run; it says if that is void."""
-    return [_row(point) for point in (result.lone, result.closed, *result.points)]
+    names = [*_columns(result).values()]
+    return [_row(point, names) for point in (result.lone, result.closed, *result.points)]
 
 
-def _row(point: Point) -> tuple[str, ...]:
+def _row(point: Point, names: Sequence[str]) -> tuple[str, ...]:
     if point.void:
-        return (point.asked.title, "void", *[""] * (len(_FIGURES) - 1))
-    return (point.asked.title, *(number(point.figures.get(name)) for name in _FIGURES))
+        return (point.asked.title, "void", *[""] * (len(names) - 1))
+    return (point.asked.title, *(number(point.figures.get(name)) for name in names))
 
 
 def number(value: float | None) -> str:
@@ -53,7 +78,7 @@ def knee(result: Result) -> str:
     """Return the knee in a sentence; empty if none was sought."""
     if not result.knee:
         return ""
-    limit = f"a p99 within {result.slo_ms:g} ms"
+    limit = result.slo.words
     why = result.knee.get("why") or ""
     sought, settled = result.knee.get("rate_per_s"), result.knee_per_s
     if (refuted := result.refuted_per_s) is not None:
@@ -90,9 +115,10 @@ def method(result: Result) -> str:
     compared = "compared with the first one" if used["answers_compared"] else "held to status 200"
     way = _WAYS.get(used["protocol"]) or f"to {used['path']}"
     # Older results do not mention heads: all their requests have the same.
+    events = " that ask for events" if result.in_parts else ""
     heads = ", a traceparent of its own in each" if used.get("heads") == "own" else ""
     return (
-        f"{result.started_utc}. Requests {way}, {used['requests']}, of up to "
+        f"{result.started_utc}. Requests {way}{events}, {used['requests']}, of up to "
         f"{used['request_bytes']:,} bytes{heads}; {used['arrivals']} arrivals, times from the "
         f"instant at which each was due; {used['rounds']} interleaved rounds of "
         f"{used['seconds']:g} s or longer, engines: {used['engines']}; answers {compared}. Runs in "

@@ -10,6 +10,7 @@ from ringbatch.bench.served.failures import CannotMeasure
 
 _PATIENCE_S = 60.0
 _UNIX = "unix:"
+_SHOWN = 400
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,26 @@ def reached(address: Address) -> Address:
     return Address(host, address.port)
 
 
+@dataclass(frozen=True)
+class Reply:
+    """One answer.
+
+    Attributes:
+        status: of HTTP.
+        content_type: of the body, as the answer names it; empty without a name.
+        body: of the answer.
+    """
+
+    status: int
+    content_type: str
+    body: bytes
+
+
+def excerpt(text: bytes) -> str:
+    """Return the begin of a body, to show."""
+    return text[:_SHOWN].decode(errors="replace")
+
+
 def ask(
     address: Address,
     method: str,
@@ -103,12 +124,29 @@ def ask(
     Raises:
         CannotMeasure: there is none.
     """
+    reply = reply_to(address, method, path, body, headers, patience_s)
+    return reply.status, reply.body
+
+
+def reply_to(
+    address: Address,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    headers: Sequence[tuple[str, str]] = (),
+    patience_s: float = _PATIENCE_S,
+) -> Reply:
+    """Return one answer.
+
+    Raises:
+        CannotMeasure: there is none.
+    """
     connection = http.client.HTTPConnection(address.authority, timeout=patience_s)
     try:
         connection.sock = address.connection(patience_s)
         connection.request(method, path, body, dict(headers))
         answer = connection.getresponse()
-        return answer.status, answer.read()
+        return Reply(answer.status, answer.getheader("Content-Type", ""), answer.read())
     except TimeoutError:
         raise CannotMeasure(f"{address} does not answer {path} in {patience_s:g} s") from None
     except http.client.HTTPException as error:

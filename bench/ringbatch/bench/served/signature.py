@@ -11,6 +11,8 @@ import orjson
 ANY_SIZE: Final = 16
 """Of a dimension of any size."""
 _WORDS: Final = ("the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog")
+_TOKENS: Final = 64
+"""Of a made-up request for text: the most of its answer."""
 _FLOATS: Final = ("FP16", "BF16", "FP32", "FP64")
 
 
@@ -70,6 +72,23 @@ def v2_body(inputs: Sequence[Input], random: np.random.Generator) -> bytes:
     return orjson.dumps({"inputs": tensors})
 
 
+def generate_body(inputs: Sequence[Input], random: np.random.Generator) -> bytes:
+    """Return a request of Triton's generate extension, of one instance."""
+    values = {one.name: _nested(_values(one, random), one.shape) for one in inputs}
+    return orjson.dumps(values)
+
+
+def completion_body(random: np.random.Generator) -> bytes:
+    """Return a request for a completion, without its model."""
+    return orjson.dumps({"prompt": _text(random), "max_tokens": _TOKENS})
+
+
+def chat_body(random: np.random.Generator) -> bytes:
+    """Return a request for the next message of a chat, without its model."""
+    messages = [{"role": "user", "content": _text(random)}]
+    return orjson.dumps({"messages": messages, "max_tokens": _TOKENS})
+
+
 def protocol_of(body: bytes) -> str:
     """Return the protocol of a request: V1 or V2.
 
@@ -88,18 +107,24 @@ def protocol_of(body: bytes) -> str:
             isinstance(tensor, dict) and "datatype" in tensor for tensor in tensors
         )
         return "v2" if is_v2 else "v1"
-    raise ValueError('it has neither "instances" (V1) nor "inputs" (V2)')
+    raise ValueError(
+        'it has neither "instances" (V1) nor "inputs" (V2); for another form say --protocol'
+    )
 
 
 def _values(one: Input, random: np.random.Generator) -> list[Any]:
     count = prod(one.shape)
     if one.datatype == "BYTES":
-        return [" ".join(random.choice(_WORDS, 3).tolist()) for _ in range(count)]
+        return [_text(random) for _ in range(count)]
     if one.datatype == "BOOL":
         return [bool(value) for value in random.integers(0, 2, count)]
     if one.datatype in _FLOATS:
         return [round(float(value), 4) for value in random.random(count)]
     return [int(value) for value in random.integers(0, 2, count)]
+
+
+def _text(random: np.random.Generator) -> str:
+    return " ".join(random.choice(_WORDS, 3).tolist())
 
 
 def _nested(values: Sequence[Any], shape: Sequence[int]) -> Any:

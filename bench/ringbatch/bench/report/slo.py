@@ -1,0 +1,85 @@
+"""Limits within which an answer is good, and a measurement's percentiles beside them. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from ringbatch.bench.load.outcome import Outcome
+
+
+@dataclass(frozen=True)
+class Slo:
+    """Limits of a good answer, in milliseconds: of the whole one, or of its parts.
+
+    Attributes:
+        whole_ms: of the whole answer; None for an answer in parts.
+        first_part_ms: of the first part; None for an answer that comes whole.
+        gap_ms: of the gap between two parts; None for an answer that comes whole.
+    """
+
+    whole_ms: float | None = None
+    first_part_ms: float | None = None
+    gap_ms: float | None = None
+
+    @property
+    def limits(self) -> dict[str, tuple[str, float]]:
+        """Of each figure that is limited: what it is of, in words, and its limit."""
+        limits = {
+            "p99 ms": ("", self.whole_ms),
+            "first p99 ms": (" of first parts", self.first_part_ms),
+            "gap p99 ms": (" of gaps", self.gap_ms),
+        }
+        return {name: (of, most) for name, (of, most) in limits.items() if most is not None}
+
+    @property
+    def strictest_ms(self) -> float:
+        """The shortest limit; 0 without any."""
+        return min((most for _, most in self.limits.values()), default=0.0)
+
+    @property
+    def words(self) -> str:
+        """The limits: ``a p99 within 20 ms``."""
+        return " and ".join(f"a p99{of} within {most:g} ms" for of, most in self.limits.values())
+
+    @property
+    def good(self) -> str:
+        """The good answers, in words: ``answered within 20 ms``."""
+        if self.whole_ms is not None:
+            return f"answered within {self.whole_ms:g} ms"
+        return f"first part within {self.first_part_ms:g} ms, each gap within {self.gap_ms:g} ms"
+
+    def holds(self, figures: Mapping[str, float]) -> bool | None:
+        """Return whether a measurement's percentiles are within the limits; None if one lacks."""
+        found = [(figures.get(name), most) for name, (_, most) in self.limits.items()]
+        if any(value is None for value, _ in found):
+            return None
+        return all(value is not None and value <= most for value, most in found)
+
+    def told(self, figures: Mapping[str, float]) -> str:
+        """Return the limited percentiles of a measurement, in words."""
+        limits = self.limits.items()
+        return ", ".join(f"p99{of} {figures[name]:.3g} ms" for name, (of, _) in limits)
+
+    def goodput_per_s(self, outcome: Outcome) -> float:
+        """Return the rate of good answers."""
+        if self.whole_ms is not None:
+            return outcome.goodput_per_s(self.whole_ms)
+        assert self.first_part_ms is not None
+        assert self.gap_ms is not None
+        return outcome.streams_per_s(self.first_part_ms, self.gap_ms)
+
+    def as_settings(self) -> dict[str, float]:
+        """For the settings of a result."""
+        names = {
+            "slo_ms": self.whole_ms,
+            "slo_first_part_ms": self.first_part_ms,
+            "slo_gap_ms": self.gap_ms,
+        }
+        return {name: most for name, most in names.items() if most is not None}
+
+    @classmethod
+    def of_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """Back from `as_settings`."""
+        names = ("slo_ms", "slo_first_part_ms", "slo_gap_ms")
+        found = [settings.get(name) for name in names]
+        return cls(*(None if most is None else float(most) for most in found))
