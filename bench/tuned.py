@@ -36,6 +36,7 @@ from report.rounds import number, ratios, run_rounds, table
 from ringbatch.bench.command.settings import Settings
 from ringbatch.bench.command.tune import FIRST_LEVEL, Throughput, Wish, ask_for_all, measured
 from ringbatch.bench.load.child import GeneratorDied
+from ringbatch.bench.report.slo import Slo
 from ringbatch.bench.served.failures import CannotMeasure
 from ringbatch.bench.tuning.candidate import Candidate, Values
 from ringbatch.bench.tuning.choices import choices_for, settings_of
@@ -174,7 +175,7 @@ def wish_for(name: str, folder: Path, options: argparse.Namespace) -> Wish:
         request.write_text(subject.request)
     settings = Settings(model=name, config=config, request=request, even_if_busy=True)
     present = present_in(config, name)
-    return Wish(config, settings, None, options.budget_s, options.keep, present, options.unit_s)
+    return Wish(config, settings, Slo(), options.budget_s, options.keep, present, options.unit_s)
 
 
 def grid(choices: Mapping[str, Sequence[Values]]) -> Iterator[Candidate]:

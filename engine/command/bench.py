@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     engine_arguments.add_flags(subject, "the only one; with --url, for --protocol client")
     add_request(subject)
-    add_stream(subject)
+    add_stream(subject, "200", "50")
     subject.add_argument(
         "--own-heads",
         action="store_true",
@@ -106,8 +106,14 @@ def add_request(group: argparse._ActionsContainer) -> None:
     )
 
 
-def add_stream(group: argparse._ActionsContainer) -> None:
-    """Add what asks for answers in parts, and their limits."""
+def add_stream(group: argparse._ActionsContainer, first_part: str, gap: str) -> None:
+    """Add what asks for answers in parts, and their limits.
+
+    Args:
+        group: that they are added to.
+        first_part: the usual limit of the first part, in words.
+        gap: the same, of a further part.
+    """
     group.add_argument(
         "--stream",
         action="store_true",
@@ -117,13 +123,14 @@ def add_stream(group: argparse._ActionsContainer) -> None:
         "--slo-first-part-ms",
         type=positive,
         metavar="MS",
-        help="with --stream: milliseconds within which the first part comes (default: 200)",
+        help=f"with --stream: milliseconds within which the first part comes "
+        f"(default: {first_part})",
     )
     group.add_argument(
         "--slo-gap-ms",
         type=positive,
         metavar="MS",
-        help="with --stream: milliseconds within which each further part comes (default: 50)",
+        help=f"with --stream: milliseconds within which each further part comes (default: {gap})",
     )
 
 

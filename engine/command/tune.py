@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from ringbatch.engine.command import engine_arguments
-from ringbatch.engine.command.bench import add_request
+from ringbatch.engine.command.bench import add_request, add_stream, limits_in
 from ringbatch.engine.config.document import load
 from ringbatch.engine.config.problems import ConfigError
 from ringbatch.engine.config.settings import Config
@@ -24,6 +24,10 @@ to paste. If nothing is proven to be better by 3 %, it says so. Progress goes to
 When --budget-s is over, it ends with what it has. With --p99-ms the target is the most requests/s
 of which 99 % are answered in that time; without it, the most requests/s.
 
+For a model in steps, max_batch_size is its number of places, and policy has no effect, so it is not
+tried. With --stream, --slo-first-part-ms and --slo-gap-ms limit the p99 of the time to the first
+part and of the gap between two parts.
+
 exit status:
   0  measured, whether or not a change is worth it
   2  there is no figure, and the reason is on standard error
@@ -32,6 +36,7 @@ examples:
   ringbatch tune --config ringbatch.toml
   ringbatch tune --config ringbatch.toml --p99-ms 20
   ringbatch tune --config ringbatch.toml --model mnist --request body.json --keep workers,policy
+  ringbatch tune --config ringbatch.toml --request body.json --stream --slo-gap-ms 50
 """
 
 _KEYS: Final = ("max_batch_size", "workers", "threads", "frontends", "policy")
@@ -43,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config", type=Path, required=True, metavar="FILE", help="the configuration, TOML"
     )
     add_request(parser)
+    add_stream(parser, "any number", "any number")
     parser.add_argument(
         "--p99-ms",
         type=engine_arguments.seconds,
@@ -75,7 +81,7 @@ def main(arguments: argparse.Namespace) -> int:
         StartupError: there is no figure, and why.
     """
     from ringbatch.bench.command.settings import Protocol, Settings
-    from ringbatch.bench.command.tune import Wish, tune
+    from ringbatch.bench.command.tune import Wish, limits_of, tune
 
     settings = Settings(
         model=arguments.model,
@@ -83,13 +89,16 @@ def main(arguments: argparse.Namespace) -> int:
         request=arguments.request,
         protocol=arguments.protocol and Protocol(arguments.protocol),
         headers=arguments.header,
+        stream=arguments.stream,
         even_if_busy=arguments.even_if_busy,
     )
+    limits = limits_in(arguments)
+    slo = limits_of(arguments.p99_ms, **limits)
     return tune(
         Wish(
             config=arguments.config,
             bench=settings,
-            p99_ms=arguments.p99_ms,
+            slo=slo,
             budget_s=arguments.budget_s,
             keep=arguments.keep,
             present=present_in(arguments.config, arguments.model),

@@ -23,6 +23,7 @@ from ringbatch.bench.command.tune import (
 )
 from ringbatch.bench.load.arrivals import Arrivals
 from ringbatch.bench.load.outcome import UNANSWERED, Outcome
+from ringbatch.bench.report.slo import Slo
 from ringbatch.bench.tuning.candidate import Candidate, Values
 from ringbatch.bench.tuning.choices import choices_for, flags_of, settings_of, toml_of
 from ringbatch.bench.tuning.search import Search, Trial
@@ -188,7 +189,7 @@ def test_what_is_not_proven_is_said_to_be_so_and_nothing_is_there_to_paste() -> 
         trial = search.next()
         assert trial is not None
         search.tell(trial, score)
-    text = result_text(search, "m", None)
+    text = result_text(search, "m", Slo())
     assert "nothing is proven to be worth a change: " in text
     assert "there was no time to prove that" in text
     assert "[models" not in text
@@ -199,7 +200,7 @@ def test_what_is_not_proven_is_said_to_be_so_and_nothing_is_there_to_paste() -> 
         search.tell(trial, next(scores) if trial.candidate else 1000.0)
     assert (
         " 6 runs of it beside as many of the settings as they are do not prove that"
-        in result_text(search, "m", None)
+        in result_text(search, "m", Slo())
     )
     assert search.best() == ({}, 1.0)
 
@@ -335,12 +336,14 @@ def rate_as_it_is(server: MadeUpServer, monkeypatch: pytest.MonkeyPatch) -> floa
     def entered(value: Any) -> Iterator[Any]:
         yield value
 
-    subject = SimpleNamespace(model="m", fleet=lambda generators: entered(server))
+    subject = SimpleNamespace(
+        model="m", fleet=lambda generators: entered(server), in_steps=lambda: False
+    )
     module = "ringbatch.bench.command.tune"
     monkeypatch.setattr(f"{module}.started", lambda config, flags: entered(None))
     monkeypatch.setattr(f"{module}.find", lambda served, settings: subject)
     config = Path("ringbatch.toml")
-    wish = Wish(config, Settings(config=config), None, 600, ())
+    wish = Wish(config, Settings(config=config), Slo(), 600, ())
     return measured(wish, None, Trial({}, 1), 1024)[1].rate_per_s
 
 
@@ -366,7 +369,7 @@ def test_what_was_found_is_told_with_what_each_value_comes_to() -> None:
         chosen = settings_of(trial.candidate)
         score = 0.0 if chosen.get("frontends") == 1 else 100.0 * int(chosen.get("workers", 1))
         search.tell(trial, score)
-    text = result_text(search, "mnist", 20)
+    text = result_text(search, "mnist", Slo(20))
     assert "| frontends 1 | cannot be measured |" in text
     assert "| workers 2, threads 1 | 1.00 | " in text
     assert "2.00 times the requests/s with a p99 within 20 ms, as measured in 3 runs of it" in text
@@ -378,7 +381,7 @@ def test_what_was_found_is_told_with_what_each_value_comes_to() -> None:
     assert len(tried) < math.prod(len(values) for values in choices_for(2).values())
     assert search.best()[1] == pytest.approx(2, rel=0.05)
     assert text.endswith("[models.mnist]\nworkers = 2\nthreads = 1")
-    assert "worth a change" in result_text(Search(choices_for(2)), "mnist", None)
+    assert "worth a change" in result_text(Search(choices_for(2)), "mnist", Slo())
 
 
 def test_settings_as_they_are_may_miss_the_limit_in_a_later_run(
@@ -394,7 +397,7 @@ def test_settings_as_they_are_may_miss_the_limit_in_a_later_run(
 
     monkeypatch.setattr("ringbatch.bench.command.tune.measured", made_up)
     config, search = Path("ringbatch.toml"), Search(choices_for(2), usual(2))
-    wish = Wish(config, Settings(config=config), 5, 600, ())
+    wish = Wish(config, Settings(config=config), Slo(5), 600, ())
     assert ask_for_all(wish, search) == "m"
     assert Trial({}, 2) in asked
     assert search.best()[1] > 1
@@ -440,7 +443,46 @@ def test_time_is_left_for_the_proof(
     monkeypatch.setattr("ringbatch.bench.command.tune.measured", made_up)
     monkeypatch.setattr("ringbatch.bench.command.tune.time.monotonic", lambda: now[0])
     config, search = Path("ringbatch.toml"), Search(choices_for(2), usual(2))
-    ask_for_all(Wish(config, Settings(config=config), None, 400, ()), search)
+    ask_for_all(Wish(config, Settings(config=config), Slo(), 400, ()), search)
     assert now[0] <= 400
     assert bool(search.best()[0]) is proven
     assert [trial.effort for trial in asked].count(2) >= (6 if proven else 1)
+
+
+@pytest.mark.parametrize("in_steps", [True, False])
+def test_a_model_in_steps_is_tried_without_settings_that_have_no_effect(
+    in_steps: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = list[Trial]()
+
+    def made_up(wish: Wish, model: str | None, trial: Trial, first: int) -> tuple[str, Throughput]:
+        asked.append(trial)
+        rate = 10.0 * int(settings_of(trial.candidate).get("max_batch_size", 32))
+        return "m", Throughput(rate, 16, "made up", in_steps=in_steps)
+
+    monkeypatch.setattr("ringbatch.bench.command.tune.measured", made_up)
+    config, search = Path("ringbatch.toml"), Search(choices_for(2), usual(2))
+    ask_for_all(Wish(config, Settings(config=config), Slo(), 600, ()), search)
+    tried = {key for trial in asked for key in settings_of(trial.candidate)}
+    assert ("policy" in tried) is not in_steps
+    assert "max_batch_size" in tried
+    assert "workers" in tried
+    assert asked[0] == Trial({}, 1)
+    assert settings_of(search.best()[0])["max_batch_size"] == 128
+    assert search.best()[1] == pytest.approx(4, rel=0.05)
+    text = result_text(search, "m", Slo())
+    assert ("policy" in text) is not in_steps
+    words = "the model works in steps: policy has no effect on it"
+    assert (words in capsys.readouterr().err) is in_steps
+
+
+def test_a_factor_that_is_kept_anyway_cannot_be_left_out() -> None:
+    search = Search(choices_for(2, keep=("policy",)))
+    trial = search.next()
+    assert trial is not None
+    search.tell(trial, 100.0)
+    before = search.next()
+    assert not search.leave_out("policy")
+    assert search.next() == before
+    assert search.leave_out("frontends")
+    assert search.leave_out("frontends") is False

@@ -129,6 +129,14 @@ def test_requests_for_text_are_made_up(subject: Callable[..., Subject], protocol
     assert len({*found.bodies}) > 1
 
 
+def test_a_model_in_steps_is_known_by_its_metrics(server: Server) -> None:
+    served = Served(Address("127.0.0.1", server.port), Address("127.0.0.1", server.control_port))
+    assert find(served, Settings(model="counting")).in_steps()
+    assert not find(served, Settings(model="matmul")).in_steps()
+    unknown = replace(served, control=None)
+    assert not find(unknown, Settings(model="counting")).in_steps()
+
+
 # What cannot be measured
 
 
@@ -204,3 +212,20 @@ def test_the_command_of_the_page_finds_the_rate_within_both_limits(
     assert closed["parts /s"] == pytest.approx(PARTS * closed["rate /s"], rel=0.5)
     assert closed["cut off answers"] == closed["failed answers"] == 0
     assert "limit of gaps" in found.with_suffix(".html").read_text()
+
+
+@exhaustive
+def test_places_are_tuned_within_the_limits_of_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "body.json").write_bytes(orjson.dumps(BODIES[Protocol.V1]))
+    config = f'[models.counting]\npath = "{COUNTING}"\nmax_batch_size = 1\n'
+    (tmp_path / "ringbatch.toml").write_text(config)
+    monkeypatch.chdir(tmp_path)
+    program, *arguments = shlex.split(example("docs/how-to/choose-settings.md", "tune-places"))
+    assert program == "ringbatch"
+    assert cli.main([*arguments, *LENIENT, "--even-if-busy", "--budget-s", "30"]) == 0
+    printed = capsys.readouterr()
+    assert "the model works in steps: policy has no effect on it" in printed.err
+    assert "max_batch_size" in printed.out
+    assert "policy" not in printed.out

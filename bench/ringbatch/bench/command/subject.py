@@ -130,6 +130,11 @@ class Subject:
         pid = served.pid or supervisor_at(served.address)
         return cpu_times(None if pid is None else (pid, os.getpid()))
 
+    def in_steps(self) -> bool:
+        """Return whether the model works in steps, as far as its metrics tell."""
+        places = (self.metrics() or {}).get("ringbatch_model_row_places", {})
+        return any(("model", self.model) in labels for labels in places)
+
     def metrics(self) -> Metrics | None:
         """Return the engine's metrics; None if their address is not known."""
         control = self.served.control

@@ -4,7 +4,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -15,11 +15,12 @@ from ringbatch.bench.command.subject import find
 from ringbatch.bench.load.arrivals import Arrivals, Kind
 from ringbatch.bench.load.child import GeneratorDied
 from ringbatch.bench.load.outcome import Outcome, words_of
+from ringbatch.bench.report.slo import Slo
 from ringbatch.bench.report.words import number, table
 from ringbatch.bench.served.engine import started
 from ringbatch.bench.served.failures import CannotMeasure
 from ringbatch.bench.tuning.candidate import Values
-from ringbatch.bench.tuning.choices import choices_for, flags_of, settings_of, toml_of
+from ringbatch.bench.tuning.choices import NOT_IN_STEPS, choices_for, flags_of, settings_of, toml_of
 from ringbatch.bench.tuning.proof import PAIRS_LEAST
 from ringbatch.bench.tuning.search import Estimate, Search, Trial
 
@@ -47,7 +48,8 @@ class Wish:
     Attributes:
         config: the configuration as it is.
         bench: model, request, protocol and headers, as for a measurement.
-        p99_ms: the limit; None for as many requests as possible, however long each takes.
+        slo: the limits of the p99s; without any, as many requests as possible, however long each
+            takes.
         budget_s: after which no further trial begins.
         keep: settings that stay as they are.
         present: the settings as they are, as far as they are known.
@@ -56,7 +58,7 @@ class Wish:
 
     config: Path
     bench: Settings
-    p99_ms: float | None
+    slo: Slo
     budget_s: float
     keep: Sequence[str]
     present: Values = field(default_factory=dict)
@@ -72,12 +74,27 @@ class Throughput:
         connections: that reached it.
         words: the same, or why there is none.
         remedy: how to get one, if that is known.
+        in_steps: whether the model works in steps.
     """
 
     rate_per_s: float
     connections: int
     words: str
     remedy: str = ""
+    in_steps: bool = False
+
+
+def limits_of(
+    p99_ms: float | None, slo_first_part_ms: float | None = None, slo_gap_ms: float | None = None
+) -> Slo:
+    """Return the limits of a search, in milliseconds; None for none.
+
+    Args:
+        p99_ms: of the whole answer.
+        slo_first_part_ms: of its first part.
+        slo_gap_ms: of the gap between two parts.
+    """
+    return Slo(p99_ms, slo_first_part_ms, slo_gap_ms)
 
 
 def tune(wish: Wish) -> int:
@@ -100,14 +117,14 @@ def tune(wish: Wish) -> int:
         model = ask_for_all(wish, search)
     finally:
         signal.signal(signal.SIGTERM, earlier_handler)
-    print(result_text(search, model, wish.p99_ms))
+    print(result_text(search, model, wish.slo))
     return 0
 
 
-def result_text(search: Search, model: str, p99_ms: float | None) -> str:
+def result_text(search: Search, model: str, slo: Slo) -> str:
     """Return the result for people, with the configuration to paste."""
     best, ratio = search.best()
-    target = "" if p99_ms is None else f" with a p99 within {p99_ms:g} ms"
+    target = f" with {slo.words}" if slo.limits else ""
     rows = [_row(one) for one in search.estimates()]
     lines = table(("all else as chosen", "requests/s by the chosen", "trials of that"), rows)
     some = "1 run" if search.pairs == 1 else f"{search.pairs} runs"
@@ -139,19 +156,16 @@ def _row(one: Estimate) -> tuple[str, str, str]:
     return _in_words(one.values), f"about {one.ratio:.2f}", "none, estimated from others"
 
 
-def throughput(
-    run: Callable[[int], Outcome], p99_ms: float | None, first: int = FIRST_LEVEL
-) -> Throughput:
+def throughput(run: Callable[[int], Outcome], slo: Slo, first: int = FIRST_LEVEL) -> Throughput:
     """Return the most requests/s of a closed loop within the limit, over numbers of connections.
 
     Args:
         run: a closed loop with so many connections.
-        p99_ms: the limit; None for none.
+        slo: the limits.
         first: how many connections are tried first.
     """
     best = Throughput(0.0, first, "nothing was answered")
-    level, tried, least_ms = first, set[int](), math.inf
-    limit_ms = math.inf if p99_ms is None else p99_ms
+    level, tried, least = first, set[int](), math.inf
     while 1 <= level <= _LEVEL_MAX and level not in tried:
         tried.add(level)
         outcome = run(level)
@@ -165,11 +179,11 @@ def throughput(
             level //= _STEP
             continue
         rate = outcome.rate_per_s()
-        late_ms = outcome.times().quantile_ns(0.99) / 1e6
-        held = late_ms <= limit_ms
-        if not best.rate_per_s and not held and late_ms < least_ms:
-            least_ms = late_ms
-            best = _too_late(limit_ms, late_ms, level)
+        late = slo.lateness(figures := p99s_ms(outcome))
+        held = late <= 1
+        if not best.rate_per_s and not held and late < least:
+            least = late
+            best = _too_late(slo, figures, level)
         # More connections make more requests/s, until they only wait for one another.
         more = held and rate > _GAIN_LEAST * best.rate_per_s
         if held and rate > best.rate_per_s:
@@ -178,14 +192,24 @@ def throughput(
     return best
 
 
-def _too_late(limit_ms: float, least_ms: float, connections: int) -> Throughput:
-    """Return that no number of connections is within the limit, with the least p99 so far."""
+def p99s_ms(outcome: Outcome) -> dict[str, float]:
+    """Return the p99s of a run by the names that limits have for them, however few samples."""
+    times = {
+        "p99 ms": outcome.times(),
+        "first p99 ms": outcome.first_parts(),
+        "gap p99 ms": outcome.gaps(),
+    }
+    return {name: each.quantile_ns(0.99) / 1e6 for name, each in times.items() if each.total}
+
+
+def _too_late(slo: Slo, figures: Mapping[str, float], connections: int) -> Throughput:
+    """Return that no number of connections is within the limits, with the least p99s so far."""
     several = "" if connections == 1 else "s"
     words = (
-        f"no number of connections is within {limit_ms:g} ms: "
-        f"the least p99 is {least_ms:.3g} ms, with {connections} connection{several}"
+        f"no number of connections has {slo.words}: "
+        f"the best has {slo.told(figures)}, with {connections} connection{several}"
     )
-    return Throughput(0.0, connections, words, "; set --p99-ms above that, or leave it out")
+    return Throughput(0.0, connections, words, f"; raise {slo.flags} above that, or leave it out")
 
 
 def ask_for_all(wish: Wish, search: Search) -> str:
@@ -221,6 +245,8 @@ def ask_for_all(wish: Wish, search: Search) -> str:
                 raise CannotMeasure(f"the configuration as it is: {found.words}{found.remedy}")
             # What is tried then is like it, so that fewer connections need not be tried.
             level = found.connections
+            if found.in_steps and search.leave_out(NOT_IN_STEPS):
+                print_progress(f"the model works in steps: {NOT_IN_STEPS} has no effect on it")
         search.tell(trial, found.rate_per_s)
         left_s = max(wish.budget_s - (time.monotonic() - began), 0)
         print_progress(f"trial {number_of}, {left_s:.0f} s left: {name}: {found.words}")
@@ -264,8 +290,8 @@ def measured(
                 # Its first batches may have taken far longer than all that follow.
                 took_s = _usual_s(ask(warm_up_s, first, took_s))
             seconds = max(wish.unit_s, _BATCHES * took_s) * trial.effort
-            found = throughput(lambda level: ask(seconds, level, took_s), wish.p99_ms, first)
-            return subject.model, found
+            found = throughput(lambda level: ask(seconds, level, took_s), wish.slo, first)
+            return subject.model, replace(found, in_steps=subject.in_steps())
 
 
 def _usual_s(outcome: Outcome) -> float:

@@ -1,5 +1,6 @@
 """Limits within which an answer is good, and a measurement's percentiles beside them. Pure."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -9,12 +10,12 @@ from ringbatch.bench.load.outcome import Outcome
 
 @dataclass(frozen=True)
 class Slo:
-    """Limits of a good answer, in milliseconds: of the whole one, or of its parts.
+    """Limits of a good answer, in milliseconds: of the whole one, or of its parts; None for none.
 
     Attributes:
-        whole_ms: of the whole answer; None for an answer in parts.
-        first_part_ms: of the first part; None for an answer that comes whole.
-        gap_ms: of the gap between two parts; None for an answer that comes whole.
+        whole_ms: of the whole answer.
+        first_part_ms: of the first part.
+        gap_ms: of the gap between two parts.
     """
 
     whole_ms: float | None = None
@@ -55,10 +56,29 @@ class Slo:
             return None
         return all(value is not None and value <= most for value, most in found)
 
+    def lateness(self, figures: Mapping[str, float]) -> float:
+        """Return the percentile that is farthest beyond its limit, as a multiple of that.
+
+        A percentile that lacks counts as endless; without any limit it is 0.
+        """
+        limits = self.limits.items()
+        return max((figures.get(name, math.inf) / most for name, (_, most) in limits), default=0.0)
+
     def told(self, figures: Mapping[str, float]) -> str:
         """Return the limited percentiles of a measurement, in words."""
         limits = self.limits.items()
-        return ", ".join(f"p99{of} {figures[name]:.3g} ms" for name, (of, _) in limits)
+        found = [(of, figures[name]) for name, (of, _) in limits if name in figures]
+        return ", ".join(f"p99{of} {value:.3g} ms" for of, value in found) or "no such time"
+
+    @property
+    def flags(self) -> str:
+        """The flags of ``ringbatch tune`` that set the limits."""
+        flags = {
+            "--p99-ms": self.whole_ms,
+            "--slo-first-part-ms": self.first_part_ms,
+            "--slo-gap-ms": self.gap_ms,
+        }
+        return " or ".join(flag for flag, most in flags.items() if most is not None)
 
     def goodput_per_s(self, outcome: Outcome) -> float:
         """Return the rate of good answers."""

@@ -7,6 +7,8 @@ from typing import Final
 
 from ringbatch.bench.tuning.candidate import Values
 
+NOT_IN_STEPS: Final = "policy"
+"""The factor without effect on a model in steps: a row joins as soon as a place is free."""
 _BATCH_SIZES: Final = (1, 4, 8, 16, 32, 64, 128)
 _WAITS_MS: Final = (1.0, 3.0)
 _WORKERS_MAX: Final = 16
@@ -31,7 +33,7 @@ def choices_for(cpus: int, keep: Sequence[str] = ()) -> dict[str, list[Values]]:
         ],
         "max_batch_size": [{"max_batch_size": size} for size in _BATCH_SIZES],
         "frontends": [{"frontends": count} for count in _doubled(min(cpus, _FRONTENDS_MAX))],
-        "policy": [
+        NOT_IN_STEPS: [
             {"policy": "eager"},
             *waits,
         ],

@@ -85,15 +85,36 @@ class Search:
         self._factors = {
             factor: _present_first(values, present or {}) for factor, values in choices.items()
         }
-        self._surface = Surface(list(self._factors.values()))
-        self._first = [self._surface.points[0], *self._surface.far_alone()]
         self._trials = list[Measured]()
         self._proof: Proof | None = None
         self._fitted: tuple[int, Fit] | None = None
         self.cost = 0.0
-        combinations = math.prod(len(values) for values in choices.values())
+        self._choices = dict(choices)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._surface = Surface(list(self._factors.values()))
+        self._first = [self._surface.points[0], *self._surface.far_alone()]
+        combinations = math.prod(len(values) for values in self._choices.values())
         grid = _SHARE * combinations * (START + LONGEST)
         self.cost_max = min(max(grid, _LEAST), _MOST)
+
+    def leave_out(self, factor: str) -> bool:
+        """Stop to vary a factor, which stays as it is.
+
+        Nothing but the settings as they are has been tried so far.
+
+        Returns:
+            False if the factor was not varied.
+        """
+        if factor not in self._factors:
+            return False
+        del self._factors[factor], self._choices[factor]
+        self._begin()
+        origin = self._surface.points[0]
+        self._trials = [Measured(origin, one.effort, one.score) for one in self._trials]
+        self._fitted = None
+        return True
 
     def next(self) -> Trial | None:
         """Return the next trial; None if all is done."""
