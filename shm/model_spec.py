@@ -112,6 +112,8 @@ class ModelSpec:
             that generates no texts.
         resumes: of a model in steps that can go on with an answer which was cut off, pairs of an
             output and the input that takes the parts of it so far; empty for any other model.
+        numbered: of a model in steps, whether it is given the numbers of its rows' places. Workers
+            that hold it never get another number of places.
     """
 
     index: int
@@ -151,6 +153,7 @@ class ModelSpec:
     places: int = 0
     generator: Generator | None = None
     resumes: tuple[tuple[str, str], ...] = ()
+    numbered: bool = False
 
     @property
     def reference(self) -> int:

@@ -251,6 +251,7 @@ CALLERS_OF_MODELS = (
     "ringbatch.engine.worker.cost_splitting",
     "ringbatch.engine.worker.forwarder",
     "ringbatch.engine.worker.runner",
+    "ringbatch.engine.worker.row_states",
     "ringbatch.engine.worker.steps_runner",
     "ringbatch.engine.runtimes.sklearn",
     "ringbatch.engine.worker.tensors",

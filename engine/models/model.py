@@ -61,16 +61,21 @@ class StepFunctions:
         step: takes the list of the states of live rows. It returns a pair: outputs, as `predict`
             does, with the next part of each row, and for each row whether it has ended.
         end: takes the state of each row that leaves, and the reason.
+        places: of a model that makes no states, and is given the numbers of its rows' places
+            instead: how many places there are. `begin` then takes the numbers as `rows`, an array,
+            and returns None, or for each row whether nothing is missing behind its last part.
+            `step` takes such an array, and `end` a number. None for a model that makes states.
         repeatable: whether a step that raises leaves all states as they were, so that it can be
             run again for a part of the rows.
         resumes: as in `ringbatch.shm.model_spec.ModelSpec`.
     """
 
     begin: Callable[..., Any]
-    step: Callable[[list[Any]], Any]
+    step: Callable[[Any], Any]
     end: Callable[[Any, str], object]
     repeatable: bool = False
     resumes: tuple[tuple[str, str], ...] = ()
+    places: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +123,11 @@ class Model:
     def in_steps(self) -> bool:
         """True if rows join and end between any two steps."""
         return self.steps is not None
+
+    @property
+    def numbered(self) -> bool:
+        """True if it is given the numbers of its rows' places, in place of states."""
+        return self.steps is not None and self.steps.places is not None
 
     @property
     def resumes(self) -> tuple[tuple[str, str], ...]:

@@ -18,7 +18,7 @@ class Signature:
     """From a worker: what its model takes and returns.
 
     Attributes:
-        inputs, outputs, tokens, asks, in_parts, in_steps, generator, resumes: as in
+        inputs, outputs, tokens, asks, in_parts, in_steps, generator, resumes, numbered: as in
             `ringbatch.engine.models.model.Model`.
     """
 
@@ -30,6 +30,7 @@ class Signature:
     in_steps: bool = False
     generator: Generator | None = None
     resumes: tuple[tuple[str, str], ...] = ()
+    numbered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ the request context, such as parameters and headers. One that yields instead of 
 parts.
 
 A model in steps has `begin`, `step` and perhaps `end` in place of `predict`: rows join and end
-between any two steps, see `ringbatch.engine.models.model.StepFunctions`.
+between any two steps, see `ringbatch.engine.models.model.StepFunctions`. If `begin` takes `rows` as
+well, the model makes no states: it gets the numbers of its rows' places.
 """
 
 import importlib.util
@@ -28,7 +29,8 @@ from ringbatch.shm.tensor import ANY, Tensor
 
 def open_python(path: Path, options: Options) -> Model:
     """Open a model file; see `ringbatch.engine.runtimes.opening.open_model`."""
-    model = import_model(path, options.readable(path), options.device)
+    content, places = options.readable(path), options.max_batch_size
+    model = import_model(path, content, options.device, places)
     if options.headers and not model.asks:
         name = "begin" if model.in_steps else "predict"
         raise StartupError(
@@ -38,13 +40,16 @@ def open_python(path: Path, options: Options) -> Model:
     return model
 
 
-def import_model(path: Path, content: Path | None = None, device: str = "cpu") -> Model:
+def import_model(
+    path: Path, content: Path | None = None, device: str = "cpu", places: int = 1
+) -> Model:
     """Run a model file and look up its parts; `load` is not called.
 
     Args:
         path: its present or former place, beside the modules that it imports.
         content: the file to read its text from; by default `path`.
         device: for a `load` that takes it.
+        places: of a model in steps, the rows that a worker runs at once.
 
     Raises:
         StartupError: the file is wrong; the text says how, and at which line if there is one.
@@ -76,12 +81,15 @@ def import_model(path: Path, content: Path | None = None, device: str = "cpu") -
     if bool(inputs) != bool(outputs):
         missing, given = ("outputs", "inputs") if inputs else ("inputs", "outputs")
         raise StartupError(f"{path}: `{given}` is there, so `{missing}` must be as well")
-    asks = _asks(main, len(inputs) or 1)
-    _check_arguments(path, name, main, inputs, asks)
-    ready: Callable[[], Any] = partial(load, device) if _wants_device(path, load) else load
+    asks = _takes(main, _REQUEST, len(inputs) or 1)
+    numbered = in_steps and _takes(main, _ROWS, len(inputs) or 1)
+    own = [name for name, takes in ((_REQUEST, asks), (_ROWS, numbered)) if takes]
+    _check_arguments(path, name, main, inputs, own)
+    ready = _ready(path, load, device, places if numbered else None)
     called = _with_context(main) if asks else main
     if in_steps:
-        steps = _step_functions(path, parts, called, _resumes(path, parts, inputs, outputs))
+        resumes = _resumes(path, parts, inputs, outputs)
+        steps = _step_functions(path, parts, called, resumes, places if numbered else None)
         return Model(inputs, outputs, ready, _has_no_predict, asks=asks, in_parts=True, steps=steps)
     found = getattr(parts, "cost", None)
     cost = found if callable(found) and not inputs else None
@@ -92,8 +100,8 @@ def import_model(path: Path, content: Path | None = None, device: str = "cpu") -
 def _with_context(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that passes its last argument on as `request`."""
 
-    def call(*arguments: Any) -> Any:
-        return function(*arguments[:-1], request=arguments[-1])
+    def call(*arguments: Any, **more: Any) -> Any:
+        return function(*arguments[:-1], request=arguments[-1], **more)
 
     return call
 
@@ -113,7 +121,11 @@ def _is_in_steps(path: Path, parts: Any) -> bool:
 
 
 def _step_functions(
-    path: Path, parts: Any, begin: Callable[..., Any], resumes: tuple[tuple[str, str], ...]
+    path: Path,
+    parts: Any,
+    begin: Callable[..., Any],
+    resumes: tuple[tuple[str, str], ...],
+    places: int | None,
 ) -> StepFunctions:
     """Return the functions of a model in steps.
 
@@ -121,9 +133,10 @@ def _step_functions(
         StartupError: one is no function, or takes other arguments.
     """
     end = getattr(parts, "end", _end_nothing)
+    state = "state" if places is None else "row"
     for name, function, arguments in (
-        ("step", parts.step, ("states",)),
-        ("end", end, ("state", "reason")),
+        ("step", parts.step, (f"{state}s",)),
+        ("end", end, (state, "reason")),
     ):
         if not callable(function):
             raise StartupError(f"{path}: `{name}` is {_kind(function)}, but it must be a function")
@@ -138,7 +151,7 @@ def _step_functions(
     repeatable = getattr(parts, "repeatable", False)
     if not isinstance(repeatable, bool):
         raise StartupError(f"{path}: `repeatable` is {_kind(repeatable)}, but it must be a bool")
-    return StepFunctions(begin, parts.step, end, repeatable, resumes)
+    return StepFunctions(begin, parts.step, end, repeatable, resumes, places)
 
 
 def _resumes(
@@ -197,6 +210,8 @@ def _has_no_predict(*_arguments: Any) -> Any:
 
 
 _REQUEST: Final = "request"
+_ROWS: Final = "rows"
+_PLACES: Final = "places"
 _GIVEN: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -318,25 +333,42 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
         return []
 
 
-def _asks(predict: Callable[..., Any], count: int) -> bool:
-    """Return whether a function takes `request` beside so many inputs."""
+def _takes(function: Callable[..., Any], name: str, count: int) -> bool:
+    """Return whether a function takes an argument of that name beside so many inputs."""
     return any(
-        parameter.name == _REQUEST and (place >= count or parameter.kind is parameter.KEYWORD_ONLY)
-        for place, parameter in enumerate(_parameters(predict))
+        parameter.name == name and (place >= count or parameter.kind is parameter.KEYWORD_ONLY)
+        for place, parameter in enumerate(_parameters(function))
     )
 
 
-def _wants_device(path: Path, load: Callable[..., Any]) -> bool:
-    """Return whether `load` takes the device."""
-    wanted = [one for one in _parameters(load) if one.default is one.empty and one.kind in _GIVEN]
-    if len(wanted) > 1:
-        names = ", ".join(one.name for one in wanted)
-        raise StartupError(f"{path}: load({names}) must take no argument, or one, the device")
-    return bool(wanted)
+def _ready(
+    path: Path, load: Callable[..., Any], device: str, places: int | None
+) -> Callable[[], Any]:
+    """Return `load` with the arguments that it takes.
+
+    Args:
+        path: of the model file.
+        load: takes the device, or nothing; with `places`, it may take an argument of that name.
+        device: the worker's.
+        places: as in `StepFunctions`.
+    """
+    parameters = _parameters(load)
+    names = [one.name for one in parameters if one.default is one.empty and one.kind in _GIVEN]
+    devices = [name for name in names if places is None or name != _PLACES]
+    if len(devices) > 1:
+        wanted = "or one, the device" if places is None else "the device, places, or both"
+        raise StartupError(f"{path}: load({', '.join(names)}) must take no argument, {wanted}")
+    if not names:
+        return load
+    return partial(load, *[device if name in devices else places for name in names])
 
 
 def _check_arguments(
-    path: Path, name: str, function: Callable[..., Any], inputs: tuple[Tensor, ...], asks: bool
+    path: Path,
+    name: str,
+    function: Callable[..., Any],
+    inputs: tuple[Tensor, ...],
+    own: Sequence[str],
 ) -> None:
     try:
         signature = inspect.signature(function)
@@ -344,7 +376,7 @@ def _check_arguments(
         return
     count = len(inputs) or 1
     try:
-        signature.bind(*range(count), **{_REQUEST: None} if asks else {})
+        signature.bind(*range(count), **dict.fromkeys(own))
     except TypeError:
         wanted = ", ".join(tensor.name for tensor in inputs) or "instances"
         raise StartupError(

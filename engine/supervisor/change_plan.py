@@ -226,6 +226,7 @@ class ChangePlan:
                         spec.places > 0,
                         spec.generator,
                         spec.resumes,
+                        spec.numbered,
                     )
                 )
             if any(signature != signatures[0] for signature in signatures):
@@ -316,6 +317,27 @@ class ChangePlan:
         """Return the entries of `serving` as a table has them now, after other changes."""
         now = {spec.reference: spec for spec in entries}
         return {version: now[spec.reference] for version, spec in self.serving.items()}
+
+
+def with_new_workers(change: Change, entries: Entries) -> Change:
+    """Return a change that loads versions whose workers cannot get another number of places.
+
+    Args:
+        change: adjusts versions of a model.
+        entries: of the table.
+    """
+    places = {
+        spec.version: spec.places
+        for spec in entries
+        if spec.name == change.name and spec.state == SERVING and spec.numbered
+    }
+    load = tuple(
+        model
+        for model in change.adjust
+        if places.get(model.version, model.max_batch_size) != model.max_batch_size
+    )
+    kept = tuple(model for model in change.adjust if model not in load)
+    return replace(change, load=(*change.load, *load), adjust=kept)
 
 
 def _anew(model: ModelConfig, before: ModelSpec | None) -> int:

@@ -19,7 +19,7 @@ from typing import Final
 from ringbatch.engine.config.document import ConfigError
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
 from ringbatch.engine.process.role_events import EntryDrained, EntryLoaded
-from ringbatch.engine.supervisor.change_plan import ChangeFailed
+from ringbatch.engine.supervisor.change_plan import ChangeFailed, with_new_workers
 from ringbatch.engine.supervisor.change_runner import (
     AT_ONCE,
     ChangeRunner,
@@ -229,6 +229,7 @@ class ModelChanges:
                 if isinstance(change, ChainChange):
                     yield from self._runner.change_chain(change)
                 else:
+                    change = with_new_workers(change, self.served.entries)
                     yield from self._runner.change(change)
             except ChangeFailed as failure:
                 failed = True

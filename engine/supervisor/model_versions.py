@@ -78,6 +78,7 @@ def entry(
         in_parts=signature.in_parts,
         places=int(signature.in_steps),
         resumes=signature.resumes,
+        numbered=signature.numbered,
         max_batch_size=0,
         max_latency_ns=0,
         timeout_ns=0,

@@ -136,6 +136,7 @@ def _signature(model: Model) -> Signature:
         model.in_steps,
         model.generator,
         model.resumes,
+        model.numbered,
     )
 
 

@@ -13,14 +13,15 @@ resumes them, or fail if the model cannot do that.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from ringbatch.engine.models.model import Model, RestartWorker, StepFunctions
-from ringbatch.engine.worker.outputs import WrongCount, WrongResult
+from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.engine.worker.part_stream import PartStream
 from ringbatch.engine.worker.parts_runner import PATIENCE_NS, PartsRunner
+from ringbatch.engine.worker.row_states import RowStates, row_states
 from ringbatch.engine.worker.run_times import Runs
 from ringbatch.engine.worker.tensors import Unlike
 from ringbatch.shm.engine_slots import BatchMark, Request
@@ -85,6 +86,7 @@ class StepsRunner(PartsRunner):
     """Runner of a model in steps; the arguments are those of `PartsRunner`."""
 
     _steps: StepFunctions
+    _states: RowStates
     _rows: dict[int, LiveRow]
     """The live rows by reference, the one that joined first in front."""
     _joining: list[LiveRow]
@@ -95,6 +97,7 @@ class StepsRunner(PartsRunner):
         """Begin without a row."""
         assert model.steps is not None, "only a model in steps has steps"
         self._steps = model.steps
+        self._states = row_states(model.steps, self._name)
         self._rows = {}
         self._joining = []
         self._ended = []
@@ -156,12 +159,12 @@ class StepsRunner(PartsRunner):
 
     def _call(self, arguments: Any, rows: list[int]) -> Any:
         """Begin rows that no client has sent, run one step of them, and end them."""
-        states = self._timed([], lambda: self._begun(arguments, sum(rows)))
+        states = self._timed([], lambda: self._states.begin(arguments, sum(rows)))
         try:
-            outputs, _ = self._timed([], lambda: self._stepped(states))
+            outputs, _ = self._timed([], lambda: self._states.step(states))
         finally:
             for state in states:
-                self._end_state(state, DONE)
+                self._states.end(state, DONE)
         return self._codec.check(outputs, rows)
 
     def _begin(self, rows: list[LiveRow]) -> None:
@@ -177,7 +180,7 @@ class StepsRunner(PartsRunner):
                 rows = [row for row in rows if row.request.ref not in spoilt]
             if not readable:
                 return
-            states = self._timed(rows, lambda: self._begun(arguments, len(rows)))
+            states = self._timed(rows, lambda: self._states.begin(arguments, len(rows)))
         except RestartWorker:
             raise
         except BaseException as error:
@@ -203,33 +206,11 @@ class StepsRunner(PartsRunner):
         else:
             self._finish(row)
 
-    def _begun(self, arguments: Any, count: int) -> list[Any]:
-        """Return the states of so many rows."""
-        states = self._steps.begin(*arguments)
-        if not isinstance(states, Sequence) or len(states) != count:
-            found = f"{len(states)} states" if isinstance(states, Sequence) else "no list"
-            raise WrongCount(f"begin returned {found} for {count} rows")
-        return [*states]
-
-    def _stepped(self, states: list[Any]) -> tuple[Any, list[bool]]:
-        """Return the outputs of a step, and for each row whether it has ended."""
-        returned = self._steps.step([*states])
-        if not isinstance(returned, tuple) or len(returned) != 2:
-            raise WrongResult("step must return a pair: the outputs, and which rows have ended")
-        outputs, ended = returned
-        try:
-            found = [bool(one) for one in ended]
-        except TypeError:
-            found = []
-        if len(found) != len(states):
-            raise WrongCount(f"step said of {len(found)} of {len(states)} rows if they have ended")
-        return outputs, found
-
     def _step(self, rows: list[LiveRow]) -> None:
         """Run one step of rows, and hand out their parts."""
         states = [row.state for row in rows]
         try:
-            outputs, ended = self._timed(rows, lambda: self._stepped(states))
+            outputs, ended = self._timed(rows, lambda: self._states.step(states))
             results = self._codec.check(outputs, [1] * len(rows))
         except RestartWorker:
             raise
@@ -388,16 +369,8 @@ class StepsRunner(PartsRunner):
     def _leave(self, row: LiveRow, reason: str) -> None:
         """Take a row out of the live ones, and have the model end its state."""
         if self._rows.pop(row.request.ref, None) is not None:
-            self._end_state(row.state, reason)
+            self._states.end(row.state, reason)
             row.state = None
-
-    def _end_state(self, state: Any, reason: str) -> None:
-        try:
-            self._steps.end(state, reason)
-        except RestartWorker:
-            raise
-        except Exception:
-            logger.exception("model %s: end raised; the row has left all the same", self._name)
 
     def _report_run_again(self, rows: list[LiveRow]) -> None:
         """Tell the collector that rows take more runs, so that they are not taken for hung."""

@@ -67,6 +67,17 @@ def test_the_resumable_model_goes_on_behind_its_worker_s_death(tmp_path: Path) -
     assert " ".join(found) == "one step at the same time and each of"
 
 
+def test_the_model_with_arrays_keeps_its_rows_apart(tmp_path: Path) -> None:
+    write(tmp_path, "arrays.py", example(STEPS, "arrays.py"))
+    command = example(STEPS, "serve").replace("decode.py", "arrays.py").replace("size 8", "size 3")
+    with serving(tmp_path, command) as started:
+        instances = [{"first": n, "limit": n} for n in range(1, 8)]
+        url = f"http://127.0.0.1:{started.port}/v1/models/arrays:predict"
+        answer = httpx.post(url, json={"instances": instances}, timeout=60, trust_env=False)
+    fibonacci = [1, 1, 2, 3, 5, 8, 13]
+    assert answer.json()["predictions"] == [[n * f for f in fibonacci[:n]] for n in range(1, 8)]
+
+
 def test_numbers_of_resumption_are_those_of_the_code() -> None:
     text = " ".join(section(STEPS, "Go on after a worker's death").split())
     assert f"at most {MOST_RESUMPTIONS} times, and up to {MOST_KEPT_BYTES >> 20} MiB" in text

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 from segment_fixture import Client, Reply, local_segment, spec
 
 from ringbatch.engine.collector.collector import Collector
@@ -70,10 +71,47 @@ class Countdown:
     def end(self, state: Row, reason: str) -> None:
         self.ended.append((state.start, reason))
 
-    def opened(
-        self, *, repeatable: bool = False, resumes: tuple[tuple[str, str], ...] = ()
-    ) -> Model:
-        functions = StepFunctions(self.begin, self.step, self.end, repeatable, resumes)
+    def opened(self, entry: ModelSpec, *, repeatable: bool = False) -> Model:
+        functions = StepFunctions(self.begin, self.step, self.end, repeatable, entry.resumes)
+        return Model((), (), lambda: None, self.begin, in_parts=True, steps=functions)
+
+
+@dataclass
+class NumberedCountdown(Countdown):
+    """The same, without states: it keeps its rows by the numbers of their places.
+
+    Attributes:
+        rows: by number, those that have begun and not ended.
+        numbers: of each step.
+        given: of each call of begin.
+    """
+
+    rows: dict[int, Row] = field(default_factory=dict)
+    numbers: list[list[int]] = field(default_factory=list)
+    given: list[list[int]] = field(default_factory=list)
+
+    def begin_rows(self, instances: Sequence[int], rows: Any) -> list[bool] | None:
+        assert rows.dtype == np.int64
+        numbers = rows.tolist()
+        self.given.append(numbers)
+        assert len({*numbers}) == len(numbers) == len(instances)
+        assert self.rows.keys().isdisjoint(numbers), "a number is given to two rows"
+        states = self.begin(instances)
+        self.rows |= {n: state for n, state in zip(numbers, states, strict=True) if state}
+        return [state is None for state in states] if self.done else None
+
+    def step_rows(self, rows: Any) -> tuple[list[int], list[bool]]:
+        assert rows.dtype == np.int64
+        self.numbers.append(rows.tolist())
+        return self.step([self.rows[number] for number in rows.tolist()])
+
+    def end_row(self, row: int, reason: str) -> None:
+        self.end(self.rows.pop(row), reason)
+
+    def opened(self, entry: ModelSpec, *, repeatable: bool = False) -> Model:
+        functions = StepFunctions(
+            self.begin_rows, self.step_rows, self.end_row, repeatable, entry.resumes, entry.places
+        )
         return Model((), (), lambda: None, self.begin, in_parts=True, steps=functions)
 
 
@@ -92,7 +130,12 @@ class StepsHarness:
     """An engine of one model in steps, one client lane, and a clock."""
 
     def __init__(
-        self, entry: ModelSpec | None = None, *, repeatable: bool = False, **countdown: Any
+        self,
+        entry: ModelSpec | None = None,
+        *,
+        repeatable: bool = False,
+        make: type[Countdown] = Countdown,
+        **countdown: Any,
     ) -> None:
         self.entry = entry or in_steps()
         self.repeatable = repeatable
@@ -100,7 +143,7 @@ class StepsHarness:
         self.client = Client(self.segment)
         self.now_ns = 1_000
         self.ended: list[int] = []
-        self.models = {number: Countdown(**countdown) for number in self.entry.workers}
+        self.models = {number: make(**countdown) for number in self.entry.workers}
         self.workers: dict[int, StepsWorker] = {}
         self.replies: dict[int, Reply] = {}
         self.seen: dict[int, list[Any]] = {}
@@ -125,7 +168,7 @@ class StepsHarness:
         """Begin a process of a worker's number."""
         slots = EngineSlots(self.segment, number, lambda _lane: None)
         runner = StepsRunner(
-            self.models[number].opened(repeatable=self.repeatable, resumes=self.entry.resumes),
+            self.models[number].opened(self.entry, repeatable=self.repeatable),
             "m",
             slots,
             self._tick,

@@ -45,6 +45,55 @@ class Model:
     assert steps.end.__self__.ended == [(7, "cancelled")]  # type: ignore[attr-defined]
 
 
+ROWS = """
+def load({load}): global loaded; loaded = ({load})
+def begin(instances, {begin}): return (instances, rows)
+def step(rows): return rows, [True] * len(rows)
+def end(row, reason): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("load", "loaded"),
+    [("", ()), ("places", 5), ("device", "cuda:1"), ("device, places", ("cuda:1", 5))],
+)
+def test_a_begin_that_takes_rows_gets_numbers_of_places(
+    tmp_model: WriteModel, load: str, loaded: object
+) -> None:
+    path = tmp_model(ROWS.format(load=load, begin="rows"))
+    model = import_model(path, device="cuda:1", places=5)
+    assert (model.in_steps, model.numbered, model.asks) == (True, True, False)
+    assert model.steps is not None
+    assert model.steps.places == 5
+    assert model.steps.begin([1], rows=[0]) == ([1], [0])
+    model.load()
+    assert model.load.func.__globals__["loaded"] == loaded if load else True  # type: ignore[attr-defined]
+
+
+def test_a_begin_may_take_rows_and_the_request(tmp_model: WriteModel) -> None:
+    for begin in ("rows, request", "request, rows", "*, rows, request"):
+        model = import_model(tmp_model(ROWS.format(load="", begin=begin)))
+        assert (model.numbered, model.asks) == (True, True)
+        assert model.steps is not None
+        assert model.steps.begin([1], ["r"], rows=[0]) == ([1], [0])
+
+
+def test_a_model_with_states_may_call_its_device_places(tmp_model: WriteModel) -> None:
+    """Only one with rows knows how many places there are for as long as it is loaded."""
+    text = "def load(places): global p; p = places\ndef begin(x): return x\ndef step(s): return s"
+    model = import_model(tmp_model(text), device="cuda:1", places=5)
+    assert not model.numbered
+    assert model.load.args == ("cuda:1",)  # type: ignore[attr-defined]
+
+
+def test_an_input_may_be_called_rows(tmp_model: WriteModel) -> None:
+    text = (
+        HEAD + "inputs = [Tensor('rows', 'FP32', [])]\noutputs = [Tensor('y', 'FP32', [])]\n"
+        "def begin(rows): return [*rows]\ndef step(states): return states, [True] * len(states)\n"
+    )
+    assert not import_model(tmp_model(text)).numbered
+
+
 def test_a_predict_beside_begin_is_served_as_any(tmp_model: WriteModel) -> None:
     text = "def begin(x): return x\ndef predict(instances): return instances\n"
     assert not import_model(tmp_model(text)).in_steps
@@ -100,6 +149,18 @@ BAD = {
     "end-takes-no-reason": (
         "def begin(x): return x\ndef step(states): pass\ndef end(state): pass\n",
         r"end\(state\) must take state, reason",
+    ),
+    "step-takes-no-rows": (
+        "def begin(x, rows): return None\ndef step(): pass\n",
+        r"step\(\) must take rows",
+    ),
+    "end-takes-no-row": (
+        "def begin(x, rows): pass\ndef step(rows): pass\ndef end(): pass\n",
+        r"end\(\) must take row, reason",
+    ),
+    "load-takes-too-much": (
+        "def load(device, places, more): pass\ndef begin(x, rows): pass\ndef step(rows): pass\n",
+        r"load\(device, places, more\) must take no argument, the device, places, or both",
     ),
     "end-is-no-function": (
         "def begin(x): return x\ndef step(states): pass\nend = None\n",

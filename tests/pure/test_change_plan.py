@@ -16,6 +16,7 @@ from ringbatch.engine.supervisor.change_plan import (
     Phase,
     Room,
     expect_over,
+    with_new_workers,
 )
 from ringbatch.engine.supervisor.model_diff import Change, compare
 from ringbatch.engine.supervisor.model_versions import Entries, Forwarding, first_entries
@@ -60,6 +61,28 @@ def test_a_model_in_steps_has_no_more_places_than_a_worker_can_have(places: int)
                 plan.expect_places()
         else:
             plan.expect_places()
+
+
+def test_another_number_of_places_is_for_new_workers_of_a_model_that_gets_row_numbers() -> None:
+    old = [model(max_batch_size=2), model("2", max_batch_size=2), model("3", max_batch_size=2)]
+    entries = tuple(
+        replace(spec, places=2, max_batch_size=1, numbered=spec.version != "3")
+        for spec in serving(*old)
+    )
+    new = [
+        model(max_batch_size=3),
+        model("2", max_batch_size=2, timeout_s=9.0),
+        model("3", max_batch_size=3),
+    ]
+    (change,) = compare(old, new, lambda _: False)
+    assert (change.load, change.adjust) == ((), tuple(new))
+    found = with_new_workers(change, entries)
+    assert (found.load, found.adjust) == ((new[0],), (new[1], new[2]))
+    assert found.described() == "m: version 1 loaded, version 2 adjusted, version 3 adjusted"
+    # An entry that retires says nothing of the one that serves.
+    gone = replace(entries[1], places=1, state=RETIRING, generation=9)
+    assert with_new_workers(change, (*entries, gone)).load == (new[0],)
+    assert with_new_workers(change, ()) == change
 
 
 @pytest.mark.parametrize("phase", Phase)

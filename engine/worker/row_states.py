@@ -1,0 +1,140 @@
+"""States of the rows of a model in steps: its own functions, called and checked.
+
+A model makes a state for each row, of any kind. Or it makes none, and gets the numbers of its rows'
+places instead: then the numbers are the states.
+"""
+
+import logging
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringbatch.engine.models.model import RestartWorker, StepFunctions
+from ringbatch.engine.worker.outputs import WrongCount, WrongResult
+
+logger = logging.getLogger("ringbatch.worker")
+
+
+class RowStates:
+    """States that the model makes.
+
+    Args:
+        steps: the model's functions.
+        name: of the model, for messages.
+    """
+
+    def __init__(self, steps: StepFunctions, name: str) -> None:
+        self._steps = steps
+        self._name = name
+
+    def begin(self, arguments: Any, count: int) -> list[Any]:
+        """Begin so many rows, and return their states; None for one that has nothing left to do.
+
+        Raises:
+            WrongResult: the model returned something else.
+        """
+        states = self._steps.begin(*arguments)
+        if not isinstance(states, Sequence) or len(states) != count:
+            found = f"{len(states)} states" if isinstance(states, Sequence) else "no list"
+            raise WrongCount(f"begin returned {found} for {count} rows")
+        return [*states]
+
+    def step(self, states: Sequence[Any]) -> tuple[Any, list[bool]]:
+        """Run one step; return its outputs, and for each row whether it has ended.
+
+        Raises:
+            WrongResult: the model returned something else.
+        """
+        returned = self._steps.step(self._given(states))
+        if not isinstance(returned, tuple) or len(returned) != 2:
+            raise WrongResult("step must return a pair: the outputs, and which rows have ended")
+        outputs, ended = returned
+        try:
+            found = [bool(one) for one in ended]
+        except TypeError:
+            found = []
+        if len(found) != len(states):
+            raise WrongCount(f"step said of {len(found)} of {len(states)} rows if they have ended")
+        return outputs, found
+
+    def end(self, state: Any, reason: str) -> None:
+        """End a row that has left; what the model raises is logged."""
+        try:
+            self._steps.end(state, reason)
+        except RestartWorker:
+            raise
+        except Exception:
+            logger.exception("model %s: end raised; the row has left all the same", self._name)
+
+    def _given(self, states: Sequence[Any]) -> Any:
+        """Return states as the model takes them."""
+        return [*states]
+
+
+class RowNumbers(RowStates):
+    """Numbers of places, from 0; a row takes the lowest that is free.
+
+    Args:
+        steps: the model's functions.
+        name: of the model, for messages.
+        places: how many there are.
+    """
+
+    def __init__(self, steps: StepFunctions, name: str, places: int) -> None:
+        super().__init__(steps, name)
+        self._free: Final = [*range(places)]
+        heapify(self._free)
+
+    def begin(self, arguments: Any, count: int) -> list[Any]:
+        """See `RowStates.begin`; the rows have numbers until they have ended.
+
+        Raises:
+            WrongResult: the model returned something else.
+        """
+        assert count <= len(self._free), "no more rows are live than there are places"
+        rows = [heappop(self._free) for _ in range(count)]
+        try:
+            left = self._left(self._steps.begin(*arguments, rows=self._given(rows)), count)
+        except BaseException:
+            self._release(rows)
+            raise
+        self._release([row for row, goes_on in zip(rows, left, strict=True) if not goes_on])
+        return [row if goes_on else None for row, goes_on in zip(rows, left, strict=True)]
+
+    def _left(self, returned: object, count: int) -> list[bool]:
+        """Return for each row whether it goes on."""
+        if returned is None:
+            return [True] * count
+        if not self._steps.resumes:
+            raise WrongResult(
+                f"begin returned a {type(returned).__name__}, but a begin that takes rows must "
+                "return None"
+            )
+        if not isinstance(returned, Sequence | np.ndarray) or len(returned) != count:
+            raise WrongCount(
+                f"begin must return None, or for each of {count} rows whether nothing is missing "
+                "behind its last part"
+            )
+        return [not one for one in returned]
+
+    def end(self, state: Any, reason: str) -> None:
+        """See `RowStates.end`; the number is free from then on."""
+        super().end(state, reason)
+        self._release([state])
+
+    def _release(self, rows: Sequence[int]) -> None:
+        for row in rows:
+            heappush(self._free, row)
+
+    def _given(self, states: Sequence[Any]) -> NDArray[np.int64]:
+        return np.array(states, np.int64)
+
+
+def row_states(steps: StepFunctions, name: str) -> RowStates:
+    """Return the states of a model's rows, before the first has begun."""
+    if steps.places is None:
+        return RowStates(steps, name)
+    return RowNumbers(steps, name, steps.places)
