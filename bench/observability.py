@@ -35,9 +35,9 @@ from ringbatch.frontend.http.kept_lane import KeptLane
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.payloads.recorder import PayloadRecorder
 from ringbatch.frontend.payloads.settings import ALL, EventSettings, Keeping
-from ringbatch.shm.descriptors import TRACED_REQUESTS
 from ringbatch.shm.host.log_lines import LineFormatter
 from ringbatch.shm.host.process import settle
+from ringbatch.shm.layout import TRACED_REQUESTS
 
 BODY = b'{"instances":[[%b]]}' % b",".join(b"%f" % (number / 7) for number in range(16))
 REQUEST = b"POST /v1/models/double:predict HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%b" % (

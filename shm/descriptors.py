@@ -38,10 +38,6 @@ REPORT_WORDS: Final = 1 << 8
 """Capacity of the ring from a worker to the collector."""
 SLOW_REQUESTS: Final = 16
 """Of each lane: that many of those that took longest are kept."""
-TRACED_REQUESTS: Final = 256
-"""Of each lane of a frontend, where requests are traced."""
-UPSTREAMS: Final = 32
-"""Model servers that a worker of the runtime http knows at once."""
 
 
 class HeaderWords:
@@ -144,11 +140,11 @@ class WorkerWords:
     STATE is a `WorkerState`; the supervisor stores ABSENT once the worker has ended, and 0 in
     FAILING. MODEL is the reference of its model. SERVERS is how many model servers it knows, and
     SERVERS_DOWN the same if all of several are down, else 0. FAILING is how many batches in a row
-    its model has failed entirely, if that is beyond chance, else 0. LIVE_ROWS is how many rows of a
-    model in steps are live there. ERRNO is the kernel's reason if
-    no process can be started for it, else 0. ENDS is how many of its processes have ended since one
-    was ready, with that one and failed starts; it counts while STATE is not READY. AGAIN_NS is the
-    next start.
+    its model has failed entirely, if that is beyond chance, else 0. Of a model in steps, LIVE_ROWS
+    is how many rows are live there, LIVE_COST what they cost, and MOST_ROWS how many it can hold by
+    costs, 0 for no limit. ERRNO is the kernel's reason if no process can be started for it, else 0.
+    ENDS is how many of its processes have ended since one was ready, with that one and failed
+    starts; it counts while STATE is not READY. AGAIN_NS is the next start.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -162,6 +158,8 @@ class WorkerWords:
           17  ENDS               supervisor  rarely     collector   rarely
           18  AGAIN_NS           supervisor  rarely     frontends   rarely
           32  LIVE_ROWS          worker      batch      status      rarely
+          33  MOST_ROWS          worker      batch      collector   batch
+          34  LIVE_COST          worker      batch      status      rarely
     """
 
     STATE: Final = 0
@@ -174,6 +172,8 @@ class WorkerWords:
     ENDS: Final = 17
     AGAIN_NS: Final = 18
     LIVE_ROWS: Final = 2 * PAIR
+    MOST_ROWS: Final = 33
+    LIVE_COST: Final = 34
     SIZE: Final = 3 * PAIR
 
 

@@ -43,7 +43,6 @@ from ringbatch.shm.descriptors import (
     REPORT_WORDS,
     SLOW_REQUESTS,
     TASK_WORDS,
-    UPSTREAMS,
     CostProfileWords,
     CounterWords,
     HeaderWords,
@@ -60,7 +59,7 @@ from ringbatch.shm.descriptors import (
     WorkerWords,
 )
 from ringbatch.shm.model_metric_words import OwnMetricWords
-from ringbatch.shm.upstream_words import AskingWords, UpstreamWords
+from ringbatch.shm.upstream_words import UPSTREAMS, AskingWords, UpstreamWords
 
 WORD: Final = 8
 """Bytes of a word."""
@@ -75,6 +74,8 @@ MAX_SLOTS: Final = 1 << 14
 MAX_WORKERS: Final = 1 << 10
 MAX_MODELS: Final = 1 << 10
 MAX_REGIONS: Final = 1 << 8
+TRACED_REQUESTS: Final = 256
+"""Of each lane of a frontend, where requests are traced."""
 MAX_TRACED: Final = 1 << 16
 MAX_BYTES: Final = 1 << 44
 

@@ -4,6 +4,9 @@ from typing import Final
 
 from ringbatch.shm.descriptors import PAIR
 
+UPSTREAMS: Final = 32
+"""Model servers that a worker of the runtime http knows at once."""
+
 
 class AskingWords:
     """Current request of a worker to a model server.

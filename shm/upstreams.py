@@ -10,12 +10,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ringbatch.shm.descriptors import (
-    UPSTREAMS,
     WorkerState,
     WorkerWords,
 )
 from ringbatch.shm.layout import WORD, Layout
-from ringbatch.shm.upstream_words import AskingWords, UpstreamWords
+from ringbatch.shm.upstream_words import UPSTREAMS, AskingWords, UpstreamWords
 
 DOWN_AFTER: Final = 3
 """Failures in a row after which a server is taken for down."""

@@ -32,6 +32,7 @@ from ringbatch.shm import (
     model_metrics,
     model_spec,
     request_context,
+    upstream_words,
 )
 
 _UNITS: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -63,7 +64,7 @@ def _limits() -> Iterator[tuple[str, tuple[Limit, ...]]]:
             Limit("requests in flight of a lane", f"{layout.MAX_SLOTS:,}", "no start"),
             Limit("shared memory of an engine", size(layout.MAX_BYTES), "no start"),
             Limit("steps of a chain", f"{chain.MAX_STEPS}", "no start"),
-            Limit("addresses of a model's servers", f"{descriptors.UPSTREAMS}", "no start"),
+            Limit("addresses of a model's servers", f"{upstream_words.UPSTREAMS}", "no start"),
             Limit("instances in a batch", f"{batched.LARGEST_BATCH:,}", "no start"),
             Limit("registered regions of shared memory", f"{layout.MAX_REGIONS}", "503"),
         ),

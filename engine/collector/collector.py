@@ -310,8 +310,7 @@ class Collector:
             self._dispatcher.answer_cancelled([ref], now_ns)
 
     def _take_reports(self, number: int, words: list[int] | None, now_ns: int) -> None:
-        received = None if words is None else read_reports(words)
-        if received is None:
+        if words is None or (received := read_reports(words)) is None:
             self._counters.add(CollectorCounter.CORRUPT_RINGS)
             return
         worker = self._workers.get(number)
@@ -331,7 +330,8 @@ class Collector:
                 if not worker.ready:
                     self._worker_ready(worker, now_ns)
             elif (place := worker.find(first)) < 0:
-                continue
+                if kind is ReportKind.MOST_ROWS:
+                    worker.model.list_place(worker)
             elif kind is ReportKind.RUNS_AGAIN:
                 self._dispatcher.arm_batch_timeout(worker, now_ns)
             elif kind in _DROPPED:

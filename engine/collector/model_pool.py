@@ -19,7 +19,14 @@ from ringbatch.engine.collector.local_or_remote import LocalRemoteTimes
 from ringbatch.engine.collector.models import InFlight, Model, Worker, bounded, has_both, serving
 from ringbatch.engine.collector.queues import Queues
 from ringbatch.shm.chain import reference_in
-from ringbatch.shm.descriptors import BEAT_S, TASK_WORDS, HeaderWords, LaneWords, ModelWords
+from ringbatch.shm.descriptors import (
+    BEAT_S,
+    TASK_WORDS,
+    HeaderWords,
+    LaneWords,
+    ModelWords,
+    WorkerWords,
+)
 from ringbatch.shm.model_counters import Accounts, ModelCounters
 from ringbatch.shm.model_spec import SERVING, ModelSpec
 from ringbatch.shm.ring import Producer
@@ -221,6 +228,7 @@ class ModelPool:
             model,
             Producer(words, layout.task_ring(number), TASK_WORDS),
             partial(self._wake_worker, number),
+            partial(words.__getitem__, layout.worker(number) + WorkerWords.MOST_ROWS),
             remote=number in model.spec.remote,
         )
 

@@ -79,6 +79,8 @@ class Worker:
         leaving: the table has it no longer; it finishes its batch and gets no other.
         batches: what it holds: the one it runs, and perhaps one to run next. Of a model in steps,
             all that run, in the order in which they were given.
+        most_rows: returns how many rows of a model in steps it can hold by their costs, by its own
+            word; 0 if these set no limit.
         left_out: requests of the one it runs that it has answered without running them.
         began_ns: when it began with the first.
     """
@@ -87,6 +89,7 @@ class Worker:
     model: "Model"
     tasks: Producer
     wake: Callable[[], object]
+    most_rows: Callable[[], int]
     remote: bool = False
     ready: bool = False
     ending: bool = False
@@ -110,7 +113,18 @@ class Worker:
             return True
         if not self.places or self.batches[0].mark.reason is Reason.RETRY:
             return False
-        return len(self.batches) < self.places
+        return self.free_places > 0
+
+    @property
+    def row_places(self) -> int:
+        """As `places`, and no more than costs allow."""
+        most_rows = self.most_rows()
+        return min(self.places, most_rows) if most_rows else self.places
+
+    @property
+    def free_places(self) -> int:
+        """Rows of a model in steps that it may be given now."""
+        return self.row_places - len(self.batches)
 
     def find(self, batch: int) -> int:
         """Return the place among its batches of the one that it may report; -1 if there is none.
@@ -159,6 +173,7 @@ class Model:
         least_word: where the least time to an answer stands.
         account_word: where the account of all that waits stands.
         most_word: where the longest time to an answer that is allowed stands.
+        row_places: of one worker of a model in steps, as the one that was listed last has them.
         since_ns: since when its queue has not been empty; 0 if it is, or may be for ever.
         in_flight: the requests of all models, shared with the pool.
         taken_requests: requests taken in since they were last counted.
@@ -203,6 +218,7 @@ class Model:
     rings: bool = False
     chains: tuple[int, ...] = ()
     drained: bool = False
+    row_places: int = 0
     since_ns: int = 0
 
     @property
@@ -250,10 +266,10 @@ class Model:
     ) -> Backlog:
         """Return the backlog if so many instances wait; the arguments are those of `estimate`."""
         ready, idle = self.ready, len(self.idle)
-        if places := self.spec.places:
+        if self.spec.places:
             # A place is to a model in steps what a worker is to any other.
-            free = sum([places - len(worker.batches) for worker in self.idle])
-            every = places * ready
+            free = sum([worker.free_places for worker in self.idle])
+            every = (self.row_places or self.spec.places) * ready
             return estimate(
                 rows, 1, min(free, every), every, self.cycle_ns, 0, least_rows, account, most_ns
             )
@@ -332,10 +348,10 @@ class Model:
             self.health.publish_state(ModelState.SERVING)
 
     def take_idle(self) -> Worker:
-        """Remove and return the worker for the next batch: in steps, the one with fewest rows."""
+        """Remove and return the worker for the next batch: in steps, that with most free places."""
         if not self.spec.places:
             return self.idle.pop()
-        worker = min(self.idle, key=_batches)
+        worker = max(self.idle, key=_free_places)
         self.idle.remove(worker)
         return worker
 
@@ -343,6 +359,7 @@ class Model:
         """List a worker of a model in steps among the idle, or do not, as it has a free place."""
         if worker.ready and not (worker.ending or worker.leaving or worker in self.spares):
             self.mark_unavailable(worker)
+            self.row_places = worker.row_places
             if worker.has_place:
                 self.mark_idle(worker)
 
@@ -394,8 +411,8 @@ class Model:
         return waiting + self.queues.empty()
 
 
-def _batches(worker: Worker) -> int:
-    return len(worker.batches)
+def _free_places(worker: Worker) -> int:
+    return worker.free_places
 
 
 def class_shares(

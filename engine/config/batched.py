@@ -20,7 +20,7 @@ from ringbatch.engine.config.kinds import (
 )
 from ringbatch.engine.config.serving import DAY_S
 from ringbatch.shm.descriptors import TASK_WORDS
-from ringbatch.shm.model_spec import FIRST_VERSION
+from ringbatch.shm.model_spec import FIRST_VERSION, MOST_PLACES
 
 LARGEST_BATCH: Final = TASK_WORDS // 4
 """Two batches of single instances fit into a task ring, with room to spare."""
@@ -77,8 +77,15 @@ class BatchedConfig:
         float,
         number(1 << 40, zero=True),
         "largest cost of one run of a Python model without inputs, by the function cost(instance) "
-        "of its file. 0 sets no limit",
+        "of its file. Of a model in steps, with or without inputs, the largest cost of the rows "
+        "that a worker runs at once. 0 sets no limit",
     ] = 0.0
+    max_joining_rows: Annotated[
+        int,
+        whole(0, MOST_PLACES),
+        "rows of a model in steps that begin between two steps. Others begin after the next step. "
+        "0 sets no limit",
+    ] = 0
     pad_variable_length: Annotated[
         bool,
         SWITCH,

@@ -6,8 +6,7 @@ from typing import Final
 from ringbatch.engine.config.serving import MIB
 from ringbatch.engine.config.settings import Config, ServerConfig
 from ringbatch.shm import model_spec
-from ringbatch.shm.descriptors import TRACED_REQUESTS
-from ringbatch.shm.layout import MAX_MODELS, PAGE, Layout, aligned
+from ringbatch.shm.layout import MAX_MODELS, PAGE, TRACED_REQUESTS, Layout, aligned
 from ringbatch.shm.model_spec import ModelSpec
 
 REQUEST_BYTES: Final = 16 * MIB

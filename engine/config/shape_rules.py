@@ -11,6 +11,7 @@ _OF_BATCHES: Final = (
     "pad_variable_length",
     "max_batch_elements",
     "max_batch_cost",
+    "max_joining_rows",
 )
 _OF_WORKERS: Final = ("devices", "cpus")
 _OF_RANGES: Final = ("target_wait_ms", "scale_up_after_s", "scale_down_after_s")

@@ -7,7 +7,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ringbatch.engine.config.addresses import addresses, is_address, origin
-from ringbatch.shm.descriptors import UPSTREAMS
+from ringbatch.shm.upstream_words import UPSTREAMS
 
 FILES: Final = ("upstream_ca", "upstream_certificate", "upstream_key")
 """Keys whose values are paths; relative ones start beside the document."""

@@ -157,6 +157,7 @@ def shape(model: ModelConfig) -> BatchShape:
         padding_values=model.padding_values,
         lengths_input=model.lengths_input or "",
         max_batch_cost=model.max_batch_cost,
+        max_joining_rows=model.max_joining_rows,
     )
 
 

@@ -46,8 +46,12 @@ class ReportKind(IntEnum):
     how many."""
     CANCELLED = 5
     """As EXPIRED, but nobody waited for them any more."""
+    MOST_ROWS = 6
+    """The worker's word of that name has changed; first is `NO_BATCH_NUMBER`."""
 
 
+NO_BATCH_NUMBER: Final = (1 << 64) - 1
+"""In place of a batch's number: no batch has it."""
 TOO_LATE: Final = "the deadline passed before a worker was free"
 """Text for a request that is not run because its deadline has passed."""
 _REASONS: Final = tuple(Reason)

@@ -97,7 +97,8 @@ class Model:
         share: to be called once with what workers know of the servers that run it; None where no
             other server does.
         tokens: where clients send texts, what these become; `inputs` are tokens then.
-        cost: what one instance of an untyped model costs; None where its file does not say.
+        cost: what one instance of an untyped model costs, or one row of a model in steps, of which
+            it takes the inputs; None where its file does not say.
         in_parts: whether `predict` returns an iterator of outputs, each a part of the answer, or
             the model works in steps.
         steps: the functions of a model in steps, which has no `predict` of its own.
@@ -114,7 +115,7 @@ class Model:
     share: Callable[[OwnUpstreams], object] | None = None
     asks: bool = False
     tokens: Tokens | None = None
-    cost: Callable[[Any], Any] | None = None
+    cost: Callable[..., Any] | None = None
     in_parts: bool = False
     steps: StepFunctions | None = None
     generator: Generator | None = None

@@ -35,6 +35,7 @@ class BatchShape:
     padding_values: tuple[str, ...]
     lengths_input: str
     max_batch_cost: float
+    max_joining_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)

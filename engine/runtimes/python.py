@@ -87,12 +87,24 @@ def import_model(
     _check_arguments(path, name, main, inputs, own)
     ready = _ready(path, load, device, places if numbered else None)
     called = _with_context(main) if asks else main
+    found = getattr(parts, "cost", None)
+    cost = found if callable(found) else None
     if in_steps:
         resumes = _resumes(path, parts, inputs, outputs)
         steps = _step_functions(path, parts, called, resumes, places if numbered else None)
-        return Model(inputs, outputs, ready, _has_no_predict, asks=asks, in_parts=True, steps=steps)
-    found = getattr(parts, "cost", None)
-    cost = found if callable(found) and not inputs else None
+        if cost is not None:
+            _check_arguments(path, "cost", cost, inputs, ())
+        return Model(
+            inputs,
+            outputs,
+            ready,
+            _has_no_predict,
+            asks=asks,
+            cost=cost,
+            in_parts=True,
+            steps=steps,
+        )
+    cost = None if inputs else cost
     in_parts = inspect.isgeneratorfunction(main)
     return Model(inputs, outputs, ready, called, asks=asks, cost=cost, in_parts=in_parts)
 
@@ -378,7 +390,8 @@ def _check_arguments(
     try:
         signature.bind(*range(count), **dict.fromkeys(own))
     except TypeError:
-        wanted = ", ".join(tensor.name for tensor in inputs) or "instances"
+        one = "instance" if name == "cost" else "instances"
+        wanted = ", ".join(tensor.name for tensor in inputs) or one
         raise StartupError(
             f"{path}: {name}{signature} must take {count} argument{'s' * (count > 1)} ({wanted})"
         ) from None

@@ -6,12 +6,11 @@ first: each as large as its bound allows, and each answered before the next one 
 """
 
 from collections.abc import Callable, Sequence
-from math import isfinite
 from typing import Any, NamedTuple
 
 from ringbatch.engine.models.model import RestartWorker
+from ringbatch.engine.worker.join_limits import checked_cost
 from ringbatch.engine.worker.json_codec import JsonCodec
-from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.shm.engine_slots import Request
 
 Cost = Callable[[Any], Any]
@@ -54,7 +53,7 @@ class CostSplitCodec(JsonCodec):
         for request in requests:
             values = super()._values(request) or []
             try:
-                costs.append((sum(map(self._checked_cost, values[self._asks :])), request))
+                costs.append((sum(map(self._cost_of, values[self._asks :])), request))
             except RestartWorker:
                 raise
             except BaseException as error:
@@ -67,15 +66,8 @@ class CostSplitCodec(JsonCodec):
     def _values(self, request: Request) -> list[Any] | None:
         return self._planned.pop(request.ref, None) or super()._values(request)
 
-    def _checked_cost(self, instance: Any) -> float:
-        cost = self._cost(instance)
-        try:
-            number = float(cost)
-        except (TypeError, ValueError, OverflowError):
-            number = -1.0
-        if not isfinite(number) or number < 0:
-            raise WrongResult(f"cost returned {cost!r}, but it must be a number from 0 up")
-        return number
+    def _cost_of(self, instance: Any) -> float:
+        return checked_cost(self._cost(instance))
 
 
 def bounded(costs: Sequence[tuple[float, Request]], most: float) -> list[list[Request]]:

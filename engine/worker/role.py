@@ -49,6 +49,7 @@ from ringbatch.engine.worker.failure_detection import Failing
 from ringbatch.engine.worker.finite_outputs import FiniteCodec
 from ringbatch.engine.worker.fork_guard import ForkGuard
 from ringbatch.engine.worker.forwarder import Forwarder
+from ringbatch.engine.worker.join_limits import JoinLimits
 from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.metrics_block import count_in, expect_no_clash, warm_up_unseen
 from ringbatch.engine.worker.padding import PaddedCodec, Padding, padding
@@ -177,6 +178,16 @@ def _shaped(model: Model, path: Path | str, shape: BatchShape) -> tuple[Model, P
         raise StartupError(
             f"{path}: max_batch_elements needs a model that declares its inputs, to count them"
         )
+    if shape.max_joining_rows and not model.in_steps:
+        raise StartupError(
+            f"{path}: max_joining_rows is set, but the model does not work in steps; it is for a "
+            "model file with begin and step"
+        )
+    if shape.max_batch_cost and model.in_steps and model.cost is None:
+        raise StartupError(
+            f"{path}: max_batch_cost needs a function cost in the model file, which takes what "
+            "begin takes, of one row, and says what that row costs"
+        )
     if shape.max_batch_cost and model.cost is None:
         raise StartupError(
             f"{path}: max_batch_cost needs a model file without inputs and with a function "
@@ -281,7 +292,7 @@ def _serve(
         segment,
         slots,
         lambda batch: worker.runs_again(batch),
-        start.model.shape.max_batch_cost,
+        start.model.shape,
         failing := Failing(spec.name, partial(_report_failing, segment, number, control)),
     )
     if isinstance(runner, Runner) and start.model.warm_up is not None:
@@ -335,7 +346,6 @@ def _expect_steps_fit(spec: ModelSpec, start: StartWorker) -> None:
     settings = {
         "allowed_batch_sizes": spec.allowed_batch_sizes,
         "max_batch_elements": shape.max_batch_elements,
-        "max_batch_cost": shape.max_batch_cost,
         "pad_variable_length": shape.pad_variable_length,
     }
     for name, value in settings.items():
@@ -370,7 +380,7 @@ def _runner(
     segment: Segment,
     slots: EngineSlots,
     run_again: Callable[[int], object],
-    most_cost: float,
+    shape: BatchShape,
     failing: Failing,
 ) -> Runner | Forwarder:
     if model.remote is not None:
@@ -385,7 +395,8 @@ def _runner(
 
     codec: Codec | None = fresh() if model.inputs else None
     plan = None
-    if model.cost is not None and most_cost:
+    most_cost = shape.max_batch_cost
+    if model.cost is not None and most_cost and not model.in_steps:
         codec = CostSplitCodec(slots.memory, model.cost, most_cost, asks=model.asks)
         plan = codec.plan
     if model.asks:
@@ -395,7 +406,7 @@ def _runner(
     make: Callable[..., Runner] = Runner
     if model.in_parts:
         make = partial(StepsRunner if model.in_steps else PartsRunner, pause=time.sleep)
-    return make(
+    runner = make(
         model,
         spec.name,
         slots,
@@ -408,6 +419,11 @@ def _runner(
         plan=plan,
         failing=failing,
     )
+    if isinstance(runner, StepsRunner):
+        joining = shape.max_joining_rows
+        limits = JoinLimits(model.cost, asks=model.asks, most_cost=most_cost, most_joining=joining)
+        runner.limit(limits)
+    return runner
 
 
 def _report_failing(

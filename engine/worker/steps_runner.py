@@ -15,9 +15,11 @@ resumes them, or fail if the model cannot do that.
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import fsum
 from typing import Any, Final, TypeVar
 
 from ringbatch.engine.models.model import Model, RestartWorker, StepFunctions
+from ringbatch.engine.worker.join_limits import JoinLimits
 from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.engine.worker.part_stream import PartStream
 from ringbatch.engine.worker.parts_runner import PATIENCE_NS, PartsRunner
@@ -69,6 +71,7 @@ class LiveRow:
         run_ns: its share of the time inside the model.
         ended: whether the model has ended it; parts of it may still wait for room.
         paused_ns: since when its parts have found no room; 0 if they do.
+        cost: what the model says that it costs; 0 if there is no limit of costs.
     """
 
     request: Request
@@ -80,6 +83,7 @@ class LiveRow:
     run_ns: int = 0
     ended: bool = False
     paused_ns: int = 0
+    cost: float = 0.0
 
 
 class StepsRunner(PartsRunner):
@@ -89,8 +93,9 @@ class StepsRunner(PartsRunner):
     _states: RowStates
     _rows: dict[int, LiveRow]
     """The live rows by reference, the one that joined first in front."""
-    _joining: list[LiveRow]
-    """Rows that begin together before the next step."""
+    _joining: dict[int, LiveRow]
+    """Rows that have not begun by reference, the one that came first in front."""
+    _limits: JoinLimits
     _ended: list[LiveBatch]
 
     def _set_up(self, model: Model) -> None:
@@ -99,19 +104,42 @@ class StepsRunner(PartsRunner):
         self._steps = model.steps
         self._states = row_states(model.steps, self._name)
         self._rows = {}
-        self._joining = []
+        self._joining = {}
         self._ended = []
+        self._limits = JoinLimits()
+
+    def limit(self, limits: JoinLimits) -> None:
+        """Limit the rows that join; to be called before the first does."""
+        self._limits = limits
 
     @property
-    def live(self) -> int:
+    def held(self) -> int:
         """Number of rows that are live, or about to begin."""
         return len(self._rows) + len(self._joining)
 
     @property
+    def live(self) -> int:
+        """Number of rows that have begun and not left."""
+        return len(self._rows)
+
+    @property
+    def live_cost(self) -> float:
+        """Cost of these rows."""
+        return fsum([row.cost for row in self._rows.values()])
+
+    @property
+    def most_rows(self) -> int:
+        """Number of rows that it can hold, see `ringbatch.engine.worker.join_limits`."""
+        if not self._limits.most_cost:
+            return 0
+        live, waiting = self._rows.values(), self._joining.values()
+        return self._limits.most_rows([row.cost for row in live], [row.cost for row in waiting])
+
+    @property
     def paused(self) -> bool:
-        """True if there are live rows, and all of them wait for room."""
+        """True if there are live rows, all of them wait for room, and none can join them."""
         rows = self._rows.values()
-        return bool(rows) and not self._joining and all(row.paused_ns for row in rows)
+        return bool(rows) and all(row.paused_ns for row in rows) and not self._beginning()
 
     def join(self, references: list[int], mark: BatchMark, now_ns: int) -> None:
         """Have the rows of a batch begin with the next step.
@@ -134,16 +162,17 @@ class StepsRunner(PartsRunner):
             if slots.part_is_out(request.ref):
                 # A worker has died of it, and the collector that knew is gone too.
                 self._fail_row(row, Status.CUT_OFF, "")
-            else:
-                self._joining.append(row)
+            elif self._fits(row):
+                self._joining[request.ref] = row
         if not requests:
             self._ended.append(batch)
 
     def step(self) -> None:
         """Run one step of all live rows that do not wait for room; answer those that end."""
-        joining, self._joining = self._joining, []
-        if joining:
-            self._begin(joining)
+        if self._joining:
+            # Some of them may have waited for others to leave.
+            self._drop_given_up()
+            self._begin_next()
         self._drop_given_up()
         rows = [row for row in [*self._rows.values()] if not self._waits(row)]
         if rows:
@@ -151,6 +180,38 @@ class StepsRunner(PartsRunner):
         self._slots.flush()
         if self._rows:
             self._report_progress(next(iter(self._rows.values())).batch.mark)
+
+    def _fits(self, row: LiveRow) -> bool:
+        """Ask the model what a row costs; answer it, and return False, if it can never begin."""
+        most_cost = self._limits.most_cost
+        if not most_cost:
+            return True
+        try:
+            readable, _, arguments = self._codec.read([row.request])
+            row.cost = self._limits.cost(arguments) if readable else 0.0
+        except RestartWorker:
+            raise
+        except BaseException as error:
+            self._blame(row, error)
+            return False
+        if row.cost > most_cost:
+            text = f"the request costs {row.cost:.12g}, and max_batch_cost is {most_cost:.12g}"
+            self._fail_row(row, Status.INVALID, f"model {self._name!r}: {text}")
+            return False
+        return True
+
+    def _beginning(self) -> list[LiveRow]:
+        """Return the rows that begin now, the first ones of those that have not begun."""
+        rows = [*self._joining.values()]
+        costs = (row.cost for row in rows)
+        return rows[: self._limits.beginning(costs, self.live_cost if rows else 0.0)]
+
+    def _begin_next(self) -> None:
+        rows = self._beginning()
+        for row in rows:
+            del self._joining[row.request.ref]
+        if rows:
+            self._begin(rows)
 
     def take_ended(self) -> list[LiveBatch]:
         """Remove and return the batches of which every request is answered."""
@@ -310,8 +371,8 @@ class StepsRunner(PartsRunner):
     def _drop_given_up(self) -> None:
         """Answer the rows of which nobody waits for the rest, or whose deadline has come."""
         now_ns = self._clock_ns()
-        for ref in self._slots.given_up([*self._rows], now_ns):
-            row = self._rows[ref]
+        for ref in self._slots.given_up([*self._rows, *self._joining], now_ns):
+            row = self._joining.pop(ref, None) or self._rows[ref]
             late = row.request.deadline_ns <= now_ns
             self._leave(row, DEADLINE if late else CANCELLED)
             # Without a text: a frontend may still read parts where that would stand.

@@ -8,8 +8,15 @@ are answered.
 
 from collections import deque
 from collections.abc import Callable
+from math import ceil
 
-from ringbatch.engine.ipc.messages import ReportKind, read_tasks, report_words, task_size
+from ringbatch.engine.ipc.messages import (
+    NO_BATCH_NUMBER,
+    ReportKind,
+    read_tasks,
+    report_words,
+    task_size,
+)
 from ringbatch.engine.worker.parts_runner import PAUSE_S
 from ringbatch.engine.worker.steps_runner import LiveBatch, StepsRunner
 from ringbatch.engine.worker.worker import WAITED_NS, Worker
@@ -38,19 +45,23 @@ class StepsWorker(Worker):
         self._joined = JoinedRows(segment)
         self._words = segment.words
         self._live_word = segment.layout.worker(number) + WorkerWords.LIVE_ROWS
-        self._words[self._live_word] = 0
+        self._most_word = segment.layout.worker(number) + WorkerWords.MOST_ROWS
+        self._cost_word = segment.layout.worker(number) + WorkerWords.LIVE_COST
+        for word in (self._live_word, self._most_word, self._cost_word):
+            self._words[word] = 0
         self._unsent: deque[list[int]] = deque()
         """Reports that found no room in the ring."""
 
     def step(self) -> int:
-        """Have the rows of new tasks join, and run one step; how many rows are live."""
+        """Have the rows of new tasks join, and run one step; how many rows it holds."""
         runner, counters = self._stepped, self._counters
         self._slots.flush()
         self._send_reports()
         self._take_tasks()
         before_ns = runner.run_ns
-        if runner.live:
+        if runner.held:
             runner.step()
+        self._publish_room()
         for batch in runner.take_ended():
             self._report_ended(batch)
         if runner.run_ns > before_ns:
@@ -59,13 +70,27 @@ class StepsWorker(Worker):
         live = runner.live
         if live != self._words[self._live_word]:
             self._words[self._live_word] = live
-        return live
+        return runner.held
+
+    def _publish_room(self) -> None:
+        """Publish what its rows cost, and how many it can hold by that, if these change.
+
+        Before the rows that have ended are reported: the collector is to give none in their place
+        to a worker without room.
+        """
+        most_rows = self._stepped.most_rows
+        if not most_rows:
+            return
+        self._words[self._cost_word] = ceil(self._stepped.live_cost)
+        if most_rows != self._words[self._most_word]:
+            self._words[self._most_word] = most_rows
+            self._report(ReportKind.MOST_ROWS, NO_BATCH_NUMBER)
 
     def wait_s(self) -> float | None:
         """Return it as in `Worker`; 0 while rows can step."""
         if self._unsent or self._stepped.paused:
             return PAUSE_S
-        return 0.0 if self._stepped.live else super().wait_s()
+        return 0.0 if self._stepped.held else super().wait_s()
 
     def _take_tasks(self) -> None:
         """Take the tasks that there are, and have their rows join the live ones."""

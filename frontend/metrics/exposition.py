@@ -362,10 +362,11 @@ class EngineMetrics:
         if not stepped:
             return
         layout, words = self._segment.layout, self._segment.words
-        live, places = (
+        live, cost, places = (
             Family("gauge", f"ringbatch_model_{name}", help_text, labels=OF_MODEL)
             for name, help_text in (
                 ("live_rows", "Rows that a model in steps runs now."),
+                ("live_cost", "Cost of these rows by the model's cost, 0 without max_batch_cost."),
                 ("row_places", "Rows that the ready workers of a model in steps can run at once."),
             )
         )
@@ -374,8 +375,11 @@ class EngineMetrics:
             ready = [f for f in firsts if words[f + WorkerWords.STATE] == WorkerState.READY]
             rows = sum([words[first + WorkerWords.LIVE_ROWS] for first in ready])
             live.add([spec.name, spec.version], rows)
+            costs = sum([words[first + WorkerWords.LIVE_COST] for first in ready])
+            cost.add([spec.name, spec.version], costs)
             places.add([spec.name, spec.version], spec.places * len(ready))
         yield live
+        yield cost
         yield places
 
     def _of_scaling(self) -> Iterator[Family]:

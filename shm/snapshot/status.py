@@ -144,6 +144,8 @@ def _state(segment: Segment, number: int, places: int) -> str:
     words = f"{state.name.lower()}, process {segment.words[first + WorkerWords.PID]}"
     if places and state is WorkerState.READY:
         words += f", {segment.words[first + WorkerWords.LIVE_ROWS]} of {places} rows live"
+        if segment.words[first + WorkerWords.MOST_ROWS]:
+            words += f", of cost {segment.words[first + WorkerWords.LIVE_COST]}"
     return words + ", fails every request" * bool(segment.words[first + WorkerWords.FAILING])
 
 

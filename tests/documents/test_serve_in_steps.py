@@ -67,6 +67,24 @@ def test_the_resumable_model_goes_on_behind_its_worker_s_death(tmp_path: Path) -
     assert " ".join(found) == "one step at the same time and each of"
 
 
+def test_live_rows_of_the_model_with_a_cost_are_bounded(tmp_path: Path) -> None:
+    text = [example(STEPS, "decode.py"), example(STEPS, "cost")]
+    write(tmp_path, "decode.py", "\n\n".join(text))
+    command = example(STEPS, "serve-cost").replace("1000", "20")
+    with serving(tmp_path, command) as started:
+        url = f"http://127.0.0.1:{started.port}/v1/models/decode:predict"
+
+        def asked(limit: int, count: int = 1) -> httpx.Response:
+            instances = [{"prompt": "all rows", "limit": limit}] * count
+            return httpx.post(url, json={"instances": instances}, timeout=60, trust_env=False)
+
+        assert [len(words) for words in asked(5, 6).json()["predictions"]] == [5] * 6
+        assert len(asked(18).json()["predictions"][0]) == 18
+        refused = asked(19)
+    assert refused.status_code == 400
+    assert "the request costs 21, and max_batch_cost is 20" in refused.json()["error"]
+
+
 def test_the_model_with_arrays_keeps_its_rows_apart(tmp_path: Path) -> None:
     write(tmp_path, "arrays.py", example(STEPS, "arrays.py"))
     command = example(STEPS, "serve").replace("decode.py", "arrays.py").replace("size 8", "size 3")

@@ -10,6 +10,7 @@ from segment_fixture import Client, Reply, local_segment, spec
 
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.models.model import Model, StepFunctions
+from ringbatch.engine.worker.join_limits import JoinLimits
 from ringbatch.engine.worker.steps_runner import StepsRunner
 from ringbatch.engine.worker.steps_worker import StepsWorker
 from ringbatch.shm.descriptors import WorkerState, WorkerWords
@@ -39,6 +40,7 @@ class Countdown:
         refuses: starts for which begin raises.
         done: starts for which begin returns None.
         is_short: whether a step says nothing of its first row.
+        costs: what a row costs by its start, if not its start; an exception is raised.
     """
 
     ended: list[tuple[int, str]] = field(default_factory=list)
@@ -48,6 +50,7 @@ class Countdown:
     refuses: set[int] = field(default_factory=set)
     done: set[int] = field(default_factory=set)
     is_short: bool = False
+    costs: dict[int, Any] = field(default_factory=dict)
     on_step: Callable[[], object] = lambda: None
 
     def begin(self, instances: Sequence[int]) -> list[Row]:
@@ -67,6 +70,12 @@ class Countdown:
             row.left -= 1
         ended = [row.left <= 0 for row in states]
         return (parts[1:], ended[1:]) if self.is_short else (parts, ended)
+
+    def cost(self, instance: int) -> Any:
+        cost = self.costs.get(instance, instance)
+        if isinstance(cost, Exception):
+            raise cost
+        return cost
 
     def end(self, state: Row, reason: str) -> None:
         self.ended.append((state.start, reason))
@@ -135,10 +144,14 @@ class StepsHarness:
         *,
         repeatable: bool = False,
         make: type[Countdown] = Countdown,
+        most_cost: float = 0,
+        most_joining: int = 0,
         **countdown: Any,
     ) -> None:
         self.entry = entry or in_steps()
         self.repeatable = repeatable
+        self.most_cost = most_cost
+        self.most_joining = most_joining
         self.segment = local_segment(self.entry)
         self.client = Client(self.segment)
         self.now_ns = 1_000
@@ -175,6 +188,8 @@ class StepsHarness:
             pause=lambda _seconds: None,
             run_again=lambda batch: self.workers[number].runs_again(batch),
         )
+        cost = self.models[number].cost if self.most_cost else None
+        runner.limit(JoinLimits(cost, most_cost=self.most_cost, most_joining=self.most_joining))
         worker = StepsWorker(self.segment, number, runner, slots, lambda: None, self._tick)
         first = self.segment.layout.worker(number)
         self.segment.words[first + WorkerWords.MODEL] = self.entry.reference
@@ -239,6 +254,10 @@ class StepsHarness:
     def live(self, number: int = 0) -> int:
         """Return how many rows of a worker are live."""
         return self.workers[number]._stepped.live
+
+    def starts(self, number: int = 0) -> list[int]:
+        """Return the starts of the live rows of a worker."""
+        return [row.state.start for row in self.workers[number]._stepped._rows.values()]
 
     def _tick(self) -> int:
         self.now_ns += TICK_NS

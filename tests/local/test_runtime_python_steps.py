@@ -86,6 +86,17 @@ def test_a_model_with_states_may_call_its_device_places(tmp_model: WriteModel) -
     assert model.load.args == ("cuda:1",)  # type: ignore[attr-defined]
 
 
+def test_a_model_in_steps_says_what_a_row_costs(tmp_model: WriteModel) -> None:
+    text = (
+        HEAD + "inputs = [Tensor('x', 'FP32', []), Tensor('n', 'INT64', [])]\n"
+        "outputs = [Tensor('y', 'FP32', [])]\n"
+        "def begin(x, n, request): pass\ndef step(states): pass\ndef cost(x, n): return x + n\n"
+    )
+    cost = import_model(tmp_model(text)).cost
+    assert cost is not None
+    assert cost(1, 2) == 3
+
+
 def test_an_input_may_be_called_rows(tmp_model: WriteModel) -> None:
     text = (
         HEAD + "inputs = [Tensor('rows', 'FP32', [])]\noutputs = [Tensor('y', 'FP32', [])]\n"
@@ -161,6 +172,16 @@ BAD = {
     "load-takes-too-much": (
         "def load(device, places, more): pass\ndef begin(x, rows): pass\ndef step(rows): pass\n",
         r"load\(device, places, more\) must take no argument, the device, places, or both",
+    ),
+    "cost-takes-another-number": (
+        HEAD + "inputs = [Tensor('a', 'FP32', []), Tensor('b', 'FP32', [])]\n"
+        "outputs = [Tensor('y', 'FP32', [])]\ndef begin(a, b): pass\ndef step(states): pass\n"
+        "def cost(a): return 1\n",
+        r"cost\(a\) must take 2 arguments \(a, b\)",
+    ),
+    "cost-takes-nothing": (
+        "def begin(x): return x\ndef step(states): pass\ndef cost(): return 1\n",
+        r"cost\(\) must take 1 argument \(instance\)",
     ),
     "end-is-no-function": (
         "def begin(x): return x\ndef step(states): pass\nend = None\n",

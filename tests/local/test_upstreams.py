@@ -9,7 +9,6 @@ from segment_fixture import spec
 from ringbatch.frontend.metrics.families import encoded
 from ringbatch.frontend.metrics.upstreams import upstream_metrics
 from ringbatch.shm.descriptors import (
-    UPSTREAMS,
     HeaderWords,
     ModelWords,
     WorkerState,
@@ -19,6 +18,7 @@ from ringbatch.shm.layout import Layout
 from ringbatch.shm.model_readiness import standing
 from ringbatch.shm.readiness import ModelState
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.upstream_words import UPSTREAMS
 from ringbatch.shm.upstreams import DOWN_AFTER, OwnUpstreams, Upstreams
 
 NOW = 10_000_000_000

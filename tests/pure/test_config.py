@@ -138,6 +138,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "max_batch_size": 32,
         "allowed_batch_sizes": (),
         "max_batch_cost": 0.0,
+        "max_joining_rows": 0,
         "max_batch_elements": 0,
         "pad_variable_length": False,
         "length_buckets": (),

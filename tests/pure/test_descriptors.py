@@ -302,6 +302,8 @@ def test_the_numbers_of_version_28() -> None:
             "ENDS": 17,
             "AGAIN_NS": 18,
             "LIVE_ROWS": 32,
+            "MOST_ROWS": 33,
+            "LIVE_COST": 34,
             "SIZE": 48,
         },
         "AskingWords": {"SERVER": 0, "SINCE_NS": 1, "SIZE": 16},

@@ -15,7 +15,6 @@ from ringbatch.shm.descriptors import (
     REPORT_WORDS,
     SLOW_REQUESTS,
     TASK_WORDS,
-    UPSTREAMS,
     CostProfileWords,
     CounterWords,
     HeaderWords,
@@ -43,7 +42,7 @@ from ringbatch.shm.layout import (
     ring_size,
 )
 from ringbatch.shm.model_metric_words import OwnMetricWords
-from ringbatch.shm.upstream_words import AskingWords, UpstreamWords
+from ringbatch.shm.upstream_words import UPSTREAMS, AskingWords, UpstreamWords
 
 SPECIFICATION = specified.__doc__ or ""
 

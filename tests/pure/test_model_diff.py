@@ -43,6 +43,7 @@ OTHERS: dict[str, Any] = {
     "lengths_input": "lengths",
     "load_timeout_s": 9.0,
     "max_batch_cost": 9.0,
+    "max_joining_rows": 9,
     "max_batch_elements": 9,
     "max_batch_size": 64,
     "max_latency_ms": 7.0,

@@ -20,8 +20,9 @@ What must hold:
     and as soon as they are out; its answer ends well only behind the last; who wants no parts gets
     all of them
     of a model in steps, no row is live twice, none beside more than there are places, and none
-    beside others that run again; each state is ended once; workers and collector agree on which
-    rows are live; nothing waits beside a free place, and no row for another that is paused
+    beside others that run again; live rows cost no more than they may, no two have one number, and
+    none begins before one that came earlier; each state is ended once; workers and collector agree
+    on which rows are live; nothing waits beside a free place, and no row for another that is paused
     in the end every slot and all memory is free, and each model answers as if nothing had been
 """
 
@@ -77,7 +78,7 @@ from simulation.served import (
     numbers_in,
     steps_of,
 )
-from simulation.stepping import BEGINS
+from simulation.stepping import BEGINS, MOST_PLACES, Kind
 
 from ringbatch.engine.collector.dead_batches import MAX_DEATHS
 from ringbatch.frontend.codec.outcome import Answer
@@ -118,7 +119,8 @@ class Life:
         limits = random.Random(f"limits of {seed}")
         self._parts = parts = random.Random(f"parts of {seed}")
         self._steps = steps = random.Random(f"steps of {seed}")
-        drawn = Profile.of(chance, chains, self._loads, limits, parts, steps)
+        costs = random.Random(f"costs of {seed}")
+        drawn = Profile.of(chance, chains, self._loads, limits, parts, steps, costs)
         self.profile = drawn if profile is None else profile
         self.machine = Machine(chance, self.profile.stride, self._misfortune)
         self.machine.trace = [] if trace else None
@@ -153,7 +155,7 @@ class Life:
             limits=self.profile.limits,
         )
         self._models.engine = self.engine
-        self._models.repeatable = steps.random() < 0.5
+        self._models.kind = Kind.of(steps, costs, limited=self.profile.costs)
         self._limited = LimitedAccounts(self.engine)
         self._hostile = HostileLane(
             self.engine.segment, self.engine.raw, HOSTILE_LANE, random.Random(seed)
@@ -264,7 +266,7 @@ class Life:
     def _change_places(self) -> None:
         """Have workers of the model in steps run another number of rows at once."""
         self.seen[PLACES_CHANGED] += 1
-        places = self._steps.choice([1, 2, 3, 4])
+        places = self._steps.choice(range(1, MOST_PLACES + 1))
         self.machine.note(f"there are {places} places")
         self.engine.publish(
             tuple(replace(m, places=places) if m.places else m for m in self._specs)

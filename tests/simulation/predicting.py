@@ -27,7 +27,7 @@ from simulation.served import (
     spread,
     steps_of,
 )
-from simulation.stepping import Stepping
+from simulation.stepping import Kind, Stepping
 
 from ringbatch.engine.collector.dead_batches import MAX_DEATHS
 from ringbatch.engine.models.model import InvalidInput
@@ -51,7 +51,7 @@ class Models:
         engine: theirs; set once it is made.
         violation: a text if a request has taken more workers than it may, or if a model in steps
             is used as it may not be.
-        repeatable: whether a step that raises leaves all states as they were.
+        kind: of a model in steps.
     """
 
     engine: Engine
@@ -64,7 +64,7 @@ class Models:
         self._profile = profile
         self._asked = asked
         self.violation = ""
-        self.repeatable = False
+        self.kind = Kind()
 
     def stepping(self, name: str) -> Stepping:
         """Return the model in steps of that name, for the process that runs."""
@@ -80,7 +80,7 @@ class Models:
             self._most_begins,
             self._complain,
             typed=name == STRIDING.name,
-            repeatable=self.repeatable,
+            kind=self.kind,
         )
 
     def predict(self, name: str) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ _FAILING_LOADS_SHARE: Final = 0.3
 _LIMITED_SHARE: Final = 0.25
 _PARTS_SHARE: Final = 0.25
 _STEPS_SHARE: Final = 0.25
+_COSTS_SHARE: Final = 0.4
 _CHANGES: Final = 0.4
 _CHANGES_SHARE: Final = 0.3
 
@@ -57,6 +58,8 @@ class Profile:
     """One of the models answers in parts; not beside a chain."""
     in_steps: bool = False
     """One of the models works in steps; not beside a chain, nor beside one that yields."""
+    costs: bool = False
+    """All live rows of a model in steps may cost no more than a limit."""
     changes: float = 0.0
     """A chance at each arrival that a worker may run another number of rows at once."""
     limits: AccountLimits = NO_LIMITS
@@ -70,6 +73,7 @@ class Profile:
         limits: random.Random,
         parts: random.Random,
         steps: random.Random,
+        costs: random.Random,
     ) -> "Profile":
         """Return one of many profiles.
 
@@ -80,6 +84,7 @@ class Profile:
             limits: decides whether accounts have limits.
             parts: decides whether a model answers in parts, where there is no chain.
             steps: decides whether a model works in steps, where there is neither.
+            costs: decides whether its rows have costs.
         """
         chained = chains.random() < _CHAINED_SHARE
         in_parts = not chained and parts.random() < _PARTS_SHARE
@@ -89,6 +94,7 @@ class Profile:
             chained=chained,
             in_parts=in_parts,
             in_steps=in_steps,
+            costs=in_steps and costs.random() < _COSTS_SHARE,
             changes=_CHANGES * (in_steps and steps.random() < _CHANGES_SHARE),
             failing_loads=_FAILING_LOADS * (loads.random() < _FAILING_LOADS_SHARE),
             limits=_some_limits(limits) if limits.random() < _LIMITED_SHARE else NO_LIMITS,
@@ -132,6 +138,7 @@ class Profile:
             chained=self.chained,
             in_parts=self.in_parts,
             in_steps=self.in_steps,
+            costs=self.costs,
         )
 
     def simpler(self) -> "list[Profile]":

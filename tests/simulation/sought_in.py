@@ -15,6 +15,7 @@ from simulation.mutants import (
 )
 from simulation.profiles import CROWDED, Profile
 from simulation.steps_mutants import (
+    COST_MUTANTS,
     FAIL_AGAIN,
     FIRST_ALONE,
     GIVEN_UP,
@@ -24,7 +25,9 @@ from simulation.steps_mutants import (
     PLACES_STAY,
     SLOTS_FIRST,
     SPOILT,
+    STARVES,
     STEPS_MUTANTS,
+    WAIT_UNWANTED,
 )
 
 from ringbatch.shm.account_limits import AccountLimits
@@ -119,11 +122,25 @@ STRANGE_STEPS: Final = Profile(
     in_steps=True,
 )
 """Steps raise, and parts find no room."""
+COSTLY: Final = Profile(
+    requests=24,
+    stride=8,
+    gap_ns=MILLISECOND_NS // 2,
+    run_ns=3 * MILLISECOND_NS,
+    strange=0.2,
+    kills_of_workers=0.01,
+    in_steps=True,
+    costs=True,
+)
+"""Rows wait until what they cost fits."""
 SOUGHT_IN: Final = {
     **dict.fromkeys(CHAIN_MUTANTS, BROKEN_CHAINS),
     **dict.fromkeys(LIMIT_MUTANTS, LIMITED),
     **dict.fromkeys(PARTS_MUTANTS, IN_PARTS),
     **dict.fromkeys(STEPS_MUTANTS, IN_STEPS),
+    **dict.fromkeys(COST_MUTANTS, COSTLY),
+    STARVES: replace(COSTLY, gap_ns=50 * MICROSECOND_NS, kills_of_workers=0.0, strange=0.0),
+    WAIT_UNWANTED: replace(COSTLY, cancels=0.8),
     SLOTS_FIRST: Profile(
         requests=16,
         stride=3,

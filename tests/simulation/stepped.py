@@ -20,9 +20,16 @@ def check_rows(engine: Engine) -> None:
         own = {ref for task in held[number] or () for ref in task.references}
         process, runner = engine.workers[number], stepping.runner
         if process.bell is engine.worker_bells[number]:
-            assert own == {*runner._rows}, f"worker {number} sleeps, and a row is not its own"
-            assert all(row.paused_ns for row in runner._rows.values()), (
+            rows, joining = runner._rows, [*runner._joining.values()]
+            assert own == {*rows, *runner._joining}, (
+                f"worker {number} sleeps, and a row is not its own"
+            )
+            assert all(row.paused_ns for row in rows.values()), (
                 f"worker {number} sleeps beside a row that can go on"
+            )
+            cost = sum(row.cost for row in (*rows.values(), *joining[:1]))
+            assert not joining or cost > runner._limits.most_cost > 0, (
+                f"worker {number} sleeps beside a row that could begin"
             )
             wakes = process.until_ns is not None
             assert wakes or not own, f"worker {number} sleeps for ever beside a row"
@@ -52,7 +59,8 @@ def check_places(collector: Collector, model: Model) -> None:
         return
     for worker in able:
         again = any(batch.mark.reason is Reason.RETRY for batch in worker.batches)
-        full = again or len(worker.batches) >= model.spec.places
+        most_rows = worker.most_rows() or model.spec.places
+        full = again or len(worker.batches) >= min(model.spec.places, most_rows)
         assert full, f"requests of model {model.spec.name} wait while a place is free"
 
 
@@ -63,7 +71,7 @@ def check_all_have_ended(engine: Engine) -> None:
     assert engine.collector is not None
     for number, stepping in engine.stepping.items():
         assert not stepping.states, f"worker {number} has not ended {stepping.states}"
-        assert not stepping.runner.live, f"worker {number} has live rows"
+        assert not stepping.runner.held, f"worker {number} has rows"
         worker = engine.collector._workers[number]
         assert not worker.batches, f"worker {number} is to hold {worker.batches}"
         assert worker in worker.model.idle, f"worker {number} has no free place"

@@ -1,5 +1,6 @@
 """A model in steps in a life: it knows each state that it has begun, and complains of wrong use."""
 
+import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ from simulation.machine import Process
 from simulation.served import ROWS_AT_MOST, number_in, part_of_json, part_of_numbers, parts_of
 
 from ringbatch.engine.models.model import Model, StepFunctions
-from ringbatch.engine.worker.steps_runner import StepsRunner
+from ringbatch.engine.worker.join_limits import JoinLimits
+from ringbatch.engine.worker.steps_runner import LiveRow, StepsRunner
 from ringbatch.engine.worker.steps_worker import StepsWorker
 from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.shm.engine_slots import EngineSlots
@@ -19,6 +21,48 @@ from ringbatch.shm.slot import Reason
 
 BEGINS: Final = -1
 """In place of a part, where a row begins."""
+MOST_PLACES: Final = 4
+"""Places that any worker is ever allowed."""
+_MOST_COST: Final = 4
+"""Of a row."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Kind of the models in steps of one life.
+
+    Attributes:
+        repeatable: whether a step that raises leaves all states as they were.
+        numbered: whether it is given the numbers of its rows' places.
+        most_cost: of the live rows of a worker; 0 for no limit.
+        most_joining: rows that begin between two steps; 0 for no limit.
+    """
+
+    repeatable: bool = False
+    numbered: bool = False
+    most_cost: int = 0
+    most_joining: int = 0
+
+    @classmethod
+    def of(cls, steps: random.Random, costs: random.Random, *, limited: bool) -> "Kind":
+        """Return one of them.
+
+        Args:
+            steps: decides whether steps can be repeated.
+            costs: decides all else.
+            limited: whether there is a limit of costs.
+        """
+        return cls(
+            steps.random() < 0.5,
+            costs.random() < 0.5,
+            costs.choice([_MOST_COST, _MOST_COST + 2]) * limited,
+            costs.choice([0, 1, 2]) * limited,
+        )
+
+
+def cost_of(number: int) -> int:
+    """Return what a row of a request of that number costs."""
+    return 1 + number % _MOST_COST
 
 
 @dataclass(eq=False)
@@ -50,7 +94,7 @@ class Stepping:
     Args:
         process: the worker's.
         typed: whether it takes and returns numbers.
-        repeatable: whether a step that raises leaves all states as they were.
+        kind: of the model.
         look_at: does what the kinds of requests say, given the part of each.
         padding: of each part of a request.
         known: returns whether a request is an honest client's.
@@ -79,10 +123,12 @@ class Stepping:
         complain: Callable[[str], object],
         *,
         typed: bool,
-        repeatable: bool,
+        kind: Kind,
     ) -> None:
         self.process = process
-        self.repeatable = repeatable
+        self._kind = kind
+        self._by_number: dict[int, State] = {}
+        """States of a model that is given numbers."""
         self.states: list[State] = []
         self._typed = typed
         self._look_at = look_at
@@ -115,7 +161,50 @@ class Stepping:
         count = sum(self._known(state.number) for state in self.states)
         if count > self._places():
             self._complain(f"{count} rows are live, and there are {self._places()} places")
+        self._expect_limits(begun)
         return begun
+
+    def _expect_limits(self, begun: Sequence[State]) -> None:
+        most_cost, most_joining = self._kind.most_cost, self._kind.most_joining
+        cost = sum(cost_of(state.number) for state in self.states if self._known(state.number))
+        if most_cost and cost > most_cost:
+            self._complain(f"live rows cost {cost}, and may cost {most_cost}")
+        if most_joining and len(begun) > most_joining:
+            self._complain(f"{len(begun)} rows begin at once, and {most_joining} may")
+
+    def cost(self, row: Any) -> int:
+        """Return what a row costs."""
+        return cost_of(number_in(int(row)) if self._typed else row["n"])
+
+    def state_of(self, row: LiveRow) -> State:
+        """Return the state of a live row."""
+        state: State = self._by_number[row.state] if self._kind.numbered else row.state
+        return state
+
+    def _begin_numbers(self, instances: Any, rows: Any) -> None:
+        numbers = rows.tolist()
+        taken = [n for n in numbers if n in self._by_number or not 0 <= n < MOST_PLACES]
+        if taken or len({*numbers}) < len(numbers):
+            self._complain(f"rows begin with the numbers {numbers}, which are not all free")
+        self._by_number |= zip(numbers, self.begin(instances), strict=True)
+
+    def _step_numbers(self, rows: Any) -> tuple[Any, list[bool]]:
+        return self.step([self._by_number[number] for number in rows.tolist()])
+
+    def _end_number(self, row: int, reason: str) -> None:
+        self.end(self._by_number.pop(row), reason)
+
+    def _functions(self) -> StepFunctions:
+        repeatable = self._kind.repeatable
+        if self._kind.numbered:
+            return StepFunctions(
+                self._begin_numbers,
+                self._step_numbers,
+                self._end_number,
+                repeatable,
+                places=MOST_PLACES,
+            )
+        return StepFunctions(self.begin, self.step, self.end, repeatable)
 
     def step(self, states: Sequence[State]) -> tuple[Any, list[bool]]:
         """Run one step."""
@@ -130,7 +219,7 @@ class Stepping:
             self._look_at({s.number: s.part for s in sorted(states, key=lambda s: -s.part)})
         except BaseException:
             for state in states:
-                state.spoilt = not self.repeatable
+                state.spoilt = not self._kind.repeatable
             raise
         outputs = [self._part(state) for state in states]
         for state in states:
@@ -156,14 +245,21 @@ class Stepping:
         run_again: Callable[[int], object],
     ) -> StepsRunner:
         """Return the runner that uses it."""
-        functions = StepFunctions(self.begin, self.step, self.end, self.repeatable)
         loaded = Model(
-            model.inputs, model.outputs, lambda: None, self.begin, in_parts=True, steps=functions
+            model.inputs,
+            model.outputs,
+            lambda: None,
+            self.begin,
+            in_parts=True,
+            steps=self._functions(),
         )
         codec = TensorCodec(slots.memory, loaded) if model.typed else None
         self.runner = StepsRunner(
             loaded, model.name, slots, clock_ns, pause=pause, codec=codec, run_again=run_again
         )
+        most_cost, most_joining = self._kind.most_cost, self._kind.most_joining
+        cost = self.cost if most_cost else None
+        self.runner.limit(JoinLimits(cost, most_cost=most_cost, most_joining=most_joining))
         return self.runner
 
     def go_on(self, worker: StepsWorker) -> None:
@@ -171,17 +267,22 @@ class Stepping:
 
         Raises:
             AssertionError: it steps without a row that could have gone on, or with one of which
-                nobody waits for the rest.
+                nobody waits for the rest; or a row begins before one that has waited longer.
         """
-        rows = self.runner._rows
-        gone = {*self.runner._slots.given_up([*rows], self.runner._clock_ns())}
+        rows, joining = self.runner._rows, self.runner._joining
+        gone = {*self.runner._slots.given_up([*rows, *joining], self.runner._clock_ns())}
         free = [r for r in rows.values() if r.stream is None or not r.stream.waits]
-        before = {row.state: row.state.steps for row in free}
+        before = {self.state_of(row): self.state_of(row).steps for row in free}
         worker.step()
+        last = max([row.batch.mark.batch for row in rows.values()], default=0)
+        for row in joining.values():
+            assert row.batch.mark.batch >= last, f"batch {last} has begun before {row.batch.mark}"
+        assert gone.isdisjoint(joining), f"rows wait that nobody waits for: {gone & joining.keys()}"
         assert gone.isdisjoint(rows), f"rows go on that nobody waits for: {gone & rows.keys()}"
         for row in rows.values():
-            assert before.get(row.state) != row.state.steps, (
-                f"a row of request {row.state.number} stands still without need"
+            state = self.state_of(row)
+            assert before.get(state) != state.steps, (
+                f"a row of request {state.number} stands still without need"
             )
 
     def _part(self, state: State) -> Any:
@@ -190,7 +291,8 @@ class Stepping:
         return part_of_json(state.number, state.row, state.part, self._padding(state.number))
 
     def _expect_nothing_beside_retries(self) -> None:
-        honest = [row for row in self.runner._rows.values() if self._known(row.state.number)]
+        rows = self.runner._rows.values()
+        honest = [row for row in rows if self._known(self.state_of(row).number)]
         marks = {row.batch.mark.batch: row.batch.mark for row in honest}
         if len(marks) > 1 and any(mark.reason is Reason.RETRY for mark in marks.values()):
             self._complain("rows have joined others that run again")

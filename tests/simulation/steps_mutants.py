@@ -9,6 +9,8 @@ from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.dead_batches import DeadBatches
 from ringbatch.engine.collector.dispatcher import Dispatcher
 from ringbatch.engine.collector.model_pool import ModelPool
+from ringbatch.engine.worker import join_limits
+from ringbatch.engine.worker.row_states import RowNumbers
 from ringbatch.engine.worker.steps_runner import StepsRunner
 from ringbatch.engine.worker.steps_worker import StepsWorker
 from ringbatch.shm.joined import JoinedRows
@@ -24,6 +26,39 @@ GIVEN_UP: Final = "what nobody waits for goes on"
 FAIL_AGAIN: Final = "rows that begin again come together to the step that has failed"
 RECLAIM: Final = "reclaiming leaves the dead worker's live rows"
 RELEASED_FIRST: Final = "a worker lets go of a task before its slots say who holds it"
+TOO_DEAR: Final = "live rows cost more than they may"
+STARVES: Final = "rows that cost little go before one that waits"
+ROOM_UNTOLD: Final = "a worker does not say that it has room for more rows"
+ROOM_UNHEARD: Final = "a collector does not hear that a worker has room for more rows"
+WAIT_UNWANTED: Final = "rows wait that nobody waits for"
+SAME_NUMBER: Final = "two rows have one number"
+LOST_NUMBER: Final = "rows that could not begin keep their numbers"
+COST_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
+    TOO_DEAR: Mutant(
+        join_limits, "beginning", "live_cost > most_cost", "live_cost > most_cost + 1"
+    ),
+    STARVES: Mutant(
+        StepsRunner,
+        "_beginning",
+        "return rows[:",
+        "cost = self.live_cost\n"
+        "    if self._limits.most_cost:\n"
+        "        return [r for r in rows if cost + r.cost <= self._limits.most_cost][:1]\n"
+        "    return rows[:",
+    ),
+    ROOM_UNTOLD: Mutant(
+        StepsWorker, "_publish_room", "self._report(ReportKind.MOST_ROWS, NO_BATCH_NUMBER)", "pass"
+    ),
+    ROOM_UNHEARD: Mutant(
+        Collector, "_take_reports", "if kind is ReportKind.MOST_ROWS:", "if False:"
+    ),
+    WAIT_UNWANTED: Mutant(
+        StepsRunner, "_drop_given_up", "[*self._rows, *self._joining]", "[*self._rows]"
+    ),
+    SAME_NUMBER: Mutant(RowNumbers, "begin", "heappop(self._free)", "self._free[0]"),
+    LOST_NUMBER: Mutant(RowNumbers, "begin", "self._release(rows)", "pass"),
+}
+"""Of rows that have costs or numbers."""
 OTHERS_FORGOTTEN: Final = "to forget a worker stores in slots that others are joining"
 STEPS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     RECLAIM: Mutant(takeover, "reclaim", "JoinedRows(segment).forget(worker)", "pass"),
@@ -72,7 +107,7 @@ STEPS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     ),
     PLACES_STAY: Mutant(ModelPool, "follow", "worker.model.list_place(worker)", "pass"),
     "there are more rows than places": Mutant(
-        models.Worker, "has_place", "self.batches) < self.places", "self.batches) <= self.places"
+        models.Worker, "has_place", "self.free_places > 0", "self.free_places >= 0"
     ),
     "a row is reported as if it were the first": Mutant(
         models.Worker, "find", "if self.places else", "if False else"
@@ -89,9 +124,10 @@ STEPS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     SPOILT: Mutant(StepsRunner, "_find_to_blame", "if self._steps.repeatable and", "if"),
     FAIL_AGAIN: Mutant(StepsRunner, "_find_to_blame", "in range(count)", "in range(1)"),
     PARTS_KEPT: Mutant(StepsRunner, "_find_to_blame", "row.parts.clear()", "pass"),
-    GIVEN_UP: Mutant(StepsRunner, "step", "self._drop_given_up()", "pass"),
+    GIVEN_UP: Mutant(StepsRunner, "_drop_given_up", "[*self._rows, *self._joining]", "[]"),
     "a batch is reported with its first answer": Mutant(
         Collector, "_batch_done", "worker.batches.pop(place)", "worker.batches.pop(0)"
     ),
+    **COST_MUTANTS,
 }
 """By name."""

@@ -48,6 +48,12 @@ GROUPS: Final = (
                 "Read the traceback in the log. For room, raise `lane_bytes`.",
             ),
             Form(
+                INVALID,
+                ("model ...: the request costs ..., and max_batch_cost is ...",),
+                "By the model's `cost`, a row costs more than all live rows of a worker may.",
+                "Send a smaller request, or raise `max_batch_cost`.",
+            ),
+            Form(
                 "WrongCount",
                 ("size of prediction is not equal to the size of instances",),
                 "The model returned another number of rows than it got.",

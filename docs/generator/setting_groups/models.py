@@ -35,6 +35,7 @@ GROUPS: Final = (
             Entry("allowed_batch_sizes", "[1, 8, 32]", ("max_batch_size", "warm_up")),
             Entry("max_batch_elements", "4096", ("pad_variable_length", "length_buckets")),
             Entry("max_batch_cost", "1000", ("max_batch_size",)),
+            Entry("max_joining_rows", "4", ("max_batch_size",)),
         ),
     ),
     Group(

@@ -17,8 +17,8 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from ringbatch.engine.runtimes.upstreams.connection import Address, Unreached
-from ringbatch.shm.descriptors import UPSTREAMS
 from ringbatch.shm.host.background import short_thread
+from ringbatch.shm.upstream_words import UPSTREAMS
 
 LOOKUP_S: Final = 5.0
 """Time limit of a lookup."""
