@@ -27,7 +27,11 @@ SAMPLING: Final = ("temperature", "top_p", "presence_penalty", "frequency_penalt
 SEED: Final = "seed"
 """Another one: where its random numbers begin."""
 GENERATOR_MODEL: Final = "model.py"
-"""The file that makes a directory with a tokenizer a text generator."""
+"""The model of a text generator in Python."""
+GENERATION_CONFIG: Final = "generation_config.json"
+"""The file by which transformers and its exporters know a model that generates texts."""
+ENCODER_MODULES: Final = "modules.json"
+"""The file by which sentence-transformers knows an encoder."""
 GENERATOR_FILES: Final = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 """Files of a text generator's directory that frontends read; the first must be there."""
 

@@ -48,7 +48,7 @@ from ringbatch.engine.config.toml_file import read
 from ringbatch.shm.engine_name import UNNAMED, engine_name_of
 from ringbatch.shm.layout import MAX_WORKERS
 from ringbatch.shm.model_spec import FIRST_VERSION
-from ringbatch.shm.texts import GENERATOR_MODEL
+from ringbatch.shm.texts import ENCODER_MODULES, GENERATION_CONFIG, GENERATOR_MODEL
 
 __all__ = [
     "ALIASES",
@@ -99,7 +99,8 @@ MODEL_FILES: Final = ("warm_up_file", *upstream_rules.FILES)
 _ENDING_WORDS: Final = (
     "a file whose ending says what runs it, "
     + ", ".join(f"{' or '.join(endings)} ({name})" for name, endings in RUNTIMES.items() if endings)
-    + ", or a directory with a tokenizer.json (text, or generator if it has a model.py); runtime "
+    + ", or a directory with a tokenizer.json (text, or generator if it has a model.py or a "
+    + "generation_config.json); runtime "
     "says what runs a file of another ending, and a model.py can serve whatever Python can load"
 )
 _ADDRESS_WORDS: Final = "the address of a model server, http://HOST:PORT, for the runtime http"
@@ -309,6 +310,15 @@ def _model(
     return values
 
 
+def _runtime_of_directory(path: Path, is_file: Callable[[Path], bool]) -> str:
+    """Return what runs a directory with a tokenizer: a generator of texts, or an encoder.
+
+    A directory of sentence-transformers is an encoder, whatever its network was made for.
+    """
+    generates = is_file(path / GENERATION_CONFIG) and not is_file(path / ENCODER_MODULES)
+    return "generator" if generates or is_file(path / GENERATOR_MODEL) else "text"
+
+
 def _resolve_path(
     values: dict[str, Any],
     raw: Mapping[str, Any],
@@ -322,8 +332,7 @@ def _resolve_path(
         if "runtime" in values:
             found = values["runtime"] or runtime_of(values["path"])
             if found is None and os.path.isdir(base / values["path"]):
-                is_generator = is_file(base / values["path"] / GENERATOR_MODEL)
-                found = "generator" if is_generator else "text"
+                found = _runtime_of_directory(base / values["path"], is_file)
             values["runtime"] = runtime = found
             loader = runtime_of(values["path"]) if runtime == "ray" else runtime
             if runtime is None or loader is None:

@@ -1,7 +1,8 @@
 """The generator runtime: a directory with a tokenizer and a model in steps, which makes tokens.
 
 Frontends make the tokens of prompts, and texts of the tokens that come out, see
-`ringbatch.shm.texts.Generator`. The model file is model.py. It declares:
+`ringbatch.shm.texts.Generator`. The model is a decoder in an ONNX file, see
+`ringbatch.engine.runtimes.graphs.decoder`, or a model file, model.py. That declares:
 
     inputs    input_ids, INT64 or INT32 [-1]: the tokens of a prompt
               max_tokens, INT64 or INT32 []: the most tokens that are wanted; optional
@@ -21,6 +22,9 @@ from typing import Any, Final
 
 from ringbatch.engine.models.extras import required
 from ringbatch.engine.models.model import Model, Options, refusing
+from ringbatch.engine.runtimes.graphs.decoded_rows import decoding
+from ringbatch.engine.runtimes.graphs.decoder import Decoder
+from ringbatch.engine.runtimes.graphs.onnx import open_session
 from ringbatch.engine.runtimes.python import open_python
 from ringbatch.engine.runtimes.texts.directory import TOKENIZER, read_generator_directory
 from ringbatch.shm.errors import StartupError
@@ -47,18 +51,11 @@ _OPTIONS: Final = {
 
 def open_generator(path: Path, options: Options) -> Model:
     """Load a directory; see `ringbatch.engine.runtimes.opening.open_model`."""
-    files, file = read_generator_directory(path), path / GENERATOR_MODEL
+    files = read_generator_directory(path)
+    file = files.model
     tokenizers = required("tokenizers", "text", path)
     with refusing(path / TOKENIZER, f"tokenizers {tokenizers.__version__} cannot read it"):
         tokenizer = tokenizers.Tokenizer.from_file(str(path / TOKENIZER))
-    model = open_python(file, replace(options, content=None))
-    if not model.in_steps:
-        raise StartupError(
-            f"{file}: it has a tokenizer beside it, so it must be a model in steps, "
-            "with begin and step; any other model is served from another directory"
-        )
-    _expect_inputs(file, model.inputs)
-    _expect_output(file, model.outputs)
     generator = Generator(
         path=str(path),
         digest=digest_of(files.contents),
@@ -66,7 +63,26 @@ def open_generator(path: Path, options: Options) -> Model:
         vocabulary=max(tokenizer.get_vocab_size(), files.vocabulary),
         ends=_ends(tokenizer, files.ends, files.end_token),
     )
+    options = replace(options, content=None)
+    if file.name == GENERATOR_MODEL:
+        model = _open_in_steps(file, options)
+    else:
+        decoder = Decoder(file, open_session(file, options))
+        model = decoding(decoder, generator.limit, generator.ends)
     return replace(_resumable(model), generator=generator)
+
+
+def _open_in_steps(file: Path, options: Options) -> Model:
+    """Load a model file in steps, and check that frontends can ask it for texts."""
+    model = open_python(file, options)
+    if not model.in_steps:
+        raise StartupError(
+            f"{file}: it has a tokenizer beside it, so it must be a model in steps, "
+            "with begin and step; any other model is served from another directory"
+        )
+    _expect_inputs(file, model.inputs)
+    _expect_output(file, model.outputs)
+    return model
 
 
 def _resumable(model: Model) -> Model:

@@ -58,7 +58,7 @@ def test_a_seed_makes_the_same_text_of_a_prompt(server: Server, tmp_path: Path) 
 
 def test_the_model_file_is_short_and_the_long_one_is_python() -> None:
     assert len(example(PAGE, "model.py").splitlines()) <= 40
-    (long,) = [block.text for block in blocks(PAGE) if block.mark == "shown"]
+    _export, long = [block.text for block in blocks(PAGE) if block.mark == "shown"]
     ast.parse(long)
 
 

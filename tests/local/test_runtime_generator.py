@@ -5,11 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from decoders import LIMIT as DECODER_LIMIT
+from decoders import write_decoder
+from model_files import linear_onnx
 from text_generators import END, LIMIT, MODELS, tokenizer, write_generator
 
 from ringbatch.engine.config.document import ConfigError, conclude
 from ringbatch.engine.models.model import Model, Options
 from ringbatch.engine.runtimes.opening import open_model
+from ringbatch.engine.runtimes.texts.directory import DECODERS
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.texts import Generator
 
@@ -139,3 +143,48 @@ def test_a_model_file_beside_a_tokenizer_makes_a_directory_a_generator(tmp_path:
         runtime(folder, truncate=False)
     (folder / "model.py").unlink()
     assert runtime(folder) == "text"
+
+
+def test_a_generation_config_does_so_too_but_not_in_sentence_transformers(tmp_path: Path) -> None:
+    write_decoder(tmp_path / "m")
+    assert runtime(tmp_path / "m") == "generator"
+    assert runtime(tmp_path / "m", runtime="text") == "text"
+    write(tmp_path / "m", "modules.json", [])
+    assert runtime(tmp_path / "m") == "text"
+
+
+@pytest.mark.parametrize("place", [*DECODERS[1:], None])
+def test_a_decoder_is_a_model_in_steps(tmp_path: Path, place: str | None) -> None:
+    folder = tmp_path / "m"
+    write_decoder(folder)
+    if place is not None:
+        (folder / place).parent.mkdir(exist_ok=True)
+        (folder / "model.onnx").rename(folder / place)
+    model = opened(folder)
+    assert model.in_steps
+    assert model.steps is not None
+    assert model.steps.repeatable
+    assert model.resumes == (("token", "input_ids"),)
+    assert model.cost is not None
+    assert generator_of(folder).limit == DECODER_LIMIT
+    # A model file goes before it.
+    (folder / "model.py").write_bytes((MODELS / "repeating.py").read_bytes())
+    assert opened(folder).cost is None
+
+
+def test_a_directory_without_a_model_says_how_to_get_one(tmp_path: Path) -> None:
+    write_decoder(tmp_path / "m")
+    (tmp_path / "m" / "model.onnx").unlink()
+    found = refused(tmp_path / "m")
+    assert "neither a model.py nor a decoder; that may be model.onnx, onnx/model.onnx," in found
+    assert "optimum-cli" not in found
+    (tmp_path / "m" / "model.safetensors").write_bytes(b"")
+    assert "optimum-cli export onnx --task text-generation-with-past --model" in refused(
+        tmp_path / "m"
+    )
+
+
+def test_another_graph_is_refused(tmp_path: Path) -> None:
+    write_decoder(tmp_path / "m")
+    (tmp_path / "m" / "model.onnx").write_bytes(linear_onnx())
+    assert "has no inputs past_key_values.*" in refused(tmp_path / "m")

@@ -300,8 +300,8 @@ WRONG: dict[str, tuple[str, str]] = {
         "it, .py (python), .onnx (onnx), .skops or .pkl or .joblib (sklearn), .ubj or .json "
         "(xgboost), .txt (lightgbm), .cbm (catboost), .xml (openvino), .pt2 or .pt or .pth or .ts "
         "(torch), or a directory with a tokenizer.json (text, or generator if it has a "
-        "model.py); runtime says what runs a file of another ending, and a model.py can serve "
-        "whatever Python can load",
+        "model.py or a generation_config.json); runtime says what runs a file of another ending, "
+        "and a model.py can serve whatever Python can load",
     ),
     "path-with-a-nul": (
         '[models.mnist]\npath = "a\\u0000.py"',

@@ -16,15 +16,17 @@ from typing import Any
 
 import httpx
 import pytest
+from decoders import continued, weights, write_decoder
 from prometheus_client.parser import text_string_to_metric_families
 from serve.client import Connection, request
 from serve.server import Server, Start
-from text_generators import LIMIT, tokenizer, write_generator
+from text_generators import LIMIT, tokenizer, tokens, write_generator
 
 WaitUntil = Callable[..., Any]
 COMPLETIONS = "/v1/completions"
 CHATS = "/v1/chat/completions"
 PLACES = 4
+DECODER = weights(tokenizer().get_vocab_size(), seed=2)
 has_openai = pytest.mark.skipif(find_spec("openai") is None, reason="not installed: openai")
 
 
@@ -38,8 +40,10 @@ def server(start_for_module: Start, folder: Path) -> Server:
     model = {"path": str(write_generator(folder / "repeating")), "max_batch_size": PLACES}
     bare = {"path": str(write_generator(folder / "bare", template=None))}
     spelling = {"path": str(write_generator(folder / "spelling", model="spelling"))}
+    write_decoder(folder / "decoder", DECODER)
+    decoder = {"path": str(folder / "decoder"), "max_batch_size": PLACES}
     return start_for_module(
-        {"repeating": model, "bare": bare, "spelling": spelling},
+        {"repeating": model, "bare": bare, "spelling": spelling, "decoder": decoder},
         control_port=0,
         http2=True,
         compress_answers=True,
@@ -352,3 +356,31 @@ def test_the_openai_package_works_unchanged_on_an_event_loop(server: Server) -> 
 
 
 TEXTS = ("one.", "two €.", "three.")
+
+
+def test_an_exported_decoder_gives_the_same_text_whatever_runs_beside_it(
+    server: Server, client: httpx.Client
+) -> None:
+    """Rows of several lengths, more than there are places, and one worker that dies under them."""
+    prompts = [ascii_lowercase[: 1 + number % 5] for number in range(24)]
+    most = [3 + number % 11 for number in range(24)]
+    wanted = [
+        continued(DECODER, tokens(prompt), count)
+        for prompt, count in zip(prompts, most, strict=True)
+    ]
+
+    def ask(number: int) -> Any:
+        body = {"input_ids": tokens(prompts[number]), "max_tokens": most[number], "temperature": 0}
+        found = client.post("/v2/models/decoder/generate", json=body)
+        assert found.status_code == 200, found.text
+        return found.json()["token"]
+
+    with ThreadPoolExecutor(12) as pool:
+        found = [pool.submit(ask, number) for number in range(24)]
+        os.kill(server.role("worker decoder/0"), signal.SIGKILL)
+        assert [one.result() for one in found] == wanted
+        # A text, of which the same tokens are made.
+        text = tokenizer().decode(wanted[0], skip_special_tokens=False)
+        body = {"model": "decoder", "prompt": prompts[0], "max_tokens": most[0], "temperature": 0}
+        choice = client.post(COMPLETIONS, json=body).json()["choices"][0]
+    assert choice["text"] == text

@@ -45,6 +45,22 @@ _FATAL: Final = 4
 
 def open_onnx(path: Path, options: Options) -> Model:
     """Load an ONNX file; see `ringbatch.engine.runtimes.opening.open_model`."""
+    session = open_session(path, options)
+    if not session.get_inputs():
+        raise StartupError(f"{path}: the model has no inputs, so there is nothing to ask it")
+    inputs, outputs = (
+        tuple(_tensor(path, what, node, options.max_batch_size) for node in nodes)
+        for what, nodes in (("input", session.get_inputs()), ("output", session.get_outputs()))
+    )
+    return Model(inputs, outputs, lambda: None, _Predict(session, inputs, outputs))
+
+
+def open_session(path: Path, options: Options) -> Any:
+    """Return onnxruntime's session of a file.
+
+    Raises:
+        StartupError: onnxruntime is missing, or cannot load the file for the device.
+    """
     # Without this, the import alone writes a host id and a database to the user's home.
     os.environ.setdefault(_NO_TELEMETRY, "1")
     onnxruntime = required("onnxruntime", "onnx", path)
@@ -65,13 +81,7 @@ def open_onnx(path: Path, options: Options) -> Model:
             f'{path}: device is "{options.device}", but onnxruntime cannot use it; '
             "the log has its reason"
         )
-    if not session.get_inputs():
-        raise StartupError(f"{path}: the model has no inputs, so there is nothing to ask it")
-    inputs, outputs = (
-        tuple(_tensor(path, what, node, options.max_batch_size) for node in nodes)
-        for what, nodes in (("input", session.get_inputs()), ("output", session.get_outputs()))
-    )
-    return Model(inputs, outputs, lambda: None, _Predict(session, inputs, outputs))
+    return session
 
 
 class _Predict:

@@ -7,9 +7,10 @@ modules.json                            steps after the encoder: pooling, normal
 sentence_bert_config.json, config.json, tokenizer_config.json
                                         longest text, names of classes
 
-A text generator's directory has model.py in place of an encoder:
+A text generator's directory has model.py, or a decoder of optimum's, in place of an encoder:
 
 tokenizer.json                          tokenizer
+model.py, model.onnx, ...               model in steps, or decoder; see `DECODERS`
 tokenizer_config.json, chat_template.jinja
                                         special tokens, form of a chat
 generation_config.json, config.json     tokens that end an answer, longest text
@@ -22,7 +23,12 @@ from typing import Any, Final
 
 from ringbatch.engine.runtimes.texts.pooling import POOLINGS
 from ringbatch.shm.errors import StartupError
-from ringbatch.shm.texts import GENERATOR_FILES
+from ringbatch.shm.texts import (
+    ENCODER_MODULES,
+    GENERATION_CONFIG,
+    GENERATOR_FILES,
+    GENERATOR_MODEL,
+)
 
 TOKENIZER: Final = "tokenizer.json"
 ENCODERS: Final = (
@@ -34,6 +40,13 @@ ENCODERS: Final = (
     "model.pt2",
 )
 """Possible places of an encoder; the first that exists is used."""
+DECODERS: Final = (
+    "model.onnx",
+    "onnx/model.onnx",
+    "decoder_model_merged.onnx",
+    "onnx/decoder_model_merged.onnx",
+)
+"""Possible places of a decoder; the first that exists is used."""
 _DEFAULT_LIMIT: Final = 512
 _DEFAULT_GENERATOR_LIMIT: Final = 2048
 _ABSURD: Final = 1 << 24
@@ -126,6 +139,7 @@ class GeneratorFiles:
     """Files and settings of a text generator's directory.
 
     Attributes:
+        model: the model in steps, or the decoder.
         contents: of `GENERATOR_FILES`, in their order; empty for an absent one.
         limit: the most tokens of a prompt and its answer together.
         vocabulary: the number of the model's tokens; 0 if unknown.
@@ -133,6 +147,7 @@ class GeneratorFiles:
         end_token: another one, as text; empty if there is none.
     """
 
+    model: Path
     contents: tuple[bytes, ...]
     limit: int
     vocabulary: int
@@ -148,19 +163,24 @@ def read_generator_directory(path: Path) -> GeneratorFiles:
     """
     if not (path / TOKENIZER).is_file():
         raise StartupError(
-            f"{path}: there is a model.py, but no {TOKENIZER}, by which texts become tokens; "
+            f"{path}: there is no {TOKENIZER}, by which texts become tokens; "
             "transformers writes it with AutoTokenizer.from_pretrained(...).save_pretrained(...); "
             "a model file that needs none is served by its own path"
         )
+    places = (path / name for name in (GENERATOR_MODEL, *DECODERS))
+    model = next((place for place in places if place.is_file()), None)
+    if model is None:
+        raise StartupError(_no_decoder(path))
     config = _object(path / "config.json")
     tokenizer = _object(path / "tokenizer_config.json")
-    generation = _object(path / "generation_config.json")
+    generation = _object(path / GENERATION_CONFIG)
     ends = generation.get("eos_token_id", config.get("eos_token_id"))
     end_token = tokenizer.get("eos_token")
     if isinstance(end_token, dict):
         end_token = end_token.get("content")
     files = (path / name for name in GENERATOR_FILES)
     return GeneratorFiles(
+        model=model,
         contents=tuple(file.read_bytes() if file.is_file() else b"" for file in files),
         limit=_limit(config, {}, tokenizer, _DEFAULT_GENERATOR_LIMIT),
         vocabulary=_whole(config.get("vocab_size")),
@@ -171,21 +191,36 @@ def read_generator_directory(path: Path) -> GeneratorFiles:
 
 def _no_encoder(path: Path, *, has_tokenizer: bool) -> str:
     found = "there is a tokenizer.json, but no encoder" if has_tokenizer else "there is no encoder"
+    return f"{path}: {found}; it may be {_listed(ENCODERS)}{_export(path, '')}"
+
+
+def _no_decoder(path: Path) -> str:
+    return (
+        f"{path}: there is a tokenizer.json, but neither a {GENERATOR_MODEL} nor a decoder; that "
+        f"may be {_listed(DECODERS)}{_export(path, '--task text-generation-with-past ')}"
+    )
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def _export(path: Path, task: str) -> str:
+    """Return how weights alone become a graph; nothing if there are none."""
     weights = next(
         (n for n in ("model.safetensors", "pytorch_model.bin") if (path / n).is_file()), ""
     )
-    export = (
-        f"; {weights} has weights alone, which optimum exports: optimum-cli export onnx --model "
-        f"{path} {path}"
+    return (
+        f"; {weights} has weights alone, which optimum exports: optimum-cli export onnx {task}"
+        f"--model {path} {path}"
         if weights
         else ""
     )
-    return f"{path}: {found}; it may be {', '.join(ENCODERS[:-1])} or {ENCODERS[-1]}{export}"
 
 
 def _modules(path: Path) -> tuple[str | None, bool]:
     """Return the pooling, and whether vectors are normalized."""
-    file = path / "modules.json"
+    file = path / ENCODER_MODULES
     if not file.is_file():
         return None, False
     modules = _read(file)
