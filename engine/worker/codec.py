@@ -1,6 +1,6 @@
 """Interface that a `Runner` needs to read and write its batches."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ringbatch.engine.worker.outputs import WrongResult
@@ -60,6 +60,9 @@ class Codec(Protocol):
 
     def row(self, results: Any, number: int) -> Any:
         """Return the results of one row, which stay as they are when the model goes on."""
+
+    def empty_rows(self, results: Any) -> Collection[int]:
+        """Return the numbers of the rows that would add nothing to parts before them."""
 
     def kept(self, results: Any) -> Any:
         """Return results that stay as they are when the model goes on."""

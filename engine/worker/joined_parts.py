@@ -4,7 +4,7 @@ If the signature leaves a row's first dimension open, the parts of an output are
 other outputs the last part is the answer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,22 @@ def copied(outputs: Outputs) -> Outputs:
     return Outputs(arrays, outputs.faults)
 
 
+def empty_rows(outputs: Outputs, tensors: Sequence[Tensor]) -> Collection[int]:
+    """Return the numbers of the rows that have nothing to be joined, and no output that counts."""
+    found: Collection[int] | None = None
+    for column, tensor in zip(outputs.arrays, tensors, strict=True):
+        if not _joins(tensor):
+            return ()
+        if isinstance(column, Ragged):
+            own = {number for number, row in enumerate(column.rows) if not len(row)}
+        else:
+            own = {*range(0 if column.shape[1] else len(column))}
+        found = own if found is None else own.intersection(found)
+        if not found:
+            return ()
+    return found or ()
+
+
 def joined_outputs(parts: Sequence[Outputs], tensors: Sequence[Tensor]) -> Outputs:
     """Return the parts of a batch, at least one, as its outputs.
 
@@ -31,13 +47,17 @@ def joined_outputs(parts: Sequence[Outputs], tensors: Sequence[Tensor]) -> Outpu
     arrays: list[Any] = []
     faults: list[Fault] = []
     for place, tensor in enumerate(tensors):
-        joins = bool(tensor.shape) and tensor.shape[0] == ANY
+        joins = _joins(tensor)
         counted = parts if joins else parts[-1:]
         columns = [part.arrays[place] for part in counted]
         arrays.append(_joined(columns) if joins else columns[0])
         for part in counted:
             faults += [_by_row(fault) for fault in part.faults if fault.output == place]
     return Outputs(arrays, faults)
+
+
+def _joins(tensor: Tensor) -> bool:
+    return bool(tensor.shape) and tensor.shape[0] == ANY
 
 
 def _joined(columns: Sequence[Column]) -> Column:

@@ -1,7 +1,7 @@
 """Batches of models without a signature: JSON text in the slots, values to the model."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from copy import deepcopy
 from itertools import chain
 from typing import Any, Final
@@ -14,6 +14,8 @@ from ringbatch.shm.engine_slots import Request
 from ringbatch.shm.host.json_text import decoder_with
 from ringbatch.shm.uniform_batch import UniformBatch
 
+_EMPTY: Final = (b'[""]', b"[[]]")
+"""A row that is an empty text or list: only these are joined."""
 _FINITE: Final = decoder_with(orjson.loads)
 """Decoder of numbers as frontends pass them: these refuse numbers that would be infinity."""
 
@@ -109,6 +111,10 @@ class JsonCodec:
     def row(self, results: Any, number: int) -> Any:
         """See `Codec.row`; each request has one row."""
         return results[number : number + 1]
+
+    def empty_rows(self, results: Any) -> Collection[int]:
+        """See `Codec.empty_rows`; each request has one row."""
+        return [number for number, text in enumerate(results) if text in _EMPTY]
 
     def kept(self, results: Any) -> Any:
         """See `Codec.kept`: text does not change."""

@@ -38,6 +38,7 @@ class RequestContextCodec:
         self.first_invalid = inner.first_invalid
         self.per_row_results = inner.per_row_results
         self.row = inner.row
+        self.empty_rows = inner.empty_rows
         self.kept = inner.kept
         self.joined = inner.joined
         self.write = inner.write

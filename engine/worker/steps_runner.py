@@ -5,6 +5,9 @@ step takes the states of all live rows, and gives each row its next part and whe
 request that wants parts gets them as they come; any other gets one answer, see
 `ringbatch.engine.worker.joined_parts`.
 
+A part with nothing in it is none: a row may take steps before it has something to say. Only an
+answer that would have no part at all has an empty one.
+
 A row pauses while its parts find no room, and the others go on. If a step raises, the row to blame
 is sought. Where the model says that such a step has changed no state, the rows are halved and step
 again. Where it does not, nobody knows what the states are. Rows of which no part is out begin
@@ -68,6 +71,7 @@ class LiveRow:
         runs: the times of its steps.
         state: the model's.
         parts: of the answer, for a client that wants one.
+        steps: that it has taken since it began.
         run_ns: its share of the time inside the model.
         ended: whether the model has ended it; parts of it may still wait for room.
         paused_ns: since when its parts have found no room; 0 if they do.
@@ -80,10 +84,18 @@ class LiveRow:
     runs: Runs
     state: Any = None
     parts: list[Any] = field(default_factory=list)
+    steps: int = 0
     run_ns: int = 0
     ended: bool = False
     paused_ns: int = 0
     cost: float = 0.0
+
+    @property
+    def ends_without_part(self) -> bool:
+        """True if it has ended, and no part of its answer has come."""
+        if self.stream is None:
+            return self.ended and not self.parts
+        return self.ended and not (self.stream.part_is_out or self.stream.waits)
 
 
 class StepsRunner(PartsRunner):
@@ -257,7 +269,7 @@ class StepsRunner(PartsRunner):
             if state is None and self._steps.resumes:
                 self._end_begun(row)
                 continue
-            row.state = state
+            row.state, row.steps = state, 0
             self._rows[row.request.ref] = row
 
     def _end_begun(self, row: LiveRow) -> None:
@@ -278,9 +290,11 @@ class StepsRunner(PartsRunner):
         except BaseException as error:
             self._find_to_blame(rows, error)
             return
-        self._hand_out(results, rows)
         for row, has_ended in zip(rows, ended, strict=True):
             row.ended = has_ended
+            row.steps += 1
+        self._hand_out(results, rows)
+        for row, has_ended in zip(rows, ended, strict=True):
             if has_ended and self._is_live(row) and not self._waits(row):
                 self._finish(row)
 
@@ -311,7 +325,7 @@ class StepsRunner(PartsRunner):
                 else:
                     self._blame(row, error)
             else:
-                again.append((row, len(row.parts) + 1))
+                again.append((row, row.steps + 1))
                 row.parts.clear()
         for row, count in again:
             self._begin([row])
@@ -326,11 +340,14 @@ class StepsRunner(PartsRunner):
     def _hand_out(self, results: Any, rows: list[LiveRow]) -> None:
         """Write the parts of one step, or keep those of clients that want one answer."""
         parts = self._codec.parts(results, [row.request for row in rows])
+        silent = {n for n in self._codec.empty_rows(results) if not rows[n].ends_without_part}
         for number, (row, part) in enumerate(zip(rows, parts, strict=True)):
             stream = row.stream
             if isinstance(part, WrongResult):
                 self._leave(row, FAILED)
                 self._blame(row, part)
+            elif number in silent:
+                continue
             elif stream is None:
                 row.parts.append(self._codec.row(results, number))
             else:

@@ -1,13 +1,13 @@
 """Codec of models with declared inputs and outputs: tensors in the slots, arrays to the model."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from copy import copy
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ringbatch.engine.models.model import Model
-from ringbatch.engine.worker.joined_parts import copied, joined_outputs
+from ringbatch.engine.worker.joined_parts import copied, empty_rows, joined_outputs
 from ringbatch.engine.worker.outputs import Checker, Fault, Outputs, WrongResult
 from ringbatch.engine.worker.tensors import Gatherer, Scatterer, joined
 from ringbatch.shm.engine_slots import Request
@@ -98,6 +98,11 @@ class TensorCodec:
         """See `Codec.row`."""
         outputs: Outputs = results
         return copied(outputs.one_row(number))
+
+    def empty_rows(self, results: Any) -> Collection[int]:
+        """See `Codec.empty_rows`."""
+        outputs: Outputs = results
+        return empty_rows(outputs, self._outputs)
 
     def kept(self, results: Any) -> Any:
         """See `Codec.kept`."""

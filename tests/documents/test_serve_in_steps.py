@@ -67,6 +67,21 @@ def test_the_resumable_model_goes_on_behind_its_worker_s_death(tmp_path: Path) -
     assert " ".join(found) == "one step at the same time and each of"
 
 
+def test_prompts_in_pieces_send_nothing_until_they_are_read(tmp_path: Path) -> None:
+    text = [example(STEPS, "decode.py"), example(STEPS, "pieces")]
+    write(tmp_path, "decode.py", "\n\n".join(text))
+    with serving(tmp_path, example(STEPS, "serve")) as started:
+        found = printed(example(STEPS, "events"), tmp_path, started)
+        assert without_ids(found) == without_ids(output_after(STEPS, "events"))
+        joined = printed(example(STEPS, "joined"), tmp_path, started)
+        assert without_ids(joined) == without_ids(output_after(STEPS, "joined"))
+        url = f"http://127.0.0.1:{started.port}/v2/models/decode/generate_stream"
+        prompt = {"prompt": "word " * 50 + "each of them", "limit": 2}
+        with httpx.stream("POST", url, json=prompt, timeout=60, trust_env=False) as answer:
+            lines = [line.removeprefix("data: ") for line in answer.iter_lines() if line]
+    assert [json.loads(line)["words"] for line in lines] == ["ends", "when"]
+
+
 def test_live_rows_of_the_model_with_a_cost_are_bounded(tmp_path: Path) -> None:
     text = [example(STEPS, "decode.py"), example(STEPS, "cost")]
     write(tmp_path, "decode.py", "\n\n".join(text))

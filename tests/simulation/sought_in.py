@@ -23,6 +23,7 @@ from simulation.steps_mutants import (
     PARTS_KEPT,
     PAUSED_BLOCK,
     PLACES_STAY,
+    SILENT_UNCOUNTED,
     SLOTS_FIRST,
     SPOILT,
     STARVES,
@@ -159,7 +160,9 @@ SOUGHT_IN: Final = {
     ),
     FIRST_ALONE: Profile(requests=16, fatal=0.3, in_steps=True),
     PLACES_STAY: Profile(requests=16, changes=0.4, in_steps=True),
-    **dict.fromkeys((PAUSED_BLOCK, SPOILT, PARTS_KEPT, FAIL_AGAIN), STRANGE_STEPS),
+    **dict.fromkeys(
+        (PAUSED_BLOCK, SPOILT, PARTS_KEPT, FAIL_AGAIN, SILENT_UNCOUNTED), STRANGE_STEPS
+    ),
     GIVEN_UP: Profile(requests=16, cancels=1.0, in_steps=True),
     WISH_LEFT: DYING_FRONTENDS,
     GOES_ON: FATAL_CHAINS,

@@ -36,12 +36,14 @@ class Kind:
         numbered: whether it is given the numbers of its rows' places.
         most_cost: of the live rows of a worker; 0 for no limit.
         most_joining: rows that begin between two steps; 0 for no limit.
+        pieces: whether rows take steps before their first part, where parts are joined.
     """
 
     repeatable: bool = False
     numbered: bool = False
     most_cost: int = 0
     most_joining: int = 0
+    pieces: bool = False
 
     @classmethod
     def of(cls, steps: random.Random, costs: random.Random, *, limited: bool) -> "Kind":
@@ -57,6 +59,7 @@ class Kind:
             costs.random() < 0.5,
             costs.choice([_MOST_COST, _MOST_COST + 2]) * limited,
             costs.choice([0, 1, 2]) * limited,
+            costs.random() < 0.5,
         )
 
 
@@ -73,6 +76,7 @@ class State:
         number: of its request.
         row: which of that request's.
         value: what it came with, of a model of numbers.
+        silent: steps that it takes before its first part.
         part: the number of its next part.
         steps: how many it has been in, also those that raised.
         spoilt: whether a step has raised that leaves its states in any way.
@@ -82,6 +86,7 @@ class State:
     number: int
     row: int
     value: int = 0
+    silent: int = 0
     part: int = 0
     steps: int = 0
     spoilt: bool = False
@@ -145,7 +150,8 @@ class Stepping:
         if self._typed:
             begun = [State(number_in(v), v % ROWS_AT_MOST, v) for v in rows.tolist()]
         else:
-            begun = [State(row["n"], row["row"]) for row in rows]
+            pieces = self._kind.pieces
+            begun = [State(r["n"], r["row"], silent=r["n"] // 10 % 3 * pieces) for r in rows]
         self._look_at({state.number: BEGINS for state in begun})
         alive = [other for other in self._others() if other.process.alive]
         live = {(s.number, s.row) for other in alive for s in other.states}
@@ -221,9 +227,10 @@ class Stepping:
             for state in states:
                 state.spoilt = not self._kind.repeatable
             raise
-        outputs = [self._part(state) for state in states]
+        outputs = [[] if state.silent else self._part(state) for state in states]
         for state in states:
-            state.part += 1
+            state.part += not state.silent
+            state.silent = max(state.silent - 1, 0)
         ended = [state.part >= parts_of(state.number) for state in states]
         return np.concatenate(outputs) if self._typed else outputs, ended
 

@@ -33,6 +33,13 @@ ROOM_UNHEARD: Final = "a collector does not hear that a worker has room for more
 WAIT_UNWANTED: Final = "rows wait that nobody waits for"
 SAME_NUMBER: Final = "two rows have one number"
 LOST_NUMBER: Final = "rows that could not begin keep their numbers"
+EMPTY_SENT: Final = "a part with nothing in it is sent"
+SILENT_UNCOUNTED: Final = "steps without a part do not count where rows begin again"
+PIECE_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
+    EMPTY_SENT: Mutant(StepsRunner, "_hand_out", "self._codec.empty_rows(results) if", "() if"),
+    SILENT_UNCOUNTED: Mutant(StepsRunner, "_step", "row.steps += 1", "row.steps = len(row.parts)"),
+}
+"""Of rows that take steps before their first part."""
 COST_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     TOO_DEAR: Mutant(
         join_limits, "beginning", "live_cost > most_cost", "live_cost > most_cost + 1"
@@ -129,5 +136,6 @@ STEPS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
         Collector, "_batch_done", "worker.batches.pop(place)", "worker.batches.pop(0)"
     ),
     **COST_MUTANTS,
+    **PIECE_MUTANTS,
 }
 """By name."""
