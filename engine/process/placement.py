@@ -67,6 +67,16 @@ def wake_without_preempting() -> None:
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
+def wake_preempting() -> None:
+    """Schedule this thread as others, so that it may preempt another process when it wakes up.
+
+    The worker of a model in steps does so: on busy CPUs it would otherwise wait for the end of the
+    others' time slices in every step. If a sandbox forbids it, the scheduling stays as it is.
+    """
+    with suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
 def thread_environment(
     threads: int | None, share: int, environment: Mapping[str, str]
 ) -> dict[str, str]:

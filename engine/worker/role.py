@@ -310,6 +310,7 @@ def _serve(
     doorbell = segment.worker_doorbell(number)
     worker: Worker
     if isinstance(runner, StepsRunner):
+        placement.wake_preempting()
         worker = StepsWorker(segment, number, runner, slots, collector.wake, time.monotonic_ns)
     else:
         worker = Worker(segment, number, runner, slots, collector.wake, time.monotonic_ns)

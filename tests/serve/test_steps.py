@@ -67,6 +67,13 @@ def kill_9(server: Server, role: str, wait_until: WaitUntil) -> None:
     )
 
 
+def test_only_the_worker_preempts_others_when_it_wakes_up(server: Server) -> None:
+    policies = {title: os.sched_getscheduler(pid) for title, pid in server.titles().items()}
+    workers = {title for title in policies if title.startswith("ringbatch: worker ")}
+    assert {policies.pop(title) for title in workers} == {os.SCHED_OTHER}
+    assert set(policies.values()) == {os.SCHED_BATCH}
+
+
 def test_each_part_is_an_event(server: Server) -> None:
     for path, body in ((V1, v1_body("4")), (V2, v2_body("4")), (GENERATE, {"text": "4"})):
         stream = Stream(server, "4", path, body)
