@@ -21,7 +21,7 @@ class LaneCounter(IntEnum):
     REFUSED = 2
     """Requests refused because slots or payload memory were used up."""
     TIMEOUTS = 3
-    """Requests answered with 504 because their deadline came first."""
+    """Requests answered with 504 because their deadline, or their next part's, came first."""
     LATE_ANSWERS = 4
     """Answers dropped because their generation was no longer the slot's."""
     MISSED_WAKEUPS = 5

@@ -77,6 +77,9 @@ class ModelSpec:
         max_queue_wait_ns: in which a new request must be expected to be answered while the queue is
             not empty for long; 0 is no bound.
         batch_timeout_ns: a worker that runs one batch for longer is taken for hung.
+        first_part_timeout_ns: from acceptance to the first part of an answer in parts, unless the
+            request names less; 0 is no limit beside `timeout_ns`.
+        part_gap_timeout_ns: the same from each part to the next.
         allowed_batch_sizes: the numbers of rows that a batch is padded to, ascending; none where
             every number is right.
         max_batch_elements: of the largest input in one batch, padding included; 0 is no bound.
@@ -129,6 +132,8 @@ class ModelSpec:
     kserve_errors: bool = False
     batch_timeout_ns: int = 1 << 62
     max_queue_wait_ns: int = 0
+    first_part_timeout_ns: int = 0
+    part_gap_timeout_ns: int = 0
     allowed_batch_sizes: tuple[int, ...] = ()
     max_batch_elements: int = 0
     pad_variable_length: bool = False

@@ -107,6 +107,12 @@ class PartWriter:
         """True if a part was written."""
         return self._end != self._from
 
+    @property
+    def deadline_ns(self) -> int:
+        """The request's deadline, or the earlier one at which its frontend has given it up."""
+        found: int = self._load_acquire[self._first + SlotWords.DEADLINE_NS]
+        return found
+
     def first_room(self) -> Room | None:
         """Return the room that the next part has before the ring's end; None if there is none."""
         ring, free = self._ring, self._free()
@@ -206,6 +212,17 @@ class PartReader:
 
     def _first(self, slot: int) -> int:
         return self._first_word + slot * _SLOT_WORDS
+
+
+def move_deadline(lane: Lane, slot: int, deadline_ns: int) -> None:
+    """Let the engine see that a request is given up at a deadline; `Lane.cancel` must follow.
+
+    Args:
+        lane: of the request.
+        slot: the same.
+        deadline_ns: on the monotonic clock, before the one that was published.
+    """
+    lane.words[lane.first_word + slot * _SLOT_WORDS + SlotWords.DEADLINE_NS] = deadline_ns
 
 
 def wants_parts(words: memoryview, first: int, ref: int) -> bool:

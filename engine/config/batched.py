@@ -149,6 +149,19 @@ class BatchedConfig:
         number(DAY_S, zero=False),
         "seconds from a request's acceptance to its deadline",
     ] = 60.0
+    first_part_timeout_s: Annotated[
+        float,
+        number(DAY_S, zero=True),
+        "seconds from a request's acceptance to the first part of its answer, for clients that "
+        "get it in parts. A request that gets none in that time ends with 504, and is refused with "
+        "503 if it would wait longer. 0 leaves it to timeout_s",
+    ] = 0.0
+    part_gap_timeout_s: Annotated[
+        float,
+        number(DAY_S, zero=True),
+        "seconds from each part of an answer to the next, for clients that get it in parts. Later "
+        "the answer ends with an error. 0 leaves it to timeout_s",
+    ] = 0.0
     batch_timeout_s: Annotated[
         float | None,
         number(DAY_S, zero=False),

@@ -295,6 +295,7 @@ def _model(
         # A short timeout alone is no contradiction.
         values["max_latency_ms"] = min(values["max_latency_ms"], values["timeout_s"] * 1000)
     _check_wait(values, raw, place, aliases, report)
+    _check_part_limits(values, raw, place, aliases, report)
     if "max_batch_size" not in raw.keys() | aliases.values() and values.get("allowed_batch_sizes"):
         values["max_batch_size"] = values["allowed_batch_sizes"][-1]
     for key in MODEL_FILES:
@@ -385,6 +386,22 @@ def _check_wait(
     found = valued(latency, latency_ms, raw, " ms")
     words = f"at most {timeout}, which is {valued(timeout, timeout_s, raw, ' s')}"
     report.refuse((*place, latency), found, words)
+
+
+def _check_part_limits(
+    values: Mapping[str, Any],
+    raw: Mapping[str, Any],
+    place: Place,
+    aliases: Mapping[str, str],
+    report: Problems,
+) -> None:
+    timeout_s = values.get("timeout_s")
+    timeout = next((alias for alias, key in aliases.items() if key == "timeout_s"), "timeout_s")
+    for key in ("first_part_timeout_s", "part_gap_timeout_s"):
+        limit_s = values.get(key)
+        if limit_s is not None and timeout_s is not None and limit_s > timeout_s:
+            words = f"at most {timeout}, which is {valued(timeout, timeout_s, raw, ' s')}"
+            report.refuse((*place, key), valued(key, limit_s, raw, " s"), words)
 
 
 def _section(

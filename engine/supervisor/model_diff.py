@@ -17,10 +17,12 @@ LIVE: Final = frozenset(
     {
         "batch_timeout_s",
         "default_version",
+        "first_part_timeout_s",
         "kserve_errors",
         "max_batch_size",
         "max_latency_ms",
         "max_queue_wait_s",
+        "part_gap_timeout_s",
         "policy",
         "ray_workers",
         "scale_down_after_s",

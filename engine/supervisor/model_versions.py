@@ -153,6 +153,8 @@ def adjusted(spec: ModelSpec, model: ModelConfig, workers: tuple[int, ...]) -> M
         max_latency_ns=int(model.max_latency_ms * 1e6),
         timeout_ns=int(model.timeout_s * 1e9),
         max_queue_wait_ns=int(model.max_queue_wait_s * 1e9),
+        first_part_timeout_ns=int(model.first_part_timeout_s * 1e9),
+        part_gap_timeout_ns=int(model.part_gap_timeout_s * 1e9),
         batch_timeout_ns=int(model.hung_after_s * 1e9),
         policy=model.policy,
         workers=workers,

@@ -54,6 +54,11 @@ class PartStream:
         return self._writer.part_is_out
 
     @property
+    def deadline_ns(self) -> int:
+        """When the request is too late, as its frontend says now."""
+        return self._writer.deadline_ns
+
+    @property
     def waits(self) -> bool:
         """True if parts wait for room."""
         return bool(self._waiting)

@@ -194,7 +194,7 @@ class PartsRunner(Runner):
         gone = set(slots.given_up([*left], now_ns))
         for request in readable if gone else ():
             if request.ref in gone:
-                late = request.deadline_ns <= now_ns
+                late = (self._streams.get(request.ref) or request).deadline_ns <= now_ns
                 status = Status.EXPIRED if late else Status.CANCELLED
                 # Without a text: a frontend may still read parts where that would stand.
                 slots.answer(request.ref, status, 0, self.runs.stamped(mark), now_ns)

@@ -389,13 +389,16 @@ class StepsRunner(PartsRunner):
         """Answer the rows of which nobody waits for the rest, or whose deadline has come."""
         now_ns = self._clock_ns()
         for ref in self._slots.given_up([*self._rows, *self._joining], now_ns):
-            row = self._joining.pop(ref, None) or self._rows[ref]
-            late = row.request.deadline_ns <= now_ns
-            self._leave(row, DEADLINE if late else CANCELLED)
-            # Without a text: a frontend may still read parts where that would stand.
-            status = Status.EXPIRED if late else Status.CANCELLED
-            self._slots.answer(row.request.ref, status, 0, row.runs.stamped(row.batch.mark), now_ns)
-            self._answered_row(row, failed=False)
+            row = self._joining.pop(ref, None)
+            self._give_up_row(row or self._rows[ref], now_ns)
+
+    def _give_up_row(self, row: LiveRow, now_ns: int) -> None:
+        late = (row.stream or row.request).deadline_ns <= now_ns
+        self._leave(row, DEADLINE if late else CANCELLED)
+        # Without a text: a frontend may still read parts where that would stand.
+        status = Status.EXPIRED if late else Status.CANCELLED
+        self._slots.answer(row.request.ref, status, 0, row.runs.stamped(row.batch.mark), now_ns)
+        self._answered_row(row, failed=False)
 
     def _finish(self, row: LiveRow) -> None:
         """Answer a row that has ended: with an end, or with all parts as one."""

@@ -6,8 +6,7 @@ answers out to the others, which sleep on a lock of their own. A leader whose ow
 wakes one of the others to lead. So the worker itself wakes a lone thread.
 
 Beside the doorbell the leader watches a descriptor for the end of the engine's supervisor, and
-looks at the supervisor's lock. So no thread waits for an engine that is gone. Every wait ends at
-its deadline.
+looks at the supervisor's lock. So no thread waits for an engine that is gone, or past its deadline.
 
 An exception may hit a thread amid its use of the lane: KeyboardInterrupt, or that of a signal
 handler. Then the thread takes the lane over from itself, as the next owner takes it over from a
@@ -143,7 +142,7 @@ class Channel:
                 self._waiters.add(waiter)
                 self._deferred += waiter.deferred
                 if waiter.deadline_ns < self._earliest_ns:
-                    self._expect(waiter.deadline_ns)
+                    self.expect(waiter.deadline_ns)
                 waiter.advance()
                 self.slots.lane.submit()
                 if waiter.deferred and self._leader is None:
@@ -315,8 +314,9 @@ class Channel:
             self._busy = False
         self._callbacks.deliver()
 
-    def _expect(self, deadline_ns: int) -> None:
-        self._earliest_ns = deadline_ns
+    def expect(self, deadline_ns: int) -> None:
+        """Have the waiters with this deadline fail at it, which may be the earliest now."""
+        self._earliest_ns = min(deadline_ns, self._earliest_ns)
         if self._leader is not None and deadline_ns < self._until_ns:
             self._bell.wake()
 

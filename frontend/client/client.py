@@ -42,7 +42,9 @@ from ringbatch.frontend.client.texts import ClientTextCodec
 from ringbatch.frontend.client.waiter import Waiter
 from ringbatch.frontend.codec.model_address import no_such_model
 from ringbatch.frontend.codec.outcome import RULES
+from ringbatch.frontend.codec.part_limits import limits_asked
 from ringbatch.frontend.codec.payload import Part
+from ringbatch.frontend.codec.request_timeout import limit_ns
 from ringbatch.frontend.codec.result_sizes import ResultSizes
 from ringbatch.frontend.codec.resumption import ResumptionPlan
 from ringbatch.frontend.v1.json_values import ValueCodec
@@ -245,6 +247,8 @@ class Client:
         inputs: Any,
         *,
         timeout_s: float | None = None,
+        first_part_timeout_s: float | None = None,
+        part_gap_timeout_s: float | None = None,
         priority: str | None = None,
     ) -> Iterator[Any]:
         """Run a model, and yield its answer in parts, as the model makes them.
@@ -254,6 +258,9 @@ class Client:
 
         Args:
             model, inputs, timeout_s, priority: as for `infer`, but for one batch at most.
+            first_part_timeout_s: seconds until the first part is to be there; at most, and by
+                default, the model's. A model that has no parts ignores it.
+            part_gap_timeout_s: the same from each part to the next.
 
         Yields:
             Each part, as `infer` returns an answer. A model that has no parts yields its answer.
@@ -271,11 +278,19 @@ class Client:
         if not parts:
             yield self.infer(model, inputs, timeout_s=timeout_s, priority=priority)
             return
-        request = partial(RequestInParts, channel, wanted, timeout_ns=timeout_ns, account=account)
-        call = self._parsed(session, wanted, request, parts)
+        asked = limits_asked(first_part_timeout_s, part_gap_timeout_s)
+        request = partial(RequestInParts, channel, wanted, parts, timeout_ns, account)
+        call = self._parsed(session, wanted, request, asked)
         channel.stand_by()
         if not self._sent(session, call, wanted):
-            yield from self.stream(model, inputs, timeout_s=timeout_s, priority=priority)
+            yield from self.stream(
+                model,
+                inputs,
+                timeout_s=timeout_s,
+                first_part_timeout_s=first_part_timeout_s,
+                part_gap_timeout_s=part_gap_timeout_s,
+                priority=priority,
+            )
             return
         try:
             yield from call.each()
@@ -336,12 +351,8 @@ class Client:
         wanted = session.models.get(model)
         if wanted is None:
             raise _refused(session, None, no_such_model(model, session.models))
-        limit_ns = wanted.spec.timeout_ns
-        if timeout_s is None:
-            return session, wanted, limit_ns
-        if not timeout_s > 0:
-            raise ValueError(f"timeout_s must be above 0, not {timeout_s}")
-        return session, wanted, min(int(min(timeout_s, limit_ns / 1e9) * 1e9), limit_ns)
+        most_ns = wanted.spec.timeout_ns
+        return session, wanted, min(limit_ns("timeout_s", timeout_s) or most_ns, most_ns)
 
     def _expect_open(self) -> None:
         if self._closed:

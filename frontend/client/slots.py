@@ -73,9 +73,10 @@ class Slots:
             return None
         start = lane.request_offset[slot]
         self._memory[start : start + size] = payload
+        deadline_ns, account = waiter.deadline_ns, waiter.account
         if waiter.in_parts:
             self.parts.open(slot)
-        deadline_ns, account = waiter.deadline_ns, waiter.account
+            deadline_ns = waiter.until_ns
         lane.publish(slot, model, rows, self._clock(), deadline_ns, size, key_bytes, account)
         self._waiting[slot] = waiter
         return slot

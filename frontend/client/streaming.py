@@ -10,11 +10,16 @@ from ringbatch.frontend.client.channel import Channel
 from ringbatch.frontend.client.errors import ClientClosed
 from ringbatch.frontend.codec.limit_messages import expect_one_batch
 from ringbatch.frontend.codec.outcome import InternalError
+from ringbatch.frontend.codec.part_limits import (
+    PartLimits,
+    limits_of,
+    no_first_part,
+    no_further_part,
+)
 from ringbatch.frontend.codec.payload import Part
 from ringbatch.frontend.codec.resumption import NothingLeft, Resumption
-from ringbatch.shm.account import NOBODY
 from ringbatch.shm.counters import LaneCounter
-from ringbatch.shm.parts import CorruptPartsError, bytes_for, bytes_for_several
+from ringbatch.shm.parts import CorruptPartsError, bytes_for, bytes_for_several, move_deadline
 from ringbatch.shm.slot import Status
 
 
@@ -28,12 +33,13 @@ class RequestInParts(ClientRequest):
     Args:
         channel, model, timeout_ns, account: as for `ClientRequest`.
         parts: of the request, of which there is one.
+        asked: the limits that it asks for.
 
     Raises:
         InvalidRequest: the request does not fit into one batch.
     """
 
-    __slots__ = ("_arrived", "_last_ns", "_resumption")
+    __slots__ = ("_arrived", "_last_ns", "_limits", "_resumption", "_until_ns")
     deferred = True
     in_parts = True
 
@@ -43,15 +49,25 @@ class RequestInParts(ClientRequest):
         model: ClientModel,
         parts: tuple[Part, ...],
         timeout_ns: int,
-        account: int = NOBODY,
+        account: int,
+        asked: PartLimits,
     ) -> None:
         expect_one_batch([rows for rows, _, _ in parts], model.spec.max_batch_size)
         super().__init__(channel, model, parts, timeout_ns, account)
         self._arrived: deque[bytearray] = deque()
         self._last_ns = 0
         """When the latest part came; 0 before the first."""
+        self._until_ns = self.deadline_ns
+        self._limits = limits = limits_of(model.spec, asked)
+        if limits.first_ns:
+            self.deadline_ns = min(self._until_ns, self._accepted_ns + limits.first_ns)
         plan = model.resumption
         self._resumption = None if plan is None else Resumption(plan)
+
+    @property
+    def until_ns(self) -> int:
+        """As in `Waiter`."""
+        return self._until_ns
 
     @property
     def over(self) -> bool:
@@ -68,12 +84,16 @@ class RequestInParts(ClientRequest):
         slots = self._channel.slots
         memory, times = slots.lane.memory, slots.tally(self._model.spec).parts
         # One look at the clock for all that have come together.
-        now_ns = self._channel.clock()
+        now_ns, gap_ns = self._channel.clock(), self._limits.gap_ns
+        deadline_ns = min(now_ns + gap_ns, self._until_ns) if gap_ns else self._until_ns
         try:
             while slot in self._slots and (found := slots.parts.next(slot)) is not None:
                 start, size = found
                 part = bytearray(memory[start : start + size])
                 slots.parts.take(slot, size)
+                self.deadline_ns = deadline_ns
+                if gap_ns and not self._last_ns:
+                    self._channel.expect(deadline_ns)
                 self._last_ns = times.count(now_ns, self._last_ns, self._accepted_ns)
                 self._arrived.append(part)
                 if self._resumption is not None:
@@ -94,6 +114,16 @@ class RequestInParts(ClientRequest):
                 super().answered(slot)
             return
         self._end(slot)
+
+    def expired(self) -> None:
+        """As in `Waiter`, also where the next part alone is late."""
+        if self.deadline_ns == self._until_ns:
+            super().expired()
+            return
+        for slot in self._slots:
+            move_deadline(self._channel.slots.lane, slot, self.deadline_ns)
+        late = no_further_part if self._last_ns else no_first_part
+        self.fail(late(self._limits, self._model.spec))
 
     def _end(self, slot: int) -> None:
         """End the request behind the parts that have come."""

@@ -31,6 +31,11 @@ class Waiter:
         self.asleep = False
         self.signal: threading.Lock | None = None
 
+    @property
+    def until_ns(self) -> int:
+        """When all of its answer is to be there; `deadline_ns` may be earlier, and moves then."""
+        return self.deadline_ns
+
     def advance(self) -> None:
         """Send what there is to send."""
 

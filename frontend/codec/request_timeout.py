@@ -1,4 +1,4 @@
-"""Timeout of a client in its header X-Request-Timeout.
+"""Timeout of a client in its header X-Request-Timeout, or in another of that form.
 
 A number of seconds above 0, such as ``2`` or ``0.25``, in any form in which programs print the rest
 of their own time: ``0.30000000000000004``, ``5e-05``. It can only shorten the model's own
@@ -17,8 +17,12 @@ _LONGEST_S: Final = 1e9
 """More than any model's; what is longer, infinity included, is as good."""
 
 
-def timeout_ns_of(header: str | None) -> int:
+def timeout_ns_of(header: str | None, name: str = "X-Request-Timeout") -> int:
     """Return the time in nanoseconds; 0 without a header.
+
+    Args:
+        header: the value.
+        name: of the header.
 
     Raises:
         InvalidRequest: it is no such number.
@@ -27,10 +31,25 @@ def timeout_ns_of(header: str | None) -> int:
         return 0
     timeout_s = float(header) if _SECONDS.fullmatch(header) else 0.0
     if not timeout_s:
-        raise InvalidRequest(
-            f"X-Request-Timeout is {shown(header)}, not a number of seconds above 0"
-        )
+        raise InvalidRequest(f"{name} is {shown(header)}, not a number of seconds above 0")
     return max(1, round(min(timeout_s, _LONGEST_S) * 1e9))
+
+
+def limit_ns(name: str, limit_s: float | None) -> int:
+    """Return a program's time limit in nanoseconds; 0 without one.
+
+    Args:
+        name: of the argument.
+        limit_s: the limit in seconds.
+
+    Raises:
+        ValueError: it is not above 0.
+    """
+    if limit_s is None:
+        return 0
+    if not limit_s > 0:
+        raise ValueError(f"{name} must be above 0, not {limit_s}")
+    return max(int(min(limit_s, _LONGEST_S) * 1e9), 1)
 
 
 def shortest_ns(limit_ns: int, first_ns: int, second_ns: int = 0) -> int:

@@ -162,6 +162,10 @@ class AnswerWriting:
         self._reply = reply
         self._in_parts = in_parts
 
+    def joins(self) -> bool:
+        """Return whether the client gets one answer; the request has been read."""
+        return not self._writer.streams
+
     def take(self, found: Generated) -> None:
         """Take a part; called by the pipeline."""
         writer = self._writer
@@ -233,6 +237,7 @@ class CompletionResource(IfServed):
         ) -> RequestHandle | None:
             assert in_parts is not None, "every answer comes in parts"
             writing = AnswerWriting(framing, reply, in_parts)
+            limits = in_parts.limits
             return self._service.pipeline.start(
                 self._codec,
                 "",
@@ -241,7 +246,7 @@ class CompletionResource(IfServed):
                 writing.reply,
                 timeout_ns,
                 account,
-                in_parts=InParts(writing.take, END),
+                in_parts=InParts(writing.take, END, limits=limits, joins=writing.joins),
             )
 
         await exchange(req, resp, self._bodies, start, events=True, whole_is_event=False)

@@ -11,6 +11,7 @@ from falcon.asgi import Request, Response
 from ringbatch.frontend.codec.event_stream import is_text, wants_events
 from ringbatch.frontend.codec.limit_messages import body_too_large
 from ringbatch.frontend.codec.outcome import Answer, Headers, outcome
+from ringbatch.frontend.codec.part_limits import limits_in
 from ringbatch.frontend.falcon.streaming import EventStream, begin_events
 from ringbatch.frontend.http.body_budget import BodyBudget, Holding
 from ringbatch.frontend.http.content_coding import (
@@ -91,7 +92,9 @@ async def exchange(
         with bodies.budget.holding() as holding:
             body = await _read_body(req, bodies.max_request_bytes, holding)
     if wants_events(req.get_header("Accept")) if events is None else events:
-        starts, stream = partial(start, body), EventStream(bodies.last, event_source=bool(query))
+        limits = limits_in(req.get_header)
+        starts = partial(start, body)
+        stream = EventStream(bodies.last, limits, event_source=query is not None)
         await _exchange_in_parts(req, resp, bodies, starts, account, whole_is_event, stream)
         return
     waiting = AwaitedPrediction(bodies.last)

@@ -19,6 +19,7 @@ from ringbatch.frontend.codec.event_stream import (
     too_much_unread,
 )
 from ringbatch.frontend.codec.outcome import Answer, outcome
+from ringbatch.frontend.codec.part_limits import NO_LIMITS, PartLimits
 from ringbatch.frontend.request.calls import RequestHandle
 from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.frontend.request.parts_task import InParts
@@ -30,6 +31,7 @@ class EventStream:
 
     Args:
         last: returns the end of the request that ended last.
+        limits: that the request asks for.
         event_source: whether a browser's EventSource reads them.
 
     Attributes:
@@ -38,9 +40,15 @@ class EventStream:
         call: the request, while it is on its way.
     """
 
-    def __init__(self, last: Callable[[], RequestOutcome], *, event_source: bool = False) -> None:
+    def __init__(
+        self,
+        last: Callable[[], RequestOutcome],
+        limits: PartLimits = NO_LIMITS,
+        *,
+        event_source: bool = False,
+    ) -> None:
         self._event_source = event_source
-        self.in_parts: InParts[Answer] = InParts(self._take, END)
+        self.in_parts: InParts[Answer] = InParts(self._take, END, limits=limits)
         self.ending: RequestOutcome | None = None
         self.call: RequestHandle | None = None
         self._last = last

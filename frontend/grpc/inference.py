@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from ringbatch.frontend.codec.outcome import BATCH_HEADER, Headers, status_of
+from ringbatch.frontend.codec.part_limits import NO_LIMITS, PartLimits
 from ringbatch.frontend.codec.payload import LazyPart, Part
 from ringbatch.frontend.codec.rendering import OffloadJob, Results
 from ringbatch.frontend.codec.request_context import RawHeaders
@@ -310,15 +311,17 @@ class Inference:
         on_part: Callable[[Pending, GrpcAnswer], None],
         headers: RawHeaders = (),
         account: int = 0,
+        limits: PartLimits = NO_LIMITS,
     ) -> Pending:
         """Start a request as `start` does, for a caller that waits until `ended` is done.
 
-        `headers` is the call's metadata, and `account` its account word. `keep` is called with the
+        `headers` is the call's metadata, `account` its account word, and `limits` are those that
+        it asks for. `keep` is called with the
         answer's bytes until it is left. `on_part` gets the parts of an answer in parts; its end is
         `PARTS_END`, or an error.
         """
         pending = Pending(ended, self.last_ending, keep, on_part, len(data), headers, account)
-        in_parts = InParts(pending.take_part, PARTS_END)
+        in_parts = InParts(pending.take_part, PARTS_END, limits=limits)
         call = pending.call = self.start(data, timeout_ns, pending, pending.reply, in_parts)
         if call is not None:
             pending.holds = call.holds

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from ringbatch.frontend.access.recorder import Recorder
 from ringbatch.frontend.codec.outcome import InternalError
+from ringbatch.frontend.codec.part_limits import PartLimits, limits_in
 from ringbatch.frontend.grpc.answers_in_parts import AnswersInParts, final_response
 from ringbatch.frontend.grpc.call_tracking import TrackedCall
 from ringbatch.frontend.grpc.calls import CallContext, CallEnded
@@ -14,7 +15,7 @@ from ringbatch.frontend.grpc.inference import Inference, Pending
 from ringbatch.frontend.grpc.kept_messages import answered, kept_call
 from ringbatch.frontend.grpc.status import grpc_status
 from ringbatch.frontend.payloads.recorder import PayloadRecorder
-from ringbatch.shm.errors import Draining, Unauthenticated
+from ringbatch.shm.errors import Draining, InvalidRequest, Unauthenticated
 
 log = logging.getLogger("ringbatch.frontend")
 
@@ -69,6 +70,7 @@ class Streams:
         that no other waits for their last part.
         """
         pending: asyncio.Queue[Pending | None] = asyncio.Queue()
+        limits = _limits_of(call)
         watched = TrackedCall(call.head, call.client, self._recorder)
         call.trailing = watched.id_metadata
         room = _Room(*self._inference.lane_holds)
@@ -88,6 +90,7 @@ class Streams:
                         parts.take,
                         call.head.fields,
                         call.account,
+                        limits,
                     )
                     if payloads is not None and payloads.draws():
                         begun.kept = kept_call(payloads, call.head, data)
@@ -168,6 +171,19 @@ class _Room:
         self._left += requests
         self._left_slots += slots
         self._left_bytes += size
+
+
+def _limits_of(call: CallContext) -> PartLimits:
+    """Return the limits that a call asks for.
+
+    Raises:
+        CallEnded: they cannot be read.
+    """
+    sent = {name: value.decode("latin-1") for name, value in call.head.fields}
+    try:
+        return limits_in(lambda name: sent.get(name.encode()))
+    except InvalidRequest as error:
+        raise CallEnded(grpc_status(error)) from None
 
 
 def _record_end(watched: TrackedCall, pending: Pending, payloads: PayloadRecorder | None) -> None:

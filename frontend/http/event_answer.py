@@ -113,7 +113,7 @@ class EventAnswer:
         """Send the request on its way, as `PredictionService` does."""
         head = self._head
         model, timeout_ns, origin, account = head.model, head.timeout_ns, head.origin, head.account
-        parts: InParts[Answer] = InParts(self.take, END, self.flush)
+        parts: InParts[Answer] = InParts(self.take, END, self.flush, head.part_limits)
         if head.generates:
             return service.generate(model, body, self.reply, timeout_ns, origin, account, parts)
         if head.infer:

@@ -11,12 +11,20 @@ request ends.
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from ringbatch.frontend.codec.event_stream import MEDIA_TYPE as EVENTS
 from ringbatch.frontend.codec.event_stream import wants_events
+from ringbatch.frontend.codec.part_limits import (
+    FIRST_HEADER,
+    GAP_HEADER,
+    NO_LIMITS,
+    PartLimits,
+    limits_in,
+)
 from ringbatch.frontend.codec.request_ids import (
     ASK_HEADER,
     ASKED,
@@ -69,6 +77,7 @@ _JSON_LENGTH: Final = b"inference-header-content-length"
 _AT_MOST_ONCE: Final = (_LENGTH, _JSON_LENGTH, _TIMEOUT)
 VARYING: Final = frozenset({*_AT_MOST_ONCE, _ID, _TRACE})
 """Headers that may have another value in each request."""
+_PART_LIMITS: Final = (FIRST_HEADER.encode(), GAP_HEADER.encode())
 _ACCEPT: Final = b"accept"
 _EVENTS: Final = EVENTS.encode()
 _GENERATE: Final = b"generate_stream"
@@ -84,7 +93,7 @@ SERVING: Final = frozenset(
     {
         *(b"host", _ACCEPT, b"accept-encoding", b"content-encoding", b"content-type"),
         *(b"connection", b"proxy-connection", b"upgrade", *_CONNECTION, *_NEVER),
-        *(*_KEY_NAMES, _ASK, _LOAD, _ORIGIN, PRIORITY),
+        *(*_KEY_NAMES, _ASK, _LOAD, _ORIGIN, PRIORITY, *_PART_LIMITS),
     }
 )
 """Headers that decide how a request is served, beside those in `VARYING`: all others that this
@@ -118,6 +127,7 @@ class RequestHead(NamedTuple):
         account: its account word, see `ringbatch.shm.account`.
         events: whether the answer is to be events, as its parts come.
         generates: whether it is a V2 request to ``/generate_stream``.
+        part_limits: that it asks for, where its answer is to come in parts.
     """
 
     model: str
@@ -139,6 +149,7 @@ class RequestHead(NamedTuple):
     account: int = 0
     events: bool = False
     generates: bool = False
+    part_limits: PartLimits = NO_LIMITS
 
     @property
     def target(self) -> str:
@@ -178,7 +189,7 @@ class Meaning(NamedTuple):
         origin: as in `RequestHead`; None if it is the head itself.
         model, keep_alive, infer, coding, timing, load, cors, asks: as in `RequestHead`.
         account: the word of its key and class, without an identity if it has no key.
-        events, generates: as in `RequestHead`.
+        events, generates, part_limits: as in `RequestHead`.
     """
 
     model: str
@@ -193,6 +204,7 @@ class Meaning(NamedTuple):
     account: int
     events: bool
     generates: bool
+    part_limits: PartLimits
 
 
 def parsed_head(
@@ -261,6 +273,14 @@ def parsed_head(
     if events and origins.any_model:
         # Another server may answer it in parts.
         return headers, None
+    limits = NO_LIMITS
+    if not headers.keys().isdisjoint(_PART_LIMITS):
+        if any(len(headers.get(name, ())) > 1 for name in _PART_LIMITS):
+            return headers, None
+        try:
+            limits = limits_in(partial(_text, headers))
+        except InvalidRequest:
+            return headers, None
     account = NOBODY
     if keys is not None or PRIORITY in headers:
         try:
@@ -284,6 +304,7 @@ def parsed_head(
         account=account,
         events=events,
         generates=generates,
+        part_limits=limits,
     )
 
 
@@ -362,6 +383,7 @@ def head_with(
             account,
             meaning.events,
             meaning.generates,
+            meaning.part_limits,
         ),
     )
 
@@ -370,6 +392,12 @@ def only(headers: Headers, name: bytes) -> bytes:
     """Return the value of a header; empty if it is not there, or not once."""
     values = headers.get(name, ())
     return values[0] if len(values) == 1 else b""
+
+
+def _text(headers: Headers, name: str) -> str | None:
+    """Return the value of a header that comes at most once; None if it is not there."""
+    values = headers.get(name.encode())
+    return values[0].decode("latin-1") if values else None
 
 
 def _allowed(headers: Headers, keys: ApiKeys) -> bool:

@@ -39,7 +39,10 @@ LANE_NAMES: Final = {
     LaneCounter.REQUESTS: ("lane_requests", "Requests given to the collector."),
     LaneCounter.ANSWERS: ("lane_answers", "Answers that came before the deadline."),
     LaneCounter.REFUSED: ("lane_refused", "Requests refused for lack of slots, memory or time."),
-    LaneCounter.TIMEOUTS: ("lane_timeouts", "Requests whose deadline passed before the answer."),
+    LaneCounter.TIMEOUTS: (
+        "lane_timeouts",
+        "Requests whose deadline, or their next part's, passed first.",
+    ),
     LaneCounter.LATE_ANSWERS: (
         "lane_late_answers",
         "Answers that came after their request was given up.",

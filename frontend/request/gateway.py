@@ -12,7 +12,8 @@ they need no wake-up of a core; see `ringbatch.shm.spinning`.
 
 There is one timer for all requests. It is armed for the earliest deadline and, while anything is
 in flight, fires at least once a second. At a deadline the gateway gives up the requests whose time
-is over. Once a second it looks at everything in flight. If an answer stood in its slot a whole
+is over. If a deadline moves as parts come, it looks again at the new one: to move it is one store.
+Once a second it looks at everything in flight. If an answer stood in its slot a whole
 period unnoticed, the gateway delivers it and counts a missed wake-up. It also puts the deadlines of
 the period that begins into a heap. With nothing in flight there is no timer, and nothing runs.
 """
@@ -27,6 +28,7 @@ from typing import Final, Protocol
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.doorbell import Doorbell
 from ringbatch.shm.lane import Lane
+from ringbatch.shm.parts import move_deadline
 from ringbatch.shm.slot import Status
 from ringbatch.shm.spinning import SpinPolicy
 
@@ -50,9 +52,11 @@ class SlotWaiter(Protocol):
 
     Attributes:
         deadline_ns: when it gives up.
+        moves: whether that instant moves as parts come, from the one that was published.
     """
 
     deadline_ns: int
+    moves: bool
 
     def answered(self, slot: int) -> None:
         """Read the answer in the slot, and release the slot."""
@@ -154,6 +158,11 @@ class Gateway:
             self._turn_soon()
         if waiter.deadline_ns < self._look_ns:
             self._expect(waiter.deadline_ns, slot)
+
+    def expect_sooner(self, deadline_ns: int, slot: int) -> None:
+        """Give up a slot at a deadline that is earlier than the one of before."""
+        if deadline_ns < self._look_ns:
+            self._expect(deadline_ns, slot)
 
     def cancel(self, slot: int) -> None:
         """Want no answer any more; do nothing if nobody waits for the slot.
@@ -284,13 +293,20 @@ class Gateway:
         if now >= self._look_ns:
             self._look(now)
         overdue: list[tuple[Callable[[int], None], int]] = []
+        moving: dict[int, SlotWaiter] = {}
         deadlines, waiting = self._deadlines, self._waiting
         while deadlines and deadlines[0][0] <= now:
             deadline_ns, slot = heappop(deadlines)
             waiter = waiting[slot]
-            if waiter is not None and waiter.deadline_ns == deadline_ns:
+            if waiter is None:
+                continue
+            if waiter.moves:
+                moving[slot] = waiter
+            elif waiter.deadline_ns == deadline_ns:
                 self.cancel(slot)
                 overdue.append((waiter.expired, slot))
+        if moving:
+            overdue += self._overdue_of(moving, now)
         if self.lane.in_flight:
             self._arm()
         else:
@@ -299,6 +315,25 @@ class Gateway:
         if overdue:
             self.lane.counters.add(LaneCounter.TIMEOUTS, len(overdue))
             self._call_each(overdue)
+
+    def _overdue_of(
+        self, moving: dict[int, SlotWaiter], now: int
+    ) -> list[tuple[Callable[[int], None], int]]:
+        """Give up the slots that are overdue among those whose deadlines move."""
+        if any(waiter.deadline_ns <= now for waiter in moving.values()):
+            # What stands there already is not late, however late this process looks.
+            self.collect()
+        overdue: list[tuple[Callable[[int], None], int]] = []
+        for slot, waiter in moving.items():
+            if self._waiting[slot] is not waiter:
+                continue
+            if waiter.deadline_ns <= now:
+                move_deadline(self.lane, slot, waiter.deadline_ns)
+                self.cancel(slot)
+                overdue.append((waiter.expired, slot))
+            elif waiter.deadline_ns < self._look_ns:
+                heappush(self._deadlines, (waiter.deadline_ns, slot))
+        return overdue
 
     def _look(self, now: int) -> None:
         """Look at everything in flight: deliver unnoticed answers and plan the next deadlines."""

@@ -6,6 +6,13 @@ from typing import Generic, NamedTuple
 
 from ringbatch.frontend.codec.limit_messages import expect_one_batch
 from ringbatch.frontend.codec.outcome import InternalError
+from ringbatch.frontend.codec.part_limits import (
+    NO_LIMITS,
+    PartLimits,
+    limits_of,
+    no_first_part,
+    no_further_part,
+)
 from ringbatch.frontend.codec.payload import LazyBytes, SlotPart
 from ringbatch.frontend.codec.rendering import Rendering
 from ringbatch.frontend.request.outcomes import NO_SLOT
@@ -27,6 +34,11 @@ def nothing() -> None:
     """Do nothing: parts leave as they come."""
 
 
+def never() -> bool:
+    """Return False: the client gets each part as it comes."""
+    return False
+
+
 class InParts(NamedTuple, Generic[A]):
     """Receiver of the parts of an answer.
 
@@ -34,15 +46,24 @@ class InParts(NamedTuple, Generic[A]):
         on_part: takes each part, as if it were the answer; may raise `EnoughParts`.
         end: the reply behind the last part.
         flush: called behind the parts that were found together, unless the answer ends with them.
+        limits: that the request asks for.
+        joins: whether the client gets the parts as one answer; known once the request is read.
     """
 
     on_part: Callable[[A], None]
     end: A
     flush: Callable[[], None] = nothing
+    limits: PartLimits = NO_LIMITS
+    joins: Callable[[], bool] = never
 
 
 class RequestInParts(InflightRequest[A]):
     """A request that gets a call for each part, and `reply` behind the last.
+
+    Its deadline moves: to its first part, then from each part to the next.
+
+    Attributes:
+        limits: of its answer.
 
     Args:
         model, rendering, reply, accepted_ns, deadline_ns, tally, account: as for
@@ -50,7 +71,8 @@ class RequestInParts(InflightRequest[A]):
         in_parts: takes the parts.
     """
 
-    __slots__ = ("_batch_id", "_in_parts", "_last_ns")
+    __slots__ = ("_batch_id", "_in_parts", "_last_ns", "_until_ns", "limits")
+    moves = True
 
     def __init__(
         self,
@@ -69,10 +91,19 @@ class RequestInParts(InflightRequest[A]):
         """Of its batch, which is the last one once a part is out."""
         self._last_ns = 0
         """When the latest part came; 0 before the first."""
+        self._until_ns = deadline_ns
+        """When all of the answer is to be there."""
+        self.limits = NO_LIMITS if in_parts.joins() else limits_of(model.spec, in_parts.limits)
         self._set_up()
 
     def _set_up(self) -> None:
         """Add nothing to the request."""
+
+    def start(self, engine: Engine, parts: Sequence[SlotPart]) -> None:
+        """Send the request on its way, and wait for its first part; raises as `send_in_parts`."""
+        if self.limits.first_ns:
+            self.deadline_ns = min(self._until_ns, self.accepted_ns + self.limits.first_ns)
+        self.send_in_parts(engine, parts)
 
     def send_in_parts(self, engine: Engine, parts: Sequence[SlotPart]) -> None:
         """Put the request into a slot.
@@ -103,7 +134,7 @@ class RequestInParts(InflightRequest[A]):
                 lane.memory[start : start + size] = payload
         if slot is not None:
             engine.parts.open(slot)
-            accepted_ns, deadline_ns, account = self.accepted_ns, self.deadline_ns, self.account
+            accepted_ns, deadline_ns, account = self.accepted_ns, self._until_ns, self.account
             lane.publish(slot, model, rows, accepted_ns, deadline_ns, size, key_bytes, account)
         return slot
 
@@ -149,6 +180,8 @@ class RequestInParts(InflightRequest[A]):
         render, on_part = self.rendering.render_in_place, self._in_parts.on_part
         # One look at the clock for all that have come together.
         now_ns, times = engine.outcomes.clock(), self.tally.parts
+        gap_ns = self.limits.gap_ns
+        deadline_ns = min(now_ns + gap_ns, self._until_ns) if gap_ns else self._until_ns
         while slot == self._slot and (found := parts.next(slot)) is not None:
             start, size = found
             batch_id = self._batch_id
@@ -157,6 +190,9 @@ class RequestInParts(InflightRequest[A]):
             answer = render(memory, rows, start, size, batch_id)
             self._keep(start, size)
             parts.take(slot, size)
+            self.deadline_ns = deadline_ns
+            if gap_ns and not self._last_ns:
+                engine.gateway.expect_sooner(deadline_ns, slot)
             self._last_ns = times.count(now_ns, self._last_ns, self.accepted_ns)
             on_part(answer)
 
@@ -176,6 +212,15 @@ class RequestInParts(InflightRequest[A]):
         engine.lane.release(slot)
         engine.outcomes.answered(self.tally, self.accepted_ns, rows, batch_id, slot)
         self.reply(self._in_parts.end)
+
+    def expired(self, slot: int) -> None:
+        """As in `SlotRequest`, also where the next part alone is late."""
+        if self.deadline_ns == self._until_ns:
+            super().expired(slot)
+            return
+        self._slot = -1
+        late = no_further_part if self._last_ns else no_first_part
+        self._failed(late(self.limits, self.model.spec), 0, NO_SLOT)
 
     def _before(self, slot: int) -> int:
         return self._engine.lane.answer_start(slot)

@@ -17,6 +17,7 @@ from ringbatch.frontend.codec.limit_messages import (
     too_many_parts,
 )
 from ringbatch.frontend.codec.outcome import InternalError, status_of
+from ringbatch.frontend.codec.part_limits import no_first_part, too_long_a_wait_for_parts
 from ringbatch.frontend.codec.rendering import Rendering
 from ringbatch.frontend.codec.request_timeout import shortest_ns
 from ringbatch.frontend.request.calls import RequestHandle
@@ -126,7 +127,9 @@ class Pipeline:
                     model, rendering, reply, accepted_ns, deadline_ns, tally, word, in_parts
                 )
                 self._expect_time(streamed, now_ns)
-                streamed.send_in_parts(self.engine, parts)
+                if streamed.limits.first_ns:
+                    self._expect_first_part(streamed, now_ns)
+                streamed.start(self.engine, parts)
                 return streamed
             task = InflightRequest(model, rendering, reply, accepted_ns, deadline_ns, tally, word)
             if parts:
@@ -263,11 +266,7 @@ class Pipeline:
         if left_ns <= 0:
             lane.counters.add(LaneCounter.TIMEOUTS)
             raise no_answer(limit_ns, timeout_ns)
-        if not answer_ns or task.account == words[model.account_word]:
-            answer_ns += lane.untaken * row_ns
-        else:
-            # The least wait holds for class normal and weight 1. The collector knows the others'.
-            answer_ns = 0 if task.account > IDENTITY_MASK else words[model.least_word]
+        answer_ns = self._answer_ns(task, answer_ns, row_ns)
         if lateness_ns(answer_ns, left_ns) > 0:
             lane.counters.add(LaneCounter.REFUSED)
             raise too_long_a_wait(answer_ns, left_ns, limit_ns, timeout_ns)
@@ -275,6 +274,34 @@ class Pipeline:
         if most_ns and lateness_ns(answer_ns, most_ns) > 0:
             lane.counters.add(LaneCounter.REFUSED)
             raise too_long_a_queue(answer_ns, most_ns)
+
+    def _answer_ns(self, task: InflightRequest[A], answer_ns: int, row_ns: int) -> int:
+        """Return how long an answer will take at least, by two words of its model."""
+        words, model = self._words, task.model
+        if not answer_ns or task.account == words[model.account_word]:
+            return answer_ns + self.engine.lane.untaken * row_ns
+        # The least wait holds for class normal and weight 1. The collector knows the others'.
+        least_ns: int = 0 if task.account > IDENTITY_MASK else words[model.least_word]
+        return least_ns
+
+    def _expect_first_part(self, task: RequestInParts[A], now_ns: int) -> None:
+        """Return if the model can begin before the first part is late; raises as `_expect_time`.
+
+        A prediction counts two runs that are not waited for: the request's own, and the rest of
+        those under way, which is counted whole.
+        """
+        words, model, spec = self._words, task.model, task.model.spec
+        limits, lane = task.limits, self.engine.lane
+        left_ns = task.accepted_ns + limits.first_ns - now_ns
+        if left_ns <= 0:
+            lane.counters.add(LaneCounter.TIMEOUTS)
+            raise no_first_part(limits, spec)
+        row_ns = words[model.row_word]
+        run_ns = row_ns * (spec.places or spec.cap) * words[model.ready_word]
+        wait_ns = self._answer_ns(task, words[model.answer_word], row_ns) - 2 * run_ns
+        if (refusal := too_long_a_wait_for_parts(wait_ns, left_ns, limits, spec)) is not None:
+            lane.counters.add(LaneCounter.REFUSED)
+            raise refusal
 
     def _split(self, task: InflightRequest[A], parts: Parts) -> SplitRequest[A]:
         call = SplitRequest(self.engine, task)

@@ -76,6 +76,7 @@ class SlotRequest(ABC, Generic[A]):
         reply: called once, unless it is abandoned first.
         accepted_ns: when the request arrived.
         deadline_ns: when its client gives up.
+        moves: as of `ringbatch.frontend.request.gateway.SlotWaiter`.
         account: its account word, see `ringbatch.shm.account`.
     """
 
@@ -100,6 +101,7 @@ class SlotRequest(ABC, Generic[A]):
     accepted_ns: int
     deadline_ns: int
     account: int
+    moves: bool = False
 
     def send(self, engine: Engine, part: SlotPart, result_bytes: int, least: int = 0) -> None:
         """Put a part into a slot with that many bytes for the answer.

@@ -12,11 +12,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
+from ringbatch.frontend.codec.request_timeout import limit_ns
 from ringbatch.shm.errors import RequestError, StartupError
 
 Settled = tuple[Any, RequestError | None]
 """Result of a request: its answer, or why there is none."""
-_LONGEST_S: Final = 86_400.0
 
 
 class Abandonable(Protocol):
@@ -79,8 +79,7 @@ class AwaitableModels:
             RequestError: there is no answer, and why, as of `Client.infer`.
             StartupError: this process is no frontend, or this is not its event loop.
         """
-        if timeout_s is not None and not timeout_s > 0:
-            raise ValueError(f"timeout_s must be above 0, not {timeout_s}")
+        timeout_ns = limit_ns("timeout_s", timeout_s)
         bound = self._expect_bound()
         if asyncio.get_running_loop() is not bound.loop:
             raise StartupError(
@@ -94,7 +93,6 @@ class AwaitableModels:
             if not answer.done():
                 answer.set_result(settled)
 
-        timeout_ns = 0 if timeout_s is None else max(int(min(timeout_s, _LONGEST_S) * 1e9), 1)
         call = bound.send(model, inputs, reply, timeout_ns)
         try:
             value, error = await answer

@@ -1,5 +1,6 @@
 """Requests in parts that are cut off: they go on behind their parts, end, or are given up."""
 
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -34,8 +35,8 @@ PROMPT_IDS: Final = [70, 71]
 class Generation:
     """A request for tokens, and the engine's side of it."""
 
-    def __init__(self, most: int) -> None:
-        self.harness = FrontendHarness(MODEL)
+    def __init__(self, most: int, **fields: Any) -> None:
+        self.harness = FrontendHarness(replace(MODEL, **fields))
         self.tokens: list[int] = []
         self.batches: list[str] = []
         self.batch = 7
@@ -155,6 +156,25 @@ def test_the_pause_counts_as_a_gap() -> None:
     found = generation.counts()
     assert (sum(found.first_parts), found.first_parts_ns) == (1, 3 * SECOND_NS)
     assert (sum(found.gaps), found.gaps_ns) == (1, 2 * SECOND_NS)
+
+
+def test_a_resumption_does_not_move_the_deadline_of_the_next_part() -> None:
+    generation = Generation(most=5, part_gap_timeout_ns=3 * SECOND_NS)
+    loop = generation.harness.loop
+    until_ns = generation.request.deadline_ns
+    generation.part(1)
+    generation.harness.gateway.collect()
+    loop.advance(2 * SECOND_NS)
+    again = generation.cut_off()
+    assert again is not None
+    assert again.deadline_ns == until_ns, "all of the answer has as much time as before"
+    loop.advance(SECOND_NS - 1_000_000)
+    assert generation.ends == []
+    loop.advance(2_000_000)
+    ((status, body, _),) = generation.ends
+    assert status == 504
+    assert b"no further part of the answer came within part_gap_timeout_s = 3" in body
+    assert generation.ended() == (0, 1)
 
 
 def test_an_answer_without_anything_missing_ends_well() -> None:

@@ -13,6 +13,7 @@ from ringbatch.engine.worker.parts_runner import PATIENCE_NS
 from ringbatch.frontend.metrics.exposition import EngineMetrics
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.joined import JoinedRows
+from ringbatch.shm.parts import move_deadline
 from ringbatch.shm.slot import Status
 from ringbatch.shm.snapshot.status import read
 
@@ -80,6 +81,32 @@ def test_a_row_whose_deadline_has_come_leaves() -> None:
     assert harness.status(slot) is Status.EXPIRED
     assert harness.model.ended == [(1_000, "deadline")]
     assert harness.seen[slot] == [*range(len(harness.seen[slot]))]
+
+
+def test_a_row_that_is_given_up_at_an_earlier_deadline_leaves_for_that() -> None:
+    harness = StepsHarness()
+    slot = harness.send(9)
+    harness.step(2)
+    # As a frontend does whose client has a limit for each part.
+    move_deadline(harness.client.lane, slot, harness.now_ns)
+    harness.cancel(slot)
+    harness.step()
+    assert harness.model.steps == [[9], [9]]
+    assert harness.model.ended == [(9, "deadline")]
+
+
+def test_a_row_that_is_given_up_in_its_worker_is_not_begun() -> None:
+    harness = StepsHarness()
+    gone, stays = harness.send(9), harness.send(2)
+    harness.collect()
+    # Its worker has it, and has not looked.
+    assert harness.live() == 0
+    harness.cancel(gone)
+    harness.finish()
+    assert harness.model.begun == [[2]]
+    assert harness.seen == {stays: [0, 1]}
+    harness.collect()
+    assert harness.client.lane.in_flight == 0
 
 
 def test_the_row_to_blame_fails_alone_where_steps_can_be_repeated() -> None:

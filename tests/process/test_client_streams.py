@@ -2,6 +2,7 @@
 
 import gc
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -19,7 +20,14 @@ from client_harness import (
     taken,
 )
 
-from ringbatch.frontend import AnswerCutOff, Client, ClientClosed, EngineGone, InvalidRequest
+from ringbatch.frontend import (
+    AnswerCutOff,
+    Client,
+    ClientClosed,
+    DeadlineExceeded,
+    EngineGone,
+    InvalidRequest,
+)
 from ringbatch.frontend.client import channel as channel_module
 from ringbatch.shm.parts import PartWriter
 from ringbatch.shm.slot import Status
@@ -66,6 +74,11 @@ class Worker:
     def room(self) -> int:
         """Bytes for parts."""
         return self._request.result_capacity
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the client has given the request up at a deadline."""
+        return self._writer.deadline_ns <= time.monotonic_ns()
 
     @property
     def is_wanted(self) -> bool:
@@ -186,6 +199,65 @@ def test_a_part_that_has_no_room_is_made_again_with_more(
     assert worker.put(7)
     first.join()
     assert first.answer.tolist() == [7]
+
+
+def test_a_first_part_that_is_late_raises(
+    harness: ClientHarness, client: Client, wait_until: WaitUntil
+) -> None:
+    parts: Any = client.stream("same", numbers(1), first_part_timeout_s=0.02)
+    late = Asking(lambda: next(parts))
+    (ref,) = taken(harness, 1, wait_until)
+    late.join()
+    assert isinstance(late.error, DeadlineExceeded)
+    assert "the 0.02 s to the first part that it asked for" in str(late.error)
+    assert not harness._engine_slots.wanted(ref)
+    assert Worker(harness, ref).is_late
+
+
+def test_a_gap_that_is_too_long_raises_behind_the_parts_before_it(
+    harness: ClientHarness, client: Client, wait_until: WaitUntil
+) -> None:
+    parts: Any = client.stream("same", numbers(1), part_gap_timeout_s=0.02)
+    first = Asking(lambda: next(parts))
+    (ref,) = taken(harness, 1, wait_until)
+    worker = Worker(harness, ref)
+    assert worker.put(3)
+    first.join()
+    assert first.answer.tolist() == [3]
+    late = Asking(lambda: next(parts))
+    late.join()
+    assert isinstance(late.error, DeadlineExceeded)
+    assert "the 0.02 s between two parts that it asked for" in str(late.error)
+    assert not worker.is_wanted
+    assert worker.is_late
+
+
+def test_a_part_moves_the_deadline_on(
+    harness: ClientHarness, client: Client, wait_until: WaitUntil
+) -> None:
+    # The program looks at nothing while parts come: what counts is when the client has them.
+    limits: dict[str, Any] = {"first_part_timeout_s": 50.0, "part_gap_timeout_s": 50.0}
+    parts: Any = client.stream("same", numbers(1), **limits)
+    first = Asking(lambda: next(parts))
+    (ref,) = taken(harness, 1, wait_until)
+    (request,) = client._session.channel._waiters
+    until_ns, before_ns = request.until_ns, request.deadline_ns
+    assert before_ns < until_ns
+    # The engine has the deadline for all of the answer.
+    assert harness.payload(ref)[1].deadline_ns == until_ns
+    worker = Worker(harness, ref)
+    worker.put(3)
+    first.join()
+    assert before_ns < request.deadline_ns < until_ns
+    worker.end()
+    assert [*parts] == []
+
+
+@pytest.mark.parametrize("name", ["first_part_timeout_s", "part_gap_timeout_s"])
+def test_a_limit_that_is_none_is_refused(client: Client, name: str) -> None:
+    wrong: dict[str, Any] = {name: 0}
+    with pytest.raises(ValueError, match=f"{name} must be above 0, not 0"):
+        next(client.stream("same", numbers(1), **wrong))
 
 
 def test_closing_the_client_ends_the_stream(client: Client, streaming: Streaming) -> None:

@@ -153,6 +153,8 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "worker_memory_bytes": None,
         "max_latency_ms": 500.0,
         "timeout_s": 60.0,
+        "first_part_timeout_s": 0.0,
+        "part_gap_timeout_s": 0.0,
         "max_queue_wait_s": 0.0,
         "batch_timeout_s": None,
         "policy": "eager",

@@ -287,6 +287,20 @@ WRONG: dict[str, tuple[str, str]] = {
         "[models.mnist] maxLatency: found 70000 ms, but it must be at most timeout_s, "
         "which is 60 s by default",
     ),
+    "first-part-above-the-timeout": (
+        model("first_part_timeout_s = 61"),
+        "[models.mnist] first_part_timeout_s: found 61 s, but it must be at most timeout_s, "
+        "which is 60 s by default",
+    ),
+    "gap-above-the-timeout": (
+        model("part_gap_timeout_s = 2.5\ntimeout = 2"),
+        "[models.mnist] part_gap_timeout_s: found 2.5 s, but it must be at most timeout, "
+        "which is 2 s",
+    ),
+    "gap-below-zero": (
+        model("part_gap_timeout_s = -1"),
+        "[models.mnist] part_gap_timeout_s: found -1, but it must be a number from 0 to 86400",
+    ),
 }
 
 

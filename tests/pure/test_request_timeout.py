@@ -2,6 +2,7 @@
 
 import pytest
 
+from ringbatch.frontend.codec.part_limits import limits_in
 from ringbatch.frontend.codec.request_timeout import shortest_ns, timeout_ns_of
 from ringbatch.frontend.http.head_reader import HeadReader
 from ringbatch.shm.errors import InvalidRequest
@@ -53,6 +54,39 @@ def test_what_is_no_time_is_refused_in_words_and_left_by_the_fast_lane(text: str
     with pytest.raises(InvalidRequest, match="not a number of seconds above 0"):
         timeout_ns_of(text)
     assert HeadReader(100).read(head(text)) is None
+
+
+LIMITS = {"X-First-Part-Timeout": (1, 0), "X-Part-Gap-Timeout": (0, 1)}
+"""The other headers of that form, and of which limit each says that it is a second."""
+
+
+def limited(*lines: str) -> bytes:
+    lines = ("POST /v1/models/m:predict HTTP/1.1", "Host: x", "Content-Length: 2", *lines)
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+@pytest.mark.parametrize(("header", "limits_s"), LIMITS.items())
+def test_limits_of_parts_are_read_the_same_way(header: str, limits_s: tuple[int, int]) -> None:
+    first, gap = (1_000_000_000 * limit_s for limit_s in limits_s)
+    sent = {header.lower(): "1"}
+    assert limits_in(sent.get) == (first, gap)
+    reader = HeadReader(100)
+    # Parsed, and then out of the memory of lines.
+    for _ in range(2):
+        found = reader.read(limited(f"{header}: 1"))
+        assert found is not None
+        assert (found.part_limits, found.timeout_ns) == ((first, gap), 0)
+    found = reader.read(limited())
+    assert found is not None
+    assert found.part_limits == (0, 0)
+
+
+@pytest.mark.parametrize("header", LIMITS)
+def test_limits_that_are_none_are_refused_in_words_and_left_by_the_fast_lane(header: str) -> None:
+    with pytest.raises(InvalidRequest, match=f'{header} is "soon", not a number of seconds'):
+        limits_in({header.lower(): "soon"}.get)
+    assert HeadReader(100).read(limited(f"{header}: soon")) is None
+    assert HeadReader(100).read(limited(f"{header}: 1", f"{header}: 1")) is None
 
 
 def test_two_of_them_are_left_by_the_fast_lane() -> None:

@@ -136,7 +136,7 @@ def test_a_cancelled_request_is_abandoned_and_a_late_answer_to_it_is_nobodys() -
 
 @pytest.mark.parametrize(
     ("timeout_s", "timeout_ns"),
-    [(None, 0), (0.5, 500_000_000), (1e-12, 1), (1e300, 86_400 * 10**9)],
+    [(None, 0), (0.5, 500_000_000), (1e-12, 1), (1e300, 10**18)],
 )
 def test_a_time_limit_reaches_the_request(timeout_s: float | None, timeout_ns: int) -> None:
     sent, bound = Sent(), AwaitableModels()

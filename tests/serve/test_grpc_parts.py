@@ -71,10 +71,10 @@ def repeat_inputs(values: list[int], delay_ms: int = 0, rows: int = 0) -> list[A
 class Stream:
     """A stream of a client, and what comes of it by request."""
 
-    def __init__(self, client: triton.InferenceServerClient) -> None:
+    def __init__(self, client: triton.InferenceServerClient, **more: Any) -> None:
         self.client = client
         self.came: queue.Queue[tuple[Any, Any]] = queue.Queue()
-        client.start_stream(lambda result, error: self.came.put((result, error)))
+        client.start_stream(lambda result, error: self.came.put((result, error)), **more)
 
     def ask(self, values: list[int], id: str, *, says_end: bool = False, **more: Any) -> None:
         self.client.async_stream_infer(

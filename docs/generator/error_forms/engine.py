@@ -108,6 +108,12 @@ GROUPS: Final = (
             ),
             Form(
                 "Overloaded",
+                ("so many requests wait that the first part would take ... s, too long for ...",),
+                "The first part of the answer would come too late.",
+                "Send later, add workers or places, or raise `first_part_timeout_s`.",
+            ),
+            Form(
+                "Overloaded",
                 (
                     "so many large requests wait to be read ...",
                     "so many large requests are being received ...",
@@ -145,6 +151,15 @@ GROUPS: Final = (
                 ),
                 "The deadline passed.",
                 "Find the phase in the access log, and see `timeout_s` and `workers`.",
+            ),
+            Form(
+                "DeadlineExceeded",
+                (
+                    "no part of the answer came within ...",
+                    "no further part of the answer came within ...",
+                ),
+                "A part of the answer was late.",
+                "See `first_part_timeout_s` and `part_gap_timeout_s`.",
             ),
         ),
     ),

@@ -53,8 +53,8 @@ GROUPS: Final = (
             ),
             Form(
                 INVALID,
-                ("X-Request-Timeout is ..., not a number of seconds above 0",),
-                "The header is not a positive number.",
+                ("... is ..., not a number of seconds above 0",),
+                "The header that the text names is not a positive number.",
                 "Send seconds, such as `0.5`, or leave it out.",
             ),
             Form(

@@ -1,0 +1,115 @@
+"""Time limits of answers in parts: to the first part, and between two parts. Pure.
+
+A model has both as settings. A request may ask for shorter ones by two headers, which over gRPC
+are metadata of the call. They have the form of X-Request-Timeout.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from ringbatch.frontend.codec.request_timeout import limit_ns, timeout_ns_of
+from ringbatch.shm.errors import DeadlineExceeded, Overloaded
+from ringbatch.shm.lateness import lateness_ns
+from ringbatch.shm.model_spec import ModelSpec
+
+FIRST_HEADER: Final = "x-first-part-timeout"
+GAP_HEADER: Final = "x-part-gap-timeout"
+
+
+class PartLimits(NamedTuple):
+    """Limits of one answer; 0 is none.
+
+    Attributes:
+        first_ns: from the request's acceptance to its first part.
+        gap_ns: from each part to the next, or to the end of the answer.
+    """
+
+    first_ns: int = 0
+    gap_ns: int = 0
+
+
+NO_LIMITS: Final = PartLimits()
+
+
+def limits_in(value_of: Callable[[str], str | None]) -> PartLimits:
+    """Return the limits that a request asks for.
+
+    Args:
+        value_of: returns the value of a header by its name in lower case; None if it is not there.
+
+    Raises:
+        InvalidRequest: a value is no number of seconds above 0.
+    """
+    return PartLimits(
+        timeout_ns_of(value_of(FIRST_HEADER), "X-First-Part-Timeout"),
+        timeout_ns_of(value_of(GAP_HEADER), "X-Part-Gap-Timeout"),
+    )
+
+
+def limits_asked(
+    first_part_timeout_s: float | None, part_gap_timeout_s: float | None
+) -> PartLimits:
+    """Return the limits that a program asks for, in seconds; raises as `limit_ns`."""
+    return PartLimits(
+        limit_ns("first_part_timeout_s", first_part_timeout_s),
+        limit_ns("part_gap_timeout_s", part_gap_timeout_s),
+    )
+
+
+def limits_of(spec: ModelSpec, asked: PartLimits) -> PartLimits:
+    """Return the shorter ones of a model's limits and those that a request asks for."""
+    return PartLimits(
+        _shorter(spec.first_part_timeout_ns, asked.first_ns),
+        _shorter(spec.part_gap_timeout_ns, asked.gap_ns),
+    )
+
+
+def no_first_part(limits: PartLimits, spec: ModelSpec) -> DeadlineExceeded:
+    """For a request whose first part has not come in time."""
+    return DeadlineExceeded(
+        f"no part of the answer came within {_first_words(limits.first_ns, spec)}"
+    )
+
+
+def no_further_part(limits: PartLimits, spec: ModelSpec) -> DeadlineExceeded:
+    """For a request whose next part has not come in time."""
+    most_ns, setting_ns = limits.gap_ns, spec.part_gap_timeout_ns
+    words = _words("part_gap_timeout_s", most_ns, setting_ns, "between two parts")
+    return DeadlineExceeded(f"no further part of the answer came within {words}")
+
+
+def too_long_a_wait_for_parts(
+    wait_ns: int, left_ns: int, limits: PartLimits, spec: ModelSpec
+) -> Overloaded | None:
+    """Return the error for a request that waits too long for its first part; None if it does not.
+
+    Args:
+        wait_ns: the least time that it is expected to wait until the model begins it.
+        left_ns: until its first part is to be there.
+        limits: of the request.
+        spec: of the model.
+    """
+    late_ns = lateness_ns(wait_ns, left_ns)
+    if late_ns <= 0:
+        return None
+    return Overloaded(
+        f"so many requests wait that the first part would take {round(wait_ns / 1e9, 3)} s, "
+        f"too long for {_first_words(limits.first_ns, spec)}",
+        retry_after_s=-(-late_ns // 1_000_000_000),
+    )
+
+
+def _first_words(limit_ns: int, spec: ModelSpec) -> str:
+    setting_ns = spec.first_part_timeout_ns
+    return _words("first_part_timeout_s", limit_ns, setting_ns, "to the first part")
+
+
+def _words(setting: str, most_ns: int, setting_ns: int, where: str) -> str:
+    """Return the words for a limit: the model's setting, or what the request asks for."""
+    limit = f"{most_ns / 1e9:g}"
+    own = f"the {limit} s {where} that it asked for"
+    return f"{setting} = {limit}" if most_ns == setting_ns else own
+
+
+def _shorter(setting_ns: int, asked_ns: int) -> int:
+    return min(setting_ns, asked_ns) if setting_ns and asked_ns else setting_ns or asked_ns
