@@ -269,13 +269,13 @@ def test_live_rows_never_cost_too_much_and_each_has_its_turn(data: st.DataObject
             assert sum(start for start in model.steps[-1]) <= MOST
 
         model.on_step = look
-    slots = []
+    slots: dict[int, None] = {}
     for _ in range(data.draw(st.integers(1, 15))):
         action = data.draw(st.sampled_from(["send", "send", "step", "fail", "cancel", "kill"]))
         if action == "send":
-            slots.append(harness.send(data.draw(st.integers(1, 12))))
+            slots[harness.send(data.draw(st.integers(1, 12)))] = None
         elif action == "cancel" and slots:
-            slot = slots.pop()
+            slot, _ = slots.popitem()
             if slot not in harness.replies:
                 harness.cancel(slot)
         elif action == "kill":
