@@ -309,8 +309,9 @@ def _serve(
     collector = segment.collector_doorbell()
     doorbell = segment.worker_doorbell(number)
     worker: Worker
-    if isinstance(runner, StepsRunner):
+    if model.in_parts:
         placement.wake_preempting()
+    if isinstance(runner, StepsRunner):
         worker = StepsWorker(segment, number, runner, slots, collector.wake, time.monotonic_ns)
     else:
         worker = Worker(segment, number, runner, slots, collector.wake, time.monotonic_ns)

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -43,6 +44,13 @@ def events(answer: http.client.HTTPResponse) -> list[Any]:
     texts = answer.read().decode().split("\n\n")
     assert texts.pop() == ""
     return [json.loads(text.removeprefix("data: ")) for text in texts]
+
+
+def test_only_workers_that_answer_in_parts_preempt_others(server: Server) -> None:
+    policies = {title: os.sched_getscheduler(pid) for title, pid in server.titles().items()}
+    parted = {f"ringbatch: worker {name}/0" for name in ("parts", "typed")}
+    assert {policies.pop(title) for title in parted} == {os.SCHED_OTHER}
+    assert set(policies.values()) == {os.SCHED_BATCH}
 
 
 def test_each_part_is_an_event(server: Server) -> None:
