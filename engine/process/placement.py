@@ -70,9 +70,9 @@ def wake_without_preempting() -> None:
 def wake_preempting() -> None:
     """Schedule this thread as others, so that it may preempt another process when it wakes up.
 
-    The worker of a model that answers in parts does so: on busy CPUs it would otherwise wait for the
-    end of the others' time slices before every part. If a sandbox forbids it, the scheduling stays
-    as it is.
+    The worker of a model that answers in parts does so. On busy CPUs it would otherwise wait for
+    the end of the others' time slices before every part. If a sandbox forbids it, the scheduling
+    stays as it is.
     """
     with suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from ringbatch.engine.models.model import InvalidInput
-from ringbatch.engine.runtimes.graphs.decoded_rows import DecodedRows, Row
+from ringbatch.engine.runtimes.graphs import decoded_rows
+from ringbatch.engine.runtimes.graphs.decoded_rows import DecodedRows, Row, read_together
 from ringbatch.engine.runtimes.graphs.decoder import Decoder, apart, together
 from ringbatch.shm.errors import StartupError
 
@@ -155,9 +156,9 @@ def begun(rows: DecodedRows, *prompts: list[int], most: int = 9, **options: floa
     return rows.begin(np.array(prompts, np.int64), np.array([most] * len(prompts)), *values)
 
 
-def stepped(rows: DecodedRows, live: list[Row]) -> list[tuple[int, bool]]:
+def stepped(rows: DecodedRows, live: list[Row]) -> list[tuple[list[int], bool]]:
     tokens, ended = rows.step(live)
-    return [(int(token), end) for (token,), end in zip(tokens, ended, strict=True)]
+    return [*zip(tokens, ended, strict=True)]
 
 
 PROMPTS = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=6)
@@ -184,16 +185,25 @@ class Fails:
         return PLAIN.next_scores(*arguments)
 
 
-@given(EVENTS)
-def test_a_text_is_the_same_whatever_rows_run_beside_it(events: list[Any]) -> None:
+@given(EVENTS, st.integers(1, 20))
+def test_a_text_is_the_same_whatever_rows_run_beside_it(events: list[Any], piece: int) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(decoded_rows, "PIECE", piece)
+        play(events)
+
+
+def play(events: list[Any]) -> None:
+    """Have rows join, run, leave and fail; their texts are those that each has alone."""
     model: Any = Fails()
     rows = DecodedRows(model, LIMIT, ends=(3,))
     live: dict[Row, tuple[list[int], int, list[int]]] = {}
 
     def run(some: list[Row]) -> None:
-        for row, (token, ended) in zip(some, stepped(rows, some), strict=True):
+        given = stepped(rows, some)
+        assert any(tokens for tokens, _ in given) or any(row.length for row in some)
+        for row, (tokens, ended) in zip(some, given, strict=True):
             prompt, most, text = live[row]
-            text.append(token)
+            text += tokens
             wanted = continued(MODEL, prompt, most, ends=(3,))
             assert text == wanted[: len(text)]
             assert ended == (len(text) == len(wanted))
@@ -212,7 +222,7 @@ def test_a_text_is_the_same_whatever_rows_run_beside_it(events: list[Any]) -> No
                 del live[row]
             case ("part", number) if live:
                 run([*live][: 1 + number % len(live)])
-            case ("fails", _) if any(row.is_given for row in live):
+            case ("fails", _) if live:
                 model.now = True
                 with pytest.raises(RuntimeError):
                     rows.step([*live])
@@ -229,8 +239,48 @@ def test_prompts_of_one_length_begin_together() -> None:
     live = begun(rows, *prompts, most=3)
     found = [stepped(rows, live) for _ in range(3)]
     for number, prompt in enumerate(prompts):
-        assert [step[number][0] for step in found] == continued(MODEL, prompt, 3)
+        assert [step[number][0] for step in found] == [[t] for t in continued(MODEL, prompt, 3)]
     assert [[end for _, end in step] for step in found] == [[False] * 3, [False] * 3, [True] * 3]
+
+
+@pytest.mark.parametrize(
+    ("unread", "begun", "most", "found"),
+    [
+        ([3], False, 8, (1, 3)),
+        ([8], False, 8, (1, 8)),
+        ([9], False, 8, (1, 8)),
+        ([9, 1], False, 8, (1, 8)),
+        ([4, 4], False, 8, (2, 4)),
+        ([4, 4, 1], False, 8, (2, 4)),
+        ([2, 2, 2, 2, 2], False, 8, (4, 2)),
+        ([2, 4, 1], False, 8, (2, 4)),
+        ([2, 5], False, 8, (1, 2)),
+        ([4, 1, 1], False, 12, (3, 4)),
+        ([3, 1], True, 8, (1, 3)),
+        ([30, 1], True, 8, (1, 8)),
+    ],
+)
+def test_prompts_are_read_together_or_in_pieces(
+    unread: list[int], begun: bool, most: int, found: tuple[int, int]
+) -> None:
+    assert read_together(unread, begun, most) == found
+
+
+def test_a_long_prompt_stops_no_other_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoded_rows, "PIECE", 4)
+    rows = DecodedRows(PLAIN, LIMIT, ())
+    (short,) = begun(rows, [1, 2], most=5)
+    (long,) = begun(rows, [3, 4, 5, 6] * 3, most=2)
+    found = [stepped(rows, [short, long]) for _ in range(5)]
+    assert [step[0][0] for step in found] == [[t] for t in continued(MODEL, [1, 2], 5)]
+    wanted = continued(MODEL, [3, 4, 5, 6] * 3, 2)
+    assert [step[1] for step in found] == [
+        ([], False),
+        ([], False),
+        ([], False),
+        ([wanted[0]], False),
+        ([wanted[1]], True),
+    ]
 
 
 def test_a_text_ends_where_the_model_knows_no_further_position() -> None:
@@ -260,7 +310,7 @@ def test_rows_sample_as_they_are_asked() -> None:
 
     def text(**options: float) -> list[int]:
         (row,) = begun(rows, [1, 2, 3], most=12, **options)
-        return [stepped(rows, [row])[0][0] for _ in range(12)]
+        return [stepped(rows, [row])[0][0][0] for _ in range(12)]
 
     likeliest = text()
     assert text(temperature=2.0, seed=5) == text(temperature=2.0, seed=5) != likeliest

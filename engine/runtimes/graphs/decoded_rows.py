@@ -1,12 +1,13 @@
 """Rows of a text decoder, as functions of a model in steps.
 
-A row that joins has its prompt read, and its first token chosen. Each step gives the token that was
-chosen for a row that has just begun. For all others it runs the decoder once, on the tokens of
-before, and chooses the next. Keys and values of rows stay together while the same rows run.
+A step runs the decoder once for all rows whose prompts are read, on their last tokens, and chooses
+the next ones. Before that it reads prompts, `PIECE` tokens at most: several short ones together, or
+a piece of a long one. So no step waits for a long prompt, and a row has no part before its own is
+read. Keys and values of rows stay together while the same rows run.
 """
 
-from collections.abc import Container
-from dataclasses import dataclass
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +28,8 @@ INPUTS: Final = (
     Tensor(SEED, "INT64", [], default=-1),
 )
 OUTPUTS: Final = (Tensor("token", "INT64", [ANY]),)
+PIECE: Final = 256
+"""Tokens of prompts that a step reads: on a CPU they take as long as some steps do."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,19 +38,41 @@ class Row:
 
     Attributes:
         sampler: chooses its tokens.
+        unread: INT64, tokens of the prompt that are not read.
+        left: tokens of the answer that are still wanted.
         length: tokens of which there are keys and values.
-        left: tokens that are still wanted, the chosen one included.
-        cache: keys and values, unless they stand with those of other rows.
-        token: the chosen one.
-        is_given: whether a step has given that token.
+        cache: these, unless they stand with those of other rows.
+        token: the last one of the answer; -1 before the first.
     """
 
     sampler: Sampler
-    length: int
+    unread: Array
     left: int
-    cache: Cache
-    token: int
-    is_given: bool = False
+    length: int = 0
+    cache: Cache = field(default_factory=list)
+    token: int = -1
+
+
+def read_together(unread: Sequence[int], begun: bool, most: int) -> tuple[int, int]:
+    """Return how many of the rows that wait to be read are read next, and how far.
+
+    Args:
+        unread: how many tokens of each are not read, the row that came first in front.
+        begun: whether the first of them has been read in part.
+        most: tokens that may be read, those included that stand before shorter prompts.
+
+    Returns:
+        The number of rows, the first ones, and of the tokens of each at most; several rows are read
+        to their ends.
+    """
+    if begun or unread[0] > most:
+        return 1, min(unread[0], most)
+    count, longest = 1, unread[0]
+    for length in unread[1:]:
+        if (count + 1) * max(longest, length) > most:
+            break
+        count, longest = count + 1, max(longest, length)
+    return count, longest
 
 
 def decoding(decoder: Decoder, limit: int, ends: Container[int]) -> Model:
@@ -77,7 +102,7 @@ class DecodedRows:
         self._cache: Cache = []
 
     def begin(self, prompts: Array, most: Array, *options: Array) -> list[Row]:
-        """Read prompts of one length, and return a row for each.
+        """Return a row for each of several prompts of one length.
 
         Args:
             prompts: INT64 [rows, tokens].
@@ -88,22 +113,20 @@ class DecodedRows:
             InvalidInput: a prompt cannot be one of this decoder.
         """
         self._expect_tokens(prompts)
-        count, length = prompts.shape
-        scores, cache = self._decoder.next_scores(
-            np.array(prompts, np.int64), np.zeros(count, np.int64), None
-        )
-        caches = apart(cache, [length] * count)
-        rows = []
-        for number, own in enumerate(zip(*(option.tolist() for option in options), strict=True)):
-            sampler = Sampler(*own)
-            left = min(int(most[number]), self._limit - length)
-            token = sampler.next(scores[number])
-            rows.append(Row(sampler, length, left, caches[number], token))
-        return rows
+        room = self._limit - prompts.shape[1]
+        columns = zip(*(option.tolist() for option in options), strict=True)
+        return [
+            Row(Sampler(*own), np.array(prompt, np.int64), min(int(wanted), room))
+            for prompt, wanted, own in zip(prompts, most, columns, strict=True)
+        ]
 
-    def step(self, rows: list[Row]) -> tuple[Array, list[bool]]:
-        """Return the next token of each row, and which rows have ended."""
-        going = [row for row in rows if row.is_given]
+    def step(self, rows: list[Row]) -> tuple[list[list[int]], list[bool]]:
+        """Return the next token of each row, if its prompt is read, and which rows have ended."""
+        # Those that are read in part come first.
+        waiting = sorted((row for row in rows if len(row.unread)), key=lambda row: not row.length)
+        going = [row for row in rows if not len(row.unread)]
+        # All runs before the first change of a row: a step that raises has changed none.
+        read = self._read(waiting) if waiting else None
         if going:
             self._put_together(going)
             tokens = np.array([[row.token] for row in going], np.int64)
@@ -111,12 +134,46 @@ class DecodedRows:
             scores, self._cache = self._decoder.next_scores(tokens, lengths, self._cache)
             for row, own in zip(going, scores, strict=True):
                 row.length += 1
-                row.token = row.sampler.next(own)
-        for row in rows:
-            row.left -= 1
-            row.is_given = True
-        ended = [row.left <= 0 or row.token in self._ends for row in rows]
-        return np.array([[row.token] for row in rows], np.int64), ended
+                self._choose(row, own)
+        if read is not None:
+            going += self._have_read(waiting, *read)
+        given = {*going}
+        parts = [[row.token] if row in given else [] for row in rows]
+        ended = [row in given and (row.left <= 0 or row.token in self._ends) for row in rows]
+        return parts, ended
+
+    def _read(self, waiting: list[Row]) -> tuple[list[int], Array, Cache]:
+        """Read the next prompts, or a piece; return how many tokens of each, and the results."""
+        first = waiting[0]
+        count, most = read_together([len(row.unread) for row in waiting], bool(first.length), PIECE)
+        pieces = [row.unread[:most] for row in waiting[:count]]
+        sizes = [len(piece) for piece in pieces]
+        tokens = np.zeros((count, max(sizes)), np.int64)
+        for row, piece in enumerate(pieces):
+            tokens[row, tokens.shape[1] - len(piece) :] = piece
+        lengths = np.array([first.length + size - max(sizes) for size in sizes], np.int64)
+        cache = together([first.cache]) if first.length else None
+        return sizes, *self._decoder.next_scores(tokens, lengths, cache)
+
+    def _have_read(
+        self, waiting: list[Row], sizes: list[int], scores: Array, cache: Cache
+    ) -> list[Row]:
+        """Note what was read; return the rows whose prompts are read, with their first tokens."""
+        rows = waiting[: len(sizes)]
+        for row, size in zip(rows, sizes, strict=True):
+            row.unread = row.unread[size:]
+            row.length += size
+        caches = apart(cache, [row.length for row in rows])
+        for row, own, score in zip(rows, caches, scores, strict=True):
+            row.cache = own
+            if not len(row.unread):
+                self._choose(row, score)
+        return [row for row in rows if not len(row.unread)]
+
+    @staticmethod
+    def _choose(row: Row, scores: Array) -> None:
+        row.token = row.sampler.next(scores)
+        row.left -= 1
 
     def end(self, row: Row, _reason: str) -> None:
         """Forget a row's keys and values."""

@@ -97,7 +97,8 @@ class Decoder:
 
         Args:
             tokens: INT64 [rows, new tokens].
-            lengths: INT64 [rows], how many earlier tokens each row has.
+            lengths: INT64 [rows], how many earlier tokens each row has; negative for a row that
+                has none, and begins with so many tokens that are none.
             cache: of these, behind zeros where a row has fewer than the longest; None if no row has
                 any.
 
@@ -111,7 +112,7 @@ class Decoder:
         given = {
             _IDS: tokens,
             _MASK: mask.astype(np.int64),
-            _POSITIONS: lengths[:, np.newaxis] + np.arange(new),
+            _POSITIONS: np.maximum(lengths[:, np.newaxis] + np.arange(new), 0),
             _CACHED: np.array([cache is not None]),
             _LOGITS_KEPT: np.array(1, np.int64),
         }
