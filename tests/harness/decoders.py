@@ -17,6 +17,8 @@ SIZE: Final = 4
 WIDTH: Final = HEADS * SIZE
 LAYERS: Final = 2
 LIMIT: Final = 64
+FLATTENING: Final = np.float32(64)
+"""Divides scores, which are far apart otherwise."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ def weights(vocabulary: int, seed: int = 0) -> Weights:
     def made(*shape: int) -> Array:
         return random.normal(size=shape).astype(np.float32)
 
-    layers = [{name: made(WIDTH, WIDTH) / 2 for name in "qkvo"} for _ in range(LAYERS)]
+    layers = [{name: made(WIDTH, WIDTH) for name in "qkvo"} for _ in range(LAYERS)]
     return Weights(made(vocabulary, WIDTH), made(LIMIT, WIDTH), layers)
 
 
@@ -52,7 +54,7 @@ def scores(model: Weights, tokens: list[int]) -> Array:
         weight = np.exp(weight - weight.max(-1, keepdims=True))
         weight /= weight.sum(-1, keepdims=True)
         x = x + (weight @ v).transpose(1, 0, 2).reshape(-1, WIDTH) @ layer["o"]
-    found: Array = (x @ model.tokens.T)[-1]
+    found: Array = (x @ model.tokens.T)[-1] / FLATTENING
     return found
 
 
@@ -143,7 +145,7 @@ def graph(model: Weights, *, merged: bool = False, positions: bool = True) -> on
         flat = node("Reshape", back, join, to=f"flat{number}")
         more = node("MatMul", flat, own["o"], to=f"more{number}")
         x = node("Add", x, more, to=f"x{number}")
-    turned = constant("tokens_turned", np.ascontiguousarray(model.tokens.T))
+    turned = constant("tokens_turned", np.ascontiguousarray(model.tokens.T) / FLATTENING)
     scored = node("MatMul", x, turned, to="scored" if merged else "logits")
     names = ["input_ids", "attention_mask", *(["position_ids"] if positions else [])]
     inputs = [

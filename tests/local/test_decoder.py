@@ -283,6 +283,11 @@ def test_a_long_prompt_stops_no_other_row(monkeypatch: pytest.MonkeyPatch) -> No
     ]
 
 
+def test_no_token_is_made_where_none_is_wanted() -> None:
+    rows = DecodedRows(PLAIN, LIMIT, ())
+    assert stepped(rows, begun(rows, [1, 2], most=0))[0][1]
+
+
 def test_a_text_ends_where_the_model_knows_no_further_position() -> None:
     rows = DecodedRows(PLAIN, LIMIT, ())
     (row,) = begun(rows, [1] * (LIMIT - 2), most=1000)

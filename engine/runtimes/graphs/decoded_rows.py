@@ -139,7 +139,7 @@ class DecodedRows:
             going += self._have_read(waiting, *read)
         given = {*going}
         parts = [[row.token] if row in given else [] for row in rows]
-        ended = [row in given and (row.left <= 0 or row.token in self._ends) for row in rows]
+        ended = [row.left <= 0 or row.token in self._ends for row in rows]
         return parts, ended
 
     def _read(self, waiting: list[Row]) -> tuple[list[int], Array, Cache]:
