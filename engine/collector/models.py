@@ -124,7 +124,8 @@ class Worker:
     @property
     def free_places(self) -> int:
         """Rows of a model in steps that it may be given now."""
-        return self.row_places - len(self.batches)
+        # Its word may have fallen since it was listed among the idle.
+        return max(self.row_places - len(self.batches), 0)
 
     def find(self, batch: int) -> int:
         """Return the place among its batches of the one that it may report; -1 if there is none.

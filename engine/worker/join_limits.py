@@ -91,8 +91,9 @@ def most_rows(
 ) -> int:
     """Return how many rows a worker can hold: those that it has, and as many usual ones as fit.
 
-    If a row waits, no other can begin before it, and no other is to wait here: another worker may
-    have room for it sooner.
+    One more is always worth a try while there is room, as it may cost less than is usual. But once
+    a row waits for room, no other can begin before it, and no other is to wait here: another worker
+    may have room for it sooner.
 
     Args:
         live: the costs of the live rows.
@@ -105,8 +106,8 @@ def most_rows(
     """
     if not most_cost or not mean_cost:
         return 0
-    room = most_cost - fsum([*live, *waiting])
-    return max(len(live) + len(waiting) + int(min(max(room, 0.0) / mean_cost, _MANY)), 1)
+    held, room = len(live) + len(waiting), most_cost - fsum([*live, *waiting])
+    return held + max(int(min(room / mean_cost, _MANY)), 1) if room > 0 else max(held, 1)
 
 
 def checked_cost(cost: Any) -> float:

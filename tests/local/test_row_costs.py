@@ -116,8 +116,17 @@ def test_a_row_goes_where_there_is_most_room() -> None:
     assert given == [first, 1 - first, *[first] * 4]
 
 
+def test_a_row_that_costs_less_than_others_begins_beside_them() -> None:
+    harness = costly()
+    for count in (7, 3):
+        harness.send(count)
+        harness.step()
+    assert harness.starts() == [7, 3]
+    harness.finish()
+
+
 def test_rows_beyond_the_room_wait_for_whichever_worker_has_it_first() -> None:
-    harness = costly(workers=(0, 1), costs=dict.fromkeys((2, 3, 4, 9), 9))
+    harness = costly(workers=(0, 1), costs=dict.fromkeys((2, 3, 4, 9), 10))
     long = harness.send(9)
     harness.step()
     short = harness.send(4)
@@ -160,7 +169,7 @@ def test_the_next_process_of_a_worker_begins_without_costs() -> None:
     harness.step()
     words, first = harness.segment.words, harness.segment.layout.worker(0)
     found = (WorkerWords.LIVE_ROWS, WorkerWords.MOST_ROWS, WorkerWords.LIVE_COST)
-    assert [words[first + word] for word in found] == [1, 1, 9]
+    assert [words[first + word] for word in found] == [1, 2, 9]
     harness.kill(0)
     harness.start_worker(0)
     assert [words[first + word] for word in found] == [0, 0, 0]
@@ -168,7 +177,7 @@ def test_the_next_process_of_a_worker_begins_without_costs() -> None:
 
 
 def test_the_time_that_a_row_would_take_counts_places_by_costs() -> None:
-    harness = costly(costs={2: 9})
+    harness = costly(costs={2: 10})
     for _ in range(3):
         harness.send(2)
     harness.finish()
@@ -179,7 +188,7 @@ def test_the_time_that_a_row_would_take_counts_places_by_costs() -> None:
 
 
 def test_a_new_collector_knows_how_many_rows_a_worker_can_hold() -> None:
-    harness = costly(costs={9: 9, 2: 9})
+    harness = costly(costs={9: 10, 2: 10})
     harness.send(9)
     harness.step()
     waiting = [harness.send(2) for _ in range(3)]

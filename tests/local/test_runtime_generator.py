@@ -52,6 +52,29 @@ def test_what_is_read_from_a_directory(tmp_path: Path) -> None:
     assert found.ends == (tokenizer().token_to_id(END),)
 
 
+BY_NUMBERS = """
+from ringbatch.engine import Tensor
+inputs = [Tensor("input_ids", "INT64", [-1]), Tensor("max_tokens", "INT64", [])]
+outputs = [Tensor("token", "INT64", [-1])]
+def load(device, places): global size; size = places
+def begin(input_ids, max_tokens, rows): pass
+def step(rows): return rows, rows < size
+def cost(input_ids, max_tokens): return len(input_ids) + int(max_tokens)
+"""
+
+
+def test_a_generator_may_keep_rows_in_arrays_and_say_what_they_cost(tmp_path: Path) -> None:
+    folder = write_generator(tmp_path / "m")
+    (folder / "model.py").write_text(BY_NUMBERS)
+    model = opened(folder)
+    assert model.numbered
+    assert model.steps is not None
+    assert model.steps.places == 8
+    assert model.steps.resumes == (("token", "input_ids"),)
+    assert model.cost is not None
+    assert model.cost([1, 2, 3], 4) == 7
+
+
 def test_files_of_transformers_say_what_ends_and_how_long_texts_may_be(tmp_path: Path) -> None:
     folder = write_generator(tmp_path / "m", eos_token={"content": END}, model_max_length=1e30)
     write(folder, "config.json", {"n_positions": 1024, "vocab_size": 512, "eos_token_id": 7})

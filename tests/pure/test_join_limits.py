@@ -70,7 +70,9 @@ def test_what_begins_never_costs_too_much_and_never_less_than_it_could(
         # Those that it has, and usual ones in the room that is left.
         ([], [], 10, 2.5, 4),
         ([2, 3], [], 10, 2.5, 4),
-        ([2, 3], [], 10, 6, 2),
+        # One more may cost less than is usual.
+        ([2, 3], [], 10, 6, 3),
+        ([9.5], [], 10, 99, 2),
         ([2, 3], [4], 10, 1, 4),
         # None behind one that waits for room, however little others cost.
         ([8], [5], 10, 1, 2),
