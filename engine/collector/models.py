@@ -349,10 +349,14 @@ class Model:
             self.health.publish_state(ModelState.SERVING)
 
     def take_idle(self) -> Worker:
-        """Remove and return the worker for the next batch: in steps, that with most free places."""
+        """Remove and return the worker for the next batch.
+
+        In steps it is one without rows, which alone may get what runs again; or else the one with
+        most free places.
+        """
         if not self.spec.places:
             return self.idle.pop()
-        worker = max(self.idle, key=_free_places)
+        worker = max(self.idle, key=_emptiness)
         self.idle.remove(worker)
         return worker
 
@@ -412,8 +416,8 @@ class Model:
         return waiting + self.queues.empty()
 
 
-def _free_places(worker: Worker) -> int:
-    return worker.free_places
+def _emptiness(worker: Worker) -> tuple[bool, int]:
+    return not worker.batches, worker.free_places
 
 
 def class_shares(

@@ -163,6 +163,26 @@ def test_none_comes_in_the_place_of_one_that_leaves_no_room() -> None:
     assert harness.seen[small] == [0]
 
 
+def test_what_runs_again_goes_to_a_worker_without_rows() -> None:
+    """Even if another has more free places: it may kill the worker."""
+    harness = costly(workers=(0, 1), costs={3: 0.5, 8: 9})
+    small = harness.send(3)
+    harness.step()
+    large = harness.send(8, in_parts=False)
+    harness.step()
+    first = next(number for number in (0, 1) if harness.starts(number) == [3])
+    workers = harness.collector._workers
+    # By the word of a worker that has had large rows, few fit.
+    workers[1 - first].most_rows = lambda: 1
+    assert workers[first].free_places > 1
+    harness.kill(1 - first)
+    harness.start_worker(1 - first)
+    harness.step()
+    assert harness.starts(1 - first) == [8]
+    harness.finish()
+    assert harness.status(small) is harness.status(large) is Status.OK
+
+
 def test_the_next_process_of_a_worker_begins_without_costs() -> None:
     harness = costly()
     harness.send(9, in_parts=False)
@@ -185,6 +205,16 @@ def test_the_time_that_a_row_would_take_counts_places_by_costs() -> None:
     assert model.cycle_ns
     assert (model.row_places, model.spec.places) == (1, 8)
     assert model.expected(8) == estimate(8, 1, 1, 1, model.cycle_ns, 0, 0, NOBODY, 0)
+
+
+def test_a_worker_that_holds_more_than_it_can_has_no_free_place() -> None:
+    harness = costly(costs={1: 1, 9: 5})
+    for _ in range(2):
+        harness.send(9)
+    harness.step()
+    worker = harness.collector._workers[0]
+    worker.most_rows = lambda: 1
+    assert (len(worker.batches), worker.free_places, worker.has_place) == (2, 0, False)
 
 
 def test_a_new_collector_knows_how_many_rows_a_worker_can_hold() -> None:

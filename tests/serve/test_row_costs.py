@@ -1,8 +1,11 @@
 """Models in steps whose live rows may cost only so much, on a real engine."""
 
 import json
+import os
 import re
+import signal
 import subprocess
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -66,6 +69,23 @@ def test_a_costly_row_waits_for_its_turn_and_gets_it(server: Server, tmp_path: P
         end.touch()
         assert large.result()[0]["costs"] == [MOST] * MOST
         assert small.result()[0]["number"] == [0, 1, 2]
+    long.close()
+
+
+def test_rows_that_wait_outlive_their_worker(
+    server: Server, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    end = tmp_path / "end"
+    long = stream(server, f"{MOST} {end}")
+    assert long.part()["costs"] == [MOST]
+    with ThreadPoolExecutor(3) as threads:
+        waiting = [threads.submit(asked, server, text) for text in ("4", "5", str(MOST))]
+        wait_until(lambda: samples(server)["ringbatch_model_in_flight"] == 4, "all have come")
+        os.kill(server.role("worker costing/0"), signal.SIGKILL)
+        assert "died" in long.last()["error"]
+        found = [one.result()[0] for one in waiting]
+    assert [len(one["number"]) for one in found] == [4, 5, MOST]
+    assert max(cost for one in found for cost in one["costs"]) <= MOST
     long.close()
 
 

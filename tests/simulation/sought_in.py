@@ -19,6 +19,7 @@ from simulation.steps_mutants import (
     FAIL_AGAIN,
     FIRST_ALONE,
     GIVEN_UP,
+    NOT_TO_THE_EMPTY,
     OTHERS_FORGOTTEN,
     PARTS_KEPT,
     PAUSED_BLOCK,
@@ -141,6 +142,7 @@ SOUGHT_IN: Final = {
     **dict.fromkeys(STEPS_MUTANTS, IN_STEPS),
     **dict.fromkeys(COST_MUTANTS, COSTLY),
     STARVES: replace(COSTLY, gap_ns=50 * MICROSECOND_NS, kills_of_workers=0.0, strange=0.0),
+    NOT_TO_THE_EMPTY: replace(COSTLY, changes=0.4, fatal=0.2, kills_of_collectors=0.03),
     WAIT_UNWANTED: replace(COSTLY, cancels=0.8),
     SLOTS_FIRST: Profile(
         requests=16,

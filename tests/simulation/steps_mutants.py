@@ -30,6 +30,7 @@ TOO_DEAR: Final = "live rows cost more than they may"
 STARVES: Final = "rows that cost little go before one that waits"
 ROOM_UNTOLD: Final = "a worker does not say that it has room for more rows"
 ROOM_UNHEARD: Final = "a collector does not hear that a worker has room for more rows"
+NOT_TO_THE_EMPTY: Final = "what runs again goes where most places are free"
 WAIT_UNWANTED: Final = "rows wait that nobody waits for"
 SAME_NUMBER: Final = "two rows have one number"
 LOST_NUMBER: Final = "rows that could not begin keep their numbers"
@@ -59,6 +60,7 @@ COST_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     ROOM_UNHEARD: Mutant(
         Collector, "_take_reports", "if kind is ReportKind.MOST_ROWS:", "if False:"
     ),
+    NOT_TO_THE_EMPTY: Mutant(models, "_emptiness", "not worker.batches, worker", "False, worker"),
     WAIT_UNWANTED: Mutant(
         StepsRunner, "_drop_given_up", "[*self._rows, *self._joining]", "[*self._rows]"
     ),
