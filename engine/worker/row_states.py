@@ -113,7 +113,7 @@ class RowNumbers(RowStates):
                 f"begin returned a {type(returned).__name__}, but a begin that takes rows must "
                 "return None"
             )
-        if not isinstance(returned, Sequence | np.ndarray) or len(returned) != count:
+        if not isinstance(returned, (Sequence, np.ndarray)) or len(returned) != count:
             raise WrongCount(
                 f"begin must return None, or for each of {count} rows whether nothing is missing "
                 "behind its last part"
