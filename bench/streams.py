@@ -1,8 +1,8 @@
 """CPU time and delay of answers in parts.
 
-Each client asks again once its answer has ended, for 20 parts that the model makes 2 ms apart. The
-same clients then ask for one answer with all parts joined. Clients, frontends and the worker share
-the machine's cores.
+Each client asks again once its answer has ended, for 20 parts that the model makes 2 ms apart, or
+`--step-ms`. With `--in-steps` rows need not begin together. The same clients then ask for one
+answer with all parts joined. Clients, frontends and the worker share the machine's cores.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +27,6 @@ EVENTS: Final = "events"
 WHOLE: Final = "one answer"
 WAYS: Final = (EVENTS, WHOLE)
 PARTS: Final = 20
-STEP_MS: Final = 2.0
 PATH: Final = "/v1/models/parts:predict"
 MOST_GAP_MS: Final = 100.0
 """The longest gap between two parts that may be, beyond the model's step."""
@@ -244,9 +243,9 @@ def row(clients: int, way: str, runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def hold_to_limits(report: Report, clients: int, runs: Sequence[Run]) -> None:
+def hold_to_limits(report: Report, clients: int, step_ms: float, runs: Sequence[Run]) -> None:
     """Compare the gaps of a load with what ringbatch promises."""
-    longest = spread([run.gap_p99_ms for run in runs]).median - STEP_MS
+    longest = spread([run.gap_p99_ms for run in runs]).median - step_ms
     words = f"p99 of a gap beyond the step, {clients} clients"
     report.limit(words, longest, at_most=MOST_GAP_MS, unit="ms")
 
@@ -255,6 +254,8 @@ def main() -> int:
     """Run the rounds; the exit status is 1 where gaps are too long."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, nargs="+", default=[32, 64])
+    parser.add_argument("--step-ms", type=float, default=2.0, help="time of a part")
+    parser.add_argument("--in-steps", action="store_true", help="by a model in steps")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5)
     options = parser.parse_args()
@@ -262,8 +263,10 @@ def main() -> int:
     rows = []
     with tempfile.TemporaryDirectory(prefix="bench-") as made:
         settings = {"max_batch_size": max(options.clients)}
-        engine = Ringbatch("parts", MODELS / "parts.py", settings=settings)
-        with Server(engine.command(Path(made))) as server:
+        file = "parts_in_steps.py" if options.in_steps else "parts.py"
+        engine = Ringbatch("parts", MODELS / file, settings=settings)
+        step = {"BENCH_STEP_MS": f"{options.step_ms:g}"}
+        with Server(replace(engine.command(Path(made)), env=step)) as server:
             for clients in options.clients:
 
                 def run(_turn: int, way: str, clients: int = clients) -> Run:
@@ -273,7 +276,7 @@ def main() -> int:
 
                 found = run_rounds(WAYS, options.rounds, run)
                 rows += [row(clients, way, found[way]) for way in WAYS]
-                hold_to_limits(report, clients, found[EVENTS])
+                hold_to_limits(report, clients, options.step_ms, found[EVENTS])
     heads = ["clients", "answers as", "parts/s", "first p50, ms", "first p99", "gap p50", "gap p99"]
     report.print_text(table([*heads, "CPU µs a part"], rows))
     return report.finish()

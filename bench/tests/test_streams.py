@@ -95,9 +95,16 @@ def test_percentiles_are_of_all_values() -> None:
     assert percentile([], 0.99) == 0.0
 
 
-@pytest.mark.parametrize(("gap_ms", "met"), [(MOST_GAP_MS, True), (2 * MOST_GAP_MS, False)])
-def test_long_gaps_miss_the_limit(gap_ms: float, met: bool) -> None:
+@pytest.mark.parametrize(
+    ("gap_ms", "step_ms", "met"),
+    [
+        (MOST_GAP_MS + 2, 2.0, True),
+        (MOST_GAP_MS + 2, 1.0, False),
+        (MOST_GAP_MS + 49, 50.0, True),
+    ],
+)
+def test_long_gaps_miss_the_limit(gap_ms: float, step_ms: float, met: bool) -> None:
     report = Report("streams", {})
     run = Run(1.0, 1.0, 1.0, 1.0, 1.0, gap_ms, gap_ms, 1.0)
-    hold_to_limits(report, 32, [run])
+    hold_to_limits(report, 32, step_ms, [run])
     assert [limit.met for limit in report.limits] == [met]
