@@ -34,8 +34,8 @@ TASK_WORDS: Final = 1 << 14
 """Capacity of the ring from the collector to a worker."""
 TASK_HEADER_WORDS: Final = 6
 """Of a task, in front of its references; the first of them is how many words it has in all."""
-REPORT_WORDS: Final = 1 << 8
-"""Capacity of the ring from a worker to the collector."""
+REPORT_WORDS: Final = 1 << 13
+"""Capacity of the ring from a worker to the collector: 910 rows may end in one step."""
 SLOW_REQUESTS: Final = 16
 """Of each lane: that many of those that took longest are kept."""
 

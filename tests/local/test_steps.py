@@ -267,8 +267,22 @@ def test_a_frontend_that_takes_no_parts_is_given_up() -> None:
     assert harness.model.ended == [(40, "failed")]
 
 
-def test_many_rows_may_end_with_one_step() -> None:
-    """There are more reports than the ring has room for."""
+def test_places_of_rows_that_end_together_are_free_before_the_next_step() -> None:
+    harness = StepsHarness(in_steps(places=60))
+    for _ in range(60):
+        harness.send(1)
+    harness.finish()
+    for _ in range(60):
+        harness.send(2)
+    harness.step()
+    assert harness.model.steps[-1] == [2] * 60
+
+
+def test_more_rows_may_end_with_one_step_than_the_ring_has_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for end in ("worker.worker", "collector.reports"):
+        monkeypatch.setattr(f"ringbatch.engine.{end}.REPORT_WORDS", 1 << 8)
     harness = StepsHarness(in_steps(places=60))
     slots = [harness.send(1) for _ in range(60)]
     harness.finish()
