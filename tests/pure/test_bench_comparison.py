@@ -103,6 +103,12 @@ def test_other_hosts_and_requests_are_unlike() -> None:
     same, own = (replace(one, settings={**one.settings, "heads": h}) for h in ("same", "own"))
     assert unlike(one, same) == []
     assert unlike(one, own) == ["heads differs: same and own"]
+    whole, events = (
+        replace(one, settings={**one.settings, "answers": answers})
+        for answers in ("whole", "in events")
+    )
+    assert unlike(one, whole) == []
+    assert unlike(one, events) == ["answers differs: whole and in events"]
 
 
 def test_keys_of_a_file_that_a_result_no_longer_has_are_ignored() -> None:

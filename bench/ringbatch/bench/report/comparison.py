@@ -22,8 +22,8 @@ _MACHINE: Final = {
 _SETTINGS: Final = (
     *("path", "protocol", "request_bytes", "connections", "arrivals", "generators", "engines"),
 )
-_HEADS: Final = "heads"
-"""A further setting. Older results lack it: all their requests have the same heads."""
+_LATER_SETTINGS: Final = {"heads": "same", "answers": "whole"}
+"""Further settings, with the value of older results, which lack them."""
 _HEADING: Final = ("", "earlier", "later", "cost of it", "interval", "")
 
 
@@ -64,9 +64,10 @@ def unlike(earlier: Result, later: Result) -> list[str]:
         for key in _SETTINGS
         if earlier.settings.get(key) != later.settings.get(key)
     ]
-    heads = [one.settings.get(_HEADS, "same") for one in (earlier, later)]
-    if heads[0] != heads[1]:
-        found.append(f"{_HEADS} differs: {heads[0]} and {heads[1]}")
+    for key, usual in _LATER_SETTINGS.items():
+        before, after = (one.settings.get(key, usual) for one in (earlier, later))
+        if before != after:
+            found.append(f"{key} differs: {before} and {after}")
     return found
 
 
