@@ -43,6 +43,8 @@ class LaneCounter(IntEnum):
     holder died."""
     RESUMED = 13
     """Times that a request was sent again to go on behind its parts, see `ringbatch.shm.parts`."""
+    STALLED = 14
+    """Answers in parts that ended because their client took nothing for too long."""
 
 
 class CollectorCounter(IntEnum):

@@ -80,6 +80,8 @@ class ModelSpec:
         first_part_timeout_ns: from acceptance to the first part of an answer in parts, unless the
             request names less; 0 is no limit beside `timeout_ns`.
         part_gap_timeout_ns: the same from each part to the next.
+        stream_stall_ns: a client that takes nothing of an answer in parts for so long, though parts
+            wait for it, gets no more of it; 0 is no limit.
         allowed_batch_sizes: the numbers of rows that a batch is padded to, ascending; none where
             every number is right.
         max_batch_elements: of the largest input in one batch, padding included; 0 is no bound.
@@ -134,6 +136,7 @@ class ModelSpec:
     max_queue_wait_ns: int = 0
     first_part_timeout_ns: int = 0
     part_gap_timeout_ns: int = 0
+    stream_stall_ns: int = 0
     allowed_batch_sizes: tuple[int, ...] = ()
     max_batch_elements: int = 0
     pad_variable_length: bool = False

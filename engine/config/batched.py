@@ -162,6 +162,13 @@ class BatchedConfig:
         "seconds from each part of an answer to the next, for clients that get it in parts. Later "
         "the answer ends with an error. 0 leaves it to timeout_s",
     ] = 0.0
+    stream_stall_s: Annotated[
+        float,
+        number(DAY_S, zero=True),
+        "seconds for which a client may take no byte of an answer in parts while parts wait for "
+        "it. Then the answer ends with an error, and its row frees its place. It is looked at once "
+        "a second. 0 sets no limit",
+    ] = 30.0
     batch_timeout_s: Annotated[
         float | None,
         number(DAY_S, zero=False),

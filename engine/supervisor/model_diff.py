@@ -28,6 +28,7 @@ LIVE: Final = frozenset(
         "scale_down_after_s",
         "scale_up_after_s",
         "spares",
+        "stream_stall_s",
         "target_wait_ms",
         "timeout_s",
         "workers",

@@ -155,6 +155,7 @@ def adjusted(spec: ModelSpec, model: ModelConfig, workers: tuple[int, ...]) -> M
         max_queue_wait_ns=int(model.max_queue_wait_s * 1e9),
         first_part_timeout_ns=int(model.first_part_timeout_s * 1e9),
         part_gap_timeout_ns=int(model.part_gap_timeout_s * 1e9),
+        stream_stall_ns=int(model.stream_stall_s * 1e9),
         batch_timeout_ns=int(model.hung_after_s * 1e9),
         policy=model.policy,
         workers=workers,

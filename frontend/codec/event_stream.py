@@ -67,6 +67,13 @@ def too_much_unread() -> Overloaded:
     return Overloaded(f"the client has not read {MOST_UNREAD_BYTES} bytes of the answer")
 
 
+def took_nothing(stall_ns: int) -> Overloaded:
+    """Return the error of a request whose client takes nothing; `stall_ns` is its model's limit."""
+    return Overloaded(
+        f"the client has taken nothing for stream_stall_s = {stall_ns / 1e9:g}, and parts wait"
+    )
+
+
 def wants_events(accept: str | None) -> bool:
     """Return whether a client asks for events: an Accept header names them."""
     if accept is None:

@@ -237,7 +237,6 @@ class CompletionResource(IfServed):
         ) -> RequestHandle | None:
             assert in_parts is not None, "every answer comes in parts"
             writing = AnswerWriting(framing, reply, in_parts)
-            limits = in_parts.limits
             return self._service.pipeline.start(
                 self._codec,
                 "",
@@ -246,7 +245,13 @@ class CompletionResource(IfServed):
                 writing.reply,
                 timeout_ns,
                 account,
-                in_parts=InParts(writing.take, END, limits=limits, joins=writing.joins),
+                in_parts=InParts(
+                    writing.take,
+                    END,
+                    limits=in_parts.limits,
+                    joins=writing.joins,
+                    stalled_s=in_parts.stalled_s,
+                ),
             )
 
         await exchange(req, resp, self._bodies, start, events=True, whole_is_event=False)

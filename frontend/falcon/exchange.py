@@ -26,7 +26,7 @@ from ringbatch.frontend.http.content_coding import (
     encoded,
 )
 from ringbatch.frontend.http.expanding import expand
-from ringbatch.frontend.http.fallback import ENDING, EXCHANGES, IN_PARTS, WHOLE
+from ringbatch.frontend.http.fallback import ENDING, EXCHANGES, IN_PARTS, WHOLE, Exchanges
 from ringbatch.frontend.request.calls import Body, Reply, RequestHandle
 from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.frontend.request.parts_task import InParts
@@ -92,10 +92,10 @@ async def exchange(
         with bodies.budget.holding() as holding:
             body = await _read_body(req, bodies.max_request_bytes, holding)
     if wants_events(req.get_header("Accept")) if events is None else events:
-        limits = limits_in(req.get_header)
-        starts = partial(start, body)
-        stream = EventStream(bodies.last, limits, event_source=query is not None)
-        await _exchange_in_parts(req, resp, bodies, starts, account, whole_is_event, stream)
+        starts, event_source = partial(start, body), query is not None
+        await _exchange_in_parts(
+            req, resp, bodies, starts, account, whole_is_event, event_source=event_source
+        )
         return
     waiting = AwaitedPrediction(bodies.last)
     exchanges = req.scope.get(EXCHANGES, set())
@@ -126,10 +126,14 @@ async def _exchange_in_parts(
     start: Callable[[Reply, int, InParts[Answer]], RequestHandle | None],
     account: int,
     whole_is_event: bool,
-    stream: EventStream,
+    *,
+    event_source: bool,
 ) -> None:
     """Write the answer as events, but for an error before the first part, and for binary data."""
-    exchanges = req.scope.get(EXCHANGES, set())
+    exchanges: Exchanges = req.scope.get(EXCHANGES, Exchanges())
+    stream = EventStream(
+        bodies.last, limits_in(req.get_header), exchanges.stalled_s, event_source=event_source
+    )
     exchanges.add(stream)
 
     def end() -> None:

@@ -19,7 +19,7 @@ from ringbatch.frontend.codec.event_stream import (
     too_much_unread,
 )
 from ringbatch.frontend.codec.outcome import Answer, outcome
-from ringbatch.frontend.codec.part_limits import NO_LIMITS, PartLimits
+from ringbatch.frontend.codec.part_limits import PartLimits
 from ringbatch.frontend.request.calls import RequestHandle
 from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.frontend.request.parts_task import InParts
@@ -32,6 +32,7 @@ class EventStream:
     Args:
         last: returns the end of the request that ended last.
         limits: that the request asks for.
+        stalled_s: as of `InParts`.
         event_source: whether a browser's EventSource reads them.
 
     Attributes:
@@ -43,12 +44,15 @@ class EventStream:
     def __init__(
         self,
         last: Callable[[], RequestOutcome],
-        limits: PartLimits = NO_LIMITS,
+        limits: PartLimits,
+        stalled_s: Callable[[], int],
         *,
         event_source: bool = False,
     ) -> None:
         self._event_source = event_source
-        self.in_parts: InParts[Answer] = InParts(self._take, END, limits=limits)
+        self.in_parts: InParts[Answer] = InParts(
+            self._take, END, limits=limits, stalled_s=stalled_s
+        )
         self.ending: RequestOutcome | None = None
         self.call: RequestHandle | None = None
         self._last = last

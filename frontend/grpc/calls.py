@@ -19,6 +19,7 @@ from ringbatch.frontend.grpc.status import GrpcStatus, grpc_status
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.expanding import expanded
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, Clock, Phase
+from ringbatch.frontend.http.stall_clock import StallClock
 from ringbatch.frontend.http2.connection import Connection
 from ringbatch.frontend.http2.stream import Stream
 from ringbatch.shm.errors import (
@@ -70,6 +71,9 @@ class CallContext(Protocol):
     @property
     def full(self) -> bool:
         """True if so many bytes wait for its client that nothing more is read."""
+
+    def stalled_s(self) -> int:
+        """Return for how many seconds its client has taken nothing, though messages wait."""
 
     def remaining_ns(self) -> int:
         """Return how long its client still waits; 0 without a deadline, below 0 after it."""
@@ -187,6 +191,8 @@ class ServedCall:
         self._received = 0
         self._unreturned = 0
         self._clock = Clock(0)
+        self._stall = StallClock(stream.look)
+        self.stalled_s = self._stall.seconds
         self._task: asyncio.Task[Any] | None = None
         """Expands the message of the call, and then serves it."""
         self._begun = False
@@ -286,6 +292,7 @@ class ServedCall:
 
     def tick(self) -> None:
         """Count a second; called by the connection."""
+        self._stall.tick()
         gathering = self._task is None or (self._arrival is not None and self._reader.held_bytes)
         # Where answers wait, their client is to take some before it may send on.
         phase = Phase.BODY if gathering and not self._owner.core.full else Phase.ANSWER

@@ -32,7 +32,7 @@ from ringbatch.frontend.request.calls import RequestHandle
 from ringbatch.frontend.request.codec import Parts, Read
 from ringbatch.frontend.request.offload import LARGE_BODY_BYTES, Offloaded, encode_headers
 from ringbatch.frontend.request.outcomes import RequestOutcome
-from ringbatch.frontend.request.parts_task import InParts
+from ringbatch.frontend.request.parts_task import InParts, no_time
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.texts.offloaded_texts import decode_parts
@@ -312,16 +312,17 @@ class Inference:
         headers: RawHeaders = (),
         account: int = 0,
         limits: PartLimits = NO_LIMITS,
+        stalled_s: Callable[[], int] = no_time,
     ) -> Pending:
         """Start a request as `start` does, for a caller that waits until `ended` is done.
 
         `headers` is the call's metadata, `account` its account word, and `limits` are those that
-        it asks for. `keep` is called with the
-        answer's bytes until it is left. `on_part` gets the parts of an answer in parts; its end is
-        `PARTS_END`, or an error.
+        it asks for. `keep` is called with the answer's bytes until it is left. `on_part` gets the
+        parts of an answer in parts; its end is `PARTS_END`, or an error. `stalled_s` is as of
+        `InParts`.
         """
         pending = Pending(ended, self.last_ending, keep, on_part, len(data), headers, account)
-        in_parts = InParts(pending.take_part, PARTS_END, limits=limits)
+        in_parts = InParts(pending.take_part, PARTS_END, limits=limits, stalled_s=stalled_s)
         call = pending.call = self.start(data, timeout_ns, pending, pending.reply, in_parts)
         if call is not None:
             pending.holds = call.holds

@@ -91,6 +91,7 @@ class Streams:
                         call.head.fields,
                         call.account,
                         limits,
+                        call.stalled_s,
                     )
                     if payloads is not None and payloads.draws():
                         begun.kept = kept_call(payloads, call.head, data)

@@ -28,6 +28,7 @@ from ringbatch.frontend.codec.outcome import Answer
 from ringbatch.frontend.http.head import RequestHead
 from ringbatch.frontend.http.request_tracking import RequestTracking
 from ringbatch.frontend.http.response_heads import ResponseHeads
+from ringbatch.frontend.http.stall_clock import StallClock
 from ringbatch.frontend.request.calls import Body, PredictionService, RequestHandle
 from ringbatch.frontend.request.parts_task import InParts
 
@@ -74,6 +75,7 @@ class EventAnswer:
         "_keep_alive",
         "_parts",
         "_silence_s",
+        "_stall",
         "_transport",
         "_unread_bytes",
         "_watch",
@@ -103,6 +105,7 @@ class EventAnswer:
         """At least the bytes of parts that the client has not taken: those since the last look, and
         those that waited then."""
         self._silence_s = 0
+        self._stall = StallClock(self._look)
         self._keep_alive = True
         self.begun = False
         self.request_id = b""
@@ -113,7 +116,9 @@ class EventAnswer:
         """Send the request on its way, as `PredictionService` does."""
         head = self._head
         model, timeout_ns, origin, account = head.model, head.timeout_ns, head.origin, head.account
-        parts: InParts[Answer] = InParts(self.take, END, self.flush, head.part_limits)
+        parts: InParts[Answer] = InParts(
+            self.take, END, self.flush, head.part_limits, stalled_s=self._stall.seconds
+        )
         if head.generates:
             return service.generate(model, body, self.reply, timeout_ns, origin, account, parts)
         if head.infer:
@@ -153,6 +158,7 @@ class EventAnswer:
     def tick(self) -> None:
         """Count a second, and send a comment after some without a part; called by the lane."""
         self._silence_s += 1
+        self._stall.tick()
         # A client that has not read what there is needs no more.
         if self._silence_s >= SILENCE_S and not self._transport.get_write_buffer_size():
             self._parts.append(COMMENT)
@@ -163,6 +169,11 @@ class EventAnswer:
         if self.begun:
             self._record()
         return self.begun
+
+    def _look(self) -> tuple[int, bool]:
+        """Return the bytes that the client has taken, and whether others wait for it."""
+        waiting = 0 if self._transport.is_closing() else self._transport.get_write_buffer_size()
+        return self.sent_bytes - waiting, waiting > 0
 
     def _unread(self) -> int:
         """Return the bytes that the client has not taken."""

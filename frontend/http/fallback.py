@@ -22,6 +22,7 @@ from ringbatch.frontend.http.head import HEAD_TOO_LONG, MAX_HEAD_BYTES, MAX_HEAD
 from ringbatch.frontend.http.http10_answers import without_chunks
 from ringbatch.frontend.http.lingering_close import linger
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW, Clock, Phase
+from ringbatch.frontend.http.stall_clock import StallClock
 
 MAX_PIPELINED: Final = 64
 """Requests of one connection that are read ahead of the first that is not answered."""
@@ -68,9 +69,11 @@ class Exchanges(set[Exchange]):
 
     Attributes:
         gone: whether their client has left.
+        stalled_s: returns for how many seconds the client has taken nothing, though bytes wait.
     """
 
     gone = False
+    stalled_s: Callable[[], int] = staticmethod(lambda: 0)
 
     def end(self) -> None:
         """Tell all exchanges that the client has left."""
@@ -85,12 +88,21 @@ class _AnswerTransport:
     Args:
         transport: of the connection.
         part: ends it.
+
+    Attributes:
+        written_bytes: of answers so far.
     """
 
     def __init__(self, transport: asyncio.Transport, part: Callable[[], None]) -> None:
-        self.write = transport.write
+        self._write = transport.write
+        self.written_bytes = 0
         self.is_closing = transport.is_closing
         self.close = part
+
+    def write(self, data: bytes) -> None:
+        """Write a piece of an answer."""
+        self.written_bytes += len(data)
+        self._write(data)
 
 
 class FallbackProtocol(HttpToolsProtocol):
@@ -115,6 +127,8 @@ class FallbackProtocol(HttpToolsProtocol):
         self._refused = refused
         self._close_grace_s = close_grace_s
         self._exchanges = Exchanges()
+        self._stall = StallClock(self._look)
+        self._exchanges.stalled_s = self._stall.seconds
         self._in_head = False
         self._in_body = False
         self._unanswered = 0
@@ -188,8 +202,14 @@ class FallbackProtocol(HttpToolsProtocol):
         self._answering.close = self.transport.close
         self._exchanges.end()
 
+    def _look(self) -> tuple[int, bool]:
+        """Return the bytes of answers that the client has taken, and whether others wait."""
+        waiting: int = self.transport.get_write_buffer_size()
+        return self._answering.written_bytes - waiting, waiting > 0
+
     def tick(self) -> None:
         """Count a second; called by the server."""
+        self._stall.tick()
         phase = self.phase()
         taking = phase is Phase.TAKING
         moved_bytes = -self.transport.get_write_buffer_size() if taking else self._body_bytes

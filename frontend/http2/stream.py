@@ -102,3 +102,7 @@ class Stream(Generic[H]):
     def takes_answer(self) -> bool:
         """True if a part of an answer may still be sent."""
         return not self.gone and self.trailers is None
+
+    def look(self) -> tuple[int, bool]:
+        """Return the bytes of the answer that its client has taken, and whether others wait."""
+        return self.sent_bytes, bool(self.queue)

@@ -64,6 +64,10 @@ LANE_NAMES: Final = {
         "lane_payloads_lost",
         "Requests missing in the payload log: the control process was slow, or a frontend died.",
     ),
+    LaneCounter.STALLED: (
+        "lane_stalled",
+        "Answers in parts that ended because their client took nothing.",
+    ),
     LaneCounter.RESUMED: (
         "lane_resumed",
         "Times an answer in parts went on elsewhere after its worker died.",

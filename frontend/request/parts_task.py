@@ -2,8 +2,9 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple
+from typing import Final, Generic, NamedTuple
 
+from ringbatch.frontend.codec.event_stream import took_nothing
 from ringbatch.frontend.codec.limit_messages import expect_one_batch
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.codec.part_limits import (
@@ -18,12 +19,15 @@ from ringbatch.frontend.codec.rendering import Rendering
 from ringbatch.frontend.request.outcomes import NO_SLOT
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.task import A, Engine, InflightRequest, claim_lazily
+from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import RequestError
 from ringbatch.shm.parts import CorruptPartsError, bytes_for, bytes_for_several
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tallies import Tally
 
 log = logging.getLogger("ringbatch.frontend")
+
+_SECOND_NS: Final = 1_000_000_000
 
 
 class EnoughParts(Exception):
@@ -32,6 +36,11 @@ class EnoughParts(Exception):
 
 def nothing() -> None:
     """Do nothing: parts leave as they come."""
+
+
+def no_time() -> int:
+    """Return 0: the client is expected to take what there is."""
+    return 0
 
 
 def never() -> bool:
@@ -48,6 +57,7 @@ class InParts(NamedTuple, Generic[A]):
         flush: called behind the parts that were found together, unless the answer ends with them.
         limits: that the request asks for.
         joins: whether the client gets the parts as one answer; known once the request is read.
+        stalled_s: returns for how many seconds the client has taken nothing, though parts wait.
     """
 
     on_part: Callable[[A], None]
@@ -55,6 +65,7 @@ class InParts(NamedTuple, Generic[A]):
     flush: Callable[[], None] = nothing
     limits: PartLimits = NO_LIMITS
     joins: Callable[[], bool] = never
+    stalled_s: Callable[[], int] = no_time
 
 
 class RequestInParts(InflightRequest[A]):
@@ -140,9 +151,26 @@ class RequestInParts(InflightRequest[A]):
 
     def has_parts(self, slot: int) -> None:
         """Pass on the parts in the slot; called by the gateway."""
+        stall_ns = self.model.spec.stream_stall_ns
+        if stall_ns and self._in_parts.stalled_s() * _SECOND_NS >= stall_ns:
+            self._give_up(slot, stall_ns)
+            return
         self._pass_all(slot)
         if slot == self._slot:
             self._in_parts.flush()
+
+    def _give_up(self, slot: int, stall_ns: int) -> None:
+        """End the request, whose row holds a place for a client that takes nothing."""
+        engine, name = self._engine, self.model.spec.name
+        log.warning(
+            "frontend: an answer of model %s has ended: its client has taken nothing for %g s",
+            name,
+            stall_ns / _SECOND_NS,
+        )
+        engine.lane.counters.add(LaneCounter.STALLED)
+        engine.gateway.cancel(slot)
+        self._slot = -1
+        self.fail(engine, took_nothing(stall_ns), 0, NO_SLOT)
 
     def _pass_all(self, slot: int) -> None:
         """Pass on the parts in the slot, or fail."""

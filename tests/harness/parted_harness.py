@@ -1,5 +1,6 @@
 """A request for parts on `frontend_harness`, and the engine's side of it."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import orjson
@@ -7,7 +8,7 @@ from frontend_harness import FrontendHarness, untyped
 
 from ringbatch.frontend.codec.part_limits import NO_LIMITS, PartLimits
 from ringbatch.frontend.request.codec import V1Codec
-from ringbatch.frontend.request.parts_task import EnoughParts, InParts, never
+from ringbatch.frontend.request.parts_task import EnoughParts, InParts, never, no_time
 from ringbatch.shm.engine_slots import BatchMark
 from ringbatch.shm.slot import Reason, Status
 from ringbatch.shm.tallies import ends_of
@@ -23,6 +24,7 @@ class Parted:
         raises: what it raises then.
         limits: that the request asks for.
         joins: whether its client gets one answer.
+        stalled_s: for how many seconds its client takes nothing.
         timeout_ns: how long its client waits; 0 if it does not say.
         harness: of the frontend; by default a new one.
         spec: fields of the model's entry in a new one.
@@ -35,6 +37,7 @@ class Parted:
         *,
         limits: PartLimits = NO_LIMITS,
         joins: bool = False,
+        stalled_s: Callable[[], int] = no_time,
         timeout_ns: int = 0,
         harness: FrontendHarness | None = None,
         **spec: Any,
@@ -54,7 +57,7 @@ class Parted:
             None,
             self.ends.append,
             timeout_ns,
-            in_parts=InParts(self._on, END, limits=limits, joins=joined),
+            in_parts=InParts(self._on, END, limits=limits, joins=joined, stalled_s=stalled_s),
         )
         self.harness.loop.turn()
         if self.call is None:

@@ -77,6 +77,31 @@ async def test_a_client_that_reads_nothing_for_a_minute_is_given_up() -> None:
 
 
 @scenario
+async def test_seconds_in_which_a_client_takes_nothing_are_counted() -> None:
+    connection, call = deaf()
+    assert call.in_parts is not None
+    stalled_s = call.in_parts.stalled_s
+    for _ in range(3):
+        connection.lane.tick()
+    assert stalled_s() == 0, "nothing waits for it"
+    call.parts(b"1")
+    connection.lane.tick()
+    for second in range(1, 4):
+        # More of the answer is no sign that anything was taken.
+        call.parts(b"2")
+        connection.lane.tick()
+        assert stalled_s() == second
+    connection.transport.left_bytes -= 1
+    assert stalled_s() == 0
+    connection.lane.tick()
+    assert stalled_s() == 0
+    connection.lane.tick()
+    assert stalled_s() == 1
+    connection.transport.left_bytes = 0
+    assert stalled_s() == 0
+
+
+@scenario
 async def test_a_client_that_takes_as_much_as_comes_is_waited_for() -> None:
     connection, call = deaf()
     call.parts(b"x" * 200_000)

@@ -90,6 +90,30 @@ def test_a_failure_behind_a_part_is_the_last_response_of_its_request() -> None:
     on_loop(test)
 
 
+def test_who_takes_nothing_for_too_long_loses_the_row() -> None:
+    async def test() -> None:
+        harness = Harness(replace(PARTED, stream_stall_ns=3_000_000_000))
+        harness.client.windows(0)
+        call = harness.call(message(1, id="a"), path=STREAM)
+        (request,) = await harness.taken(1)
+        for number in range(4):
+            put(harness, request, number)
+            await harness.quiet()
+            assert harness.engine_slots.wanted(request.ref)
+            harness.client.connection.tick()
+        put(harness, request, 4)
+        assert not harness.engine_slots.wanted(request.ref)
+        harness.client.windows(1 << 20)
+        harness.answer(request)
+        assert await call.ended() == ("OK", "")
+        *parts, last = streamed(call)
+        assert [seen(part)[1] for part in parts] == [0, 1, 2, 3]
+        assert "has taken nothing for stream_stall_s = 3" in last.error_message
+        await all_gone(harness)
+
+    on_loop(test)
+
+
 @pytest.mark.parametrize("bound", ["stream", "connection"])
 def test_who_does_not_read_parts_gets_only_so_many(
     monkeypatch: pytest.MonkeyPatch, bound: str

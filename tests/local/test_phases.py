@@ -210,3 +210,22 @@ async def test_a_body_that_nobody_wants_is_not_taken_for_ever_however_fast_it_co
         connection.feed(bytes(1 << 20))
         connection.transport.protocol.tick()
     assert connection.transport.closed
+
+
+@scenario
+async def test_on_falcon_too_more_of_an_answer_is_no_sign_that_anything_was_taken() -> None:
+    connection = Connection()
+    await at_the_control_address(connection)
+    protocol = connection.transport.protocol
+    stalled_s = protocol._exchanges.stalled_s
+    protocol.tick()
+    assert stalled_s() == 0, "nothing waits"
+    for second in range(4):
+        protocol._answering.write(b"12345")
+        connection.transport.left_bytes += 5
+        protocol.tick()
+        assert stalled_s() == second
+    # As much as comes is taken.
+    protocol._answering.write(b"12345")
+    protocol.tick()
+    assert stalled_s() == 0

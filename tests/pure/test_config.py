@@ -155,6 +155,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "timeout_s": 60.0,
         "first_part_timeout_s": 0.0,
         "part_gap_timeout_s": 0.0,
+        "stream_stall_s": 30.0,
         "max_queue_wait_s": 0.0,
         "batch_timeout_s": None,
         "policy": "eager",

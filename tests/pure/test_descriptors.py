@@ -165,9 +165,9 @@ def test_what_is_behind_an_outcome_begins_with_the_next_word() -> None:
     assert names[-1] == SlotWords.FINISHED_NS
 
 
-def test_the_numbers_of_version_28() -> None:
+def test_the_numbers_of_version_29() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert LAYOUT_VERSION == 28
+    assert LAYOUT_VERSION == 29
     assert MAGIC_VALUE.to_bytes(8, "little") == b"RNGBTCH1"
     assert constants(HeaderWords) == {
         "MAGIC": 0,

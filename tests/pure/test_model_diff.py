@@ -54,6 +54,7 @@ OTHERS: dict[str, Any] = {
     "pad_variable_length": True,
     "padding_values": ("x=1",),
     "part_gap_timeout_s": 2.0,
+    "stream_stall_s": 5.0,
     "path": Path("/other.py"),
     "policy": "fixed",
     "protocol": "v2",

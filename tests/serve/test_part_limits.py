@@ -5,6 +5,8 @@ no test depends on how fast the host is.
 """
 
 import json
+import socket
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -35,6 +37,7 @@ FIRST: Final = "X-First-Part-Timeout"
 GAP: Final = "X-Part-Gap-Timeout"
 PATIENCE_S: Final = 40
 """The timeout of every request: far beyond the limits of its parts."""
+STALL_S: Final = 2
 GATED: Final = """
 from pathlib import Path
 GATE = Path(__file__).with_name("open")
@@ -67,6 +70,7 @@ def server(start_for_module: Start, generator: Path) -> Server:
             "limited": model | LIMITS,
             "single": model | {"max_batch_size": 1},
             "texts": texts | {"part_gap_timeout_s": LIMIT_S},
+            "filling": {"path": "filling.py", "max_batch_size": 4, "stream_stall_s": STALL_S},
         },
         frontends=1,
         http2=True,
@@ -284,3 +288,75 @@ def once(server: Server, path: str, body: Any) -> Any:
     answer = httpx.post(address, json=body, timeout=TIMEOUT_S, trust_env=False)
     assert answer.status_code == 200, answer.text
     return answer.json()
+
+
+def head(lane: str, body: bytes) -> bytes:
+    """A request for events of the model that fills its clients, on a way of HTTP/1.1."""
+    lines = [
+        "POST /v1/models/filling:predict HTTP/1.1",
+        "Host: x",
+        "Content-Type: application/json",
+        "Accept: text/event-stream",
+    ]
+    if lane == "fast":
+        lines.append(f"Content-Length: {len(body)}")
+        return "\r\n".join([*lines, "", ""]).encode() + body
+    lines.append("Transfer-Encoding: chunked")
+    chunk = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    return "\r\n".join([*lines, "", ""]).encode() + chunk
+
+
+@contextmanager
+def filled(server: Server, lane: str) -> Iterator[Callable[[int], bytes]]:
+    """A request whose answer nobody reads but by the function that is yielded."""
+    body = json.dumps(v1_body("1")).encode()
+    if lane == "http2":
+        with (
+            httpx.Client(timeout=TIMEOUT_S, trust_env=False, http1=False, http2=True) as asking,
+            asking.stream(
+                "POST",
+                f"http://127.0.0.1:{server.port}/v1/models/filling:predict",
+                content=body,
+                headers={"Accept": "text/event-stream"},
+            ) as answer,
+        ):
+            pieces = answer.iter_bytes()
+            yield lambda _most: next(pieces, b"")
+        return
+    with socket.socket() as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.settimeout(TIMEOUT_S)
+        raw.connect(("127.0.0.1", server.port))
+        raw.sendall(head(lane, body))
+        yield raw.recv
+
+
+@pytest.mark.parametrize("lane", ["fast", "fallback", "http2"])
+def test_a_client_that_reads_nothing_loses_its_row(
+    server: Server, lane: str, wait_until: WaitUntil
+) -> None:
+    ended, stalled = reasons(server), samples(server)["ringbatch_lane_stalled_total"]
+    with filled(server, lane) as read:
+        wait_until(
+            lambda: samples(server)["ringbatch_lane_stalled_total"] == stalled + 1,
+            "its answer has ended",
+        )
+        wait_until(
+            lambda: reasons(server)["cancelled"] == ended["cancelled"] + 1, "its row has left"
+        )
+        found = b""
+        while b"stream_stall_s = 2" not in found:
+            piece = read(1 << 16)
+            assert piece, "the last event is an error"
+            found = found[-100:] + piece
+
+
+@pytest.mark.parametrize("lane", ["fast", "fallback"])
+def test_a_client_that_reads_slowly_but_steadily_keeps_its_row(server: Server, lane: str) -> None:
+    before = samples(server)["ringbatch_lane_stalled_total"]
+    ends_s = time.monotonic() + 3 * STALL_S
+    with filled(server, lane) as read:
+        while time.monotonic() < ends_s:
+            assert read(1 << 12)
+            time.sleep(0.05)
+    assert samples(server)["ringbatch_lane_stalled_total"] == before

@@ -108,6 +108,12 @@ GROUPS: Final = (
             ),
             Form(
                 "Overloaded",
+                ("the client has taken nothing for stream_stall_s = ..., and parts wait",),
+                "The client reads nothing of an answer in parts.",
+                "Read the answer as it comes, or raise `stream_stall_s`.",
+            ),
+            Form(
+                "Overloaded",
                 ("so many requests wait that the first part would take ... s, too long for ...",),
                 "The first part of the answer would come too late.",
                 "Send later, add workers or places, or raise `first_part_timeout_s`.",

@@ -75,6 +75,7 @@ GROUPS: Final = (
             Entry("timeout_s", "5", ("batch_timeout_s", "max_latency_ms")),
             Entry("first_part_timeout_s", "5", ("timeout_s", "part_gap_timeout_s")),
             Entry("part_gap_timeout_s", "2", ("timeout_s", "first_part_timeout_s")),
+            Entry("stream_stall_s", "10", ("timeout_s",)),
             Entry("max_queue_wait_s", "2", ("timeout_s",)),
             Entry("batch_timeout_s", "10", ("timeout_s", "hang_timeout_s")),
             Entry("load_timeout_s", "1800", ("warm_up_s",)),
