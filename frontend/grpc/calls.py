@@ -19,7 +19,7 @@ from ringbatch.frontend.grpc.status import GrpcStatus, grpc_status
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.expanding import expanded
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, Clock, Phase
-from ringbatch.frontend.http.stall_clock import StallClock
+from ringbatch.frontend.http.stall_clock import StallClock, seconds_by
 from ringbatch.frontend.http2.connection import Connection
 from ringbatch.frontend.http2.stream import Stream
 from ringbatch.shm.errors import (
@@ -191,8 +191,8 @@ class ServedCall:
         self._received = 0
         self._unreturned = 0
         self._clock = Clock(0)
-        self._stall = StallClock(stream.look)
-        self.stalled_s = self._stall.seconds
+        self._stall = StallClock()
+        self.stalled_s = seconds_by(self._stall, stream.look)
         self._task: asyncio.Task[Any] | None = None
         """Expands the message of the call, and then serves it."""
         self._begun = False
@@ -292,7 +292,7 @@ class ServedCall:
 
     def tick(self) -> None:
         """Count a second; called by the connection."""
-        self._stall.tick()
+        self._stall.tick(*self._stream.look())
         gathering = self._task is None or (self._arrival is not None and self._reader.held_bytes)
         # Where answers wait, their client is to take some before it may send on.
         phase = Phase.BODY if gathering and not self._owner.core.full else Phase.ANSWER

@@ -105,7 +105,7 @@ class EventAnswer:
         """At least the bytes of parts that the client has not taken: those since the last look, and
         those that waited then."""
         self._silence_s = 0
-        self._stall = StallClock(self._look)
+        self._stall = StallClock()
         self._keep_alive = True
         self.begun = False
         self.request_id = b""
@@ -117,7 +117,7 @@ class EventAnswer:
         head = self._head
         model, timeout_ns, origin, account = head.model, head.timeout_ns, head.origin, head.account
         parts: InParts[Answer] = InParts(
-            self.take, END, self.flush, head.part_limits, stalled_s=self._stall.seconds
+            self.take, END, self.flush, head.part_limits, stalled_s=self._stalled_s
         )
         if head.generates:
             return service.generate(model, body, self.reply, timeout_ns, origin, account, parts)
@@ -158,7 +158,7 @@ class EventAnswer:
     def tick(self) -> None:
         """Count a second, and send a comment after some without a part; called by the lane."""
         self._silence_s += 1
-        self._stall.tick()
+        self._stall.tick(*self._look())
         # A client that has not read what there is needs no more.
         if self._silence_s >= SILENCE_S and not self._transport.get_write_buffer_size():
             self._parts.append(COMMENT)
@@ -169,6 +169,9 @@ class EventAnswer:
         if self.begun:
             self._record()
         return self.begun
+
+    def _stalled_s(self) -> int:
+        return self._stall.seconds(*self._look())
 
     def _look(self) -> tuple[int, bool]:
         """Return the bytes that the client has taken, and whether others wait for it."""

@@ -22,7 +22,7 @@ from ringbatch.frontend.http.head import HEAD_TOO_LONG, MAX_HEAD_BYTES, MAX_HEAD
 from ringbatch.frontend.http.http10_answers import without_chunks
 from ringbatch.frontend.http.lingering_close import linger
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW, Clock, Phase
-from ringbatch.frontend.http.stall_clock import StallClock
+from ringbatch.frontend.http.stall_clock import StallClock, seconds_by
 
 MAX_PIPELINED: Final = 64
 """Requests of one connection that are read ahead of the first that is not answered."""
@@ -88,21 +88,24 @@ class _AnswerTransport:
     Args:
         transport: of the connection.
         part: ends it.
-
-    Attributes:
-        written_bytes: of answers so far.
     """
 
     def __init__(self, transport: asyncio.Transport, part: Callable[[], None]) -> None:
         self._write = transport.write
-        self.written_bytes = 0
+        self._waiting_bytes = transport.get_write_buffer_size
+        self._written_bytes = 0
         self.is_closing = transport.is_closing
         self.close = part
 
     def write(self, data: bytes) -> None:
         """Write a piece of an answer."""
-        self.written_bytes += len(data)
+        self._written_bytes += len(data)
         self._write(data)
+
+    def look(self) -> tuple[int, bool]:
+        """Return the bytes of answers that the client has taken, and whether others wait."""
+        waiting = self._waiting_bytes()
+        return self._written_bytes - waiting, waiting > 0
 
 
 class FallbackProtocol(HttpToolsProtocol):
@@ -127,8 +130,7 @@ class FallbackProtocol(HttpToolsProtocol):
         self._refused = refused
         self._close_grace_s = close_grace_s
         self._exchanges = Exchanges()
-        self._stall = StallClock(self._look)
-        self._exchanges.stalled_s = self._stall.seconds
+        self._stall = StallClock()
         self._in_head = False
         self._in_body = False
         self._unanswered = 0
@@ -145,6 +147,7 @@ class FallbackProtocol(HttpToolsProtocol):
         """Begin a connection; called by the transport."""
         super().connection_made(transport)
         self._answering: Any = _AnswerTransport(transport, self._part)
+        self._exchanges.stalled_s = seconds_by(self._stall, self._answering.look)
 
     def data_received(self, data: bytes) -> None:
         """Take received bytes; called by the transport."""
@@ -202,14 +205,9 @@ class FallbackProtocol(HttpToolsProtocol):
         self._answering.close = self.transport.close
         self._exchanges.end()
 
-    def _look(self) -> tuple[int, bool]:
-        """Return the bytes of answers that the client has taken, and whether others wait."""
-        waiting: int = self.transport.get_write_buffer_size()
-        return self._answering.written_bytes - waiting, waiting > 0
-
     def tick(self) -> None:
         """Count a second; called by the server."""
-        self._stall.tick()
+        self._stall.tick(*self._answering.look())
         phase = self.phase()
         taking = phase is Phase.TAKING
         moved_bytes = -self.transport.get_write_buffer_size() if taking else self._body_bytes

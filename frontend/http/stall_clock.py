@@ -6,33 +6,31 @@ second. A model's setting says how long is too long.
 
 from collections.abc import Callable
 
+Look = Callable[[], tuple[int, bool]]
+"""Returns the bytes that a client has taken, a count that only grows, and whether others wait."""
+
 
 class StallClock:
-    """Clock of one answer, or of a connection with one answer at a time.
+    """Clock of one answer, or of a connection with one answer at a time."""
 
-    Args:
-        look: returns the bytes that the client has taken, a count that only grows, and whether
-            others wait for it.
-    """
+    __slots__ = ("_s", "_taken_bytes", "_waited")
 
-    __slots__ = ("_look", "_s", "_taken_bytes", "_waited")
-
-    def __init__(self, look: Callable[[], tuple[int, bool]]) -> None:
-        self._look = look
+    def __init__(self) -> None:
         self._taken_bytes = 0
         self._waited = False
         self._s = 0
 
-    def tick(self) -> None:
-        """Count a second."""
-        taken_bytes, waits = self._look()
+    def tick(self, taken_bytes: int, waits: bool) -> None:
+        """Count a second, at whose end a look finds this."""
         stood = self._waited and waits and taken_bytes == self._taken_bytes
         self._s = self._s + 1 if stood else 0
         self._taken_bytes, self._waited = taken_bytes, waits
 
-    def seconds(self) -> int:
-        """Return the whole seconds since the client took something; 0 if nothing waits for it."""
-        if not self._s:
-            return 0
-        taken_bytes, waits = self._look()
+    def seconds(self, taken_bytes: int, waits: bool) -> int:
+        """Return the whole seconds without a byte taken, by a look now; 0 if nothing waits."""
         return self._s if waits and taken_bytes == self._taken_bytes else 0
+
+
+def seconds_by(clock: StallClock, look: Look) -> Callable[[], int]:
+    """Return a function that looks, and returns the seconds by that look."""
+    return lambda: clock.seconds(*look())

@@ -22,7 +22,7 @@ from ringbatch.frontend.http.fallback import (
     Exchanges,
 )
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, Clock, Phase
-from ringbatch.frontend.http.stall_clock import StallClock
+from ringbatch.frontend.http.stall_clock import StallClock, seconds_by
 from ringbatch.frontend.http2.connection import Connection
 from ringbatch.frontend.http2.frames import INTERNAL_ERROR
 from ringbatch.frontend.http2.stream import Stream
@@ -97,8 +97,8 @@ class ServedStream:
         self._clock = Clock(0)
         self._continues = head.continues
         self._exchanges = Exchanges()
-        self._stall = StallClock(stream.look)
-        self._exchanges.stalled_s = self._stall.seconds
+        self._stall = StallClock()
+        self._exchanges.stalled_s = seconds_by(self._stall, stream.look)
         self._asked_before = False
         self._held_bytes = 0
         self._read_bytes = 0
@@ -165,7 +165,7 @@ class ServedStream:
         stream = self._stream
         if stream.gone:
             return
-        self._stall.tick()
+        self._stall.tick(*stream.look())
         # Where pieces lie here it is the application that takes its time; where answers wait, their
         # client is to take some before it may send on.
         waits = _has_come(stream) or stream.pieces or self.scope.get(REFUSED)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.frontend.http.stall_clock import StallClock
+from ringbatch.frontend.http.stall_clock import StallClock, seconds_by
 
 second = st.tuples(st.sampled_from([0, 0, 1, 70_000]), st.sampled_from([0, 1, 70_000]))
 """Bytes that a client takes in a second, and bytes that then wait for it."""
@@ -14,24 +14,25 @@ def test_seconds_count_while_nothing_moves_and_something_waits(
     seconds: list[tuple[int, int]],
 ) -> None:
     taken_bytes = waiting_bytes = 0
-    clock = StallClock(lambda: (taken_bytes, waiting_bytes > 0))
+    clock = StallClock()
     expected = 0
     for moved_bytes, now_bytes in seconds:
         waited, waiting_bytes = waiting_bytes > 0, now_bytes
         taken_bytes += moved_bytes
         # What has begun to wait amid a second has not waited for a second.
         expected = expected + 1 if waited and waiting_bytes and not moved_bytes else 0
-        clock.tick()
-        assert clock.seconds() == expected
+        clock.tick(taken_bytes, waiting_bytes > 0)
+        assert clock.seconds(taken_bytes, waiting_bytes > 0) == expected
 
 
 def test_what_was_taken_since_the_last_tick_counts() -> None:
-    taken_bytes, waits = 0, True
-    clock = StallClock(lambda: (taken_bytes, waits))
+    clock = StallClock()
     for _ in range(6):
-        clock.tick()
-    assert clock.seconds() == 5
-    taken_bytes = 1
-    assert clock.seconds() == 0
-    taken_bytes, waits = 0, False
-    assert clock.seconds() == 0
+        clock.tick(0, True)
+    found = 0, True
+    seconds = seconds_by(clock, lambda: found)
+    assert seconds() == clock.seconds(0, True) == 5
+    found = 1, True
+    assert seconds() == clock.seconds(1, True) == 0
+    found = 0, False
+    assert seconds() == clock.seconds(0, False) == 0
