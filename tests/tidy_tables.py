@@ -26,6 +26,7 @@ PURE_MODULES = (
     "ringbatch.engine.config.addresses",
     "ringbatch.frontend.access.sampling",
     "ringbatch.frontend.codec.request_ids",
+    "ringbatch.frontend.codec.asked_events",
     "ringbatch.frontend.codec.part_limits",
     "ringbatch.engine.config.serving",
     "ringbatch.engine.config.payload_logging",

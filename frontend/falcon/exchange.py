@@ -8,6 +8,7 @@ from functools import partial
 import falcon
 from falcon.asgi import Request, Response
 
+from ringbatch.frontend.codec.asked_events import EventsAsked
 from ringbatch.frontend.codec.event_stream import is_text, wants_events
 from ringbatch.frontend.codec.limit_messages import body_too_large
 from ringbatch.frontend.codec.outcome import Answer, Headers, outcome
@@ -91,26 +92,34 @@ async def exchange(
     else:
         with bodies.budget.holding() as holding:
             body = await _read_body(req, bodies.max_request_bytes, holding)
+    starts = partial(start, body)
+    in_parts = partial(
+        _exchange_in_parts, req, resp, bodies, starts, account, whole_is_event, query is not None
+    )
     if wants_events(req.get_header("Accept")) if events is None else events:
-        starts, event_source = partial(start, body), query is not None
-        await _exchange_in_parts(
-            req, resp, bodies, starts, account, whole_is_event, event_source=event_source
-        )
+        await in_parts()
         return
     waiting = AwaitedPrediction(bodies.last)
     exchanges = req.scope.get(EXCHANGES, set())
     exchanges.add(waiting)
+    whole: Answer | None = None
     try:
         waiting.call = start(body, waiting.reply, account, None)
         # From here on the pipeline sees its end.
         req.context.counted = True
-        status, data, headers = await waiting.answer
+        whole = await waiting.answer
+    except EventsAsked:
+        pass
     finally:
         exchanges.discard(waiting)
         # The call holds the reply, which is the exchange's: only the garbage collector would part
         # them, and memory of the client's would stay open until then.
         waiting.call = None
         req.scope[ENDING] = waiting.ending
+    if whole is None:
+        await in_parts()
+        return
+    status, data, headers = whole
     if bodies.compress_answers and status == 200:
         data, headers = await _accepted(req, data, headers)
     resp.status = status
@@ -126,7 +135,6 @@ async def _exchange_in_parts(
     start: Callable[[Reply, int, InParts[Answer]], RequestHandle | None],
     account: int,
     whole_is_event: bool,
-    *,
     event_source: bool,
 ) -> None:
     """Write the answer as events, but for an error before the first part, and for binary data."""

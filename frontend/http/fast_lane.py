@@ -13,6 +13,7 @@ import asyncio
 from functools import partial
 from typing import Final
 
+from ringbatch.frontend.codec.asked_events import EventsAsked
 from ringbatch.frontend.codec.outcome import JSON, Answer, Headers, error_body, outcome, status_of
 from ringbatch.frontend.http.content_coding import (
     MIN_ENCODED_BYTES,
@@ -109,14 +110,21 @@ class FastLane(LaneConnection):
         model, timeout_ns, origin, account = head.model, head.timeout_ns, head.origin, head.account
         service = self._predictions
         if head.events:
-            self._events = events = self._event_answer(head)
-            self._call = events.start(service, body)
-        elif head.infer:
-            self._call = service.infer(
-                model, body, head.json_bytes, self._answer, timeout_ns, origin, account
-            )
-        else:
-            self._call = service.predict(model, body, self._answer, timeout_ns, origin, account)
+            self._begin_in_parts(head, body)
+            return
+        try:
+            if head.infer:
+                self._call = service.infer(
+                    model, body, head.json_bytes, self._answer, timeout_ns, origin, account
+                )
+            else:
+                self._call = service.predict(model, body, self._answer, timeout_ns, origin, account)
+        except EventsAsked:
+            self._begin_in_parts(head, body)
+
+    def _begin_in_parts(self, head: RequestHead, body: Body) -> None:
+        self._events = events = self._event_answer(head)
+        self._call = events.start(self._predictions, body)
 
     def _event_answer(self, head: RequestHead) -> EventAnswer:
         heads = self._settings.response_heads

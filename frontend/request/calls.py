@@ -39,7 +39,7 @@ class Upload(Protocol):
 
 
 class PredictionService(Protocol):
-    """Interface of a service that takes requests. It awaits nothing and raises no error."""
+    """Interface of a service that takes requests. It awaits nothing, and errors are answers."""
 
     def predict(
         self,
@@ -66,6 +66,9 @@ class PredictionService(Protocol):
 
         Returns:
             The call that is on its way; None where `reply` was called already.
+
+        Raises:
+            EventsAsked: as in `Pipeline.start`.
         """
 
     def infer(
@@ -89,6 +92,9 @@ class PredictionService(Protocol):
 
         Returns:
             As `predict`.
+
+        Raises:
+            EventsAsked: as of `predict`.
         """
 
     def generate(

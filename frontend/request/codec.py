@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from ringbatch.frontend.codec.asked_events import EventsAsked, asks_for_events
 from ringbatch.frontend.codec.outcome import Answer, outcome
 from ringbatch.frontend.codec.payload import SlotPart
 from ringbatch.frontend.codec.rendering import Rendering
@@ -60,6 +61,7 @@ class Codec(Protocol[B_contra, F_contra, A_co]):
         Raises:
             RequestError: the request cannot be read, or there is no such model.
             Offloaded: the body is too large for the event loop.
+            EventsAsked: the body asks for events, and this is not for a request that may have some.
         """
 
     def meant(self, name: str, body: B_contra, framing: F_contra) -> ServedModel | None:
@@ -76,12 +78,14 @@ class V1Codec:
 
     Args:
         models: of this process.
+        in_parts: True if its requests have asked for parts; others may do so in their body.
     """
 
     protocol = RequestProtocol.V1
 
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: Models, *, in_parts: bool = False) -> None:
         self._models = models
+        self._in_parts = in_parts
 
     def meant(self, name: str, body: Body, framing: RawHeaders | None) -> ServedModel | None:
         """As in `Codec`."""
@@ -98,6 +102,8 @@ class V1Codec:
             spec = model.spec
             value = dumps((spec,)).decode(), models.max_in_flight, encode_headers(framing)
             raise Offloaded(read_v1, value, partial(self._decoded, model), spec.timeout_ns)
+        if model.spec.in_parts and asks_for_events(body, parameters=False) and not self._in_parts:
+            raise EventsAsked
         if framing is None or v1.with_context is None:
             parts, columns = v1.requests.parse(body)
         else:
@@ -122,12 +128,19 @@ class V2Codec:
         models: of this process.
         protocol: V2, with or without binary data.
         headers: the headers of the one request that it is for; empty where no model asks for them.
+        in_parts: as of `V1Codec`.
     """
 
     def __init__(
-        self, models: Models, protocol: RequestProtocol, headers: RawHeaders = b""
+        self,
+        models: Models,
+        protocol: RequestProtocol,
+        headers: RawHeaders = b"",
+        *,
+        in_parts: bool = False,
     ) -> None:
         self._models = models
+        self._in_parts = in_parts
         self.protocol = protocol
         self._headers = headers
 
@@ -147,6 +160,13 @@ class V2Codec:
             shares = models.regions.on
             value = dumps((spec,)).decode(), models.max_in_flight, shares, headers, framing
             raise Offloaded(read_v2, value, partial(self._decoded, model), spec.timeout_ns)
+        if (
+            model.spec.in_parts
+            and framing is None
+            and asks_for_events(body, parameters=True)
+            and not self._in_parts
+        ):
+            raise EventsAsked
         if v2.asked is None:
             parts, requested = v2.requests.parse(body, framing)
         else:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
+from ringbatch.frontend.codec.asked_events import EventsAsked
 from ringbatch.frontend.codec.limit_messages import (
     no_answer,
     no_room_ever,
@@ -100,6 +101,9 @@ class Pipeline:
 
         Returns:
             The call that is on its way; None where `reply` was called already.
+
+        Raises:
+            EventsAsked: the client wants parts, as its body says; nothing has happened yet.
         """
         models, words = self._models, self._words
         self._gateway.between_requests()
@@ -157,6 +161,8 @@ class Pipeline:
             # Its traceback holds this frame, and this frame it: together they would keep open what
             # the request uses until the garbage collector looks.
             error = failure.with_traceback(None)
+        except EventsAsked:
+            raise
         except Exception:
             log.exception("frontend: a request to model %s failed", name or "named in its body")
             error = InternalError()

@@ -84,6 +84,7 @@ class Service(Models):
         gateway.connect(on_doorbell=self.keep_up, on_answers=self.engine.outcomes.settle)
         self.pipeline = Pipeline(self.engine, self, segment.words, clock)
         self._v1 = V1Codec(self)
+        self._v1_in_parts = V1Codec(self, in_parts=True)
         self._v2 = V2Codec(self, Protocol.V2)
         self._v2_binary = V2Codec(self, Protocol.V2_BINARY)
         self._arrivals: Arrivals[Answer] = Arrivals(self.pipeline, Protocol.V2_BINARY, outcome)
@@ -100,8 +101,9 @@ class Service(Models):
         in_parts: InParts[Answer] | None = None,
     ) -> RequestHandle | None:
         """As in `PredictionService`."""
+        codec = self._v1 if in_parts is None else self._v1_in_parts
         return self.pipeline.start(
-            self._v1, name, body, origin, reply, timeout_ns, account, in_parts=in_parts
+            codec, name, body, origin, reply, timeout_ns, account, in_parts=in_parts
         )
 
     def infer(
@@ -117,7 +119,9 @@ class Service(Models):
     ) -> RequestHandle | None:
         """As in `PredictionService`."""
         codec = self._v2 if json_bytes is None else self._v2_binary
-        if origin and (self.asking or self._words[_MODEL_TABLE] != self.table_number):
+        if in_parts is not None:
+            codec = V2Codec(self, codec.protocol, origin, in_parts=True)
+        elif origin and (self.asking or self._words[_MODEL_TABLE] != self.table_number):
             codec = V2Codec(self, codec.protocol, origin)
         return self.pipeline.start(
             codec, name, body, json_bytes, reply, timeout_ns, account, in_parts=in_parts

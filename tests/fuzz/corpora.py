@@ -92,6 +92,7 @@ _V2_TEXTS: Final = (
     b'x\n{"inputs":[{"name":"x","datatype":"INT64","shape":[1,3],"data":[[1,2,3]]}]}',
 )
 _JSON_TOKENS: Final = (
+    b'"stream"',
     *(b'{}[],:"'[i : i + 1] for i in range(7)),
     b"null",
     b"true",
@@ -211,6 +212,10 @@ _PARAMETERS: Final = (
     b'{"shared_memory_region":"r","shared_memory_byte_size":8,"shared_memory_offset":4}',
     b'{"binary_data":true}',
 )
+_ASKED: Final = (
+    b'{"instances":[[1,2]],"stream":true}',
+    b'{"inputs":[{"name":"stream","data":[NaN]}],"parameters":{"stream":false}}',
+)
 _REGIONS: Final = tuple(
     struct.pack(f"<{len(words)}Q", *words)
     for words in (
@@ -234,6 +239,7 @@ _OTHERS: Final = {
     "accept encoding": (_VALUES, _VALUE_TOKENS),
     "content encoding": (_VALUES, _VALUE_TOKENS),
     "timeout": (_VALUES, _VALUE_TOKENS),
+    "asked events": (_ASKED, _JSON_TOKENS),
     "registration": (_REGISTRATIONS, (*_JSON_TOKENS, b"/", b"..", b"/ok_")),
     "parameters": (_PARAMETERS, _JSON_TOKENS),
     "region words": (_REGIONS, _BINARY_TOKENS),

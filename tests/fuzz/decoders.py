@@ -23,6 +23,7 @@ from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.frontend.codec import bytes_tensor
+from ringbatch.frontend.codec.asked_events import asks_for_events
 from ringbatch.frontend.codec.classification import classes_of
 from ringbatch.frontend.codec.limit_messages import ANY_NUMBER
 from ringbatch.frontend.codec.payload import LazyBytes
@@ -338,6 +339,12 @@ def _timeout(data: bytes) -> None:
     assert 0 < timeout_ns_of(data.decode("latin-1")) <= 10**18
 
 
+def _asked_events(data: bytes) -> None:
+    asks = asks_for_events(data, parameters=False)
+    assert asks_for_events(data, parameters=True) >= asks
+    assert not asks or json.loads(data)["stream"] is True
+
+
 def _shared_memory(data: bytes) -> None:
     given = registration(data)
     assert "/" not in object_name(given.key, ("/ok_",))
@@ -380,6 +387,7 @@ TARGETS: Final[dict[str, Target]] = {
     "accept encoding": (_accept_encoding, ()),
     "content encoding": (_content_encoding, (CodingNotSupported,)),
     "timeout": (_timeout, (RequestError,)),
+    "asked events": (_asked_events, (RequestError,)),
     "registration": (_shared_memory, (RequestError,)),
     "parameters": (_parameters, (RequestError, ValueError, RecursionError)),
     "region words": (_region_words, ()),

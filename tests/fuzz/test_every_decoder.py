@@ -35,6 +35,7 @@ PARSES: Final = {
 RECEIVES: Final = {"buffer_updated", "data_received", "get_data", "media", "stream"}
 """Methods that a transport calls with bytes, and attributes of a request that has some."""
 READ_BY: Final = {
+    "codec/asked_events.py": ("asked events",),
     "codec/bytes_tensor.py": ("bytes tensor",),
     "codec/json_to_tensor.py": ("v1 all", "v2 all"),
     "falcon/control_bodies.py": ("registration", "http/1.1 chunks"),

@@ -11,6 +11,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from ringbatch.frontend.access.recorder import Recorder
+from ringbatch.frontend.codec.asked_events import EventsAsked
 from ringbatch.frontend.codec.outcome import JSON, Answer, Headers
 from ringbatch.frontend.codec.request_context import RawHeaders
 from ringbatch.frontend.codec.request_ids import RequestIds
@@ -260,6 +261,8 @@ class Connection:
     ) -> Pending | None:
         self.accounts.append(account)
         self.timeouts_ns.append(timeout_ns)
+        if in_parts is None and b'"stream": true' in body:
+            raise EventsAsked
         call = Pending(name, bytes(body), reply, in_parts)
         self.calls.append(call)
         if self.at_once:

@@ -317,3 +317,20 @@ async def test_the_log_has_the_bytes_of_events_and_the_client_no_times() -> None
     assert connection.lane._state is State.HEAD
     # The next one has a beginning of its own.
     assert connection.lane._watch.began_ns == 0
+
+
+@pytest.mark.parametrize("path", ["/v1/models/m:predict", "/v2/models/m/infer"])
+def test_a_body_may_ask_for_events(path: str) -> None:
+    @scenario
+    async def test() -> None:
+        connection = Connection()
+        call = asked(connection, request(b'{"stream": true}', path=path.encode()))
+        call.parts(b"1")
+        call.end(b"2")
+        assert connection.transport.written == head() + chunk(b"1") + chunk(b"2") + LAST
+        # The next request of the connection is as any.
+        connection.feed(request(b"{}", path=path.encode()))
+        assert connection.calls[-1].in_parts is None
+        assert connection.handed_over == 0
+
+    test()

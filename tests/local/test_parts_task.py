@@ -1,10 +1,16 @@
 """Requests that get parts: each part is passed on, until the end or until there are enough."""
 
+from collections.abc import Callable
+from typing import Any
+
 import orjson
 import pytest
-from frontend_harness import SECOND_NS
+from frontend_harness import SECOND_NS, FrontendHarness, typed
 from parted_harness import END, Parted
 
+from ringbatch.frontend.codec.asked_events import EventsAsked
+from ringbatch.frontend.request.calls import Reply, RequestHandle
+from ringbatch.frontend.request.parts_task import InParts
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.slot import Status
 
@@ -109,3 +115,45 @@ def test_a_receiver_that_fails_fails_its_request(caplog: pytest.LogCaptureFixtur
     parted.collect()
     assert parted.harness.lane.in_flight == 0
     assert parted.ends_counted() == (0, 0, 1)
+
+
+V2_INPUT = '"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]'
+
+
+@pytest.mark.parametrize("wish", ['"stream": true', '"parameters": {"stream": true}'])
+@pytest.mark.parametrize("in_parts", [True, False])
+def test_a_body_asks_for_events_where_the_model_has_some(wish: str, in_parts: bool) -> None:
+    harness = FrontendHarness(typed(in_parts=in_parts))
+    v1, v2 = (f"{{{given}, {wish}}}".encode() for given in ('"instances": [[1, 2]]', V2_INPUT))
+    service, replies = harness.service, harness.replies
+    v1_asks, v2_asks = in_parts and "parameters" not in wish, in_parts
+    ways: list[tuple[bool, Callable[[Reply], RequestHandle | None]]] = [
+        (v1_asks, lambda to: service.predict("double", v1, to)),
+        (v2_asks, lambda to: service.infer("double", v2, None, to)),
+    ]
+    for number, (asks, start) in enumerate(ways):
+        if asks:
+            with pytest.raises(EventsAsked):
+                start(replies.to(number))
+            assert harness.lane.in_flight == 0
+        else:
+            assert start(replies.to(number)) is not None
+            harness.loop.turn()
+            harness.answer(harness.taken())
+            harness.gateway.collect()
+            assert replies.got[number][0] == 200
+    # Who has asked for parts already gets them.
+    parts: InParts[Any] = InParts(lambda _answer: None, END)
+    assert service.predict("double", v1, replies.to(8), in_parts=parts) is not None
+    assert service.infer("double", v2, None, replies.to(9), in_parts=parts) is not None
+
+
+def test_a_wish_that_is_none_is_refused_as_any_fault() -> None:
+    harness = FrontendHarness(typed(in_parts=True))
+    body = b'{"instances": [[1, 2]], "stream": "yes"}'
+    parts: InParts[Any] = InParts(lambda _answer: None, END)
+    for number, in_parts in enumerate([None, parts]):
+        harness.service.predict("double", body, harness.replies.to(number), in_parts=in_parts)
+        status, answer, _ = harness.replies.got[number]
+        words = '`stream` of the request is "yes", not true or false'
+        assert (status, answer) == (400, {"error": words})

@@ -59,6 +59,12 @@ GROUPS: Final = (
             ),
             Form(
                 INVALID,
+                ("`stream` of ... is ..., not true or false",),
+                "The member that asks for events has another value.",
+                "Send `true` or `false`, or leave it out.",
+            ),
+            Form(
+                INVALID,
                 ("X-Priority is ..., not interactive, normal or bulk",),
                 "The header names no class of requests.",
                 "Send one of the three, or leave it out.",
