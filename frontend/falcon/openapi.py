@@ -14,6 +14,7 @@ from ringbatch.frontend.codec.outcome import BATCH_HEADER
 from ringbatch.frontend.falcon.openapi_tensors import (
     generate_answer,
     generate_example,
+    generate_query,
     generate_request,
     takes_generate,
     v1_answer,
@@ -297,9 +298,18 @@ def _v2_paths(spec: ModelSpec) -> Json:
         events = {"description": "An event for each part.", "content": {EVENTS_TYPE: {}}}
         paths[f"{path}/generate"] = {"post": _generation(spec, tag, "Generate", answer)}
         paths[f"{path}/generate_stream"] = {
-            "post": _generation(spec, tag, "Generate, with an event for each part", events)
+            "post": _generation(spec, tag, "Generate, with an event for each part", events),
+            "get": _event_source(spec, tag, events),
         }
     return paths
+
+
+def _event_source(spec: ModelSpec, tag: str, events: Json) -> Json:
+    summary = "Generate, for a browser's EventSource"
+    generate = _operation(tag, summary, events, 400, 404, 429, 500, 503, 504)
+    generate["responses"]["204"] = {"description": "It has had the answer."}
+    generate["parameters"] = generate_query(spec)
+    return generate
 
 
 def _generation(spec: ModelSpec, tag: str, summary: str, answer: Json) -> Json:

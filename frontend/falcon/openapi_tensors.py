@@ -203,6 +203,23 @@ def generate_answer(spec: ModelSpec) -> Json:
     return _object(own | outputs, optional=("id",))
 
 
+def generate_query(spec: ModelSpec) -> list[Json]:
+    """Return the inputs as parameters of a query: texts as they are, all others as JSON."""
+    optional, example = _optional(spec), generate_example(spec) or {}
+    parameters = []
+    for tensor in spec.inputs:
+        shown = {"example": example[tensor.name]} if tensor.name in example else {}
+        texts: Json = {"type": "array", "items": _STRING} if tensor.shape else _STRING
+        form: Json = {"schema": texts} | shown
+        if tensor.datatype.name != "BYTES":
+            content = {"schema": _generate_input(tensor)} | shown
+            form = {"content": {"application/json": content}}
+        required = tensor.name not in optional
+        about = {"name": tensor.name, "in": "query", "description": "An input."}
+        parameters.append({**about, "required": required, **form})
+    return parameters
+
+
 def generate_example(spec: ModelSpec) -> Json | None:
     """Return a body for ``/generate``; None if an instance is too large to be shown."""
     if _is_large(spec):

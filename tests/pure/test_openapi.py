@@ -64,6 +64,7 @@ def test_a_model_has_the_paths_that_serve_it() -> None:
         "post /v2/models/plain/trace/setting",
         "post /v2/models/plain/infer",
         "post /v2/models/plain/generate",
+        "get /v2/models/plain/generate_stream",
         "post /v2/models/plain/generate_stream",
     }
     assert "/v2/models/untyped" in paths

@@ -42,7 +42,7 @@ def test_buckets_and_the_budget_can_be_set(tmp_path: Path) -> None:
         ({"path": "none", "runtime": "text"}, 'path: found "none", but it must be a directory'),
         (
             {"path": "there"},
-            "or a directory with a tokenizer.json (text, or generator if it has a model.py)",
+            "or a directory with a tokenizer.json (text, or generator if it has a model.py or ",
         ),
     ],
 )

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from serve.client import Connection, fast, instances, request
@@ -137,6 +138,13 @@ def test_schemathesis_finds_nothing(
         assert connection.ask(fast("untyped", instances(1))).status == 200
 
 
+def example_of(parameter: dict[str, Any]) -> tuple[str, Any]:
+    """The name of a parameter of a query, and its example: JSON, unless it is a text."""
+    if "content" in parameter:
+        return parameter["name"], json.dumps(parameter["content"]["application/json"]["example"])
+    return parameter["name"], parameter["example"]
+
+
 def test_the_examples_of_the_document_are_answered(
     server: Server, document: dict[str, Any]
 ) -> None:
@@ -149,6 +157,8 @@ def test_the_examples_of_the_document_are_answered(
                 body = operation.get("requestBody", {}).get("content", {})
                 example = body.get("application/json", {}).get("example")
                 if method == "get" and "{" not in path:
+                    query = dict(map(example_of, operation.get("parameters", ())))
+                    path = f"{path}?{urlencode(query, doseq=True)}" if query else path
                     answer = connection.ask(request(path, method="GET"))
                 elif method == "post" and example is not None:
                     answer = connection.ask(request(path, json.dumps(example).encode()))

@@ -189,7 +189,6 @@ class Connections:
         if not size:
             self._break(connection, "the server closed the connection")
             return
-        now = self._clock_ns()
         data = bytes(self._received[:size])
         exchange = connection.exchange
         try:
@@ -203,7 +202,8 @@ class Connections:
             if connection.fd not in self._open:
                 return
         if status is not None:
-            self._answered(connection, status, now)
+            # Behind the instants of its parts.
+            self._answered(connection, status, self._clock_ns())
         elif exchange.closes and connection.number < 0:
             self._drop(connection)
 
