@@ -30,15 +30,17 @@ from ringbatch.bench.served.failures import CannotMeasure
 
 STALL_S = 0.5
 RATE = 400.0
-# The beginning of a title: a frontend for HTTP has the number of its lane, which may be any.
+# The beginning of a title: a frontend for HTTP has the number of its lane, which may be any. Texts
+# need another model, see test_bench_streams.py.
 STALLED = {
     Protocol.V1: "ringbatch: frontend ",
     Protocol.V2: "ringbatch: frontend ",
+    Protocol.GENERATE: "ringbatch: frontend ",
     Protocol.GRPC: "ringbatch: grpc frontend ",
     Protocol.CLIENT: "ringbatch: collector",
 }
 every_protocol = pytest.mark.parametrize(
-    "protocol", only({str(one): one for one in Protocol}, "grpc")
+    "protocol", only({str(one): one for one in STALLED}, "grpc")
 )
 
 
