@@ -77,7 +77,9 @@ _JSON_LENGTH: Final = b"inference-header-content-length"
 _AT_MOST_ONCE: Final = (_LENGTH, _JSON_LENGTH, _TIMEOUT)
 VARYING: Final = frozenset({*_AT_MOST_ONCE, _ID, _TRACE})
 """Headers that may have another value in each request."""
-_PART_LIMITS: Final = (FIRST_HEADER.encode(), GAP_HEADER.encode())
+_FIRST_PART: Final = FIRST_HEADER.encode()
+_PART_GAP: Final = GAP_HEADER.encode()
+_PART_LIMITS: Final = (_FIRST_PART, _PART_GAP)
 _ACCEPT: Final = b"accept"
 _EVENTS: Final = EVENTS.encode()
 _GENERATE: Final = b"generate_stream"
@@ -274,7 +276,7 @@ def parsed_head(
         # Another server may answer it in parts.
         return headers, None
     limits = NO_LIMITS
-    if not headers.keys().isdisjoint(_PART_LIMITS):
+    if _FIRST_PART in headers or _PART_GAP in headers:
         if any(len(headers.get(name, ())) > 1 for name in _PART_LIMITS):
             return headers, None
         try:

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 import pytest
+from dev_shm import takes
 from documents.pages import example
 from serve.server import Server, Start
 from text_generators import write_generator
@@ -25,6 +26,8 @@ from ringbatch.bench.served.asking import Address
 from ringbatch.bench.served.engine import Served
 from ringbatch.bench.served.failures import CannotMeasure
 from ringbatch.engine.command import cli
+
+pytestmark = takes(30)
 
 PARTS = 5
 QUICK = ("--even-if-busy", "--duration-s", "0.3", "--rounds", "1", "--max-lag-ms", "60000")

@@ -17,10 +17,13 @@ from typing import Any
 import httpx
 import pytest
 from decoders import continued, weights, write_decoder
+from dev_shm import takes
 from prometheus_client.parser import text_string_to_metric_families
 from serve.client import Connection, request
 from serve.server import Server, Start
 from text_generators import LIMIT, tokenizer, tokens, write_generator
+
+pytestmark = takes(30)
 
 WaitUntil = Callable[..., Any]
 COMPLETIONS = "/v1/completions"

@@ -17,6 +17,7 @@ import httpx
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
+from dev_shm import takes
 from serve.grpc_stub import grpc_port
 from serve.server import Server, Start
 from serve.steps_client import TIMEOUT_S, reasons, samples, v1_body, v2_body
@@ -24,6 +25,8 @@ from serve.test_grpc_parts import Stream as GrpcStream
 from text_generators import write_generator
 
 from ringbatch.frontend import Client, DeadlineExceeded
+
+pytestmark = takes(30)
 
 WaitUntil = Callable[..., Any]
 LIMIT_S: Final = 0.3

@@ -17,10 +17,13 @@ from typing import Any, Final
 
 import httpx
 import pytest
+from dev_shm import takes
 from serve.client import Closed, Connection, fast, instances, request
 from serve.secure import KEY, Authority, bearer, write_private
 from serve.server import COMMAND, Server, Start, configured
 from serve.test_load_balancers import ENGINES, GRPC, HTTP, KINDS, Balancer
+
+pytestmark = takes(30)
 
 WaitUntil = Callable[..., Any]
 

@@ -20,6 +20,7 @@ import httpx
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
+from dev_shm import takes
 from serve.client import Connection, request
 from serve.grpc_stub import grpc_port
 from serve.models.stepping import PAUSE_S
@@ -42,6 +43,8 @@ from serve.steps_client import (
 from serve.test_grpc_parts import Stream as GrpcStream
 
 from ringbatch.frontend import Client
+
+pytestmark = takes(20)
 
 WaitUntil = Callable[..., Any]
 
