@@ -8,6 +8,7 @@ from typing import Any, Final
 import httpx
 import numpy as np
 import pytest
+from dev_shm import takes
 from serve.client import WAYS, Connection, instances, predict_target, request
 from serve.grpc_stub import Stub, grpc_port
 from serve.secure import KEY, OTHER_KEY, bearer, write_private
@@ -26,6 +27,8 @@ from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.engines import only
 from ringbatch.shm.segment import Segment
+
+pytestmark = takes(30)
 
 PROXY, CLIENT, OTHER = "127.0.0.1", "127.0.0.2", "127.0.0.3"
 MODELS: Final = {

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dev_shm import takes
 from serve.client import Connection, fast, instances, request
 from serve.server import Server, Start
 from tiers import exhaustive
@@ -26,6 +27,8 @@ from ringbatch.frontend import (
     NoFreeLane,
     RequestError,
 )
+
+pytestmark = takes(20)
 
 HELD = {"policy": "fixed", "max_latency_ms": 60_000}
 MATMUL, MOODY, NAP = {"path": "matmul.py"}, {"path": "moody.py"}, {"path": "nap.py"}

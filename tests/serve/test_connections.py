@@ -24,7 +24,7 @@ from serve.client import (
 from serve.server import Server, Start
 from tiers import exhaustive, only
 
-pytestmark = takes(30)
+pytestmark = takes(40)
 
 WaitUntil = Callable[..., Any]
 

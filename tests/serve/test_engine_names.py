@@ -10,12 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dev_shm import takes
 from serve.server import Server, Start, configured
 from tiers import exhaustive
 
 from ringbatch.engine.command.cli import main
 from ringbatch.frontend import Client, EngineGone
 from ringbatch.shm.errors import StartupError
+
+pytestmark = takes(20)
 
 GATED = """
 import time

@@ -5,7 +5,10 @@ import json
 from typing import Any
 
 import pytest
+from dev_shm import takes
 from serve.server import Server, Start
+
+pytestmark = takes(20)
 
 OWN = {"model_name": "telling", "model_version": "1"}
 EVENTS = "text/event-stream"

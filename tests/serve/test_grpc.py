@@ -10,12 +10,15 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from dev_shm import takes
 from serve.client import Connection, fast, instances, request
 from serve.grpc_models import ADD, ECHO
 from serve.grpc_stub import Held, Started, Stub, grpc_port, infer_request
 from serve.server import Server, Start
 
 from ringbatch.frontend.grpc.messages import HEALTH_SERVICE, SCHEMA
+
+pytestmark = takes(20)
 
 WaitUntil = Callable[..., Any]
 

@@ -10,11 +10,14 @@ import pytest
 import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
 import tritonclient.http
+from dev_shm import takes
 from serve.grpc_stub import Stub, grpc_port, infer_request
 from serve.server import Server, Start
 
 from ringbatch.frontend.grpc.messages import INFERENCE_SERVICE, inference
 from ringbatch.frontend.request.offload import LARGE_BODY_BYTES
+
+pytestmark = takes(30)
 
 PLAIN = """
 from ringbatch.engine import Tensor

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dev_shm import takes
 from serve.client import Connection, fast, instances, request
 from serve.grpc_stub import Stub, grpc_port, infer_request
 from serve.load import Load
@@ -30,6 +31,8 @@ from ringbatch.shm.engines import running
 from ringbatch.shm.host.control_socket import Order
 from ringbatch.shm.layout import WORD
 from ringbatch.shm.shm_objects import DIRECTORY, engine_and_pid
+
+pytestmark = takes(20)
 
 WaitUntil = Callable[..., Any]
 Replace = Callable[..., Server]

@@ -5,9 +5,12 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from dev_shm import takes
 from serve.client import Connection, fast, instances, request
 from serve.server import Server, Start
 from tiers import only
+
+pytestmark = takes(40)
 
 ASKED = 60
 STUCK = {"nap_s": 50}

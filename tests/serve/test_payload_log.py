@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 import httpx
 import numpy as np
 import pytest
+from dev_shm import takes
 from prometheus_client.parser import text_string_to_metric_families
 from serve.client import Connection, request
 from serve.grpc_stub import Stub, grpc_port, infer_request
@@ -27,6 +28,8 @@ from serve.server import Server, Start
 from tiers import exhaustive
 
 from ringbatch.frontend.grpc.messages import INFERENCE_SERVICE, SCHEMA
+
+pytestmark = takes(20)
 
 WaitUntil = Callable[..., Any]
 REQUEST_TYPE = "org.kubeflow.serving.inference.request"

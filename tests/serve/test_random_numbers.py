@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from dev_shm import takes
 from serve.client import fast
 from serve.load import Load
 from serve.server import COMMAND, Server, Start, configured
 from tiers import exhaustive, only
+
+pytestmark = takes(20)
 
 WaitUntil = Callable[..., Any]
 

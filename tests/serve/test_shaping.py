@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dev_shm import takes
 from serve.client import Connection, fast, instances, request
 from serve.server import COMMAND, SMALL, Server, Start
 from tiers import only
 
 from ringbatch.engine.process.memory_limits import WORKER_HEAP
 from ringbatch.shm.shm_objects import remove_dead_engines
+
+pytestmark = takes(20)
 
 SIZES = [1, 4, 8]
 TOKENS: dict[str, Any] = {

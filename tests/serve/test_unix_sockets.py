@@ -17,10 +17,13 @@ import httpx
 import numpy as np
 import pytest
 import tritonclient.grpc as triton_grpc
+from dev_shm import takes
 from serve.client import instances
 from serve.secure import Authority
 from serve.server import Server, Start, configured
 from tiers import exhaustive
+
+pytestmark = takes(20)
 
 WaitUntil = Callable[..., Any]
 PATH = "/v1/models/m:predict"
