@@ -32,7 +32,7 @@ RISING = [(count, 50.0 + 5 * count / 100_000) for count in range(0, 120_000, 10_
 def test_growth_is_a_line_behind_the_warm_up() -> None:
     assert grown_mib(FLAT) == 0
     assert grown_mib(RISING) == pytest.approx(5)
-    # What grows at first is the warm-up, and one odd look is no growth.
+    # Growth at first is the warm-up, and one odd look is no growth.
     warmed = [(count, 10.0 + count / 1000) for count, _ in FLAT[:4]] + FLAT[4:]
     assert grown_mib(warmed) == 0
     assert grown_mib([*FLAT[:-1], (110_000, 90.0)]) == 0

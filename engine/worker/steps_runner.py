@@ -181,11 +181,10 @@ class StepsRunner(PartsRunner):
 
     def step(self) -> None:
         """Run one step of all live rows that do not wait for room; answer those that end."""
-        if self._joining:
-            # Some of them may have waited for others to leave.
-            self._drop_given_up()
-            self._begin_next()
+        # First, as rows that wait may begin in the place of those that leave.
         self._drop_given_up()
+        if self._joining:
+            self._begin_next()
         rows = [row for row in [*self._rows.values()] if not self._waits(row)]
         if rows:
             self._step(rows)

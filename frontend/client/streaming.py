@@ -12,9 +12,9 @@ from ringbatch.frontend.codec.limit_messages import expect_one_batch
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.codec.part_limits import (
     PartLimits,
+    first_deadline_ns,
     limits_of,
-    no_first_part,
-    no_further_part,
+    no_part,
 )
 from ringbatch.frontend.codec.payload import Part
 from ringbatch.frontend.codec.resumption import NothingLeft, Resumption
@@ -58,9 +58,8 @@ class RequestInParts(ClientRequest):
         self._last_ns = 0
         """When the latest part came; 0 before the first."""
         self._until_ns = self.deadline_ns
-        self._limits = limits = limits_of(model.spec, asked)
-        if limits.first_ns:
-            self.deadline_ns = min(self._until_ns, self._accepted_ns + limits.first_ns)
+        self._limits = limits_of(model.spec, asked)
+        self.deadline_ns = first_deadline_ns(self._limits, self._accepted_ns, self._until_ns)
         plan = model.resumption
         self._resumption = None if plan is None else Resumption(plan)
 
@@ -122,8 +121,7 @@ class RequestInParts(ClientRequest):
             return
         for slot in self._slots:
             move_deadline(self._channel.slots.lane, slot, self.deadline_ns)
-        late = no_further_part if self._last_ns else no_first_part
-        self.fail(late(self._limits, self._model.spec))
+        self.fail(no_part(self._limits, self._model.spec, begun=bool(self._last_ns)))
 
     def _end(self, slot: int) -> None:
         """End the request behind the parts that have come."""

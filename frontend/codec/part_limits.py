@@ -64,6 +64,16 @@ def limits_of(spec: ModelSpec, asked: PartLimits) -> PartLimits:
     )
 
 
+def first_deadline_ns(limits: PartLimits, accepted_ns: int, until_ns: int) -> int:
+    """Return when the first part is to be there, of an answer that is to be there at `until_ns`."""
+    return min(until_ns, accepted_ns + limits.first_ns) if limits.first_ns else until_ns
+
+
+def no_part(limits: PartLimits, spec: ModelSpec, *, begun: bool) -> DeadlineExceeded:
+    """For a request whose next part has not come in time; `begun` says if it has had one."""
+    return (no_further_part if begun else no_first_part)(limits, spec)
+
+
 def no_first_part(limits: PartLimits, spec: ModelSpec) -> DeadlineExceeded:
     """For a request whose first part has not come in time."""
     return DeadlineExceeded(

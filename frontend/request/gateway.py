@@ -321,7 +321,7 @@ class Gateway:
     ) -> list[tuple[Callable[[int], None], int]]:
         """Give up the slots that are overdue among those whose deadlines move."""
         if any(waiter.deadline_ns <= now for waiter in moving.values()):
-            # What stands there already is not late, however late this process looks.
+            # Parts that stand there already are not late, however late this process looks.
             self.collect()
         overdue: list[tuple[Callable[[int], None], int]] = []
         for slot, waiter in moving.items():

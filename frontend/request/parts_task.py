@@ -10,9 +10,9 @@ from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.codec.part_limits import (
     NO_LIMITS,
     PartLimits,
+    first_deadline_ns,
     limits_of,
-    no_first_part,
-    no_further_part,
+    no_part,
 )
 from ringbatch.frontend.codec.payload import LazyBytes, SlotPart
 from ringbatch.frontend.codec.rendering import Rendering
@@ -112,8 +112,7 @@ class RequestInParts(InflightRequest[A]):
 
     def start(self, engine: Engine, parts: Sequence[SlotPart]) -> None:
         """Send the request on its way, and wait for its first part; raises as `send_in_parts`."""
-        if self.limits.first_ns:
-            self.deadline_ns = min(self._until_ns, self.accepted_ns + self.limits.first_ns)
+        self.deadline_ns = first_deadline_ns(self.limits, self.accepted_ns, self._until_ns)
         self.send_in_parts(engine, parts)
 
     def send_in_parts(self, engine: Engine, parts: Sequence[SlotPart]) -> None:
@@ -247,8 +246,8 @@ class RequestInParts(InflightRequest[A]):
             super().expired(slot)
             return
         self._slot = -1
-        late = no_further_part if self._last_ns else no_first_part
-        self._failed(late(self.limits, self.model.spec), 0, NO_SLOT)
+        late = no_part(self.limits, self.model.spec, begun=bool(self._last_ns))
+        self._failed(late, 0, NO_SLOT)
 
     def _before(self, slot: int) -> int:
         return self._engine.lane.answer_start(slot)

@@ -104,7 +104,7 @@ def _made_up(address: Address, model: str, protocol: Protocol, settings: Setting
         body = chat_body if protocol is Protocol.CHAT else completion_body
         return [body(random) for _ in range(_MADE_UP)]
     path = f"/v2/models/{quote(model, safe='')}"
-    status, text = ask(address, "GET", path, headers=settings.headers)
+    status, text, _ = ask(address, "GET", path, headers=settings.headers)
     if status != 200:
         raise CannotMeasure(f"{address}{path} answers with status {status}: {excerpt(text)}")
     try:

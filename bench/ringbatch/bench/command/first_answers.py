@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ringbatch.bench.command.settings import Settings
 from ringbatch.bench.load.event_stream import EventReader, is_error, is_part
-from ringbatch.bench.served.asking import Address, Reply, excerpt, reply_to
+from ringbatch.bench.served.asking import Address, Reply, ask, excerpt
 from ringbatch.bench.served.failures import CannotMeasure
 
 
@@ -48,7 +48,7 @@ def first_answers(
     bodies, longest_s, most_parts = [], 0.0, 0
     for request in requests:
         began_s = time.monotonic()
-        reply = reply_to(address, "POST", path, request, headers)
+        reply = ask(address, "POST", path, request, headers)
         longest_s = max(longest_s, time.monotonic() - began_s)
         _expect_success(reply, settings)
         if settings.stream:

@@ -117,7 +117,7 @@ class Subject:
         while True:
             left_s = max(give_up_at - time.monotonic(), 0.1)
             address, body = self.served.address, self.bodies[0]
-            status, _ = ask(address, "POST", self.path, body, self.headers, left_s)
+            status, *_ = ask(address, "POST", self.path, body, self.headers, left_s)
             if status == 200:
                 return
             if time.monotonic() > give_up_at:
@@ -140,7 +140,7 @@ class Subject:
         control = self.served.control
         if control is None:
             return None
-        status, text = ask(control, "GET", "/metrics", patience_s=_METRICS_PATIENCE_S)
+        status, text, _ = ask(control, "GET", "/metrics", patience_s=_METRICS_PATIENCE_S)
         if status != 200:
             raise CannotMeasure(f"{control}/metrics answers with status {status}")
         return parse(text.decode())
@@ -192,7 +192,7 @@ def _expect_reachable(served: Served, protocol: Protocol) -> None:
 
 
 def _only_model(address: Address, headers: Sequence[tuple[str, str]]) -> str:
-    status, text = ask(address, "GET", "/v1/models", headers=headers)
+    status, text, _ = ask(address, "GET", "/v1/models", headers=headers)
     try:
         names = [str(name) for name in orjson.loads(text)["models"]]
     except (ValueError, TypeError, KeyError):

@@ -5,6 +5,7 @@ import socket
 import urllib.parse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ringbatch.bench.served.failures import CannotMeasure
 
@@ -91,19 +92,18 @@ def reached(address: Address) -> Address:
     return Address(host, address.port)
 
 
-@dataclass(frozen=True)
-class Reply:
+class Reply(NamedTuple):
     """One answer.
 
     Attributes:
         status: of HTTP.
-        content_type: of the body, as the answer names it; empty without a name.
         body: of the answer.
+        content_type: of the body, as the answer names it; empty without a name.
     """
 
     status: int
-    content_type: str
     body: bytes
+    content_type: str
 
 
 def excerpt(text: bytes) -> str:
@@ -112,23 +112,6 @@ def excerpt(text: bytes) -> str:
 
 
 def ask(
-    address: Address,
-    method: str,
-    path: str,
-    body: bytes | None = None,
-    headers: Sequence[tuple[str, str]] = (),
-    patience_s: float = _PATIENCE_S,
-) -> tuple[int, bytes]:
-    """Status and body of one answer.
-
-    Raises:
-        CannotMeasure: there is none.
-    """
-    reply = reply_to(address, method, path, body, headers, patience_s)
-    return reply.status, reply.body
-
-
-def reply_to(
     address: Address,
     method: str,
     path: str,
@@ -146,7 +129,7 @@ def reply_to(
         connection.sock = address.connection(patience_s)
         connection.request(method, path, body, dict(headers))
         answer = connection.getresponse()
-        return Reply(answer.status, answer.getheader("Content-Type", ""), answer.read())
+        return Reply(answer.status, answer.read(), answer.getheader("Content-Type", ""))
     except TimeoutError:
         raise CannotMeasure(f"{address} does not answer {path} in {patience_s:g} s") from None
     except http.client.HTTPException as error:
