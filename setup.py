@@ -1,4 +1,4 @@
-"""What setup.cfg cannot say: RINGBATCH_COMPILE=1 has the hot path compiled, with mypyc.
+"""What setup.cfg cannot say: RINGBATCH_COMPILE=1 has the hot path compiled, with mypyc and in C.
 
     RINGBATCH_COMPILE=1 pip install .
 
@@ -15,7 +15,9 @@ from setuptools import Extension, setup
 
 COMPILER = ["mypy ~= 2.4.1", "numpy ~= 2.4.0"]
 """numpy for its types, which a later release may tell otherwise; any runs with what is compiled."""
-PREPARATIONS = {"dist_info", "egg_info", "sdist"}
+MEMORY_ORDER = Extension("ringbatch.shm._memory_order", ["shm/_memory_order.c"])
+"""C11's atomic operations; see shm/memory_order.py."""
+PREPARATIONS = {"dist_info", "egg_info"}
 """Commands that build nothing; `egg_info` is how pip learns what building takes."""
 
 
@@ -59,9 +61,12 @@ def link(place: Path, target: Path) -> None:
     place.symlink_to(target)
 
 
-if os.environ.get("RINGBATCH_COMPILE") != "1":
+if "sdist" in sys.argv:
+    # With its source.
+    setup(ext_modules=[MEMORY_ORDER])
+elif os.environ.get("RINGBATCH_COMPILE") != "1":
     setup()
 elif PREPARATIONS & {*sys.argv}:
     setup(setup_requires=COMPILER)
 else:
-    setup(ext_modules=extensions())
+    setup(ext_modules=[MEMORY_ORDER, *extensions()])

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from ringbatch.shm.descriptors import CostProfileWords
+from ringbatch.shm.memory_order import begin_change, load_acquire, store_release
 from ringbatch.shm.segment import Segment
 
 
@@ -34,18 +35,18 @@ def size_text(rows: int, length: int) -> str:
 def write(segment: Segment, worker: int, trials: Sequence[Trial]) -> None:
     """Put down what a worker's warm-up took; of many trials the first MAX_TRIALS."""
     words, first = segment.words, segment.layout.cost_profile(worker)
-    words[first + CostProfileWords.COUNT] = 0
+    begin_change(words, first + CostProfileWords.COUNT)
     kept = trials[: CostProfileWords.MAX_TRIALS]
     for number, value in enumerate(chain.from_iterable(kept), first + CostProfileWords.TRIALS):
         words[number] = value
-    words[first + CostProfileWords.COUNT] = len(kept)
+    store_release(words, first + CostProfileWords.COUNT, len(kept))
 
 
 def read(segment: Segment, worker: int) -> list[Trial]:
     """Return the trials of a worker's warm-up; none if it had no warm-up."""
     words, first = segment.words, segment.layout.cost_profile(worker)
     size = CostProfileWords.TRIAL_SIZE
-    count = min(words[first + CostProfileWords.COUNT], CostProfileWords.MAX_TRIALS)
+    count = min(load_acquire(words, first + CostProfileWords.COUNT), CostProfileWords.MAX_TRIALS)
     start = first + CostProfileWords.TRIALS
     records = words[start : start + count * size].tolist()
     return [Trial._make(records[at : at + size]) for at in range(0, len(records), size)]

@@ -14,6 +14,13 @@ Each table says who stores a word and how often, and who loads it and how often:
     request  with every request
     step     with every turn of the collector or of a frontend, at least twice a second
 
+The last column is the order of its accesses, see `ringbatch.shm.memory_order`:
+
+    release  its store releases what was stored before, and its loads acquire that
+    full     a full fence follows its store, and its loads are behind one
+    relaxed  none: it says nothing of other words
+    a word   that of the word that publishes it
+
 No two writers share a pair. A word that others load with every batch, request or step shares its
 pair with no word that is stored more often: each store takes the pair out of its readers' caches.
 """
@@ -54,30 +61,30 @@ class HeaderWords:
     it 0 if the collector has ended. DRAINING is 0 while the engine serves, 1 while it stops, 2 if a
     successor serves. In every version MAGIC, READY_NS and DRAINING stand here, for handovers.
 
-        word  name               stored by   how often  loaded by   how often
-        ----  -----------------  ----------  ---------  ----------  ---------
-           0  MAGIC              supervisor  once       everyone    rarely
-           1  VERSION            supervisor  once       everyone    rarely
-           2  SEGMENT_BYTES      supervisor  once       everyone    rarely
-           3  LANES              supervisor  once       everyone    rarely
-           4  SLOTS              supervisor  once       everyone    rarely
-           5  LANE_BYTES         supervisor  once       everyone    rarely
-           6  WORKERS            supervisor  once       everyone    rarely
-           7  MODELS             supervisor  once       everyone    rarely
-           8  MODEL_TABLE_BYTES  supervisor  once       everyone    rarely
-           9  IDENTITY           supervisor  once       everyone    rarely
-          10  CLIENT_LANES       supervisor  once       everyone    rarely
-          11  MODEL_CONTROL      supervisor  once       frontends   rarely
-          12  READY_NS           supervisor  once       clients     rarely
-          13  TRACED             supervisor  once       everyone    rarely
-          14  PORT               supervisor  once       people      rarely
-          15  FAIR_SHARES        supervisor  once       everyone    rarely
-          16  DRAINING           supervisor  rarely     everyone    request
-          17  MODEL_TABLE        supervisor  rarely     everyone    request
-          18  COLLECTOR_ERRNO    supervisor  rarely     frontends   rarely
-          19  STOPPING           supervisor  rarely     frontends   rarely
-          32  RING_COLLECTOR     collector   batch      frontends   request
-          48  COLLECTOR_NS       collector   step       everyone    rarely
+        word  name               stored by   how often  loaded by   how often  order
+        ----  -----------------  ----------  ---------  ----------  ---------  -------
+           0  MAGIC              supervisor  once       everyone    rarely     release
+           1  VERSION            supervisor  once       everyone    rarely     MAGIC
+           2  SEGMENT_BYTES      supervisor  once       everyone    rarely     MAGIC
+           3  LANES              supervisor  once       everyone    rarely     MAGIC
+           4  SLOTS              supervisor  once       everyone    rarely     MAGIC
+           5  LANE_BYTES         supervisor  once       everyone    rarely     MAGIC
+           6  WORKERS            supervisor  once       everyone    rarely     MAGIC
+           7  MODELS             supervisor  once       everyone    rarely     MAGIC
+           8  MODEL_TABLE_BYTES  supervisor  once       everyone    rarely     MAGIC
+           9  IDENTITY           supervisor  once       everyone    rarely     MAGIC
+          10  CLIENT_LANES       supervisor  once       everyone    rarely     MAGIC
+          11  MODEL_CONTROL      supervisor  once       frontends   rarely     relaxed
+          12  READY_NS           supervisor  once       clients     rarely     relaxed
+          13  TRACED             supervisor  once       everyone    rarely     MAGIC
+          14  PORT               supervisor  once       people      rarely     MAGIC
+          15  FAIR_SHARES        supervisor  once       everyone    rarely     relaxed
+          16  DRAINING           supervisor  rarely     everyone    request    relaxed
+          17  MODEL_TABLE        supervisor  rarely     everyone    request    release
+          18  COLLECTOR_ERRNO    supervisor  rarely     frontends   rarely     relaxed
+          19  STOPPING           supervisor  rarely     frontends   rarely     relaxed
+          32  RING_COLLECTOR     collector   batch      frontends   request    full
+          48  COLLECTOR_NS       collector   step       everyone    rarely     relaxed
     """
 
     MAGIC: Final = 0
@@ -112,11 +119,11 @@ class LaneWords:
     one. SERVING is 1 once its owner accepts connections. PAYLOADS is the number of exchanges for
     the payload log that its owner has gathered and not passed on. If the owner dies, they are lost.
 
-        word  name               stored by   how often  loaded by   how often
-        ----  -----------------  ----------  ---------  ----------  ---------
-           0  MODEL_TABLE        owner       rarely     collector   rarely
-           1  SERVING            owner       rarely     supervisor  rarely
-           2  PAYLOADS           owner       request    owner       rarely
+        word  name               stored by   how often  loaded by   how often  order
+        ----  -----------------  ----------  ---------  ----------  ---------  -------
+           0  MODEL_TABLE        owner       rarely     collector   rarely     release
+           1  SERVING            owner       rarely     supervisor  rarely     relaxed
+           2  PAYLOADS           owner       request    owner       rarely     relaxed
     """
 
     MODEL_TABLE: Final = 0
@@ -146,20 +153,20 @@ class WorkerWords:
     ENDS is how many of its processes have ended since one was ready, with that one and failed
     starts; it counts while STATE is not READY. AGAIN_NS is the next start.
 
-        word  name               stored by   how often  loaded by   how often
-        ----  -----------------  ----------  ---------  ----------  ---------
-           0  STATE              worker      rarely     everyone    batch
-           1  PID                worker      rarely     status      rarely
-           2  MODEL              worker      rarely     collector   rarely
-           3  SERVERS            worker      rarely     workers     batch
-           4  SERVERS_DOWN       worker      rarely     frontends   rarely
-           5  FAILING            worker      rarely     everyone    rarely
-          16  ERRNO              supervisor  rarely     frontends   rarely
-          17  ENDS               supervisor  rarely     collector   rarely
-          18  AGAIN_NS           supervisor  rarely     frontends   rarely
-          32  LIVE_ROWS          worker      batch      status      rarely
-          33  MOST_ROWS          worker      batch      collector   batch
-          34  LIVE_COST          worker      batch      status      rarely
+        word  name               stored by   how often  loaded by   how often  order
+        ----  -----------------  ----------  ---------  ----------  ---------  -------
+           0  STATE              worker      rarely     everyone    batch      release
+           1  PID                worker      rarely     status      rarely     STATE
+           2  MODEL              worker      rarely     collector   rarely     STATE
+           3  SERVERS            worker      rarely     workers     batch      relaxed
+           4  SERVERS_DOWN       worker      rarely     frontends   rarely     relaxed
+           5  FAILING            worker      rarely     everyone    rarely     relaxed
+          16  ERRNO              supervisor  rarely     frontends   rarely     relaxed
+          17  ENDS               supervisor  rarely     collector   rarely     relaxed
+          18  AGAIN_NS           supervisor  rarely     frontends   rarely     relaxed
+          32  LIVE_ROWS          worker      batch      status      rarely     relaxed
+          33  MOST_ROWS          worker      batch      collector   batch      relaxed
+          34  LIVE_COST          worker      batch      status      rarely     relaxed
     """
 
     STATE: Final = 0
@@ -183,10 +190,10 @@ class CostProfileWords:
     COUNT is the number of valid records of at most MAX_TRIALS, 0 while they are written. A record
     has the rows, the size of the open dimensions (0 without any), and the nanoseconds of the run.
 
-        word  name               stored by   how often  loaded by   how often
-        ----  -----------------  ----------  ---------  ----------  ---------
-           0  COUNT              worker      rarely     collector   rarely
-           1  TRIALS             worker      rarely     collector   rarely
+        word  name               stored by   how often  loaded by   how often  order
+        ----  -----------------  ----------  ---------  ----------  ---------  -------
+           0  COUNT              worker      rarely     collector   rarely     release
+           1  TRIALS             worker      rarely     collector   rarely     COUNT
     """
 
     COUNT: Final = 0
@@ -207,20 +214,20 @@ class ModelWords:
     of a normal request whose account has none waiting. MOST_NS bounds the expected time, unless 0.
     From STUCK_NS on, unless 0, no batch was finished for too long. AWAITED: requests lack a worker.
 
-        word  name               stored by   how often  loaded by   how often
-        ----  -----------------  ----------  ---------  ----------  ---------
-           0  READY              collector   rarely     everyone    rarely
-           1  TAKES              collector   rarely     frontends   request
-           2  UNSTEADY_NS        collector   rarely     frontends   rarely
-           3  DEATHS             collector   rarely     frontends   rarely
-           4  AWAITED            collector   rarely     supervisor  rarely
-           5  STATE              collector   rarely     frontends   rarely
-          16  ANSWER_NS          collector   batch      frontends   request
-          17  ROW_NS             collector   batch      frontends   request
-          18  LEAST_NS           collector   batch      frontends   request
-          19  ACCOUNT            collector   batch      frontends   request
-          20  MOST_NS            collector   batch      frontends   request
-          32  STUCK_NS           collector   batch      frontends   rarely
+        word  name               stored by   how often  loaded by   how often  order
+        ----  -----------------  ----------  ---------  ----------  ---------  -------
+           0  READY              collector   rarely     everyone    rarely     relaxed
+           1  TAKES              collector   rarely     frontends   request    release
+           2  UNSTEADY_NS        collector   rarely     frontends   rarely     relaxed
+           3  DEATHS             collector   rarely     frontends   rarely     relaxed
+           4  AWAITED            collector   rarely     supervisor  rarely     relaxed
+           5  STATE              collector   rarely     frontends   rarely     release
+          16  ANSWER_NS          collector   batch      frontends   request    relaxed
+          17  ROW_NS             collector   batch      frontends   request    relaxed
+          18  LEAST_NS           collector   batch      frontends   request    relaxed
+          19  ACCOUNT            collector   batch      frontends   request    relaxed
+          20  MOST_NS            collector   batch      frontends   request    relaxed
+          32  STUCK_NS           collector   batch      frontends   rarely     relaxed
     """
 
     READY: Final = 0
@@ -271,14 +278,14 @@ class ScalingWords:
     worker could not get one, and AGAIN_NS is then the next attempt. COUNTS starts a count for each
     `ringbatch.shm.scalings.Cause`, RESTARTS one for each `ringbatch.shm.counters.RestartCase`.
 
-        word  name               stored by   how often  loaded by   how often
-        ----  -----------------  ----------  ---------  ----------  ---------
-           0  TAG                supervisor  rarely     everyone    rarely
-           1  WANTED             supervisor  rarely     everyone    rarely
-           2  FAILED             supervisor  rarely     everyone    rarely
-           3  AGAIN_NS           supervisor  rarely     frontends   rarely
-           4  COUNTS             supervisor  rarely     everyone    rarely
-          16  RESTARTS           supervisor  rarely     everyone    rarely
+        word  name               stored by   how often  loaded by   how often  order
+        ----  -----------------  ----------  ---------  ----------  ---------  -------
+           0  TAG                supervisor  rarely     everyone    rarely     release
+           1  WANTED             supervisor  rarely     everyone    rarely     TAG
+           2  FAILED             supervisor  rarely     everyone    rarely     release
+           3  AGAIN_NS           supervisor  rarely     frontends   rarely     FAILED
+           4  COUNTS             supervisor  rarely     everyone    rarely     TAG
+          16  RESTARTS           supervisor  rarely     everyone    rarely     TAG
     """
 
     TAG: Final = 0
@@ -296,10 +303,10 @@ class TallyWords:
     TAG is the account and 1, or 0. PROTOCOLS starts a run of counts for each protocol, behind which
     are times of answers in parts, see `ringbatch.shm.tallies`.
 
-        word  name               stored by   how often  loaded by   how often
-        ----  -----------------  ----------  ---------  ----------  ---------
-           0  TAG                owner       rarely     status      rarely
-           1  PROTOCOLS          owner       request    status      rarely
+        word  name               stored by   how often  loaded by   how often  order
+        ----  -----------------  ----------  ---------  ----------  ---------  -------
+           0  TAG                owner       rarely     status      rarely     release
+           1  PROTOCOLS          owner       request    status      rarely     TAG
     """
 
     TAG: Final = 0
@@ -315,25 +322,25 @@ class RequestRecordWords:
     PARENT and SPAN are the ids of the client's span and its own, 0 if there are none. ID is text of
     ID_BYTES.
 
-        word  name               stored by   how often  loaded by   how often
-        ----  -----------------  ----------  ---------  ----------  ---------
-           0  SEQUENCE           owner       rarely     status      rarely
-           1  ENDED_NS           owner       rarely     status      rarely
-           2  ACCOUNT            owner       rarely     status      rarely
-           3  PROTOCOL           owner       rarely     status      rarely
-           4  CODE               owner       rarely     status      rarely
-           5  INSTANCES          owner       rarely     status      rarely
-           6  PHASES             owner       rarely     status      rarely
-          14  BATCH              owner       rarely     status      rarely
-          15  BATCH_ROWS         owner       rarely     status      rarely
-          16  REASON             owner       rarely     status      rarely
-          17  ATTEMPTS           owner       rarely     status      rarely
-          18  SHARE_NS           owner       rarely     status      rarely
-          19  TRACE              owner       rarely     status      rarely
-          21  PARENT             owner       rarely     status      rarely
-          22  SPAN               owner       rarely     status      rarely
-          23  ID_BYTES           owner       rarely     status      rarely
-          24  ID                 owner       rarely     status      rarely
+        word  name               stored by   how often  loaded by   how often  order
+        ----  -----------------  ----------  ---------  ----------  ---------  -------
+           0  SEQUENCE           owner       rarely     status      rarely     release
+           1  ENDED_NS           owner       rarely     status      rarely     SEQUENCE
+           2  ACCOUNT            owner       rarely     status      rarely     SEQUENCE
+           3  PROTOCOL           owner       rarely     status      rarely     SEQUENCE
+           4  CODE               owner       rarely     status      rarely     SEQUENCE
+           5  INSTANCES          owner       rarely     status      rarely     SEQUENCE
+           6  PHASES             owner       rarely     status      rarely     SEQUENCE
+          14  BATCH              owner       rarely     status      rarely     SEQUENCE
+          15  BATCH_ROWS         owner       rarely     status      rarely     SEQUENCE
+          16  REASON             owner       rarely     status      rarely     SEQUENCE
+          17  ATTEMPTS           owner       rarely     status      rarely     SEQUENCE
+          18  SHARE_NS           owner       rarely     status      rarely     SEQUENCE
+          19  TRACE              owner       rarely     status      rarely     SEQUENCE
+          21  PARENT             owner       rarely     status      rarely     SEQUENCE
+          22  SPAN               owner       rarely     status      rarely     SEQUENCE
+          23  ID_BYTES           owner       rarely     status      rarely     SEQUENCE
+          24  ID                 owner       rarely     status      rarely     SEQUENCE
     """
 
     SEQUENCE: Final = 0
@@ -362,56 +369,16 @@ class RingWords:
     TAIL and HEAD count words since the segment was made and never wrap; item n lies at n modulo the
     capacity.
 
-        word  name               stored by   how often  loaded by   how often
-        ----  -----------------  ----------  ---------  ----------  ---------
-           0  TAIL               producer    request    consumer    step
-          16  HEAD               consumer    request    producer    batch
-          32  ITEMS              producer    request    consumer    request
+        word  name               stored by   how often  loaded by   how often  order
+        ----  -----------------  ----------  ---------  ----------  ---------  -------
+           0  TAIL               producer    request    consumer    step       release
+          16  HEAD               consumer    request    producer    batch      release
+          32  ITEMS              producer    request    consumer    request    TAIL
     """
 
     TAIL: Final = 0
     HEAD: Final = PAIR
     ITEMS: Final = 2 * PAIR
-
-
-class RegistryWords:
-    """Registry of clients' memory; its writer is the frontend that holds its lock (registrar).
-
-    word  name               stored by   how often  loaded by   how often
-    ----  -----------------  ----------  ---------  ----------  ---------
-       0  STAMP              registrar   rarely     registrar   rarely
-    """
-
-    STAMP: Final = 0
-    SIZE: Final = PAIR
-
-
-class RegionWords:
-    """Record of the registry for one shared memory region of the protocol.
-
-    STAMP is 0 while the record is empty. The text is the region's name and then its key, in UTF-8.
-
-        word  name               stored by   how often  loaded by   how often
-        ----  -----------------  ----------  ---------  ----------  ---------
-           0  STAMP              registrar   rarely     frontends   request
-           1  OFFSET             registrar   rarely     frontends   rarely
-           2  BYTES              registrar   rarely     frontends   rarely
-           3  DEVICE             registrar   rarely     frontends   rarely
-           4  INODE              registrar   rarely     frontends   rarely
-           5  NAME_BYTES         registrar   rarely     frontends   rarely
-           6  KEY_BYTES          registrar   rarely     frontends   rarely
-           7  TEXT               registrar   rarely     frontends   rarely
-    """
-
-    STAMP: Final = 0
-    OFFSET: Final = 1
-    BYTES: Final = 2
-    DEVICE: Final = 3
-    INODE: Final = 4
-    NAME_BYTES: Final = 5
-    KEY_BYTES: Final = 6
-    TEXT: Final = 7
-    SIZE: Final = 5 * PAIR
 
 
 class SlotWords:
@@ -421,38 +388,38 @@ class SlotWords:
     `ringbatch.shm.slot` has CONTROL and DONE, `ringbatch.shm.account` has ACCOUNT. MODEL is a
     model's reference. Offsets are bytes from the start of the segment.
 
-        word  name               stored by   how often  loaded by   how often
-        ----  -----------------  ----------  ---------  ----------  ---------
-           0  CONTROL            owner       request    holder      request
-           1  MODEL              owner       request    holder      request
-           2  ROWS               owner       request    holder      request
-           3  REQUEST_BYTES      owner       request    holder      request
-           4  KEY_BYTES          owner       request    holder      request
-           5  RESULT_CAPACITY    owner       request    holder      request
-           6  REQUEST_OFFSET     owner       request    holder      request
-           7  RESULT_OFFSET      owner       request    holder      request
-           8  ACCEPTED_NS        owner       request    holder      request
-           9  DEADLINE_NS        owner       request    holder      request
-          10  ACCOUNT            owner       request    holder      request
-          11  PARTS_OF           owner       rarely     holder      rarely
-          12  PARTS_FROM         owner       rarely     holder      rarely
-          13  PARTS_TAKEN        owner       rarely     holder      rarely
-          16  DONE               holder      request    owner       request
-          17  RESULT_BYTES       holder      request    owner       request
-          18  BATCH              holder      request    owner       request
-          19  BATCH_ROWS         holder      request    owner       request
-          20  REASON             holder      request    owner       request
-          21  DISPATCHED_NS      holder      request    owner       request
-          22  BEGAN_NS           holder      request    owner       request
-          23  GATHERED_NS        holder      request    owner       request
-          24  RAN_NS             holder      request    owner       request
-          25  ATTEMPTS           holder      request    owner       request
-          26  FINISHED_NS        holder      request    owner       request
-          27  ANSWER_START       holder      request    owner       request
-          28  OVERTAKEN          holder      rarely     owner       rarely
-          29  OVERTAKEN_NS       holder      rarely     owner       rarely
-          30  PARTS_END          holder      rarely     owner       rarely
-          31  JOINED             holder      rarely     holder      rarely
+        word  name               stored by   how often  loaded by   how often  order
+        ----  -----------------  ----------  ---------  ----------  ---------  -------
+           0  CONTROL            owner       request    holder      request    release
+           1  MODEL              owner       request    holder      request    CONTROL
+           2  ROWS               owner       request    holder      request    CONTROL
+           3  REQUEST_BYTES      owner       request    holder      request    CONTROL
+           4  KEY_BYTES          owner       request    holder      request    CONTROL
+           5  RESULT_CAPACITY    owner       request    holder      request    CONTROL
+           6  REQUEST_OFFSET     owner       request    holder      request    CONTROL
+           7  RESULT_OFFSET      owner       request    holder      request    CONTROL
+           8  ACCEPTED_NS        owner       request    holder      request    CONTROL
+           9  DEADLINE_NS        owner       request    holder      request    CONTROL
+          10  ACCOUNT            owner       request    holder      request    CONTROL
+          11  PARTS_OF           owner       rarely     holder      rarely     CONTROL
+          12  PARTS_FROM         owner       rarely     holder      rarely     CONTROL
+          13  PARTS_TAKEN        owner       rarely     holder      rarely     release
+          16  DONE               holder      request    owner       request    release
+          17  RESULT_BYTES       holder      request    owner       request    DONE
+          18  BATCH              holder      request    owner       request    DONE
+          19  BATCH_ROWS         holder      request    owner       request    DONE
+          20  REASON             holder      request    owner       request    DONE
+          21  DISPATCHED_NS      holder      request    owner       request    DONE
+          22  BEGAN_NS           holder      request    owner       request    DONE
+          23  GATHERED_NS        holder      request    owner       request    DONE
+          24  RAN_NS             holder      request    owner       request    DONE
+          25  ATTEMPTS           holder      request    owner       request    DONE
+          26  FINISHED_NS        holder      request    owner       request    DONE
+          27  ANSWER_START       holder      request    owner       request    DONE
+          28  OVERTAKEN          holder      rarely     owner       rarely     DONE
+          29  OVERTAKEN_NS       holder      rarely     owner       rarely     DONE
+          30  PARTS_END          holder      rarely     owner       rarely     release
+          31  JOINED             holder      rarely     holder      rarely     HEAD
 
     DISPATCHED_NS is when the collector gave the batch to a worker, BEGAN_NS when the worker took it
     up. GATHERED_NS is when the model first started with it, RAN_NS when the model last returned,

@@ -14,6 +14,7 @@ from ringbatch.shm.account import lane_identities, word_of_lane
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.layout import ALIGNMENT, SLOT_BYTES, WORD
+from ringbatch.shm.memory_order import acquiring, release_fence, releasing
 from ringbatch.shm.model_spec import INDEX_MASK
 from ringbatch.shm.part_notices import PartNotices
 from ringbatch.shm.parts import PartWriter, part_is_out, wants_parts
@@ -118,7 +119,8 @@ class EngineSlots:
     def __init__(self, segment: Segment, producer: int, wake_lane: Callable[[int], None]) -> None:
         layout = segment.layout
         self.memory = segment.memory
-        self._words = self._load_acquire = self._store_release = segment.words
+        self._words = words = segment.words
+        self._load_acquire, self._store_release = acquiring(words), releasing(words)
         self._wake_lane = wake_lane
         self.batch_ids = BatchIds(segment.identity)
         self._payload = layout.payload_byte
@@ -131,15 +133,14 @@ class EngineSlots:
             layout.frontend_lanes, layout.client_lanes, fair=segment.shares_fairly
         )
         self._completions = [
-            Producer(segment.words, layout.completion_ring(lane, producer), layout.completion_words)
+            Producer(words, layout.completion_ring(lane, producer), layout.completion_words)
             for lane in range(layout.lanes)
         ]
         self._notices = PartNotices(self._completions, layout.slots, self.is_open, wake_lane)
         self.read_uniform = UniformBatchReader(segment).read
         """See `UniformBatchReader.read`."""
-        slots = np.ndarray(
-            (self._slot_count, SlotWords.SIZE), np.uint64, segment.memory, self._first_word * WORD
-        )
+        shape = self._slot_count, SlotWords.SIZE
+        slots = np.ndarray(shape, np.uint64, segment.memory, self._first_word * WORD)
         self._dones = slots[:, SlotWords.DONE]
         self._details = slots[:, SlotWords.RESULT_BYTES : SlotWords.FINISHED_NS + 1]
         self._answered: dict[int, list[int]] = {}
@@ -245,8 +246,7 @@ class EngineSlots:
 
     def _state_words(self, slot: int) -> tuple[int, int]:
         """CONTROL and DONE of a slot."""
-        first = self._first_word + slot * _SLOT_WORDS
-        load_acquire = self._load_acquire
+        first, load_acquire = self._first_word + slot * _SLOT_WORDS, self._load_acquire
         return load_acquire[first + _CONTROL], load_acquire[first + _DONE]
 
     def is_open(self, ref: int) -> bool:
@@ -408,10 +408,10 @@ class EngineSlots:
                 store(memory, first_byte + slot * step * WORD, details)
                 store_release[done + slot * step] = word
         else:
-            # A store to an aligned item of a uint64 array is one 8-byte store, as through
-            # memoryview.
+            # Each item is stored whole, as through memoryview.
             refs = np.array(references, dtype=np.uint64)
             self._details[slots] = np.array([size, *mark, finished_ns], dtype=np.uint64)
+            release_fence()
             self._dones[slots] = done_array(refs, status)
             slots = slots.tolist()
         lane = -1

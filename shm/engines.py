@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol, TypeVar
 
-from ringbatch.shm.descriptors import MAGIC_VALUE, HeaderWords
+from ringbatch.shm import segment_header
+from ringbatch.shm.descriptors import HeaderWords
 from ringbatch.shm.engine_name import UNNAMED
 from ringbatch.shm.errors import SegmentGone, StartupError
-from ringbatch.shm.layout import WORD
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.shm_objects import (
     DIRECTORY,
@@ -158,11 +158,10 @@ def _living(name: str) -> _Living | None:
     try:
         if os.fstat(fd).st_uid != os.geteuid() or not is_locked(fd, LIFE_LOCK):
             return None
-        data = os.pread(fd, (HeaderWords.DRAINING + 1) * WORD, 0)
+        words = segment_header.finished(fd, HeaderWords.DRAINING + 1)
     finally:
         os.close(fd)
-    words = memoryview(data[: len(data) // WORD * WORD]).cast("Q")
-    if len(words) <= HeaderWords.DRAINING or words[HeaderWords.MAGIC] != MAGIC_VALUE:
+    if words is None:
         return None
     draining = bool(words[HeaderWords.DRAINING])
     ready_ns = 0 if draining else words[HeaderWords.READY_NS]

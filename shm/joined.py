@@ -18,6 +18,7 @@ from typing import Final
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.engine_slots import BatchMark
 from ringbatch.shm.layout import WORD
+from ringbatch.shm.memory_order import acquiring
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import SLOT_BITS, SLOT_MASK, Reason, is_open, reference, slot_of
 from ringbatch.shm.slot_structs import BATCH_DETAILS
@@ -35,7 +36,8 @@ class JoinedRows:
     def __init__(self, segment: Segment) -> None:
         layout = segment.layout
         self._memory = segment.memory
-        self._load_acquire = self._store_release = segment.words
+        self._words = segment.words
+        self._load_acquire = acquiring(segment.words)
         self._first_word = first = layout.slots_word
         end = first + layout.lanes * layout.slots * SlotWords.SIZE
         self._every = slice(first + _JOINED, end, SlotWords.SIZE)
@@ -51,8 +53,8 @@ class JoinedRows:
         first = self._first(slot_of(ref))
         start = (first + SlotWords.RESULT_BYTES) * WORD
         BATCH_DETAILS.pack_into(self._memory, start, 0, mark.batch, mark.rows, mark.reason)
-        self._store_release[first + SlotWords.DISPATCHED_NS] = mark.dispatched_ns
-        self._store_release[first + _JOINED] = ref >> SLOT_BITS << SLOT_BITS | worker
+        self._words[first + SlotWords.DISPATCHED_NS] = mark.dispatched_ns
+        self._words[first + _JOINED] = ref >> SLOT_BITS << SLOT_BITS | worker
 
     def by_worker(self) -> dict[int, list[Joined]]:
         """Return the open requests that workers have joined, by worker and batch."""
@@ -73,19 +75,20 @@ class JoinedRows:
         """
         for slot, joined in self._open():
             if joined & SLOT_MASK == worker:
-                self._store_release[self._first(slot) + _JOINED] = 0
+                self._words[self._first(slot) + _JOINED] = 0
 
     def _open(self) -> Iterator[tuple[int, int]]:
         """Yield the slots of open requests that a worker has joined, and JOINED of each."""
-        words = self._load_acquire
-        for slot, joined in enumerate(words[self._every].tolist()):
+        load_acquire = self._load_acquire
+        for slot, joined in enumerate(self._words[self._every].tolist()):
             if joined:
                 first, ref = self._first(slot), reference(joined >> SLOT_BITS, slot)
-                if is_open(ref, words[first + SlotWords.CONTROL], words[first + SlotWords.DONE]):
+                control = load_acquire[first + SlotWords.CONTROL]
+                if is_open(ref, control, load_acquire[first + SlotWords.DONE]):
                     yield slot, joined
 
     def _mark(self, first: int) -> BatchMark:
-        words = self._load_acquire
+        words = self._words
         reason = words[first + SlotWords.REASON]
         return BatchMark(
             words[first + SlotWords.BATCH],

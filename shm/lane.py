@@ -25,8 +25,8 @@ from typing import Final
 from ringbatch.shm.counters import Counters, LaneCounter
 from ringbatch.shm.descriptors import HeaderWords, LaneWords, SlotWords
 from ringbatch.shm.errors import NoFreeLane
-from ringbatch.shm.fence import full_fence
 from ringbatch.shm.layout import SLOT_BYTES, WORD, ring_size
+from ringbatch.shm.memory_order import acquiring, full_fence, releasing
 from ringbatch.shm.ring import Inbox, Producer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import (
@@ -108,16 +108,17 @@ class Lane(SlotMemory):
         self.index = index
         self.memory = segment.memory
         self.counters = Counters(segment.words, layout.lane_counters(index))
-        self.words = self._load_acquire = self._store_release = segment.words
+        self.words = words = segment.words
+        self._load_acquire, self._store_release = acquiring(words), releasing(words)
         self._wake_collector = wake_collector
         self._own_words = layout.lane(index)
         self._first_slot = index * layout.slots
         self._first_answer = (self.first_word + SlotWords.DONE) * WORD
         first = self.first_word + SlotWords.FINISHED_NS
         self.finished_words = [first + slot * SlotWords.SIZE for slot in range(layout.slots)]
-        self._submissions = Producer(segment.words, layout.submission_ring(index), layout.slots)
+        self._submissions = Producer(words, layout.submission_ring(index), layout.slots)
         self._completions = Inbox(
-            segment.words,
+            words,
             layout.completion_ring(index, 0),
             ring_size(layout.completion_words),
             layout.workers + 1,
@@ -476,10 +477,8 @@ class Lane(SlotMemory):
         self._completions.skip()
         for slot in reversed(range(self.capacity)):
             first = self.first_word + slot * SlotWords.SIZE
-            control, done = (
-                self.words[first + SlotWords.CONTROL],
-                self._load_acquire[first + SlotWords.DONE],
-            )
+            control = self.words[first + SlotWords.CONTROL]
+            done = self._load_acquire[first + SlotWords.DONE]
             self._generation[slot] = generation_in(control)
             if state_of(control, done) is State.FREE:
                 # The owner may have died between its wish for parts and the request.

@@ -49,8 +49,6 @@ from ringbatch.shm.descriptors import (
     LaneWords,
     ModelCounterWords,
     ModelWords,
-    RegionWords,
-    RegistryWords,
     RequestRecordWords,
     RingWords,
     ScalingWords,
@@ -59,6 +57,7 @@ from ringbatch.shm.descriptors import (
     WorkerWords,
 )
 from ringbatch.shm.model_metric_words import OwnMetricWords
+from ringbatch.shm.region_words import RegionWords, RegistryWords
 from ringbatch.shm.upstream_words import UPSTREAMS, AskingWords, UpstreamWords
 
 WORD: Final = 8

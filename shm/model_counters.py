@@ -10,6 +10,7 @@ from ringbatch.shm.account import CLASS_NAMES, LEVELS, MIXED, PriorityClass, cla
 from ringbatch.shm.counters import ROWS_BUCKETS, Counters, ModelCounter, rows_bucket
 from ringbatch.shm.descriptors import ModelCounterWords
 from ringbatch.shm.layout import WORD, Layout
+from ringbatch.shm.memory_order import begin_change, is_unchanged, load_acquire, store_release
 from ringbatch.shm.model_spec import INDEX_MASK
 from ringbatch.shm.slot import Reason
 from ringbatch.shm.time_buckets import BUCKETS, time_bucket, time_counts
@@ -208,9 +209,10 @@ class ModelCounters(Counters):
         """Count for an account from now on; what was counted for another is wiped."""
         words, first, tag = self._words, self._first, account + 1
         if words[first + ModelCounterWords.TAG] != tag:
+            begin_change(words, first + ModelCounterWords.TAG)
             for word in range(first, first + ModelCounterWords.SIZE):
                 words[word] = 0
-            words[first + ModelCounterWords.TAG] = tag
+            store_release(words, first + ModelCounterWords.TAG, tag)
 
     def close(self) -> None:
         """Count nowhere any more: the block is another account's."""
@@ -256,8 +258,9 @@ class Counted:
 
     def __init__(self, words: memoryview, layout: Layout, account: int) -> None:
         first = layout.model_counters(account & INDEX_MASK)
+        tag = load_acquire(words, first + ModelCounterWords.TAG)
         found: list[int] = words[first : first + ModelCounterWords.SIZE].tolist()
-        own = found[ModelCounterWords.TAG] == account + 1
+        own = tag == account + 1 and is_unchanged(words, first + ModelCounterWords.TAG, tag)
         self._values = found if own else [0] * ModelCounterWords.SIZE
 
     def __getitem__(self, counter: int) -> int:

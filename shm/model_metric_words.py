@@ -11,10 +11,10 @@ class OwnMetricWords:
     COPY is the number of the valid copy, whose place is that number modulo 2; 0 before the first
     count. `ringbatch.shm.model_metrics` has the form of a copy.
 
-        word  name               stored by   how often  loaded by   how often
-        ----  -----------------  ----------  ---------  ----------  ---------
-           0  COPY               worker      rarely     control     rarely
-          16  COPIES             worker      request    control     rarely
+        word  name               stored by   how often  loaded by   how often  order
+        ----  -----------------  ----------  ---------  ----------  ---------  -------
+           0  COPY               worker      rarely     control     rarely     release
+          16  COPIES             worker      request    control     rarely     COPY
     """
 
     COPY: Final = 0

@@ -22,6 +22,7 @@ from typing import Final
 
 from ringbatch.shm.descriptors import PAIR
 from ringbatch.shm.layout import WORD
+from ringbatch.shm.memory_order import is_unchanged, load_acquire, release_fence, store_release
 from ringbatch.shm.model_metric_words import OwnMetricWords
 
 MOST_VALUES: Final = 512
@@ -111,12 +112,14 @@ class OwnMetrics:
             Where the values of each are; None where there was no room for it.
         """
         number = self._words[OwnMetricWords.COPY] + 1
+        # A reader of this copy's last use must see that it holds no more before it is written.
+        release_fence()
         self._copy = OwnMetricWords.COPIES + number % 2 * OwnMetricWords.COPY_SIZE
         self._words[self._copy + _TEXT_BYTES] = 0
         self.values = self._values(self._copy)
         self._metrics, self._used = {}, 0
         places = [self.add(one.metric, one.labels, one.values) for one in kept]
-        self._words[OwnMetricWords.COPY] = number
+        store_release(self._words, OwnMetricWords.COPY, number)
         return places
 
     def add(
@@ -158,7 +161,7 @@ class OwnMetrics:
         text, end = lines.encode(), self._words[self._copy + _TEXT_BYTES]
         start = (self._copy + _TEXT) * WORD + end
         self._memory[start : start + len(text)] = text
-        self._words[self._copy + _TEXT_BYTES] = end + len(text)
+        store_release(self._words, self._copy + _TEXT_BYTES, end + len(text))
 
     def metrics(self) -> list[Metric]:
         """Return the metrics so far; none if the block makes no sense."""
@@ -171,15 +174,16 @@ class OwnMetrics:
     def _parsed(self) -> tuple[list[Metric], list[Series]]:
         words = self._words
         while True:
-            number = words[OwnMetricWords.COPY]
+            number = load_acquire(words, OwnMetricWords.COPY)
             if not number:
                 return [], []
             copy = OwnMetricWords.COPIES + number % 2 * OwnMetricWords.COPY_SIZE
-            start, end = (copy + _TEXT) * WORD, min(words[copy + _TEXT_BYTES], MOST_TEXT)
-            text = bytes(self._memory[start : start + end])
+            size = min(load_acquire(words, copy + _TEXT_BYTES), MOST_TEXT)
+            start = (copy + _TEXT) * WORD
+            text = bytes(self._memory[start : start + size])
             values = self._values(copy).tolist()
             # It is not written over before another one holds.
-            if words[OwnMetricWords.COPY] == number:
+            if is_unchanged(words, OwnMetricWords.COPY, number):
                 return _parsed(text, values)
 
 

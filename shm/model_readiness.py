@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from ringbatch.shm.descriptors import BEAT_S, HeaderWords, ModelWords, WorkerState, WorkerWords
 from ringbatch.shm.errors import ModelNotReady, shortage
 from ringbatch.shm.layout import Layout
+from ringbatch.shm.memory_order import acquire_fence, load_acquire
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.readiness import TABLE, ModelState, first, retry_after_s
 
@@ -85,6 +86,8 @@ def _holding(
     words: memoryview, model: int, now_ns: int, workers: list[int]
 ) -> dict[ModelState, str]:
     """Return the states that hold, and what is said of each that is not ready."""
+    # A frontend may have found that TAKES is 0.
+    acquire_fence()
     published = ModelState(words[model + ModelWords.STATE])
     found = {published: _WORDS.get(published, "") + _shortages(words, workers)}
     if words[HeaderWords.STOPPING]:
@@ -97,7 +100,7 @@ def _holding(
     stuck_ns = words[model + ModelWords.STUCK_NS]
     if stuck_ns and now_ns > stuck_ns:
         found[ModelState.STUCK] = "its workers have not finished a batch for too long"
-    ready = [w for w in workers if words[w + WorkerWords.STATE] == WorkerState.READY]
+    ready = [w for w in workers if load_acquire(words, w + WorkerWords.STATE) == WorkerState.READY]
     if ready and all(words[worker + WorkerWords.FAILING] for worker in ready):
         found[ModelState.FAILING] = "its workers fail every request"
     servers = [words[worker + WorkerWords.SERVERS_DOWN] for worker in ready]

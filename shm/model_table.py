@@ -15,6 +15,7 @@ from ringbatch.shm import model_spec
 from ringbatch.shm.descriptors import HeaderWords, ModelWords
 from ringbatch.shm.errors import LayoutMismatch
 from ringbatch.shm.layout import WORD, Layout
+from ringbatch.shm.memory_order import is_unchanged, load_acquire, release_fence, store_release
 from ringbatch.shm.model_spec import ModelSpec
 
 
@@ -37,8 +38,7 @@ class ModelTable:
     @property
     def number(self) -> int:
         """Of the table that holds now, in one load; from 1."""
-        number: int = self._words[HeaderWords.MODEL_TABLE]
-        return number
+        return load_acquire(self._words, HeaderWords.MODEL_TABLE)
 
     def publish(self, models: tuple[ModelSpec, ...]) -> int:
         """Have another table hold from now on; by the supervisor alone.
@@ -56,8 +56,10 @@ class ModelTable:
             raise ValueError(f"the model table has {len(text)} bytes, not {room}")
         self._written = written
         number = self.number + 1
+        # A reader of this copy's last table must see that it holds no more before it is written.
+        release_fence()
         self._memory[self._layout.model_table_copy(number)] = text.ljust(room)
-        self._words[HeaderWords.MODEL_TABLE] = number
+        store_release(self._words, HeaderWords.MODEL_TABLE, number)
         return number
 
     def read(self) -> tuple[int, tuple[ModelSpec, ...]]:
@@ -69,7 +71,7 @@ class ModelTable:
         while True:
             number = self.number
             text = bytes(self._memory[self._layout.model_table_copy(number)])
-            if self.number == number:
+            if is_unchanged(self._words, HeaderWords.MODEL_TABLE, number):
                 break
         try:
             lines = model_spec.lines_of(text)

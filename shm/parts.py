@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import ALIGNMENT, WORD, aligned
+from ringbatch.shm.memory_order import acquiring, releasing
 
 SKIPPED: Final = (1 << 64) - 1
 """Size of the record that fills the gap before the ring's end."""
@@ -89,13 +90,16 @@ class PartWriter:
         "_ring",
         "_start",
         "_store_release",
+        "_words",
     )
 
     def __init__(
         self, memory: memoryview, words: memoryview, first: int, start: int, result_bytes: int
     ) -> None:
         self._memory = memory
-        self._load_acquire = self._store_release = words
+        self._words = words
+        self._load_acquire = acquiring(words)
+        self._store_release = releasing(words)
         self._first = first
         self._start = start
         self._ring = ring_bytes(result_bytes)
@@ -110,7 +114,7 @@ class PartWriter:
     @property
     def deadline_ns(self) -> int:
         """The request's deadline, or the earlier one at which its frontend has given it up."""
-        found: int = self._load_acquire[self._first + SlotWords.DEADLINE_NS]
+        found: int = self._words[self._first + SlotWords.DEADLINE_NS]
         return found
 
     def first_room(self) -> Room | None:
@@ -134,7 +138,7 @@ class PartWriter:
         if needed > before:
             if before + needed > free:
                 return False
-            self._store_release[(start + at) // WORD] = SKIPPED
+            self._words[(start + at) // WORD] = SKIPPED
             end += before
             at = 0
         begin = start + at + ALIGNMENT
@@ -144,10 +148,8 @@ class PartWriter:
 
     def _publish(self, begin: int, size: int, end: int) -> None:
         """Let the frontend see the part whose bytes begin there, and which ends the ring there."""
-        words = self._store_release
-        words[(begin - ALIGNMENT) // WORD] = size
-        self._end = end
-        words[self._first + _PARTS_END] = end
+        self._words[(begin - ALIGNMENT) // WORD] = size
+        self._end = self._store_release[self._first + _PARTS_END] = end
 
     def _free(self) -> int:
         """Return the bytes that are free; -1 if the frontend has spoilt how far it has read."""
@@ -158,16 +160,18 @@ class PartWriter:
 class PartReader:
     """Reading end, for the owner of a lane."""
 
-    __slots__ = ("_first_word", "_lane", "_load_acquire", "_store_release")
+    __slots__ = ("_first_word", "_lane", "_load_acquire", "_store_release", "_words")
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
         self._first_word = lane.first_word
-        self._load_acquire = self._store_release = lane.words
+        self._words = lane.words
+        self._load_acquire = acquiring(lane.words)
+        self._store_release = releasing(lane.words)
 
     def open(self, slot: int) -> None:
         """Ask for parts in the answer to the request that is published next in a claimed slot."""
-        words, first = self._store_release, self._first(slot)
+        words, first = self._words, self._first(slot)
         words[first + _PARTS_FROM] = words[first + _PARTS_TAKEN] = words[first + _PARTS_END]
         words[first + _PARTS_OF] = self._lane.next_reference(slot)
 
@@ -179,8 +183,8 @@ class PartReader:
         Raises:
             CorruptPartsError: the worker has written what makes no sense.
         """
-        words, first = self._load_acquire, self._first_word + slot * _SLOT_WORDS
-        end, taken = words[first + _PARTS_END], words[first + _PARTS_TAKEN]
+        words, first = self._words, self._first_word + slot * _SLOT_WORDS
+        end, taken = self._load_acquire[first + _PARTS_END], words[first + _PARTS_TAKEN]
         if end == taken:
             return None
         lane = self._lane
@@ -202,13 +206,13 @@ class PartReader:
 
     def batch(self, slot: int) -> int:
         """Return the number of the batch in which the parts of a slot are made."""
-        number: int = self._load_acquire[self._first(slot) + SlotWords.BATCH]
+        number: int = self._words[self._first(slot) + SlotWords.BATCH]
         return number
 
     def take(self, slot: int, size: int) -> None:
         """Free the room of the part that `next` returned."""
         taken = self._first(slot) + _PARTS_TAKEN
-        self._store_release[taken] = self._load_acquire[taken] + ALIGNMENT + aligned(size)
+        self._store_release[taken] = self._words[taken] + ALIGNMENT + aligned(size)
 
     def _first(self, slot: int) -> int:
         return self._first_word + slot * _SLOT_WORDS

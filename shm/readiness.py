@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from ringbatch.shm.descriptors import ModelWords, WorkerState, WorkerWords
 from ringbatch.shm.layout import Layout
+from ringbatch.shm.memory_order import load_acquire, store_release
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.scalings import Scalings
 
@@ -145,8 +146,8 @@ def publish(words: memoryview, model: int, state: ModelState) -> None:
     """
     if takes := not refuses(state):
         words[model + ModelWords.TAKES] = takes
-    words[model + ModelWords.STATE] = state
-    words[model + ModelWords.TAKES] = takes
+    store_release(words, model + ModelWords.STATE, state)
+    store_release(words, model + ModelWords.TAKES, takes)
 
 
 def state_without_worker(
@@ -170,7 +171,7 @@ def state_without_worker(
 
 
 def _loss(words: memoryview, worker: int) -> Loss:
-    if words[worker + WorkerWords.STATE] == WorkerState.READY:
+    if load_acquire(words, worker + WorkerWords.STATE) == WorkerState.READY:
         # The collector has yet to hear of it, or takes it for hung.
         return Loss.NONE
     failed_starts = words[worker + WorkerWords.ENDS] - 1

@@ -8,8 +8,8 @@ extension. Device and inode tell the object from another that takes its key late
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ringbatch.shm.descriptors import RegionWords
 from ringbatch.shm.layout import MAX_BYTES, WORD, aligned
+from ringbatch.shm.region_words import RegionWords
 
 MAX_NAME_BYTES: Final = 255
 MAX_KEY_BYTES: Final = 256

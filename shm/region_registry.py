@@ -23,10 +23,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from ringbatch.shm.descriptors import RegionWords, RegistryWords
 from ringbatch.shm.errors import Overloaded, RegionTaken
 from ringbatch.shm.layout import MAX_REGIONS
+from ringbatch.shm.memory_order import begin_change, is_unchanged, load_acquire, store_release
 from ringbatch.shm.region import FIELDS, Region, decode, encode, text_words
+from ringbatch.shm.region_words import RegionWords, RegistryWords
 from ringbatch.shm.segment import Segment
 
 
@@ -134,14 +135,14 @@ class Registry:
 
     def _read(self, place: int) -> Entry | None:
         words, first = self._words, self._first + place * RegionWords.SIZE
-        stamp: int = words[first]
+        stamp = load_acquire(words, first)
         if not stamp:
             return None
         fields = words[first + RegionWords.OFFSET : first + RegionWords.OFFSET + FIELDS].tolist()
         count = text_words(fields)
         text = words[first + RegionWords.TEXT : first + RegionWords.TEXT + count].tolist()
         # Another stamp, or none: what was read may be of two registrations.
-        if not count or words[first] != stamp:
+        if not count or not is_unchanged(words, first, stamp):
             return None
         region = decode(fields, text)
         return None if region is None else Entry(place, stamp, region)
@@ -149,11 +150,11 @@ class Registry:
     def _write(self, place: int, region: Region) -> int:
         words, first = self._words, self._first + place * RegionWords.SIZE
         # What could not be read is no region, but may have a stamp.
-        words[first] = 0
+        begin_change(words, first)
         for number, word in enumerate(encode(region), first + RegionWords.OFFSET):
             words[number] = word
         words[self._last_stamp] = stamp = words[self._last_stamp] + 1
-        words[first] = stamp
+        store_release(words, first, stamp)
         return int(stamp)
 
     @contextmanager

@@ -2,15 +2,12 @@
 
 Each side keeps its own position in private memory and publishes it with one aligned 8-byte
 store: the producer its TAIL, after the words it covers; the consumer its HEAD, after it has copied
-them out. Neither ever writes the other's word, so no compare-and-swap is needed. The order of
-stores is the processor's (total store order on x86-64, see ringbatch.shm.host.platform), and
-`memoryview` items of format ``Q`` are stored and loaded whole. Those of a slice may be stored in
-any order among themselves, but all before what is stored next (Intel SDM volume 3, section
-"Fast-String Operation and Out-of-Order Stores").
+them out. Neither ever writes the other's word, so no compare-and-swap is needed. `memoryview` items
+of format ``Q`` are stored and loaded whole, those of a slice in any order among themselves.
 
-Names say what an access is for, after C11: `store_release` publishes every store before it, and who
-sees it through `load_acquire` sees those too. Both are the segment's words, here and in lanes and
-engine slots, so that the names cost nothing; what needs no such order goes through `words`.
+Names say what an access is for, here and in lanes and engine slots: `store_release` publishes every
+store before it, and a reader that sees it through `load_acquire` sees those too. Accesses without
+an order of their own go through `words`. `ringbatch.shm.memory_order` has both.
 
 A producer looks at the consumer's HEAD only where what it saw there last leaves no room: HEAD only
 grows, so an old one can hide room and never invent it. In return the consumer keeps the cache line
@@ -28,6 +25,7 @@ from operator import ne
 from typing import Final
 
 from ringbatch.shm.descriptors import RingWords
+from ringbatch.shm.memory_order import acquiring, releasing
 
 _RUN: Final = 8
 """As many words or more are stored sooner together than one by one."""
@@ -61,12 +59,15 @@ class _End:
     )
 
     def __init__(self, words: memoryview, first: int, capacity: int, own: int) -> None:
-        self._words = self._load_acquire = self._store_release = words
+        self._words = words
+        self._load_acquire = acquiring(words)
+        self._store_release = releasing(words)
         self._tail = first + RingWords.TAIL
         self._head = first + RingWords.HEAD
         self._first = first + RingWords.ITEMS
         self._capacity = capacity
-        self.position: int = words[first + own]
+        # A new collector reads where a living worker stands, and then the slots.
+        self.position: int = self._load_acquire[first + own]
 
 
 class Producer(_End):
@@ -195,7 +196,7 @@ class Inbox:
     def __init__(
         self, words: memoryview, first: int, stride: int, count: int, capacity: int
     ) -> None:
-        self._load_acquire = words
+        self._load_acquire = acquiring(words)
         self._numbered = [(i, Consumer(words, first + i * stride, capacity)) for i in range(count)]
         # Comparing two memoryviews creates no object for each word.
         self._seen = memoryview(array("Q", [consumer.position for _, consumer in self._numbered]))

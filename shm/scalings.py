@@ -9,6 +9,7 @@ from typing import Final
 from ringbatch.shm.counters import Counters, RestartCase
 from ringbatch.shm.descriptors import ScalingWords
 from ringbatch.shm.layout import Layout
+from ringbatch.shm.memory_order import begin_change, load_acquire, store_release
 from ringbatch.shm.model_spec import INDEX_MASK
 
 _TAG: Final = ScalingWords.TAG
@@ -76,9 +77,10 @@ class Scalings:
         """Have it be this account's; what it says of another is wiped."""
         words, first = self._words, self._first
         if words[first + _TAG] != self._tag:
+            begin_change(words, first + _TAG)
             for word in range(first, first + ScalingWords.SIZE):
                 words[word] = 0
-            words[first + _TAG] = self._tag
+            store_release(words, first + _TAG, self._tag)
 
     def want(self, workers: int) -> None:
         """So many are to run."""
@@ -87,7 +89,7 @@ class Scalings:
     def fail(self, again_ns: int) -> None:
         """Say that the last that were to be started could not be, and when that is tried again."""
         self._words[self._first + ScalingWords.AGAIN_NS] = again_ns
-        self._words[self._first + ScalingWords.FAILED] = 1
+        store_release(self._words, self._first + ScalingWords.FAILED, 1)
 
     def succeed(self) -> None:
         """Say that the last decision was carried out."""
@@ -109,7 +111,7 @@ class Scalings:
     @property
     def failed(self) -> bool:
         """True if the last start of workers failed."""
-        return self._is_own and bool(self._words[self._first + ScalingWords.FAILED])
+        return self._is_own and bool(load_acquire(self._words, self._first + ScalingWords.FAILED))
 
     @property
     def again_ns(self) -> int:
@@ -130,4 +132,4 @@ class Scalings:
 
     @property
     def _is_own(self) -> bool:
-        return bool(self._words[self._first + _TAG] == self._tag)
+        return load_acquire(self._words, self._first + _TAG) == self._tag

@@ -11,9 +11,8 @@ from typing import Final
 
 import posix_ipc
 
-from ringbatch.shm import shm_objects
+from ringbatch.shm import segment_header, shm_objects
 from ringbatch.shm.descriptors import (
-    LAYOUT_VERSION,
     MAGIC_VALUE,
     HeaderWords,
     LaneWords,
@@ -27,11 +26,11 @@ from ringbatch.shm.errors import (
     NO_PLACE_YET,
     LayoutMismatch,
     SegmentGone,
-    SegmentNotReady,
     StartupError,
 )
 from ringbatch.shm.lane_locks import LaneLocks
-from ringbatch.shm.layout import MAX_LANES, WORD, Layout
+from ringbatch.shm.layout import MAX_LANES, Layout
+from ringbatch.shm.memory_order import load_acquire, store_release
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.model_table import ModelTable
 from ringbatch.shm.slot import State, state_of
@@ -147,7 +146,7 @@ class Segment:
         try:
             if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o600:
                 raise StartupError(_ANOTHER_USERS)
-            layout = _read_header(fd, found.st_size)
+            layout = segment_header.read(fd, found.st_size)
             mapping = mmap.mmap(fd, layout.size)
             segment = cls(name, layout, mapping, shm_objects.reopen(fd))
         except OSError as error:
@@ -347,7 +346,7 @@ class Segment:
             words[first + WorkerWords.ENDS] = 1
         elif not by_chance:
             words[first + WorkerWords.ENDS] += 1
-        words[first + WorkerWords.STATE] = WorkerState.ABSENT
+        store_release(words, first + WorkerWords.STATE, WorkerState.ABSENT)
         words[first + WorkerWords.FAILING] = 0
 
     def serving_lanes(self) -> int:
@@ -364,7 +363,8 @@ class Segment:
         for lane in filter(self.lane_is_held, range(layout.frontend_lanes, layout.lanes)):
             for number in range(lane * layout.slots, (lane + 1) * layout.slots):
                 first = layout.slot(number)
-                control, done = words[first + SlotWords.CONTROL], words[first + SlotWords.DONE]
+                control = load_acquire(words, first + SlotWords.CONTROL)
+                done = load_acquire(words, first + SlotWords.DONE)
                 if state_of(control, done) is State.PUBLISHED:
                     return True
         return False
@@ -408,11 +408,10 @@ class Segment:
         self.models = models
         layout, words = self.layout, self.words
         self.model_table.publish(models)
-        for word, value in _header_values(layout).items():
-            words[word] = value
+        segment_header.store_sizes(words, layout)
         words[HeaderWords.IDENTITY] = secrets.randbits(64)
         words[HeaderWords.RING_COLLECTOR] = 1
-        words[HeaderWords.MAGIC] = MAGIC_VALUE
+        store_release(words, HeaderWords.MAGIC, MAGIC_VALUE)
 
 
 def _semaphore_suffixes(layout: Layout) -> list[str]:
@@ -436,55 +435,6 @@ def _paths(name: str, layout: Layout) -> list[str]:
     semaphores = [f"sem.{base}{suffix}" for suffix in _semaphore_suffixes(layout)]
     files = [f"{shm_objects.DIRECTORY}/{each}" for each in (base, *semaphores)]
     return [*files, *_pipes(name, layout)]
-
-
-def _header_values(layout: Layout) -> dict[int, int]:
-    return {
-        HeaderWords.VERSION: LAYOUT_VERSION,
-        HeaderWords.SEGMENT_BYTES: layout.size,
-        HeaderWords.LANES: layout.lanes,
-        HeaderWords.SLOTS: layout.slots,
-        HeaderWords.LANE_BYTES: layout.lane_bytes,
-        HeaderWords.WORKERS: layout.workers,
-        HeaderWords.MODELS: layout.models,
-        HeaderWords.MODEL_TABLE_BYTES: layout.model_table_bytes,
-        HeaderWords.CLIENT_LANES: layout.client_lanes,
-        HeaderWords.TRACED: layout.traced,
-    }
-
-
-def _read_header(fd: int, size: int) -> Layout:
-    header = memoryview(os.pread(fd, HeaderWords.SIZE * WORD, 0))
-    if size < HeaderWords.SIZE * WORD or len(header) < HeaderWords.SIZE * WORD:
-        raise SegmentNotReady("the engine's shared memory is not finished yet")
-    words = header.cast("Q")
-    if words[HeaderWords.MAGIC] != MAGIC_VALUE:
-        raise SegmentNotReady("the engine's shared memory is not finished yet")
-    if words[HeaderWords.VERSION] != LAYOUT_VERSION:
-        raise LayoutMismatch(
-            f"the engine's shared memory has layout {words[HeaderWords.VERSION]}, "
-            f"this version of ringbatch has {LAYOUT_VERSION}; run the same version everywhere"
-        )
-    try:
-        layout = Layout(
-            lanes=words[HeaderWords.LANES],
-            slots=words[HeaderWords.SLOTS],
-            lane_bytes=words[HeaderWords.LANE_BYTES],
-            workers=words[HeaderWords.WORKERS],
-            models=words[HeaderWords.MODELS],
-            model_table_bytes=words[HeaderWords.MODEL_TABLE_BYTES],
-            client_lanes=words[HeaderWords.CLIENT_LANES],
-            traced=words[HeaderWords.TRACED],
-        )
-    except ValueError as error:
-        raise LayoutMismatch(
-            f"the engine's shared memory has an impossible size: {error}"
-        ) from None
-    if not layout.size == words[HeaderWords.SEGMENT_BYTES] == size:
-        raise LayoutMismatch(
-            f"the engine's shared memory has {size} bytes, its header gives {layout.size}"
-        )
-    return layout
 
 
 def _not_made(size: int, error: OSError | posix_ipc.Error) -> str:

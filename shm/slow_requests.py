@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from ringbatch.shm.descriptors import REQUEST_RECORD_DETAILS, SLOW_REQUESTS, RequestRecordWords
 from ringbatch.shm.latency_breakdown import PHASES, Breakdown
 from ringbatch.shm.layout import WORD
+from ringbatch.shm.memory_order import begin_change, is_unchanged, load_acquire, store_release
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason
 from ringbatch.shm.tallies import Protocol
@@ -144,7 +145,7 @@ def _records(first: int) -> Iterator[int]:
 
 def _whole(segment: Segment, first: int) -> RequestRecord | None:
     """Return the request of a record; None if it is empty, or being written."""
-    before = segment.words[first]
+    before = load_acquire(segment.words, first)
     if before == 0 or before % 2:
         return None
     return load(segment, first, before)
@@ -162,7 +163,7 @@ def store(segment: Segment, first: int, request: RequestRecord, writing: int) ->
     words, found = segment.words, request.found
     text = request.request_id.encode()[:_MAX_ID_BYTES]
     trace = _number(request.trace)
-    words[first] = writing
+    begin_change(words, first, writing)
     REQUEST_RECORD_DETAILS.pack_into(
         segment.memory,
         first * WORD + _DETAILS,
@@ -184,7 +185,7 @@ def store(segment: Segment, first: int, request: RequestRecord, writing: int) ->
         len(text),
         text,
     )
-    words[first] = writing + 1
+    store_release(words, first, writing + 1)
 
 
 def load(segment: Segment, first: int, written: int) -> RequestRecord | None:
@@ -200,7 +201,7 @@ def load(segment: Segment, first: int, written: int) -> RequestRecord | None:
     """
     start = first * WORD + _DETAILS
     copied = bytes(segment.memory[start : start + REQUEST_RECORD_DETAILS.size])
-    if segment.words[first] != written:
+    if not is_unchanged(segment.words, first, written):
         return None
     *numbers, text = REQUEST_RECORD_DETAILS.unpack(copied)
     ended_ns, account, protocol, code, instances = numbers[:_BEFORE_PHASES]

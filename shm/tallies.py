@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ringbatch.shm.account import CLASS_NAMES, NOBODY, class_of
 from ringbatch.shm.descriptors import TallyWords
 from ringbatch.shm.layout import WORD
+from ringbatch.shm.memory_order import acquire_fence, begin_change, store_release
 from ringbatch.shm.model_spec import INDEX_MASK
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.time_buckets import BUCKETS, median_ns, time_bucket, time_counts
@@ -276,9 +277,10 @@ class Tallies:
         words, start = self._words, self._layout.tally(self._lane, place)
         tag = account + 1
         if words[start + TallyWords.TAG] != tag:
+            begin_change(words, start + TallyWords.TAG)
             for word in range(start + TallyWords.PROTOCOLS, start + TallyWords.SIZE):
                 words[word] = 0
-            words[start + TallyWords.TAG] = tag
+            store_release(words, start + TallyWords.TAG, tag)
         first, parts = start + TallyWords.PROTOCOLS, PartTimes(words, start)
         found = tuple(
             Tally(words, first + protocol * _RUN, account, name, version, protocol, parts)
@@ -333,7 +335,13 @@ def ends_of(segment: Segment, accounts: Iterable[int]) -> dict[int, Ends]:
     found = {}
     for account in accounts:
         own = blocks[:, account & INDEX_MASK]
-        counts = own[own[:, TallyWords.TAG] == account + 1].sum(axis=0)
+        tags = own[:, TallyWords.TAG].copy()
+        acquire_fence()
+        copied = own.copy()
+        acquire_fence()
+        # One whose tag has changed meanwhile may hold the counts of two accounts.
+        whole = (tags == account + 1) & (own[:, TallyWords.TAG] == tags)
+        counts = copied[whole].sum(axis=0)
         runs = counts[TallyWords.PROTOCOLS : _FIRST_PARTS].reshape(len(Protocol), _RUN)
         found[account] = Ends(runs, counts[_FIRST_PARTS:_END])
     return found

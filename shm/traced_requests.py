@@ -10,6 +10,7 @@ is written its SEQUENCE is 2 n + 1, and then 2 n + 2; so a reader finds out as w
 from typing import Final
 
 from ringbatch.shm.descriptors import RequestRecordWords
+from ringbatch.shm.memory_order import load_acquire
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slow_requests import RequestRecord, load, store
 
@@ -76,7 +77,7 @@ class TracedReader:
         for _ in range(2 * count):
             first = start + number % count * _SIZE
             written = 2 * number + 2
-            sequence = words[first]
+            sequence = load_acquire(words, first)
             if sequence < written:
                 break
             if sequence > written:

@@ -13,10 +13,10 @@ class AskingWords:
 
     SERVER is the tag of the server that has its batch, or 0.
 
-    word  name               stored by   how often  loaded by   how often
-    ----  -----------------  ----------  ---------  ----------  ---------
-       0  SERVER             worker      batch      workers     batch
-       1  SINCE_NS           worker      batch      workers     batch
+    word  name               stored by   how often  loaded by   how often  order
+    ----  -----------------  ----------  ---------  ----------  ---------  -------
+       0  SERVER             worker      batch      workers     batch      release
+       1  SINCE_NS           worker      batch      workers     batch      SERVER
     """
 
     SERVER: Final = 0
@@ -30,20 +30,20 @@ class UpstreamWords:
     TAG is 0 while the record is empty; NAME is text up to a zero. Until HELD_UNTIL_NS it wants no
     batch. TOOK_NS is how long its answers take, 0 if unknown, and LEARNED_NS when that was learned.
 
-        word  name               stored by   how often  loaded by   how often
-        ----  -----------------  ----------  ---------  ----------  ---------
-           0  TAG                worker      rarely     workers     batch
-           1  NAME               worker      rarely     status      rarely
-          32  BATCHES            worker      batch      status      rarely
-          33  FAILURES           worker      batch      status      rarely
-          34  REFUSALS           worker      batch      status      rarely
-          35  FAILED_IN_A_ROW    worker      batch      workers     batch
-          36  ANSWERED_NS        worker      batch      workers     batch
-          37  FAILED_NS          worker      batch      workers     batch
-          38  HELD_UNTIL_NS      worker      batch      workers     batch
-          39  TOOK_NS            worker      batch      workers     batch
-          40  LEARNED_NS         worker      batch      workers     batch
-          41  PROBED_NS          worker      batch      workers     batch
+        word  name               stored by   how often  loaded by   how often  order
+        ----  -----------------  ----------  ---------  ----------  ---------  -------
+           0  TAG                worker      rarely     workers     batch      release
+           1  NAME               worker      rarely     status      rarely     TAG
+          32  BATCHES            worker      batch      status      rarely     TAG
+          33  FAILURES           worker      batch      status      rarely     TAG
+          34  REFUSALS           worker      batch      status      rarely     TAG
+          35  FAILED_IN_A_ROW    worker      batch      workers     batch      TAG
+          36  ANSWERED_NS        worker      batch      workers     batch      TAG
+          37  FAILED_NS          worker      batch      workers     batch      TAG
+          38  HELD_UNTIL_NS      worker      batch      workers     batch      TAG
+          39  TOOK_NS            worker      batch      workers     batch      TAG
+          40  LEARNED_NS         worker      batch      workers     batch      TAG
+          41  PROBED_NS          worker      batch      workers     batch      TAG
     """
 
     TAG: Final = 0

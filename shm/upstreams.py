@@ -14,6 +14,13 @@ from ringbatch.shm.descriptors import (
     WorkerWords,
 )
 from ringbatch.shm.layout import WORD, Layout
+from ringbatch.shm.memory_order import (
+    acquire_fence,
+    begin_change,
+    is_unchanged,
+    load_acquire,
+    store_release,
+)
 from ringbatch.shm.upstream_words import UPSTREAMS, AskingWords, UpstreamWords
 
 DOWN_AFTER: Final = 3
@@ -142,17 +149,18 @@ class Upstreams:
         end = first + layout.workers * size
         states = words[first + WorkerWords.STATE : end : size].tolist()
         counts = words[first + WorkerWords.SERVERS : end : size].tolist()
+        acquire_fence()
         for number, count in enumerate(counts):
             if not count or (states[number] != WorkerState.READY and number != worker):
                 continue
             asking = layout.asking(number)
-            has_it = since.get(words[asking + AskingWords.SERVER])
+            has_it = since.get(load_acquire(words, asking + AskingWords.SERVER))
             if has_it is not None:
                 has_it.append(words[asking + AskingWords.SINCE_NS])
             for place in range(min(count, UPSTREAMS)):
                 record = layout.upstream(number, place)
-                own = known.get(words[record + UpstreamWords.TAG])
-                if own is not None:
+                tag = load_acquire(words, record + UpstreamWords.TAG)
+                if (own := known.get(tag)) is not None:
                     values = words[record + _KNOWN.start : record + _KNOWN.stop].tolist()
                     own.append(Known._make(values))
         return {tag: concluded(known[tag], since[tag], now_ns) for tag in known}
@@ -181,10 +189,12 @@ class Upstreams:
         words, found = self._words, dict[int, SentCounts]()
         for place in range(UPSTREAMS):
             record = self._layout.upstream(worker, place)
-            tag = words[record + UpstreamWords.TAG]
+            tag = load_acquire(words, record + UpstreamWords.TAG)
             if tag:
                 first = record + UpstreamWords.BATCHES
-                found[tag] = SentCounts(self._name(record), *words[first : first + 3].tolist())
+                sent = SentCounts(self._name(record), *words[first : first + 3].tolist())
+                if is_unchanged(words, record + UpstreamWords.TAG, tag):
+                    found[tag] = sent
         return found
 
     def _name(self, record: int) -> str:
@@ -245,7 +255,7 @@ class OwnUpstreams(Upstreams):
         places = {tag: kept[tag] for tag in names if tag in kept}
         free = [record for record in records if record not in places.values()]
         for record in free:
-            words[record + UpstreamWords.TAG] = 0
+            begin_change(words, record + UpstreamWords.TAG)
         for tag in names:
             if tag not in places:
                 places[tag] = record = free.pop(0)
@@ -261,7 +271,7 @@ class OwnUpstreams(Upstreams):
         text = name.encode()[:_NAME_BYTES]
         start = (record + UpstreamWords.NAME) * WORD
         words.cast("B")[start : start + len(text)] = text
-        words[record + UpstreamWords.TAG] = tag
+        store_release(words, record + UpstreamWords.TAG, tag)
 
     def own_states(self, tags: Sequence[int], now_ns: int) -> dict[int, ServerState]:
         """`states`, with what this worker knows."""
@@ -275,7 +285,7 @@ class OwnUpstreams(Upstreams):
         """Record that a batch goes to a server."""
         words = self._words
         words[self._asking + AskingWords.SINCE_NS] = now_ns
-        words[self._asking + AskingWords.SERVER] = tag
+        store_release(words, self._asking + AskingWords.SERVER, tag)
         self._add(tag, UpstreamWords.BATCHES)
 
     def over(self) -> None:

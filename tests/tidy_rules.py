@@ -14,6 +14,7 @@ from tidy_tables import (
     IMPURE_IMPORTS,
     MAX_ATTRIBUTES,
     MAX_LINES,
+    ORDERING,
     OWN_BACKGROUND,
     PRINTERS,
     PURE_MODULES,
@@ -80,6 +81,9 @@ def imports_nothing_banned(module: Module) -> Iterator[str]:
                 yield f"line {call.lineno}: allow_pickle"
 
 
+AS_GOOD_AS_PURE = (*PURE_MODULES, ORDERING)
+
+
 def pure_stays_pure(module: Module) -> Iterator[str]:
     """A pure module knows no time, chance, process or file, nor a module that does."""
     if module.name not in PURE_MODULES:
@@ -87,7 +91,9 @@ def pure_stays_pure(module: Module) -> Iterator[str]:
     for line, name in imported(module):
         if name.split(".")[0] in IMPURE_IMPORTS:
             yield f"line {line}: a pure module imports {name}"
-        elif is_under(name, "ringbatch") and not any(is_under(name, pure) for pure in PURE_MODULES):
+        elif is_under(name, "ringbatch") and not any(
+            is_under(name, pure) for pure in AS_GOOD_AS_PURE
+        ):
             yield f"line {line}: a pure module imports {name}, which is not listed as pure"
     for call, called in calls(module):
         if called in ("open", "input", "print") and isinstance(call.func, ast.Name):

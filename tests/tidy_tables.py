@@ -211,6 +211,7 @@ PURE_MODULES = (
     "ringbatch.shm.model_spec",
     "ringbatch.shm.ragged",
     "ringbatch.shm.region",
+    "ringbatch.shm.region_words",
     "ringbatch.shm.ring",
     "ringbatch.shm.slot",
     "ringbatch.shm.default_values",
@@ -315,6 +316,8 @@ OWN_BACKGROUND = {
 }
 """Who starts threads and tasks itself, and which, beside `ringbatch.shm.host.background`."""
 
+ORDERING = "ringbatch.shm.memory_order"
+"""Its fences return nothing and change no value, so pure modules may import it."""
 IMPURE_IMPORTS = {
     "asyncio",
     "mmap",

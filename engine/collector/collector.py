@@ -28,8 +28,8 @@ from ringbatch.shm.chain import step_in
 from ringbatch.shm.counters import CollectorCounter, Counters, ModelCounter
 from ringbatch.shm.descriptors import HeaderWords
 from ringbatch.shm.engine_slots import EngineSlots, Opened, Request, columns
-from ringbatch.shm.fence import full_fence
 from ringbatch.shm.layout import ring_size
+from ringbatch.shm.memory_order import full_fence
 from ringbatch.shm.model_spec import LOADING
 from ringbatch.shm.ring import Inbox
 from ringbatch.shm.segment import Segment

@@ -27,6 +27,7 @@ from ringbatch.shm.descriptors import (
     ModelWords,
     WorkerWords,
 )
+from ringbatch.shm.memory_order import load_acquire
 from ringbatch.shm.model_counters import Accounts, ModelCounters
 from ringbatch.shm.model_spec import SERVING, ModelSpec
 from ringbatch.shm.ring import Producer
@@ -163,7 +164,7 @@ class ModelPool:
             return True
         layout, words = self._segment.layout, self._segment.words
         return not any(
-            words[layout.lane(lane) + LaneWords.MODEL_TABLE] < self._number
+            load_acquire(words, layout.lane(lane) + LaneWords.MODEL_TABLE) < self._number
             and self._segment.lane_is_held(lane)
             for lane in range(layout.frontend_lanes)
         )

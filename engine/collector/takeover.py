@@ -12,6 +12,7 @@ from ringbatch.engine.ipc.messages import BatchTask, read_tasks
 from ringbatch.shm.descriptors import TASK_WORDS, WorkerState, WorkerWords
 from ringbatch.shm.engine_slots import EngineSlots, Request
 from ringbatch.shm.joined import Joined, JoinedRows
+from ringbatch.shm.memory_order import load_acquire
 from ringbatch.shm.ring import Consumer, CorruptRingError
 from ringbatch.shm.segment import Segment
 
@@ -55,7 +56,7 @@ def reclaim(segment: Segment, worker: int) -> None:
 def is_ready(segment: Segment, worker: int) -> bool:
     """Return whether a worker takes tasks, by its own words."""
     word = segment.layout.worker(worker) + WorkerWords.STATE
-    return bool(segment.words[word] == WorkerState.READY)
+    return load_acquire(segment.words, word) == WorkerState.READY
 
 
 def model_of(segment: Segment, worker: int) -> int:

@@ -68,6 +68,7 @@ from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.messages import Failed, Ready, Vocabulary
 from ringbatch.shm.host.process import STDERR, die_with_parent, settle
+from ringbatch.shm.memory_order import store_release
 from ringbatch.shm.model_spec import MOST_PLACES, ModelSpec
 from ringbatch.shm.request_context import REQUEST_CONTEXT
 from ringbatch.shm.segment import Segment
@@ -439,7 +440,7 @@ def _report_failing(
 def _publish_state(segment: Segment, number: int, state: WorkerState) -> None:
     words, first = segment.words, segment.layout.worker(number)
     words[first + WorkerWords.PID] = os.getpid()
-    words[first + WorkerWords.STATE] = state
+    store_release(words, first + WorkerWords.STATE, state)
 
 
 def _next(control: ControlSocket, expected: Vocabulary[M]) -> M:

@@ -5,6 +5,7 @@ from typing import NamedTuple, cast
 
 import pytest
 from interleave import Doorbell, Explored, Scenario, Watch, explore
+from memories import MEMORIES, Memory
 from segment_fixture import FAR_NS, local_segment, spec
 from tiers import only
 
@@ -235,14 +236,12 @@ def layout_of(lanes: int = 1, workers: int = 1) -> Layout:
 
 
 def explored(
-    made: Scenario, layout: Layout, *, store_buffers: bool, slots: bool = False
+    made: Scenario, layout: Layout, *, memory: type[Memory], slots: bool = False
 ) -> Explored:
-    found = explore(made, private=is_private(layout, slots=slots), store_buffers=store_buffers)
+    found = explore(made, private=is_private(layout, slots=slots), memory=memory)
     print(found)
     return found
 
 
-both_memories = pytest.mark.parametrize(
-    "store_buffers", only({"buffered": True, "in order": False}, "buffered")
-)
-"""With store buffers every order that there is without them is tried too."""
+both_memories = pytest.mark.parametrize("memory", only(MEMORIES, "buffered"))
+"""In a weak memory every order of the others is tried too."""

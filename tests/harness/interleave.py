@@ -9,24 +9,51 @@ Two orders that lead to the same memory and to actors that have seen the same va
 future, so only one of them is followed; the others are counted. That is exact as long as what an
 actor does depends on nothing but the values it loaded.
 
-Two things beyond taking turns can be asked for. With `store_buffers`, each actor's stores reach
-memory later, in order, at a time of the explorer's choosing, while the actor itself sees them at
-once: the total store order of x86-64 (Sewell et al., "x86-TSO", 2010). And an actor with an heir
-may be killed before any of its steps; the heir starts where it was killed.
+Two things beyond taking turns can be asked for. In another memory of `memories.py` stores reach
+memory later, at times of the explorer's choosing, and loads may return older values; so
+`TotalStoreOrder` is x86-64, and `Armv8` AArch64. And an actor with an heir may be killed before
+any of its steps; the heir starts where it was killed.
+
+The code under test says what an access is for by `ringbatch.shm.memory_order`; the explorer puts
+operations of its own in its place, for any module that a test has not given others.
 
 An actor may sleep at a `Doorbell`. Where only sleepers are left, and nobody to ring for them, the
 run is over and is checked as it stands.
 """
 
-from array import array
-from collections import deque
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, SupportsIndex, cast
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import cast
 
-from greenlet import getcurrent, greenlet
+import pytest
+from greenlet import getcurrent
+from memories import Memory, View
+from watched_words import (
+    NO_WORD,
+    Body,
+    Doorbell,
+    Player,
+    WatchedWords,
+    copy_late,
+    fence,
+    have_orders_explored,
+    never,
+    one,
+)
 
-Body = Callable[[], None]
+__all__ = [
+    "Actor",
+    "Body",
+    "Doorbell",
+    "Explored",
+    "Scenario",
+    "Violation",
+    "Watch",
+    "copy_late",
+    "explore",
+    "fence",
+]
+
 Watch = Callable[[memoryview], memoryview]
 """Makes the stand-in for some words; the real ones stay the place where values lie."""
 
@@ -40,6 +67,8 @@ class Actor:
     heir: Body | None = None
 
 
+Access = tuple[str, int]
+"""A "load" or a "store" of a word."""
 Scenario = Callable[[Watch], tuple[Sequence[Actor], Body]]
 """Sets everything up, and returns the actors and the check for when all of them are done."""
 
@@ -59,245 +88,101 @@ class Explored:
         return f"{self.schedules:,} schedules through {self.states:,} states"
 
 
-class _Killed(BaseException):
-    """Unwinds the greenlet of an actor that will not run on."""
-
-
 @dataclass(frozen=True, order=True)
 class _Choice:
     actor: int
     kind: str = "step"
-
-
-@dataclass
-class _Player:
-    """One actor in one run; `resume` lets it take a step and go on to just before the next."""
-
-    name: str
-    body: Body
-    heir: Body | None
-    started: bool = False
-    finished: bool = False
-    failure: BaseException | None = None
-    seen: tuple[int | None, ...] = ()
-    """The value that each step loaded, None for a store; with the body, the actor's state."""
-    buffer: deque[tuple[int, int]] = field(default_factory=deque)
-    asleep: Callable[[], bool] = lambda: False
-    """Returns whether the actor cannot take its next step."""
-    killed: bool = False
-    _greenlet: Any = None
-
-    def resume(self) -> None:
-        if not self.started:
-            self.started = True
-            self._greenlet = greenlet(self._run)
-            self._greenlet.player = self
-        self._greenlet.switch()
-
-    def stop_before_step(self) -> None:
-        """Wait to be chosen; a killed actor takes no step, even if its code catches everything."""
-        if not self.killed:
-            self._greenlet.parent.switch()
-        if self.killed:
-            raise _Killed
-
-    def kill(self) -> None:
-        self.killed = True
-        if self.started and not self.finished:
-            self.resume()
-        self.finished = True
-
-    def _run(self) -> None:
-        try:
-            self.body()
-        except _Killed:
-            pass
-        except BaseException as failure:
-            self.failure = failure
-        self.finished = True
-
-
-_NO_WORD = -1
-
-
-def fence(words: memoryview) -> None:
-    """For the code under test, in place of a full memory fence: one step, after which all earlier
-    stores of the actor have reached memory."""
-    cast(_Words, words).fence()
-
-
-class Doorbell:
-    """A semaphore in one word: each use is one step and, as on x86-64, a full memory fence.
-
-    Args:
-        words: what `Watch` returned.
-        number: the word that counts the rings; nothing else may use it.
-    """
-
-    def __init__(self, words: memoryview, number: int) -> None:
-        self._words = cast(_Words, words)
-        self._number = number
-
-    def wake(self) -> None:
-        self._words.ring(self._number)
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Sleep until rung, and take all rings. No timeout ever ends it: that would rescue who
-        sleeps through what he should have heard."""
-        self._words.sleep(self._number)
-        return True
-
-
-class _Words:
-    """The stand-in: looks like a memoryview of format ``Q`` to the code under test."""
-
-    def __init__(self, run: "_Run", words: memoryview) -> None:
-        self._run = run
-        self._words = words
-        self.stored: dict[int, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._words)
-
-    def __getitem__(self, index: SupportsIndex | slice) -> "int | _Loaded":
-        if isinstance(index, slice):
-            numbers = range(*index.indices(len(self._words)))
-            return _Loaded([self._load(number) for number in numbers])
-        return self._load(int(index))
-
-    def __setitem__(self, index: SupportsIndex | slice, value: "int | array[int]") -> None:
-        if isinstance(index, slice):
-            numbers = range(*index.indices(len(self._words)))
-            for number, item in zip(numbers, cast("array[int]", value), strict=True):
-                self._store(number, item)
-        else:
-            self._store(int(index), cast(int, value))
-
-    def _store(self, number: int, value: int) -> None:
-        player = self._run.before_step(number)
-        if player is None:
-            self._words[number] = value
-            return
-        player.seen += (None,)
-        self._run.steps.append(f"{player.name} stores {value:#x} at {number}")
-        if self._run.store_buffers:
-            player.buffer.append((number, value))
-        else:
-            self.commit(number, value)
-
-    def fence(self) -> None:
-        player = self._run.before_step(_NO_WORD)
-        if player is not None:
-            player.seen += (None,)
-            self._run.steps.append(f"{player.name} fences")
-            self._drain(player)
-
-    def ring(self, number: int) -> None:
-        player = self._run.before_step(_NO_WORD)
-        if player is not None:
-            player.seen += (None,)
-            self._run.steps.append(f"{player.name} rings at {number}")
-            self._drain(player)
-        self.commit(number, self._words[number] + 1)
-
-    def sleep(self, number: int) -> None:
-        player = self._run.before_step(_NO_WORD, asleep=lambda: not self._words[number])
-        if player is not None:
-            player.seen += (None,)
-            self._run.steps.append(f"{player.name} wakes at {number}")
-            self._drain(player)
-        assert self._words[number], "nobody has rung, and nobody ever will"
-        self.commit(number, 0)
-
-    def _drain(self, player: _Player) -> None:
-        while player.buffer:
-            self.commit(*player.buffer.popleft())
-
-    def commit(self, number: int, value: int) -> None:
-        self._words[number] = self.stored[number] = value
-
-    def _load(self, number: int) -> int:
-        player = self._run.before_step(number)
-        if player is None:
-            untouched: int = self._words[number]
-            return untouched
-        value: int = self._words[number]
-        for buffered, stored in player.buffer:
-            if buffered == number:
-                value = stored
-        player.seen += (value,)
-        self._run.steps.append(f"{player.name} loads {value:#x} from {number}")
-        return value
-
-
-class _Loaded(list[int]):
-    """A slice of the words, already loaded."""
-
-    def tolist(self) -> list[int]:
-        return list(self)
-
-    def __eq__(self, other: object) -> bool:
-        return super().__eq__(other.tolist() if isinstance(other, memoryview) else other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    __hash__ = None
+    option: int = 0
+    """Number of the value that a load returns, or of the store that reaches memory."""
 
 
 class _Run:
     """One execution of a scenario, step by chosen step."""
 
-    def __init__(
-        self, scenario: Scenario, private: Callable[[int], bool], store_buffers: bool
-    ) -> None:
-        self.store_buffers = store_buffers
+    def __init__(self, scenario: Scenario, rules: "_Rules") -> None:
+        self.memory_type = rules.memory
+        self.relaxed = rules.relaxed
         self.steps: list[str] = []
-        self._private = private
-        self._words: list[_Words] = []
+        self._private = rules.private
+        self._words: list[WatchedWords] = []
         actors, self._check = scenario(self._watch)
-        self._players = [_Player(actor.name, actor.body, actor.heir) for actor in actors]
+        self._players = [Player(actor.name, actor.body, actor.heir, run=self) for actor in actors]
         for number in range(len(self._players)):
             self._resume(number)
 
+    @property
+    def _memory(self) -> Memory:
+        return self._words[0].memory
+
     def before_step(
-        self, number: int, asleep: Callable[[], bool] = lambda: False
-    ) -> _Player | None:
-        """Wait to be chosen; None where the access is no step, or not an actor's."""
-        player: _Player | None = getattr(getcurrent(), "player", None)
-        if player is None or (number != _NO_WORD and self._private(number) and not player.killed):
+        self,
+        number: int,
+        asleep: Callable[[View], bool] = never,
+        options: Callable[[View], int] = one,
+        *,
+        is_own: bool = False,
+    ) -> Player | None:
+        """Wait to be chosen; None where the access is no step, or not an actor's.
+
+        A step that is the actor's own changes nothing that others see, so it is taken at once, as
+        no order of it and theirs makes a difference; but its actor may be killed before it.
+        """
+        player: Player | None = getattr(getcurrent(), "player", None)
+        if player is None or (number != NO_WORD and self._private(number) and not player.killed):
             return None
-        player.asleep = asleep
-        player.stop_before_step()
+        if not is_own or player.heir is not None:
+            player.asleep, player.options = asleep, options
+            player.stop_before_step()
         return player
+
+    def fence(
+        self, player: Player, says: str, kind: Callable[[Memory, View], None], *, full: bool
+    ) -> None:
+        """Take a fence, full or half; a half one is no step where all memory is in order."""
+        memory = self._memory
+        if full or memory.has_half_fences:
+            asleep = (lambda view: not memory.may_fence(view)) if full else never
+            self.before_step(NO_WORD, asleep=asleep, is_own=not full)
+            player.seen += (None,)
+            self.steps.append(f"{player.name} {says}")
+            kind(memory, player.view)
 
     def choices(self) -> list[_Choice]:
         found = []
         for number, player in enumerate(self._players):
             if not player.finished:
-                if not player.asleep():
-                    found.append(_Choice(number))
+                if not player.asleep(player.view):
+                    found += [
+                        _Choice(number, "step", option)
+                        for option in range(player.options(player.view))
+                    ]
                 if player.heir is not None:
                     found.append(_Choice(number, "kill"))
-            if player.buffer:
-                found.append(_Choice(number, "drain"))
+            if player.view.buffer:
+                found += [
+                    _Choice(number, "drain", place) for place in self._memory.drainable(player.view)
+                ]
         return found
 
     def take(self, choice: _Choice) -> None:
         player = self._players[choice.actor]
         if choice.kind == "drain":
-            number, value = player.buffer.popleft()
-            self.steps.append(f"{player.name}'s store at {number} reaches memory")
-            self._words[0].commit(number, value)
+            stored = self._memory.drain(player.view, choice.option)
+            happens = "copy is done" if stored.is_load else "store reaches memory"
+            self.steps.append(f"{player.name}'s {happens} at {stored.number}")
         elif choice.kind == "kill":
             self._replace(choice.actor)
         else:
+            player.option = choice.option
             self._resume(choice.actor)
 
     def state(self) -> Hashable:
+        going = [
+            player.view for player in self._players if not player.finished or player.view.buffer
+        ]
         return (
-            tuple(frozenset(words.stored.items()) for words in self._words),
-            tuple((t.name, t.finished, t.seen, tuple(t.buffer)) for t in self._players),
+            tuple(words.memory.state(going) for words in self._words),
+            tuple((p.name, p.finished, p.seen, tuple(p.view.late)) for p in self._players),
         )
 
     def check(self) -> None:
@@ -311,7 +196,7 @@ class _Run:
             player.kill()
 
     def _watch(self, words: memoryview) -> memoryview:
-        self._words.append(_Words(self, words))
+        self._words.append(WatchedWords(self, words))
         return cast(memoryview, self._words[-1])
 
     def _resume(self, number: int) -> None:
@@ -326,21 +211,37 @@ class _Run:
         dead.kill()
         self.steps.append(f"{dead.name} is killed")
         # A dead process's stores still reach memory, before its successor can know of its death.
-        while dead.buffer:
-            self._words[0].commit(*dead.buffer.popleft())
+        self._memory.settle(dead.view)
         # What the dead actor saw stays part of the state, for the check may ask what it did.
-        self._players[number] = _Player(f"{dead.name}'s heir", dead.heir, None, seen=dead.seen)
+        self._players[number] = Player(
+            f"{dead.name}'s heir",
+            dead.heir,
+            None,
+            seen=dead.seen,
+            view=self._memory.inherit(),
+            run=self,
+        )
         self._resume(number)
 
     def _violation(self, failure: BaseException) -> Violation:
         return Violation("\n  ".join([f"{type(failure).__name__}: {failure}", *self.steps]))
 
 
+@dataclass(frozen=True)
+class _Rules:
+    """Of an exploration; see `explore`."""
+
+    private: Callable[[int], bool]
+    memory: type[Memory]
+    relaxed: frozenset[Access]
+
+
 def explore(
     scenario: Scenario,
     *,
     private: Callable[[int], bool] = lambda number: False,
-    store_buffers: bool = False,
+    memory: type[Memory] = Memory,
+    relaxed: Iterable[Access] = (),
 ) -> Explored:
     """Run the scenario in every order that its actors' steps can have.
 
@@ -348,18 +249,25 @@ def explore(
         scenario: sets up one run; called many times, and always to do the same.
         private: the words, by number, whose accesses are no steps because one actor alone
             touches them.
-        store_buffers: whether stores reach memory at once or in total store order. A scenario
-            must watch only one memory then.
+        memory: which memory. A scenario must watch only one where it is not in order.
+        relaxed: acquires and releases to leave out.
 
     Raises:
         Violation: for the first order found in which an actor or the check fails.
     """
+    rules = _Rules(private, memory, frozenset(relaxed))
+    with pytest.MonkeyPatch.context() as patches:
+        have_orders_explored(patches)
+        return _explored(lambda: _Run(scenario, rules))
+
+
+def _explored(begin: Callable[[], _Run]) -> Explored:
     following: dict[Hashable, list[Hashable]] = {}
     root: Hashable = None
     pending: list[tuple[Hashable, tuple[_Choice, ...]]] = [(None, ())]
     while pending:
         before, choices = pending.pop()
-        run = _Run(scenario, private, store_buffers)
+        run = begin()
         try:
             for choice in choices:
                 run.take(choice)

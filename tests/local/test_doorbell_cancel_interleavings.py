@@ -4,24 +4,14 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from doorbell_harness import REAL, Parts, Site, both_memories, current, explored, layout_of
-from interleave import Actor, Scenario, Violation, Watch, fence
+from doorbell_harness import REAL, Parts, Site, both_memories, explored, layout_of
+from interleave import Actor, Scenario, Violation, Watch
+from memories import Memory, TotalStoreOrder
 from tiers import only
 
-from ringbatch.engine.collector import collector as collector_module
 from ringbatch.engine.collector.collector import Collector
-from ringbatch.shm import lane as lane_module
-from ringbatch.shm.fence import full_fence
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.slot import without_part
-
-
-@pytest.fixture(autouse=True)
-def _fences_are_the_explorers(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (lane_module, collector_module):
-        assert module.full_fence is full_fence
-        monkeypatch.setattr(module, "full_fence", lambda: fence(current.words))
-
 
 # Clients that leave
 
@@ -85,9 +75,9 @@ LEAVING = {
     "made", only(LEAVING, "before it was submitted", "a busy worker", "no worker", "a worker idle")
 )
 def test_what_is_cancelled_before_it_is_dispatched_is_given_back_whatever_workers_do(
-    made: Scenario, store_buffers: bool
+    made: Scenario, memory: type[Memory]
 ) -> None:
-    found = explored(made, layout_of(), store_buffers=store_buffers, slots=True)
+    found = explored(made, layout_of(), memory=memory, slots=True)
     assert found.states > 20
 
 
@@ -155,4 +145,4 @@ LEFT_WRONG = {
 @pytest.mark.parametrize("made", LEFT_WRONG.values(), ids=LEFT_WRONG)
 def test_who_keeps_what_is_cancelled_is_caught(made: Scenario) -> None:
     with pytest.raises(Violation, match="asleep beside a cancelled request"):
-        explored(made, layout_of(), store_buffers=True, slots=True)
+        explored(made, layout_of(), memory=TotalStoreOrder, slots=True)

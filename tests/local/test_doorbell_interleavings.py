@@ -20,11 +20,11 @@ from doorbell_harness import (
     Parts,
     Site,
     both_memories,
-    current,
     explored,
     layout_of,
 )
 from interleave import Actor, Doorbell, Explored, Scenario, Violation, Watch, explore, fence
+from memories import Memory, TotalStoreOrder
 from tiers import exhaustive, only
 
 from ringbatch.engine.collector import collector as collector_module
@@ -33,17 +33,9 @@ from ringbatch.engine.ipc.messages import ReportKind, report_words
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.shm import lane as lane_module
 from ringbatch.shm.descriptors import HeaderWords
-from ringbatch.shm.fence import full_fence
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.model_counters import NOTHING, Spent
 from ringbatch.shm.segment import Segment
-
-
-@pytest.fixture(autouse=True)
-def _fences_are_the_explorers(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (lane_module, collector_module):
-        assert module.full_fence is full_fence
-        monkeypatch.setattr(module, "full_fence", lambda: fence(current.words))
 
 
 def scenario(
@@ -127,14 +119,14 @@ LARGE = {
 @both_memories
 @pytest.mark.parametrize(("made", "lanes", "workers"), only(ORDERS, *ORDERS.keys() - LARGE))
 def test_no_request_waits_in_a_ring_while_a_worker_is_idle_and_the_collector_sleeps(
-    made: Scenario, lanes: int, workers: int, store_buffers: bool
+    made: Scenario, lanes: int, workers: int, memory: type[Memory]
 ) -> None:
-    found = explored(made, layout_of(lanes, workers), store_buffers=store_buffers)
+    found = explored(made, layout_of(lanes, workers), memory=memory)
     assert found.states > 100
 
 
 @both_memories
-def test_a_collector_killed_at_any_point_leaves_no_request_asleep(store_buffers: bool) -> None:
+def test_a_collector_killed_at_any_point_leaves_no_request_asleep(memory: type[Memory]) -> None:
     """Its successor starts with a flag that the dead one wrote, and with a fresh worker."""
 
     def made(watch: Watch) -> tuple[list[Actor], Callable[[], None]]:
@@ -148,12 +140,12 @@ def test_a_collector_killed_at_any_point_leaves_no_request_asleep(store_buffers:
         frontend = Actor("frontend", lambda: site.ask(site.lanes[0], ONE))
         return [frontend, Actor("collector", site.collect, succeed)], site.check
 
-    assert explored(made, layout_of(), store_buffers=store_buffers, slots=True).states > 100
+    assert explored(made, layout_of(), memory=memory, slots=True).states > 100
 
 
 @exhaustive
 @both_memories
-def test_a_frontend_killed_at_any_point_leaves_no_request_asleep(store_buffers: bool) -> None:
+def test_a_frontend_killed_at_any_point_leaves_no_request_asleep(memory: type[Memory]) -> None:
     """The lane's next owner submits again what the dead one may not have rung for."""
 
     def made(watch: Watch) -> tuple[list[Actor], Callable[[], None]]:
@@ -166,7 +158,7 @@ def test_a_frontend_killed_at_any_point_leaves_no_request_asleep(store_buffers: 
         worker = Actor("worker", lambda: cast(None, site.workers[0].step()))
         return [frontend, Actor("collector", site.collect), worker], site.check
 
-    assert explored(made, layout_of(), store_buffers=store_buffers).states > 100
+    assert explored(made, layout_of(), memory=memory).states > 100
 
 
 # Wrong ones, each caught
@@ -184,18 +176,18 @@ def test_without_its_fence_a_frontend_loses_wake_ups_and_only_store_buffers_show
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(lane_module, "full_fence", lambda: None)
-    assert explored(finishing(), layout_of(), store_buffers=False).states > 100
+    assert explored(finishing(), layout_of(), memory=Memory).states > 100
     with pytest.raises(Violation, match=ASLEEP):
-        explored(finishing(), layout_of(), store_buffers=True)
+        explored(finishing(), layout_of(), memory=TotalStoreOrder)
 
 
 def test_without_its_fence_a_collector_loses_wake_ups_and_only_store_buffers_show_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(collector_module, "full_fence", lambda: None)
-    assert explored(finishing(), layout_of(), store_buffers=False).states > 100
+    assert explored(finishing(), layout_of(), memory=Memory).states > 100
     with pytest.raises(Violation, match=ASLEEP):
-        explored(finishing(), layout_of(), store_buffers=True)
+        explored(finishing(), layout_of(), memory=TotalStoreOrder)
 
 
 class LooksFirst(Collector):
@@ -206,7 +198,7 @@ class LooksFirst(Collector):
             return False
         self.rung_for_requests = any(model.idle for model in self._models.values())
         self._words[HeaderWords.RING_COLLECTOR] = self.rung_for_requests
-        fence(self._words)
+        fence()
         return True
 
 
@@ -215,7 +207,7 @@ class NeverAsks(Collector):
 
     def prepare_to_sleep(self) -> bool:
         self._words[HeaderWords.RING_COLLECTOR] = 0
-        fence(self._words)
+        fence()
         return not self.has_news()
 
 
@@ -233,7 +225,7 @@ class AsksFirst(Lane):
         ring = self.words[HeaderWords.RING_COLLECTOR]
         self._submissions.offer(self._unsubmitted)
         self._unsubmitted.clear()
-        fence(self.words)
+        fence()
         if ring:
             self._wake_collector()
 
@@ -281,9 +273,9 @@ WRONG = {
 @pytest.mark.parametrize(
     ("parts", "message"), only(WRONG, "no second look", "rung before TAIL", "report heeds the flag")
 )
-def test_a_wrong_order_is_caught(parts: Parts, message: str, store_buffers: bool) -> None:
+def test_a_wrong_order_is_caught(parts: Parts, message: str, memory: type[Memory]) -> None:
     with pytest.raises(Violation, match=message):
-        explored(finishing(parts), layout_of(), store_buffers=store_buffers)
+        explored(finishing(parts), layout_of(), memory=memory)
 
 
 # The explorer's doorbell
@@ -317,7 +309,7 @@ def ringing(order: Sequence[str]) -> Scenario:
 
 def test_who_is_rung_for_sees_what_was_stored_before() -> None:
     assert explore(ringing(["store", "ring"])) == Explored(schedules=1, states=5)
-    assert explore(ringing(["store", "ring"]), store_buffers=True).schedules == 2
+    assert explore(ringing(["store", "ring"]), memory=TotalStoreOrder).schedules == 2
 
 
 def test_who_is_rung_for_too_early_may_see_nothing() -> None:

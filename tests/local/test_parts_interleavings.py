@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from interleave import Scenario, Violation, explore
+from memories import TotalStoreOrder
 from parts_harness import (
     ONE_PART,
     TWO_PARTS,
@@ -57,7 +58,7 @@ def test_the_room_of_a_part_is_used_again(result_bytes: int) -> None:
 
 def test_parts_are_sound_with_store_buffers() -> None:
     scenario = streaming(2, ONE_PART, plain=True)
-    explored = explore(scenario, private=is_private(published=True), store_buffers=True)
+    explored = explore(scenario, private=is_private(published=True), memory=TotalStoreOrder)
     print(explored)
     assert explored.states > 100
 
@@ -85,7 +86,7 @@ def test_no_second_worker_runs_a_request_of_which_a_part_is_out(takes_back: Take
 
 
 def test_a_worker_sees_that_parts_are_wanted() -> None:
-    explored = explore(asking(), private=is_private(published=False), store_buffers=True)
+    explored = explore(asking(), private=is_private(published=False), memory=TotalStoreOrder)
     print(explored)
     assert explored.states > 50
 
@@ -145,7 +146,7 @@ class OpensNothing(PartReader):
     """Wrong: leaves PARTS_FROM where the slot's earlier request began."""
 
     def open(self, slot: int) -> None:
-        words, first = self._store_release, self._first(slot)
+        words, first = self._words, self._first(slot)
         words[first + SlotWords.PARTS_TAKEN] = words[first + SlotWords.PARTS_END]
         words[first + SlotWords.PARTS_OF] = self._lane.next_reference(slot)
 

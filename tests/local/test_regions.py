@@ -19,7 +19,6 @@ from segment_fixture import local_segment, spec
 from ringbatch.frontend.codec.outcome import NotSupported
 from ringbatch.frontend.v2.regions import NOTHING_SHARED, Regions, SharedMemory, patiently
 from ringbatch.frontend.v2.shared_memory import RegionSpan
-from ringbatch.shm.descriptors import RegistryWords
 from ringbatch.shm.errors import (
     InvalidRequest,
     MemoryNotFound,
@@ -31,6 +30,7 @@ from ringbatch.shm.errors import (
 from ringbatch.shm.layout import MAX_REGIONS
 from ringbatch.shm.region import Region, encode
 from ringbatch.shm.region_registry import Registry, RegistryBusy
+from ringbatch.shm.region_words import RegistryWords
 from ringbatch.shm.shm_objects import DIRECTORY
 
 DATA = bytes(range(64))

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from segment_fixture import local_segment, spec
 
-from ringbatch.shm.descriptors import RegionWords, RegistryWords
 from ringbatch.shm.errors import Overloaded, RegionTaken
 from ringbatch.shm.layout import MAX_REGIONS, WORD
 from ringbatch.shm.region import Region
 from ringbatch.shm.region_registry import Registry, RegistryBusy
+from ringbatch.shm.region_words import RegionWords, RegistryWords
 
 A = Region("a", "/app_a", 0, 64, 26, 7)
 B = Region("b", "/app_b", 8, 16, 26, 8)

@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 import pytest
 from interleave import Actor, Scenario, Violation, Watch, explore
+from memories import STRONG, Memory
 from tiers import only
 
-from ringbatch.shm.descriptors import RegionWords, RegistryWords
 from ringbatch.shm.layout import WORD
 from ringbatch.shm.region import FIELDS, Region, decode, encode, text_words
 from ringbatch.shm.region_registry import Entry, Registry
+from ringbatch.shm.region_words import RegionWords, RegistryWords
 
 OLD = Region("a", "/old", 1, 11, 111, 1111)
 NEW = Region("b", "/new", 2, 22, 222, 2222)
@@ -81,16 +82,16 @@ def inherited(registrar_type: type[Registry]) -> Scenario:
     return make
 
 
-@pytest.mark.parametrize("store_buffers", only({"in order": False, "buffered": True}, "buffered"))
-def test_a_region_is_seen_whole_or_not_at_all_in_any_order(store_buffers: bool) -> None:
-    explored = explore(looked_at(Registry, Registry), store_buffers=store_buffers)
+@pytest.mark.parametrize("memory", only(STRONG, "buffered"))
+def test_a_region_is_seen_whole_or_not_at_all_in_any_order(memory: type[Memory]) -> None:
+    explored = explore(looked_at(Registry, Registry), memory=memory)
     print(explored)
     assert explored.schedules > 10_000
 
 
-@pytest.mark.parametrize("store_buffers", only({"in order": False, "buffered": True}, "buffered"))
-def test_a_registrar_killed_at_any_step_leaves_nothing_half_done(store_buffers: bool) -> None:
-    explored = explore(inherited(Registry), store_buffers=store_buffers)
+@pytest.mark.parametrize("memory", only(STRONG, "buffered"))
+def test_a_registrar_killed_at_any_step_leaves_nothing_half_done(memory: type[Memory]) -> None:
+    explored = explore(inherited(Registry), memory=memory)
     print(explored)
     assert explored.schedules > 10
 

@@ -1,12 +1,13 @@
 """Rows of a model in steps under every order of a worker's steps and a new collector's."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from interleave import Actor, Body, Scenario, Violation, Watch, explore
+from memories import MEMORIES, Memory
 
 from ringbatch.engine.collector import takeover
 from ringbatch.engine.ipc.messages import read_tasks, task_size, task_words
@@ -168,15 +169,10 @@ def empties_the_ring_alone(segment: Segment, worker: int) -> None:
     takeover._ring(segment, worker).skip()
 
 
-@pytest.fixture(params=[False, True], ids=["", "buffered"])
-def store_buffers(request: pytest.FixtureRequest) -> Iterator[bool]:
-    """Whether stores of an actor reach memory later."""
-    return request.param  # type: ignore[no-any-return]
-
-
-def test_a_new_collector_finds_every_row_once(store_buffers: bool) -> None:
+@pytest.mark.parametrize("memory", MEMORIES.values(), ids=MEMORIES)
+def test_a_new_collector_finds_every_row_once(memory: type[Memory]) -> None:
     scenario = taking(takeover.held_by_all, StepsWorker)
-    explored = explore(scenario, private=is_private, store_buffers=store_buffers)
+    explored = explore(scenario, private=is_private, memory=memory)
     print(explored)
     assert explored.states > 100
 

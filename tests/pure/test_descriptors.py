@@ -3,11 +3,10 @@ constants, and against what their table of caches promises."""
 
 from itertools import pairwise, permutations
 from struct import Struct
-from typing import NamedTuple
 
 import pytest
+from word_tables import HOT, NO_WORDS, OFTEN, RECORDS, Word, constants, table, words_of
 
-from ringbatch.shm import descriptors, model_metric_words, upstream_words
 from ringbatch.shm.descriptors import (
     LAYOUT_VERSION,
     MAGIC_VALUE,
@@ -16,13 +15,13 @@ from ringbatch.shm.descriptors import (
     CostProfileWords,
     HeaderWords,
     ModelWords,
-    RegionWords,
     RequestRecordWords,
     RingWords,
     SlotWords,
     TallyWords,
 )
 from ringbatch.shm.layout import WORD
+from ringbatch.shm.region_words import RegionWords
 from ringbatch.shm.slot_structs import (
     ANSWER_DETAILS,
     OUTCOME,
@@ -32,51 +31,6 @@ from ringbatch.shm.slot_structs import (
     REQUEST_SIZES,
     SIZES_AND_OFFSETS,
 )
-
-OFTEN = ("once", "rarely", "batch", "request", "step")
-"""In the order of how often."""
-HOT = OFTEN[OFTEN.index("batch") :]
-NO_WORDS = {"SIZE", "TRIAL_SIZE", "MAX_TRIALS", "COPY_SIZE"}
-RECORDS = {
-    name: found
-    for module in (descriptors, model_metric_words, upstream_words)
-    for name, found in vars(module).items()
-    if isinstance(found, type)
-    and name.endswith("Words")
-    and name not in ("CounterWords", "ModelCounterWords")
-}
-
-
-class Word(NamedTuple):
-    """A row of a table."""
-
-    number: int
-    name: str
-    stored_by: str
-    stored: str
-    loaded_by: str
-    loaded: str
-
-
-def constants(record: type) -> dict[str, int]:
-    """What a descriptor says in numbers."""
-    return {name: value for name, value in vars(record).items() if name.isupper()}
-
-
-def words_of(text: str) -> list[Word]:
-    """The table in a docstring."""
-    lines = text[text.index("word  name") :].splitlines()[2:]
-    rows = []
-    for line in lines:
-        if not line.strip():
-            break
-        number, *columns = line.split()
-        rows.append(Word(int(number), *columns))
-    return rows
-
-
-def table(record: type) -> list[Word]:
-    return words_of(record.__doc__ or "")
 
 
 def neighbours(rows: list[Word]) -> list[tuple[Word, Word]]:

@@ -21,8 +21,6 @@ from ringbatch.shm.descriptors import (
     LaneWords,
     ModelCounterWords,
     ModelWords,
-    RegionWords,
-    RegistryWords,
     RequestRecordWords,
     RingWords,
     ScalingWords,
@@ -42,6 +40,7 @@ from ringbatch.shm.layout import (
     ring_size,
 )
 from ringbatch.shm.model_metric_words import OwnMetricWords
+from ringbatch.shm.region_words import RegionWords, RegistryWords
 from ringbatch.shm.upstream_words import UPSTREAMS, AskingWords, UpstreamWords
 
 SPECIFICATION = specified.__doc__ or ""

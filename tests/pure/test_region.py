@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.shm.descriptors import RegionWords
 from ringbatch.shm.layout import MAX_BYTES
 from ringbatch.shm.region import (
     FIELDS,
@@ -15,6 +14,7 @@ from ringbatch.shm.region import (
     encode,
     text_words,
 )
+from ringbatch.shm.region_words import RegionWords
 
 REGION = Region("in", "/app_x", 4096, 64, 26, 1 << 63)
 WORDS = st.integers(0, (1 << 64) - 1)

@@ -260,7 +260,7 @@ def remembered(make):
 threading.Lock, threading.RLock = remembered(threading.Lock), remembered(threading.RLock)
 from ringbatch.engine import metrics
 from ringbatch.frontend import Client, ClientClosed
-from ringbatch.shm.fence import full_fence
+from ringbatch.shm.memory_order import full_fence
 from ringbatch.shm.host.process import log_to_stderr
 import logging
 log_to_stderr("parent", "info")

@@ -19,7 +19,7 @@ LINE = 128
 
 ROUND = """
 import mmap, signal, sys, time
-from ringbatch.shm.fence import full_fence
+from ringbatch.shm.memory_order import full_fence
 own, fenced, rounds, give_up_s, line, cold_bytes, block_bytes = map(int, sys.argv[2:])
 other = 1 - own
 over = 1 << 40
