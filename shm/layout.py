@@ -63,6 +63,9 @@ from ringbatch.shm.upstream_words import UPSTREAMS, AskingWords, UpstreamWords
 WORD: Final = 8
 """Bytes of a word."""
 PAGE: Final = 4096
+"""Of the layout, in bytes: regions begin on one. The kernel's own may be larger, on AArch64 up to
+64 KiB: only the whole segment is mapped, so nothing else needs the kernel's.
+"""
 ALIGNMENT: Final = 64
 """Of every payload in bytes, so that a tensor starts on a cache line."""
 SLOT_BYTES: Final = SlotWords.SIZE * WORD

@@ -63,7 +63,7 @@ class Wakeup:
         except OSError as error:
             raise StartupError(
                 f"cannot make the semaphore {name}: {_reason(error)}; semaphores live in /dev/shm, "
-                "each takes 4 KiB and a file there, and the open-file limit counts"
+                "each takes a page and a file there, and the open-file limit counts"
             ) from None
 
     @classmethod

@@ -124,7 +124,7 @@ class Kernel:
     Attributes:
         system: its name and release.
         machine: kind of processor.
-        orders_stores: whether it keeps stores in order, as rings need it.
+        needed: what ringbatch needs in its place; empty where it runs on it.
         backlog: net.core.somaxconn; None where it cannot be read.
         outgoing_ports: the first and the last of those that it gives to outgoing connections.
         proc: whether /proc is mounted.
@@ -136,7 +136,7 @@ class Kernel:
 
     system: str
     machine: str
-    orders_stores: bool = True
+    needed: str = ""
     backlog: int | None = None
     outgoing_ports: tuple[int, int] | None = None
     proc: bool = True

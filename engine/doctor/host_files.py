@@ -28,7 +28,7 @@ from ringbatch.engine.doctor.facts import (
 from ringbatch.engine.process import placement
 from ringbatch.shm import cpus
 from ringbatch.shm.cpus import text_of
-from ringbatch.shm.host.platform import ORDERED_MACHINES
+from ringbatch.shm.host.platform import SUPPORTED, is_supported
 
 _CLOCK_LOOKS: Final = 200
 _CLOCK_ROUNDS: Final = 10
@@ -36,6 +36,10 @@ _UNIFIED: Final = ("", "unified")
 _MAPPED_SHARED: Final = 1 << 3
 """Of /proc/PID/coredump_filter, see core(5): file mappings that are shared."""
 _CHOSEN: Final = re.compile(r"\[([\w+]+)\]")
+_VIRTUAL: Final = re.compile(
+    r"Alibaba Cloud|Amazon EC2|Google|KVM|Microsoft|OpenStack|Parallels|QEMU|VMware|Xen"
+)
+"""Makers of virtual machines, as the firmware names them."""
 
 
 class HostFiles:
@@ -118,7 +122,7 @@ class HostFiles:
             cores=0 if "" in siblings else len(siblings),
             governors=governors,
             driver=", ".join(sorted(drivers - {""})),
-            virtual=bool(re.search(r"^flags\s*:.*\bhypervisor\b", self._cpuinfo(), re.MULTILINE)),
+            virtual=self._is_virtual(),
         )
 
     def memory(self) -> Memory | None:
@@ -158,7 +162,7 @@ class HostFiles:
         return Kernel(
             system=f"{known.system} {known.release}",
             machine=known.machine,
-            orders_stores=known.machine in ORDERED_MACHINES,
+            needed="" if is_supported(known.machine) else SUPPORTED,
             backlog=_number(_line(self._proc / "sys/net/core/somaxconn")),
             outgoing_ports=(int(ports[0]), int(ports[1])) if len(ports) == 2 else None,
             proc=(self._proc / "self").exists(),
@@ -206,8 +210,19 @@ class HostFiles:
     def title(self, pid: int) -> str:
         return text_of(self._proc / str(pid) / "cmdline").replace("\0", " ").strip()[:80]
 
-    def _cpuinfo(self) -> str:
-        return text_of(self._proc / "cpuinfo")
+    def _is_virtual(self) -> bool:
+        """Return whether a hypervisor runs this kernel, as far as it shows."""
+        flags = re.search(r"^flags\s*:(.*)$", text_of(self._proc / "cpuinfo"), re.MULTILINE)
+        if flags is not None:
+            return "hypervisor" in flags[1].split()
+        # Only x86 has a flag for it. A device tree may name the hypervisor; the firmware's tables
+        # name the maker, and Amazon's own hosts end in .metal.
+        if (self._proc / "device-tree/hypervisor").exists():
+            return True
+        firmware = self._sys / "class/dmi/id"
+        product = _line(firmware / "product_name")
+        made = f"{_line(firmware / 'sys_vendor')} {product}"
+        return bool(_VIRTUAL.search(made)) and not product.endswith(".metal")
 
     def _mounts(self) -> dict[str, tuple[str, str]]:
         """By mount point: the type and the options of what is mounted there last."""

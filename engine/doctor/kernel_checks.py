@@ -7,7 +7,7 @@ from ringbatch.engine.doctor.case import Case, Topic
 from ringbatch.engine.doctor.findings import Finding, Level
 
 _PLATFORM: Final = Topic(
-    "platform", "rings rely on a processor that keeps stores in order, which x86-64 does"
+    "platform", "rings rely on the order in which processors see stores, which differs between them"
 )
 _PROC: Final = Topic(
     "proc",
@@ -97,9 +97,10 @@ def platform(case: Case) -> Iterator[Finding]:
     kernel = case.facts.kernel
     if kernel is None:
         yield _PLATFORM.unknown("the processor")
-    elif not kernel.orders_stores:
+    elif kernel.needed:
         yield _PLATFORM.error(
-            f"{kernel.system} on {kernel.machine or 'an unknown machine'}", "use an x86-64 machine"
+            f"{kernel.system} on {kernel.machine or 'an unknown machine'}",
+            f"use {kernel.needed}",
         )
     else:
         yield _PLATFORM.ok(f"{kernel.system} on {kernel.machine}")

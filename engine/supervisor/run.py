@@ -17,7 +17,7 @@ from ringbatch.engine.supervisor.supervisor import Supervisor
 from ringbatch.shm.engines import expect_free
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.log_lines import FORM_VARIABLE
-from ringbatch.shm.host.platform import require_ordered_stores
+from ringbatch.shm.host.platform import require_supported_machine
 from ringbatch.shm.host.process import log_to_stderr
 from ringbatch.shm.shm_objects import free_bytes, remove_dead_engines
 
@@ -39,7 +39,7 @@ def run(
     Raises:
         StartupError: the engine cannot start, and leaves nothing behind; the text says why.
     """
-    require_ordered_stores()
+    require_supported_machine()
     _expect_working_directory()
     placement.wake_without_preempting()
     launch = ForkServer()

@@ -52,7 +52,7 @@ from ringbatch.shm.account import CLASS_NAMES, NOBODY, account_word
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.engines import attached, eligible, running
 from ringbatch.shm.errors import Draining, RequestError, StartupError
-from ringbatch.shm.host.platform import require_ordered_stores
+from ringbatch.shm.host.platform import require_supported_machine
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.model_readiness import refusal
 from ringbatch.shm.model_spec import ModelSpec, defaults
@@ -106,7 +106,7 @@ class Client:
         spin_us: int = _SPIN_US,
         priority: str = "normal",
     ) -> None:
-        require_ordered_stores()
+        require_supported_machine()
         self._account = _account_of(priority)
         self._engine, self._segment = engine, segment
         self._spin_ns = where_cpus_allow(spin_us * 1000)

@@ -7,7 +7,7 @@ from typing import Final, Self
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.v2.regions import NOTHING_SHARED, SharedMemory
-from ringbatch.shm.host.platform import require_ordered_stores
+from ringbatch.shm.host.platform import require_supported_machine
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.spinning import where_cpus_allow
@@ -51,7 +51,7 @@ class Attachment:
         Raises:
             StartupError: in words.
         """
-        require_ordered_stores()
+        require_supported_machine()
         segment = Segment.attach(segment_name)
         return cls(segment, Lane.attach(segment, segment.collector_doorbell().wake), shared)
 

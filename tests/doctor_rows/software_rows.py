@@ -26,11 +26,17 @@ SOFTWARE_ROWS: Final = (
     row(
         kernel_checks.platform,
         ERROR,
-        "Linux 6.1 on aarch64",
-        "x86-64",
-        kernel=replace(KERNEL, machine="aarch64", orders_stores=False),
+        "Linux 6.1 on riscv64",
+        "use another machine",
+        kernel=replace(KERNEL, machine="riscv64", needed="another machine"),
     ),
     row(kernel_checks.platform, OK, "Linux 6.1 on x86_64"),
+    row(
+        kernel_checks.platform,
+        OK,
+        "Linux 6.1 on aarch64",
+        kernel=replace(KERNEL, machine="aarch64"),
+    ),
     row(
         kernel_checks.proc, ERROR, "not mounted", "mount /proc", kernel=replace(KERNEL, proc=False)
     ),

@@ -1,6 +1,7 @@
 """What the doctor reads of a host, on made-up ones below a folder."""
 
 import os
+import platform
 import pwd
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from ringbatch.engine.doctor.logins import login
 from ringbatch.engine.doctor.needs import needs
 from ringbatch.engine.doctor.software import packages
 from ringbatch.engine.process.cpu_plan import Host
+from ringbatch.shm.host.platform import SUPPORTED
 
 HUGE: Final = str((1 << 63) - 4096)
 """What cgroup v1 has for no limit."""
@@ -137,6 +139,49 @@ def test_processors_are_told_with_nodes_cores_and_governors(tmp_path: Path) -> N
     assert found.host == Host(tuple(usable), {0: tuple(usable)}, 1)
     assert found.governors == {"schedutil": len(usable)}
     assert (found.driver, found.cores, found.virtual) == ("acpi-cpufreq", 1, True)
+
+
+@pytest.mark.parametrize(
+    ("files", "virtual"),
+    [
+        ({}, False),
+        ({"proc/cpuinfo": "flags : fpu sse\n", "sys/class/dmi/id/sys_vendor": "QEMU\n"}, False),
+        ({"proc/cpuinfo": "flags : fpu hypervisors\n"}, False),
+        ({"proc/device-tree/hypervisor/compatible": "xen,xen-4.17\0"}, True),
+        ({"sys/class/dmi/id/sys_vendor": "QEMU\n"}, True),
+        ({"sys/class/dmi/id/product_name": "KVM Virtual Machine\n"}, True),
+        ({"sys/class/dmi/id/sys_vendor": "Ampere(R)\n"}, False),
+        (
+            {
+                "sys/class/dmi/id/sys_vendor": "Amazon EC2\n",
+                "sys/class/dmi/id/product_name": "c7g.4xlarge\n",
+            },
+            True,
+        ),
+        (
+            {
+                "sys/class/dmi/id/sys_vendor": "Amazon EC2\n",
+                "sys/class/dmi/id/product_name": "c7g.metal\n",
+            },
+            False,
+        ),
+    ],
+)
+def test_a_virtual_machine_is_known_without_flags_of_the_processor(
+    tmp_path: Path, files: dict[str, str], virtual: bool
+) -> None:
+    on_arm = {"proc/cpuinfo": "processor : 0\nFeatures : fp asimd atomics\n"}
+    assert host(tmp_path, {**on_arm, **files}).processors().virtual is virtual
+
+
+@pytest.mark.parametrize(("machine", "needed"), [("aarch64", ""), ("riscv64", SUPPORTED)])
+def test_what_is_needed_in_place_of_another_machine_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, needed: str
+) -> None:
+    uname = platform.uname()._replace(machine=machine)
+    monkeypatch.setattr(platform, "uname", lambda: uname)
+    found = HostFiles(tmp_path).kernel()
+    assert (found.machine, found.needed) == (machine, needed)
 
 
 def test_memory_huge_pages_and_times_are_read(tmp_path: Path) -> None:
