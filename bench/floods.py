@@ -7,6 +7,7 @@ due. Each attack gets a server of its own, so that its memory shows what that at
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -91,7 +92,7 @@ class Memory:
 def resident_bytes(statm: str) -> int:
     """What /proc/PID/statm says of resident memory that is not shared with others."""
     _, resident, shared, *_ = map(int, statm.split())
-    return (resident - shared) * 4096
+    return (resident - shared) * resource.getpagesize()
 
 
 def percentile_ms(answers: Sequence[Answer], share: float) -> float:

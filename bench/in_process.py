@@ -12,6 +12,7 @@ import importlib
 import mmap
 import multiprocessing
 import os
+import platform
 import statistics
 import time
 import warnings
@@ -44,7 +45,7 @@ ROWS = (64, 3136, 602_112)
 REPETITIONS = 300
 _SLOTS = 64
 _FAR_NS = 1 << 62
-_SYS_FUTEX = 202
+_SYS_FUTEX = {"x86_64": 202, "aarch64": 98}
 _FUTEX_WAIT, _FUTEX_WAKE = 0, 1
 _FORK = multiprocessing.get_context("fork")
 
@@ -238,16 +239,17 @@ def by_futex() -> Iterator[Exchange]:
     memory = mmap.mmap(-1, PAGE)
     counters = (ctypes.c_uint32 * 2).from_buffer(memory)
     syscall = ctypes.CDLL(None, use_errno=True).syscall
+    futex = _SYS_FUTEX[platform.machine()]
     addresses = [ctypes.c_void_p(ctypes.addressof(counters) + 4 * side) for side in (0, 1)]
     first, size = 64, len(MESSAGE)
 
     def sleep(side: int, seen: int) -> None:
         while counters[side] == seen:
-            syscall(_SYS_FUTEX, addresses[side], _FUTEX_WAIT, seen, None, None, 0)
+            syscall(futex, addresses[side], _FUTEX_WAIT, seen, None, None, 0)
 
     def wake(side: int) -> None:
         counters[side] += 1
-        syscall(_SYS_FUTEX, addresses[side], _FUTEX_WAKE, 1, None, None, 0)
+        syscall(futex, addresses[side], _FUTEX_WAKE, 1, None, None, 0)
 
     def echo() -> None:
         seen = 0

@@ -17,6 +17,7 @@ from load import generators
 from peers.servers import BENCH, Environment, frozen_packages
 
 from report.rounds import number
+from ringbatch.bench.served.machine import cpu_model
 from ringbatch.shm.host.platform import is_compiled
 
 QUIET_LOAD = 0.5
@@ -135,11 +136,9 @@ class Report:
 
 def machine() -> dict[str, Any]:
     """Return what the figures depend on: processor, cores, kernel, memory, and the load before."""
-    cpuinfo = Path("/proc/cpuinfo").read_text()
-    model = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.M)
     memory = re.search(r"^MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text(), re.M)
     return {
-        "cpu": model[1] if model else platform.processor(),
+        "cpu": cpu_model(Path("/proc/cpuinfo").read_text()) or platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "kernel": platform.release(),
         "architecture": platform.machine(),

@@ -211,7 +211,7 @@ def clock(case: Case) -> Iterator[Finding]:
         return
     yield _CLOCK.warning(
         have,
-        "choose tsc, where it is among those available, in "
+        "choose tsc, on AArch64 arch_sys_counter, if it is among those available, in "
         "/sys/devices/system/clocksource/clocksource0/current_clocksource",
         "usual are 30 to 100 ns; a clock that is read by a system call, or from a device, takes "
         "a microsecond",

@@ -20,7 +20,7 @@ from ringbatch.bench.report.point import Point
 from ringbatch.bench.report.result import Result
 from ringbatch.bench.report.slo import Slo
 from ringbatch.bench.report.words import knee
-from ringbatch.bench.served.machine import CpuTimes, others_share
+from ringbatch.bench.served.machine import CpuTimes, cpu_model, others_share
 from ringbatch.bench.served.metrics import between, parse
 from ringbatch.bench.served.signature import Input, inputs_of, protocol_of, v1_body, v2_body
 from ringbatch.bench.statistics.knee import Trial
@@ -349,3 +349,20 @@ def test_what_others_take_is_a_share_of_all_cpus(
     before: CpuTimes, after: CpuTimes, share: float
 ) -> None:
     assert others_share(before, after, cpus=2) == share
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "named"),
+    [
+        ("processor\t: 0\nmodel name\t: AMD EPYC\nflags\t: fpu\n", "AMD EPYC"),
+        (
+            "processor\t: 0\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\n"
+            "CPU architecture: 8\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n",
+            "implementer 0x41, part 0xd0c",
+        ),
+        ("processor\t: 0\nCPU part\t: 0xd0c\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_processor_is_named_as_linux_names_it(cpuinfo: str, named: str) -> None:
+    assert cpu_model(cpuinfo) == named

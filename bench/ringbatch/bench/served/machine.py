@@ -20,15 +20,13 @@ _SHOWN: Final = 5
 
 def described() -> dict[str, Any]:
     """Return the machine and the versions that figures depend on."""
-    cpuinfo = Path("/proc/cpuinfo").read_text()
-    model = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
     memory = re.search(r"^MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
     try:
         version = importlib.metadata.version("ringbatch")
     except importlib.metadata.PackageNotFoundError:
         version = "unknown"
     return {
-        "cpu": model[1] if model else platform.machine(),
+        "cpu": cpu_model(Path("/proc/cpuinfo").read_text()) or platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_mib": int(memory[1]) // 1024 if memory else 0,
         "kernel": platform.release(),
@@ -37,6 +35,22 @@ def described() -> dict[str, Any]:
         "compiled": is_compiled(),
         "load_average": round(os.getloadavg()[0], 2),
     }
+
+
+def cpu_model(cpuinfo: str) -> str:
+    """Return the processor's name, as /proc/cpuinfo has it; empty if it tells nothing.
+
+    Linux names x86 processors. Of AArch64 it gives the numbers of the maker and of the part, which
+    lscpu knows the names of.
+    """
+    if named := re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE):
+        return named[1]
+    numbers = (
+        re.search(rf"^CPU {what}\s*:\s*(\S+)$", cpuinfo, re.MULTILINE)
+        for what in ("implementer", "part")
+    )
+    found = [number[1] for number in numbers if number]
+    return f"implementer {found[0]}, part {found[1]}" if len(found) == 2 else ""
 
 
 def others(seconds: float = 1.0) -> tuple[float, list[str]]:
