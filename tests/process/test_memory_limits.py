@@ -1,6 +1,7 @@
 """A process that may have only so much memory, and that the kernel ends before others."""
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -78,7 +79,7 @@ def page_faults(environment: dict[str, str]) -> int:
 
 
 def test_memory_that_a_run_has_freed_is_there_for_the_next() -> None:
-    pages = 100 * 8 * (1 << 20) // 4096
+    pages = 100 * 8 * (1 << 20) // resource.getpagesize()
     assert page_faults({"MALLOC_TRIM_THRESHOLD_": "0"}) > pages / 2, "what there is to save"
     assert page_faults(WORKER_HEAP) < pages / 100
 
