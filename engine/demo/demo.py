@@ -30,7 +30,7 @@ from ringbatch.shm.errors import RingbatchError
 from ringbatch.shm.shm_objects import DIRECTORY
 
 MODEL: Final = "digits"
-START_LIMIT_S: Final = 60.0
+START_LIMIT_S: Final = 240.0
 ACCURACY_MIN: Final = 0.97
 TOLERANCE: Final = 1e-4
 SHOWN_DIGITS: Final = 4
