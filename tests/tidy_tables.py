@@ -162,6 +162,7 @@ PURE_MODULES = (
     "ringbatch.frontend.codec.result_sizes",
     "ringbatch.frontend.codec.server_timing",
     "ringbatch.frontend.codec.tensor_to_json",
+    "ringbatch.frontend.generation.choice_text",
     "ringbatch.frontend.generation.completion_bodies",
     "ringbatch.frontend.generation.completion_writer",
     "ringbatch.frontend.generation.incremental_decoder",

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -10,14 +10,16 @@ import falcon.asgi
 from falcon.asgi import Request, Response
 
 from ringbatch.frontend.codec.outcome import JSON, Answer
+from ringbatch.frontend.codec.payload import Part
 from ringbatch.frontend.codec.request_context import RawHeaders
 from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
 from ringbatch.frontend.falcon.exchange import BodySettings, exchange
 from ringbatch.frontend.falcon.text_resources import IfServed
-from ringbatch.frontend.generation.completion_bodies import Completion, read
+from ringbatch.frontend.generation.choice_text import ChoiceText
+from ringbatch.frontend.generation.completion_bodies import Completion, read, seed_of
 from ringbatch.frontend.generation.completion_writer import CompletionWriter
-from ringbatch.frontend.generation.offloaded_prompts import decode_prompt, read_prompt
+from ringbatch.frontend.generation.offloaded_prompts import decode_prompts, read_prompts
 from ringbatch.frontend.generation.prompts import END, Generated, Tokens
 from ringbatch.frontend.request.calls import Body, Reply, RequestHandle
 from ringbatch.frontend.request.codec import Read
@@ -32,7 +34,7 @@ from ringbatch.shm.errors import InvalidRequest, RequestError
 from ringbatch.shm.host.background import in_thread
 from ringbatch.shm.model_spec import dumps
 from ringbatch.shm.tallies import Protocol
-from ringbatch.shm.texts import MAX_TOKENS
+from ringbatch.shm.texts import MAX_TOKENS, SEED
 
 LARGE_PROMPT_BYTES: Final = 1 << 13
 """The largest body whose prompt the event loop reads: a tokenizer takes 0.3 µs for a character."""
@@ -89,17 +91,17 @@ class CompletionCodec:
         if len(body) > LARGE_PROMPT_BYTES:
             known = self._models.models
             specs = {name: dumps((known[name].spec,)).decode() for name in self.suitable()}
-            raise Offloaded(read_prompt, (self._chat, specs), partial(self._decoded, framing))
+            raise Offloaded(read_prompts, (self._chat, specs), partial(self._decoded, framing))
         asked = read(body, chat=self._chat)
         model = self._model(asked.model, framing)
         assert model.generator is not None, "it is suitable"
-        return self._found(framing, model, asked, model.generator.prompt(asked))
+        return self._found(framing, model, asked, model.generator.prompts_of(asked))
 
     def _decoded(
         self, framing: CompletionFraming, value: Any, data: Sequence[memoryview]
     ) -> Read[Generated]:
-        asked, ids = decode_prompt(value, data)
-        return self._found(framing, self._model(asked.model, framing), asked, ids)
+        asked, prompts = decode_prompts(value, data)
+        return self._found(framing, self._model(asked.model, framing), asked, prompts)
 
     def meant(self, _name: str, _body: Body, framing: CompletionFraming) -> ServedModel | None:
         """As in `Codec`."""
@@ -128,24 +130,35 @@ class CompletionCodec:
         return model
 
     def _found(
-        self, framing: CompletionFraming, model: ServedModel, asked: Completion, ids: list[int]
+        self,
+        framing: CompletionFraming,
+        model: ServedModel,
+        asked: Completion,
+        prompts: list[list[int]],
     ) -> Read[Generated]:
-        generator, spec = model.generator, model.spec
+        generator = model.generator
         assert generator is not None, "it is suitable"
         values = generator.options(asked)
-        most = generator.max_tokens(asked, len(ids))
+        parts: list[Part] = []
+        choices: list[ChoiceText] = []
+        for ids in prompts:
+            most = generator.max_tokens(asked, len(ids))
+            for number in range(asked.n):
+                own = values | {MAX_TOKENS: most}
+                if SEED in own:
+                    own[SEED] = seed_of(int(own[SEED]), number)
+                parts.append(generator.prompts.part(ids, own, framing.headers))
+                ends, decoder = generator.generator.ends, generator.decoder()
+                choices.append(ChoiceText(most, ends, decoder, asked.stops))
         framing.writer = CompletionWriter(
             asked,
-            asked.model or spec.name,
-            len(ids),
-            most,
-            generator.generator.ends,
-            generator.decoder(),
+            asked.model or model.spec.name,
+            sum(map(len, prompts)),
+            choices,
             number=secrets.token_hex(_NUMBER_BYTES),
             created_s=int(time.time()),
         )
-        part = generator.prompts.part(ids, values | {MAX_TOKENS: most}, framing.headers)
-        return model, (part,), generator.rendering, 0, 0
+        return model, tuple(parts), generator.rendering, 0, 0
 
 
 class AnswerWriting:
@@ -166,32 +179,37 @@ class AnswerWriting:
         """Return whether the client gets one answer; the request has been read."""
         return not self._writer.streams
 
-    def take(self, found: Generated) -> None:
-        """Take a part; called by the pipeline."""
+    def take(self, number: int, part: Generated) -> None:
+        """Take a part of a choice; called by the pipeline."""
         writer = self._writer
-        assert isinstance(found, Tokens), "a part has tokens"
-        for event in writer.take(found.ids):
-            self._in_parts.on_part((200, event, JSON))
-        if writer.finish_reason:
+        assert isinstance(part, Tokens), "a part has tokens"
+        self._pass_on(writer.take(number, part.ids))
+        if writer.has_enough(number):
             raise EnoughParts
 
+    def end(self, number: int) -> None:
+        """Take the end of one of several choices; called by the pipeline."""
+        self._pass_on(self._writer.end_choice(number))
+
     def reply(self, found: Generated) -> None:
-        """Take the end, or an error; called by the pipeline."""
+        """Take the end of all choices, or an error; called by the pipeline."""
         if not isinstance(found, Tokens):
             self._reply(found)
             return
-        writer = self._writer
-        answers: list[Answer] = [(200, text, JSON) for text in writer.end()]
-        if not writer.streams:
-            self._reply(answers[0])
+        texts = self._writer.end()
+        if not self._writer.streams:
+            self._reply((200, texts[0], JSON))
             return
         try:
-            for answer in answers:
-                self._in_parts.on_part(answer)
+            self._pass_on(texts)
         except RequestError as error:
             self._reply(openai.refused(error))
         else:
             self._reply(self._in_parts.end)
+
+    def _pass_on(self, events: Iterable[bytes]) -> None:
+        for event in events:
+            self._in_parts.on_part((200, event, JSON))
 
     @property
     def _writer(self) -> CompletionWriter:
@@ -246,11 +264,12 @@ class CompletionResource(IfServed):
                 timeout_ns,
                 account,
                 in_parts=InParts(
-                    writing.take,
+                    partial(writing.take, 0),
                     END,
                     limits=in_parts.limits,
                     joins=writing.joins,
                     stalled_s=in_parts.stalled_s,
+                    several=writing,
                 ),
             )
 

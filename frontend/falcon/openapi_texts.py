@@ -143,9 +143,16 @@ def _classifying() -> Json:
 
 
 def _completions() -> Json:
-    one = [{"type": "array", "items": item, "maxItems": 1} for item in (_TEXT, _TOKENS)]
-    prompt = {"anyOf": [_TEXT, _TOKENS, *({**several, "minItems": 1} for several in one)]}
-    return _generation(completion_bodies.IN_COMPLETIONS) | {"prompt": prompt}
+    several = {
+        "type": "array",
+        "items": {"anyOf": [_TEXT, _TOKENS]},
+        "minItems": 1,
+        "maxItems": completion_bodies.MOST_CHOICES,
+    }
+    return _generation(completion_bodies.IN_COMPLETIONS) | {
+        "prompt": {"anyOf": [_TEXT, _TOKENS, several]},
+        "best_of": {"anyOf": [_WHOLE, {"type": "null"}]},
+    }
 
 
 def _chats() -> Json:
@@ -182,6 +189,7 @@ def _generation(members: Iterable[str]) -> Json:
         "model": _NAME,
         "max_tokens": {"anyOf": [_WHOLE, {"type": "null"}]},
         "stop": {"anyOf": [stop, several, {"type": "null"}]},
+        "n": {"type": ["integer", "null"], "minimum": 1, "maximum": completion_bodies.MOST_CHOICES},
         "stream": _SWITCH,
         "stream_options": {"anyOf": [usage, {"type": "null"}]},
         "seed": {"type": ["integer", "null"]},

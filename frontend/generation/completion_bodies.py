@@ -1,8 +1,8 @@
 """Bodies of OpenAI's completions and chat completions. Pure.
 
-    POST /v1/completions        {"model": ..., "prompt": a text, a list of one text, or tokens,
+    POST /v1/completions        {"model": ..., "prompt": a text or tokens, or a list of these,
                                  "max_tokens": 16, "temperature": 0.7, "top_p": 0.9, "seed": 1,
-                                 "stop": a text or up to 4, "stream": true}
+                                 "stop": a text or up to 4, "n": 2, "stream": true}
     POST /v1/chat/completions   {"model": ..., "messages": [{"role": "user", "content": "Hi"}],
                                  "max_completion_tokens": 16, ...}
 
@@ -22,6 +22,8 @@ from ringbatch.shm.texts import SAMPLING, SEED
 DEFAULT_TOKENS: Final = 16
 """The most tokens of a completion that names no number, as OpenAI has it; a chat has no such
 limit."""
+MOST_CHOICES: Final = 128
+"""Choices of one answer, of all prompts together; each takes a place of the model."""
 MOST_STOPS: Final = 4
 LONGEST_STOP: Final = 256
 _INT64: Final = 1 << 63
@@ -30,19 +32,17 @@ RANGES: Final = dict(zip(SAMPLING, ((0.0, 2.0), (0.0, 1.0), (-2.0, 2.0), (-2.0, 
 DEFAULTS: Final = dict(zip(SAMPLING, (1.0, 1.0, 0.0, 0.0), strict=True))
 """OpenAI's defaults of these, which a model that has no such option may be asked for."""
 _COMMON: Final = (
-    *("model", "max_tokens", "stop", "stream", "stream_options", SEED, *RANGES),
+    *("model", "max_tokens", "stop", "stream", "stream_options", "n", SEED, *RANGES),
     # These change no answer.
     *("user", "metadata", "store", "service_tier", "prompt_cache_key", "prompt_cache_retention"),
     *("prompt_cache_options", "safety_identifier", "prediction", "parallel_tool_calls"),
 )
 _OF_BOTH: Final[dict[str, tuple[Any, ...]]] = {
-    "n": (1,),
     "logit_bias": ({},),
     "logprobs": (False,),
 }
 """Members that are not supported, and the values that ask for nothing."""
 _NOT_HAD_IN_COMPLETIONS: Final[dict[str, tuple[Any, ...]]] = _OF_BOTH | {
-    "best_of": (1,),
     "echo": (False,),
     "suffix": ("",),
 }
@@ -61,13 +61,17 @@ _NOT_HAD_IN_CHATS: Final[dict[str, tuple[Any, ...]]] = _OF_BOTH | {
 }
 NOT_HAD: Final = _NOT_HAD_IN_COMPLETIONS | _NOT_HAD_IN_CHATS
 """All of these."""
-IN_COMPLETIONS: Final = (*_COMMON, "prompt", *_NOT_HAD_IN_COMPLETIONS)
+IN_COMPLETIONS: Final = (*_COMMON, "prompt", "best_of", *_NOT_HAD_IN_COMPLETIONS)
 """Members of a completion."""
 IN_CHATS: Final = (*_COMMON, "messages", "max_completion_tokens", *_NOT_HAD_IN_CHATS)
 """Members of a chat."""
 _NOT_IN_MESSAGES: Final = ("tool_calls", "tool_call_id", "function_call")
-_PROMPT_FORMS: Final = "it must be a text, a list of one text, or a list of tokens"
+_PROMPT_FORMS: Final = "it must be a text, a list of tokens, or a list of texts or such lists"
 _CONTENT_FORMS: Final = "it must be a text, or a list of parts that are texts"
+
+
+Prompt = str | list[int]
+"""A text, or tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,8 @@ class Completion:
     Attributes:
         chat: True for a chat completion.
         model: its name; empty if the body has none.
-        prompt: a text, or tokens; None in a chat.
+        prompts: texts, or tokens of each; none in a chat.
+        n: the number of choices for each prompt.
         messages: of a chat: each with its role, its content as a text, and perhaps a name.
         stream: True if the answer is to come in events.
         include_usage: True if one of these is to have the number of tokens.
@@ -88,7 +93,8 @@ class Completion:
 
     chat: bool
     model: str
-    prompt: str | list[int] | None
+    prompts: list[Prompt]
+    n: int
     messages: list[dict[str, str]]
     stream: bool
     include_usage: bool
@@ -109,10 +115,15 @@ def read(body: bytes | bytearray, *, chat: bool) -> Completion:
         _expect_nothing(found, name, values)
     stream_options = optional(found, "stream_options", dict, "an object") or {}
     most = optional_count(found, "max_completion_tokens") or optional_count(found, "max_tokens")
+    n = optional_count(found, "n") or 1
+    prompts = [] if chat else _prompts(found.get("prompt"))
+    _expect_few_choices(n, len(prompts))
+    _expect_nothing(found, "best_of", (1, n))
     return Completion(
         chat=chat,
         model=optional(found, "model", str, "the name of a model") or "",
-        prompt=None if chat else _prompt(found.get("prompt")),
+        prompts=prompts,
+        n=n,
         messages=_messages(found.get("messages")) if chat else [],
         stream=bool(optional(found, "stream", bool, "true or false")),
         include_usage=bool(optional(stream_options, "include_usage", bool, "true or false")),
@@ -120,6 +131,14 @@ def read(body: bytes | bytearray, *, chat: bool) -> Completion:
         stops=_stops(found.get("stop")),
         options=_options(found),
     )
+
+
+def seed_of(seed: int, choice: int) -> int:
+    """Return the seed of one of several choices for a prompt; the first has that of the request.
+
+    A negative one stays negative, because models may take that for none.
+    """
+    return (seed + choice) % _INT64 if seed >= 0 else ~((~seed + choice) % _INT64)
 
 
 def _expect_nothing(found: dict[str, Any], name: str, values: tuple[Any, ...]) -> None:
@@ -135,19 +154,34 @@ def _expect_nothing(found: dict[str, Any], name: str, values: tuple[Any, ...]) -
     raise InvalidRequest(f'"{name}" is {shown(value)}, which is not supported; leave it out')
 
 
-def _prompt(value: Any) -> str | list[int]:
+def _expect_few_choices(n: int, prompts: int) -> None:
+    """Return where a request asks for no more choices than one may have.
+
+    Raises:
+        InvalidRequest: it asks for more.
+    """
+    if n * max(prompts, 1) > MOST_CHOICES:
+        each = f' for each of the {prompts} texts in "prompt"' if prompts > 1 else ""
+        raise InvalidRequest(
+            f'"n" is {n}{each}; an answer may have up to {MOST_CHOICES} choices in all'
+        )
+
+
+def _prompts(value: Any) -> list[Prompt]:
     if value is None:
         raise InvalidRequest(f'"prompt" is missing; {_PROMPT_FORMS}')
-    if isinstance(value, str):
+    if isinstance(value, list) and value and not _is_prompt(value) and all(map(_is_prompt, value)):
         return value
-    if isinstance(value, list) and value:
-        if all(type(item) is int for item in value):
-            return value
-        if len(value) == 1 and isinstance(value[0], str | list):
-            return _prompt(value[0])
-        if all(isinstance(item, str | list) for item in value):
-            raise InvalidRequest(f'"prompt" has {len(value)} prompts; send a request for each')
-    raise InvalidRequest(f'"prompt" is {shown(value)}; {_PROMPT_FORMS}')
+    if not _is_prompt(value):
+        raise InvalidRequest(f'"prompt" is {shown(value)}; {_PROMPT_FORMS}')
+    return [value]
+
+
+def _is_prompt(value: Any) -> bool:
+    if isinstance(value, list):
+        # To Python, true is a number.
+        return bool(value) and all(type(item) is int for item in value)
+    return isinstance(value, str)
 
 
 def _messages(value: Any) -> list[dict[str, str]]:

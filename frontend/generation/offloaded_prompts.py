@@ -23,26 +23,27 @@ def text_generator(spec: str) -> TextGenerator:
     return TextGenerator(model)
 
 
-def read_prompt(value: Any, data: Sequence[memoryview]) -> tuple[Any, list[Bytes]]:
-    """Read a body, and make tokens of its prompt.
+def read_prompts(value: Any, data: Sequence[memoryview]) -> tuple[Any, list[Bytes]]:
+    """Read a body, and make tokens of its prompts.
 
     Args:
         value: whether it is of a chat; the models for it by their names, as in the model table.
         data: the body.
 
     Raises:
-        RequestError: the body cannot be read, or `TextGenerator.prompt` raises it.
+        RequestError: the body cannot be read, or `TextGenerator.prompts_of` raises it.
     """
     chat, specs = value
     asked = read(bytes(data[0]), chat=chat)
     name = asked.model or next(iter(specs), "")
-    ids: list[int] = []
+    prompts: list[list[int]] = []
     # Otherwise the frontend raises the error about the name.
     if name in specs and (asked.model or len(specs) == 1):
-        ids = text_generator(specs[name]).prompt(asked)
-    return asdict(replace(asked, prompt=None, messages=[])), [np.array(ids, np.int64).tobytes()]
+        prompts = text_generator(specs[name]).prompts_of(asked)
+    rest = asdict(replace(asked, prompts=[], messages=[]))
+    return rest, [np.array(ids, np.int64).tobytes() for ids in prompts]
 
 
-def decode_prompt(value: Any, data: Sequence[memoryview]) -> tuple[Completion, list[int]]:
-    """Return the request that another process has read, without its prompt, and the tokens."""
-    return Completion(**value), np.frombuffer(data[0], np.int64).tolist()
+def decode_prompts(value: Any, data: Sequence[memoryview]) -> tuple[Completion, list[list[int]]]:
+    """Return the request that another process has read, and the tokens of its prompts."""
+    return Completion(**value), [np.frombuffer(one, np.int64).tolist() for one in data]

@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ringbatch.frontend.generation.chat_template import ChatTemplate, source_of, special_tokens
-from ringbatch.frontend.generation.completion_bodies import DEFAULT_TOKENS, DEFAULTS, Completion
+from ringbatch.frontend.generation.completion_bodies import (
+    DEFAULT_TOKENS,
+    DEFAULTS,
+    Completion,
+    Prompt,
+)
 from ringbatch.frontend.generation.incremental_decoder import IncrementalDecoder
 from ringbatch.frontend.generation.prompts import Prompts, TokensRendering
 from ringbatch.frontend.texts.loading import LoadedOnce, Unusable, log
@@ -57,24 +62,21 @@ class TextGenerator:
         """Load the tokenizer; by any thread."""
         self._tools.try_to_load()
 
-    def prompt(self, asked: Completion) -> list[int]:
-        """Return the tokens of a prompt.
+    def prompts_of(self, asked: Completion) -> list[list[int]]:
+        """Return the tokens of each prompt.
 
         Raises:
-            InvalidRequest: the prompt is too long or has no tokens, or the model refuses its form.
+            InvalidRequest: a prompt is too long or has no tokens, or the model refuses its form.
             ModelNotReady: the tokenizer or the chat template cannot be loaded.
         """
-        ids = self._ids(asked)
-        if not ids:
-            raise InvalidRequest("the prompt has no tokens")
-        limit = self.generator.limit
-        if len(ids) + max(asked.max_tokens, 1) > limit:
-            wanted = f" and {asked.max_tokens} for the answer" if asked.max_tokens else ""
-            raise InvalidRequest(
-                f"{TOO_LONG} {limit} tokens, but the request has {len(ids)} in its prompt{wanted}; "
-                "send a shorter prompt, or ask for fewer tokens"
-            )
-        return ids
+        if asked.chat:
+            return [self._fitting(self._chat_ids(asked), asked, "the prompt")]
+        several = len(asked.prompts) > 1
+        return [
+            self._fitting(self._ids(one, where), asked, where)
+            for number, one in enumerate(asked.prompts)
+            for where in (f"prompt {number}" if several else "the prompt",)
+        ]
 
     def max_tokens(self, asked: Completion, prompt_tokens: int) -> int:
         """Return the most tokens of an answer."""
@@ -104,15 +106,38 @@ class TextGenerator:
         tools = self._tools.load()
         return IncrementalDecoder(tools.decode, tools.special)
 
-    def _ids(self, asked: Completion) -> list[int]:
-        if isinstance(asked.prompt, list):
-            return self._checked(asked.prompt)
+    def _fitting(self, ids: list[int], asked: Completion, where: str) -> list[int]:
+        """Return the tokens of a prompt that leaves room for its answer; raises as `prompts_of`."""
+        if not ids:
+            raise InvalidRequest(f"{where} has no tokens")
+        limit = self.generator.limit
+        if len(ids) + max(asked.max_tokens, 1) > limit:
+            wanted = f" and {asked.max_tokens} for the answer" if asked.max_tokens else ""
+            raise InvalidRequest(
+                f"{TOO_LONG} {limit} tokens, but {where} has {len(ids)}{wanted}; "
+                "send a shorter prompt, or ask for fewer tokens"
+            )
+        return ids
+
+    def _ids(self, prompt: Prompt, where: str) -> list[int]:
+        if isinstance(prompt, list):
+            return self._checked(prompt, where)
+        return self._encoded(self._tools.load(), prompt, where, add_special_tokens=True)
+
+    def _chat_ids(self, asked: Completion) -> list[int]:
         tools = self._tools.load()
-        text = asked.prompt if asked.prompt is not None else self._chat(tools, asked)
+        text = self._chat(tools, asked)
+        return self._encoded(tools, text, "the prompt", add_special_tokens=False)
+
+    def _encoded(
+        self, tools: "_Tools", text: str, where: str, *, add_special_tokens: bool
+    ) -> list[int]:
         limit = self.generator.limit
         if len(text) > limit * CHARACTERS_A_TOKEN:
-            raise InvalidRequest(f"{TOO_LONG} {limit} tokens, but it has {len(text)} characters")
-        return tools.encode(text, add_special_tokens=not asked.chat)
+            raise InvalidRequest(
+                f"{TOO_LONG} {limit} tokens, but {where} has {len(text)} characters"
+            )
+        return tools.encode(text, add_special_tokens=add_special_tokens)
 
     def _chat(self, tools: "_Tools", asked: Completion) -> str:
         if tools.template is not None:
@@ -124,12 +149,12 @@ class TextGenerator:
             "/v1/completions"
         )
 
-    def _checked(self, ids: list[int]) -> list[int]:
+    def _checked(self, ids: list[int], where: str) -> list[int]:
         vocabulary = self.generator.vocabulary
         wrong = next((token for token in ids if not 0 <= token < vocabulary), None)
         if wrong is not None:
             raise InvalidRequest(
-                f"the prompt has the token {wrong}; this model's are from 0 to {vocabulary - 1}"
+                f"{where} has the token {wrong}; this model's are from 0 to {vocabulary - 1}"
             )
         return ids
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, NamedTuple
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from ringbatch.frontend.codec.event_stream import took_nothing
 from ringbatch.frontend.codec.limit_messages import expect_one_batch
@@ -27,6 +27,7 @@ from ringbatch.shm.tallies import Tally
 
 log = logging.getLogger("ringbatch.frontend")
 
+T_contra = TypeVar("T_contra", contravariant=True)
 _SECOND_NS: Final = 1_000_000_000
 
 
@@ -48,6 +49,20 @@ def never() -> bool:
     return False
 
 
+class SeveralInParts(Protocol[T_contra]):
+    """Receiver of the parts of several requests, whose answers are one for the client."""
+
+    def take(self, number: int, part: T_contra) -> None:
+        """Take a part of one of them; may raise `EnoughParts`, which ends this one."""
+
+    def end(self, number: int) -> None:
+        """Take the end of one of them.
+
+        Raises:
+            RequestError: all of them are to end with it.
+        """
+
+
 class InParts(NamedTuple, Generic[A]):
     """Receiver of the parts of an answer.
 
@@ -58,6 +73,8 @@ class InParts(NamedTuple, Generic[A]):
         limits: that the request asks for.
         joins: whether the client gets the parts as one answer; known once the request is read.
         stalled_s: returns for how many seconds the client has taken nothing, though parts wait.
+        several: takes the parts if the client's request is several for the engine; None if it never
+            is.
     """
 
     on_part: Callable[[A], None]
@@ -66,6 +83,7 @@ class InParts(NamedTuple, Generic[A]):
     limits: PartLimits = NO_LIMITS
     joins: Callable[[], bool] = never
     stalled_s: Callable[[], int] = no_time
+    several: SeveralInParts[A] | None = None
 
 
 class RequestInParts(InflightRequest[A]):

@@ -7,7 +7,7 @@ there, in `ringbatch.frontend.request.task`.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -19,6 +19,7 @@ from ringbatch.frontend.codec.limit_messages import (
 )
 from ringbatch.frontend.codec.outcome import InternalError, status_of
 from ringbatch.frontend.codec.part_limits import no_first_part, too_long_a_wait_for_parts
+from ringbatch.frontend.codec.payload import SlotPart
 from ringbatch.frontend.codec.rendering import Rendering
 from ringbatch.frontend.codec.request_timeout import shortest_ns
 from ringbatch.frontend.request.calls import RequestHandle
@@ -26,6 +27,7 @@ from ringbatch.frontend.request.codec import Codec, Parts, Read
 from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.offload import Offloaded
 from ringbatch.frontend.request.offloaded_reading import Already, Reading
+from ringbatch.frontend.request.parts_group import PartsGroup
 from ringbatch.frontend.request.parts_task import InParts, RequestInParts
 from ringbatch.frontend.request.queue import Queue
 from ringbatch.frontend.request.resumable_task import ResumableRequest
@@ -39,7 +41,8 @@ from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import HeaderWords
 from ringbatch.shm.errors import RequestError
 from ringbatch.shm.lateness import lateness_ns, too_long_a_queue, too_long_a_wait
-from ringbatch.shm.tallies import CLIENT_GONE
+from ringbatch.shm.parts import bytes_for
+from ringbatch.shm.tallies import CLIENT_GONE, Tally
 
 log = logging.getLogger("ringbatch.frontend")
 
@@ -126,15 +129,15 @@ class Pipeline:
             # Usual are an account without a limit, and a body that asks for no class.
             word = word_for_slot(account, level) if level or account > MAX_WORD else account
             if in_parts is not None and model.spec.in_parts and parts:
-                make = ResumableRequest if model.spec.resumes else RequestInParts
-                streamed = make(
-                    model, rendering, reply, accepted_ns, deadline_ns, tally, word, in_parts
-                )
-                self._expect_time(streamed, now_ns)
-                if streamed.limits.first_ns:
-                    self._expect_first_part(streamed, now_ns)
-                streamed.start(self.engine, parts)
-                return streamed
+                times = now_ns, accepted_ns, deadline_ns
+                start_one = partial(self._start_in_parts, model, rendering, times, tally, word)
+                several = in_parts.several
+                if several is None or len(parts) == 1:
+                    return start_one(reply, in_parts, parts)
+                self._expect_room(model, parts)
+                group = PartsGroup(several, in_parts, rendering, reply)
+                group.start(parts, start_one)
+                return group
             task = InflightRequest(model, rendering, reply, accepted_ns, deadline_ns, tally, word)
             if parts:
                 if model.texts is not None:
@@ -179,6 +182,47 @@ class Pipeline:
         else:
             reply(rendering.render_error(error, ""))
         return None
+
+    def _start_in_parts(
+        self,
+        model: ServedModel,
+        rendering: Rendering[A],
+        times: tuple[int, int, int],
+        tally: Tally,
+        account: int,
+        reply: Callable[[A], None],
+        in_parts: InParts[A],
+        parts: Sequence[SlotPart],
+    ) -> RequestInParts[A]:
+        """Send a request for parts on its way; raises as `_expect_time` and `RequestInParts`.
+
+        Args:
+            model, rendering, tally, account, reply, in_parts: as for `RequestInParts`.
+            times: now, when it was accepted, and its deadline.
+            parts: the one part for a slot.
+        """
+        now_ns, accepted_ns, deadline_ns = times
+        make = ResumableRequest if model.spec.resumes else RequestInParts
+        task = make(model, rendering, reply, accepted_ns, deadline_ns, tally, account, in_parts)
+        self._expect_time(task, now_ns)
+        if task.limits.first_ns:
+            self._expect_first_part(task, now_ns)
+        task.start(self.engine, parts)
+        return task
+
+    def _expect_room(self, model: ServedModel, parts: Parts) -> None:
+        """Return if requests for parts can be under way together.
+
+        Raises:
+            RequestTooLarge: they cannot, even in an empty lane.
+        """
+        lane = self.engine.lane
+        if len(parts) > lane.most_of_one:
+            raise too_many_parts(len(parts), len(parts), lane.capacity, lane.most_of_one)
+        sizes = [len(payload) for _, payload, _ in parts]
+        results = [bytes_for(model.least_bytes(1, size)) for size in sizes]
+        if not lane.could_hold(zip(sizes, results, strict=True)):
+            raise no_room_ever(sum(sizes), sum(results), lane.lane_bytes, len(parts))
 
     def _read_apart(
         self,

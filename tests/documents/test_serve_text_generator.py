@@ -31,7 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield started
 
 
-@pytest.mark.parametrize("name", ["completion", "chat"])
+@pytest.mark.parametrize("name", ["completion", "chat", "choices"])
 def test_answers_are_those_of_the_page(server: Server, tmp_path: Path, name: str) -> None:
     found = printed(example(PAGE, name), tmp_path, server)
     assert without_ids(found) == without_ids(output_after(PAGE, name))

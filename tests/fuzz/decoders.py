@@ -294,10 +294,10 @@ def _completion(*, chat: bool) -> Callable[[bytes], None]:
 
     def read(data: bytes) -> None:
         asked = completion_bodies.read(data, chat=chat)
-        if isinstance(asked.prompt, list):
-            ids = generator.prompt(asked)
-            values = generator.options(asked) | {"max_tokens": generator.max_tokens(asked, 1)}
-            readable((generator.prompts.part(ids, values),))
+        if asked.prompts and all(isinstance(one, list) for one in asked.prompts):
+            for ids in generator.prompts_of(asked):
+                values = generator.options(asked) | {"max_tokens": generator.max_tokens(asked, 1)}
+                readable((generator.prompts.part(ids, values),))
 
     return read
 

@@ -19,7 +19,7 @@ from ringbatch.engine.models.model import Options
 from ringbatch.engine.runtimes.generator import open_generator
 from ringbatch.frontend.generation.chat_template import ChatTemplate
 from ringbatch.frontend.generation.completion_bodies import Completion, read
-from ringbatch.frontend.generation.offloaded_prompts import decode_prompt, read_prompt
+from ringbatch.frontend.generation.offloaded_prompts import decode_prompts, read_prompts
 from ringbatch.frontend.generation.prompts import Prompts, Tokens, TokensRendering
 from ringbatch.frontend.generation.text_generator import TextGenerator
 from ringbatch.frontend.texts.loading import Unusable
@@ -76,18 +76,18 @@ def test_the_model_table_carries_it(spec: ModelSpec) -> None:
 
 def test_prompts_become_tokens(spec: ModelSpec) -> None:
     generator = TextGenerator(spec)
-    assert generator.prompt(asked(prompt="a €")) == tokens("a €")
-    assert generator.prompt(asked(prompt=[3, 1, 2])) == [3, 1, 2]
+    assert generator.prompts_of(asked(prompt="a €")) == [tokens("a €")]
+    assert generator.prompts_of(asked(prompt=[3, 1, 2])) == [[3, 1, 2]]
 
 
 def test_chats_become_tokens_by_the_template(spec: ModelSpec) -> None:
     expected = tokens("<|user|>Hi<|user|>there<|assistant|>")
-    assert TextGenerator(spec).prompt(chat_of("Hi", "there")) == expected
+    assert TextGenerator(spec).prompts_of(chat_of("Hi", "there")) == [expected]
 
 
 def test_a_file_of_its_own_goes_before_the_template_in_the_configuration(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text("{{ eos_token }}" + WIDE)
-    assert TextGenerator(spec_of(folder)).prompt(chat_of("Hi")) == tokens(f"{END}Hi")
+    assert TextGenerator(spec_of(folder)).prompts_of(chat_of("Hi")) == [tokens(f"{END}Hi")]
 
 
 def test_special_tokens_of_a_tokenizer_stand_in_prompts_and_not_twice_in_chats(
@@ -103,8 +103,8 @@ def test_special_tokens_of_a_tokenizer_stand_in_prompts_and_not_twice_in_chats(
     )
     made.save(path)
     generator = TextGenerator(spec_of(folder))
-    assert generator.prompt(asked(prompt="a")) == [end, *tokens("a")]
-    assert generator.prompt(chat_of("a")) == tokens("<|user|>a<|assistant|>")
+    assert generator.prompts_of(asked(prompt="a")) == [[end, *tokens("a")]]
+    assert generator.prompts_of(chat_of("a")) == [tokens("<|user|>a<|assistant|>")]
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,11 @@ def test_special_tokens_of_a_tokenizer_stand_in_prompts_and_not_twice_in_chats(
     [
         (asked(prompt=""), "the prompt has no tokens"),
         (asked(prompt="a" * LIMIT), f"maximum context length is {LIMIT} tokens"),
-        (asked(prompt="a", max_tokens=LIMIT), f"1 in its prompt and {LIMIT} for the answer"),
-        (asked(prompt=[1] * LIMIT), f"{LIMIT} in its prompt"),
+        (asked(prompt="a", max_tokens=LIMIT), f"the prompt has 1 and {LIMIT} for the answer"),
+        (asked(prompt=[1] * LIMIT), f"the prompt has {LIMIT};"),
+        (asked(prompt=["a", "b" * LIMIT]), f"tokens, but prompt 1 has {LIMIT};"),
+        (asked(prompt=["a", "b", ""]), "prompt 2 has no tokens"),
+        (asked(prompt=[[-1], [1]]), "prompt 0 has the token -1"),
         (asked(prompt="a" * (LIMIT * 256 + 1)), f"{LIMIT * 256 + 1} characters"),
         (asked(prompt=[1, 10**6]), "the prompt has the token 1000000"),
         (asked(prompt=[-1]), "the prompt has the token -1"),
@@ -124,13 +127,13 @@ def test_prompts_that_the_model_cannot_take_are_refused(
     spec: ModelSpec, request_: Completion, words: str
 ) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        TextGenerator(spec).prompt(request_)
+        TextGenerator(spec).prompts_of(request_)
     assert words in str(refused.value)
 
 
 def test_the_longest_prompt_leaves_room_for_one_token(spec: ModelSpec) -> None:
     generator = TextGenerator(spec)
-    ids = generator.prompt(asked(prompt="a" * (LIMIT - 1)))
+    (ids,) = generator.prompts_of(asked(prompt="a" * (LIMIT - 1)))
     assert generator.max_tokens(asked(prompt=""), len(ids)) == 1
     assert generator.max_tokens(asked(prompt=""), 1) == 16
     assert generator.max_tokens(asked(prompt="", max_tokens=99), 1) == 99
@@ -149,16 +152,16 @@ def test_options_need_an_input_or_openai_s_default(spec: ModelSpec) -> None:
 
 def test_without_a_template_there_are_prompts_and_no_chats(tmp_path: Path) -> None:
     generator = TextGenerator(spec_of(write_generator(tmp_path / "bare", template=None)))
-    assert generator.prompt(asked(prompt="a")) == tokens("a")
+    assert generator.prompts_of(asked(prompt="a")) == [tokens("a")]
     with pytest.raises(InvalidRequest, match="has no chat template"):
-        generator.prompt(chat_of("Hi"))
+        generator.prompts_of(chat_of("Hi"))
 
 
 def test_a_broken_template_leaves_prompts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     generator = TextGenerator(spec_of(write_generator(tmp_path / "bad", template="{% if %}")))
-    assert generator.prompt(asked(prompt="a")) == tokens("a")
+    assert generator.prompts_of(asked(prompt="a")) == [tokens("a")]
     with pytest.raises(ModelNotReady, match="its chat template cannot be used"):
-        generator.prompt(chat_of("Hi"))
+        generator.prompts_of(chat_of("Hi"))
     assert "the chat template is none that Jinja knows: line 1" in caplog.text
 
 
@@ -172,7 +175,7 @@ def test_files_that_have_changed_are_not_used(
     assert "cannot be used" in generator.obstacle
     assert "is another by now" in caplog.text
     (folder / "chat_template.jinja").unlink()
-    assert generator.prompt(asked(prompt="a")) == tokens("a")
+    assert generator.prompts_of(asked(prompt="a")) == [tokens("a")]
     assert generator.obstacle == ""
 
 
@@ -214,15 +217,20 @@ def test_a_template_that_is_none_is_refused() -> None:
 
 def test_another_process_reads_prompts_alike(spec: ModelSpec) -> None:
     specs = {"m": dumps((spec,)).decode()}
-    for body in ({"prompt": "a €", "stop": ["x"]}, {"prompt": [1, 2], "model": "m"}):
+    for body in (
+        {"prompt": "a €", "stop": ["x"]},
+        {"prompt": [1, 2], "model": "m"},
+        {"prompt": ["ab", [3], "c"], "n": 2},
+    ):
         text = orjson.dumps(body)
-        value, data = read_prompt((False, specs), [memoryview(text)])
-        found, ids = decode_prompt(json.loads(json.dumps(value)), [memoryview(data[0])])
+        value, data = read_prompts((False, specs), [memoryview(text)])
+        views = [memoryview(one) for one in data]
+        found, ids = decode_prompts(json.loads(json.dumps(value)), views)
         here = read(text, chat=False)
-        assert found == replace(here, prompt=None)
-        assert ids == TextGenerator(spec).prompt(here)
+        assert found == replace(here, prompts=[])
+        assert ids == TextGenerator(spec).prompts_of(here)
     unknown = orjson.dumps({"prompt": "a", "model": "other"})
-    value, data = read_prompt((False, specs), [memoryview(unknown)])
+    value, data = read_prompts((False, specs), [memoryview(unknown)])
     assert value["model"] == "other"
 
 

@@ -5,7 +5,12 @@ from typing import Any
 import orjson
 import pytest
 
-from ringbatch.frontend.generation.completion_bodies import Completion, read
+from ringbatch.frontend.generation.completion_bodies import (
+    MOST_CHOICES,
+    Completion,
+    read,
+    seed_of,
+)
 from ringbatch.shm.errors import InvalidRequest
 
 USER = {"role": "user", "content": "Hi"}
@@ -20,24 +25,45 @@ def chat(**members: Any) -> Completion:
 
 
 @pytest.mark.parametrize(
-    ("given", "prompt"),
+    ("given", "prompts"),
     [
-        ("a b", "a b"),
-        ("", ""),
-        (["a b"], "a b"),
-        ([1, 2, 3], [1, 2, 3]),
-        ([[1, 2, 3]], [1, 2, 3]),
+        ("a b", ["a b"]),
+        ("", [""]),
+        (["a b"], ["a b"]),
+        (["a", "", "c"], ["a", "", "c"]),
+        ([1, 2, 3], [[1, 2, 3]]),
+        ([[1, 2, 3]], [[1, 2, 3]]),
+        ([[1], [2, 3]], [[1], [2, 3]]),
+        (["a", [2, 3]], ["a", [2, 3]]),
     ],
 )
-def test_a_prompt_is_a_text_or_tokens(given: Any, prompt: Any) -> None:
-    assert completion(prompt=given).prompt == prompt
+def test_prompts_are_texts_or_tokens(given: Any, prompts: Any) -> None:
+    assert completion(prompt=given).prompts == prompts
+
+
+def test_each_prompt_has_several_choices() -> None:
+    assert (completion(n=3).n, chat(n=MOST_CHOICES).n) == (3, MOST_CHOICES)
+    assert completion(n=2, best_of=2) == completion(n=2)
+    half = MOST_CHOICES // 2
+    assert completion(n=2, prompt=["a"] * half).n == 2
+
+
+@pytest.mark.parametrize(("seed", "seeds"), [(5, [5, 6, 7]), (-1, [-1, -2, -3])])
+def test_seeds_of_choices_follow_that_of_the_request(seed: int, seeds: list[int]) -> None:
+    assert [seed_of(seed, choice) for choice in range(3)] == seeds
+
+
+def test_seeds_of_choices_stay_in_their_64_bits() -> None:
+    most = (1 << 63) - 1
+    assert [seed_of(most, choice) for choice in range(3)] == [most, 0, 1]
+    assert [seed_of(-most - 1, choice) for choice in range(3)] == [-most - 1, -1, -2]
 
 
 def test_absent_members_ask_for_nothing() -> None:
     nulls = dict.fromkeys(
         ("n", "stop", "stream", "stream_options", "seed", "top_p", "logprobs", "echo", "suffix")
     )
-    plain = Completion(False, "", "a", [], False, False, 0, [], {})
+    plain = Completion(False, "", ["a"], 1, [], False, False, 0, [], {})
     assert completion() == plain
     assert completion(**nulls) == plain
 
@@ -54,7 +80,7 @@ def test_members_are_read() -> None:
         stream_options={"include_usage": True, "include_obfuscation": False},
     )
     options = {"temperature": 0.0, "top_p": 0.5, "seed": -3}
-    assert asked == Completion(False, "m", "a", [], True, True, 5, ["x"], options)
+    assert asked == Completion(False, "m", ["a"], 1, [], True, True, 5, ["x"], options)
     assert chat(max_completion_tokens=7, max_tokens=3).max_tokens == 7
     assert chat(max_tokens=3).max_tokens == 3
     assert chat(stop=["a", "b"]).stops == ["a", "b"]
@@ -96,12 +122,17 @@ def test_what_changes_no_answer_is_ignored() -> None:
     [
         ({"prompt": None}, '"prompt" is missing'),
         ({"prompt": []}, '"prompt" is a list; it must be a text'),
+        ({"prompt": [[]]}, '"prompt" is a list'),
+        ({"prompt": ["a", 1]}, '"prompt" is a list'),
+        ({"prompt": [["a"]]}, '"prompt" is a list'),
         ({"prompt": 3}, '"prompt" is 3; it must be'),
         ({"prompt": [True]}, '"prompt" is a list'),
-        ({"prompt": ["a", "b"]}, "has 2 prompts; send a request for each"),
-        ({"prompt": [[1], [2]]}, "has 2 prompts"),
-        ({"n": 2}, '"n" is 2, which is not supported'),
-        ({"n": True}, '"n" is true, which is not supported'),
+        ({"n": 0}, '"n" is 0; it must be a whole number from 1'),
+        ({"n": True}, '"n" is true; it must be a whole number from 1'),
+        ({"n": 129}, '"n" is 129; an answer may have up to 128 choices in all'),
+        ({"n": 43, "prompt": ["a"] * 3}, '"n" is 43 for each of the 3 texts in "prompt"; an'),
+        ({"prompt": [[1]] * 129}, '"n" is 1 for each of the 129 texts in "prompt"; an answer may'),
+        ({"n": 3, "best_of": 2}, '"best_of" is 2'),
         ({"best_of": 2}, '"best_of" is 2'),
         ({"echo": True}, '"echo" is true'),
         ({"logprobs": 0}, '"logprobs" is 0'),

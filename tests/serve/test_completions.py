@@ -4,111 +4,38 @@ import asyncio
 import json
 import os
 import signal
-import urllib.request
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
 import httpx
 import pytest
-from decoders import continued, weights, write_decoder
+from decoders import continued
 from dev_shm import takes
-from prometheus_client.parser import text_string_to_metric_families
+from serve import completions
 from serve.client import Connection, request
-from serve.server import Server, Start
-from text_generators import LIMIT, tokenizer, tokens, write_generator
+from serve.completions import (
+    CHATS,
+    COMPLETIONS,
+    DECODER,
+    asked,
+    chat,
+    events,
+    figures,
+    has_openai,
+    refused,
+)
+from serve.server import Server
+from text_generators import LIMIT, tokenizer, tokens
 
 pytestmark = takes(30)
 
 WaitUntil = Callable[..., Any]
-COMPLETIONS = "/v1/completions"
-CHATS = "/v1/chat/completions"
-PLACES = 4
-DECODER = weights(tokenizer().get_vocab_size(), seed=2)
-has_openai = pytest.mark.skipif(find_spec("openai") is None, reason="not installed: openai")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("generators")
-
-
-@pytest.fixture(scope="module")
-def server(start_for_module: Start, folder: Path) -> Server:
-    model = {"path": str(write_generator(folder / "repeating")), "max_batch_size": PLACES}
-    bare = {"path": str(write_generator(folder / "bare", template=None))}
-    spelling = {"path": str(write_generator(folder / "spelling", model="spelling"))}
-    write_decoder(folder / "decoder", DECODER)
-    decoder = {"path": str(folder / "decoder"), "max_batch_size": PLACES}
-    return start_for_module(
-        {"repeating": model, "bare": bare, "spelling": spelling, "decoder": decoder},
-        control_port=0,
-        http2=True,
-        compress_answers=True,
-        lane_bytes=1 << 22,
-    )
-
-
-@pytest.fixture
-def client(server: Server) -> Iterator[httpx.Client]:
-    address = f"http://127.0.0.1:{server.port}"
-    with httpx.Client(base_url=address, timeout=60, trust_env=False) as client:
-        yield client
-
-
-def asked(client: httpx.Client, path: str = COMPLETIONS, **members: Any) -> Any:
-    answer = client.post(path, json={"model": "repeating", **members})
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["content-type"] == "application/json"
-    return answer.json()
-
-
-def refused(client: httpx.Client, path: str = COMPLETIONS, **members: Any) -> tuple[int, Any]:
-    answer = client.post(path, json={"model": "repeating", **members})
-    assert answer.headers["content-type"] == "application/json"
-    error = answer.json()["error"]
-    assert error.keys() == {"message", "type", "param", "code"}
-    return answer.status_code, error
-
-
-def events(client: httpx.Client, path: str = COMPLETIONS, **members: Any) -> Iterator[Any]:
-    """The events of an answer, one by one, without the last, which has no JSON."""
-    body = {"model": "repeating", "stream": True, **members}
-    with client.stream("POST", path, json=body) as answer:
-        assert answer.status_code == 200, answer.read()
-        assert answer.headers["content-type"] == "text/event-stream"
-        lines = [line for line in answer.iter_lines() if line and not line.startswith(":")]
-    assert all(line.startswith("data: ") for line in lines)
-    found = [line.removeprefix("data: ") for line in lines]
-    if found[-1] == "[DONE]":
-        found.pop()
-    yield from map(json.loads, found)
-
-
-def chat(*contents: str) -> list[dict[str, str]]:
-    return [{"role": "user", "content": content} for content in contents]
-
-
-def figures(server: Server) -> Counter[str]:
-    """Rows that have ended by reason, and requests by status."""
-    address = f"http://127.0.0.1:{server.control_port}/metrics"
-    with urllib.request.urlopen(address, timeout=60) as answer:
-        text = answer.read().decode()
-    found: Counter[str] = Counter()
-    for family in text_string_to_metric_families(text):
-        for one in family.samples:
-            if one.name == "repeating_ended_total":
-                found[one.labels["reason"]] += int(one.value)
-            elif one.name == "ringbatch_requests_total":
-                found[one.labels["code"]] += int(one.value)
-            elif one.name == "ringbatch_model_live_rows":
-                found["live"] += int(one.value)
-    return found
+server, client, folder = completions.server, completions.client, completions.folder
 
 
 def test_a_completion_goes_on_to_its_length(client: httpx.Client) -> None:
@@ -181,11 +108,14 @@ def test_a_long_prompt_is_read_by_another_process(client: httpx.Client) -> None:
     ("path", "members", "status", "words"),
     [
         (COMPLETIONS, {"prompt": "a" * LIMIT}, 400, "maximum context length is 4096"),
-        (COMPLETIONS, {"prompt": "a", "n": 2}, 400, '"n" is 2'),
+        (COMPLETIONS, {"prompt": "a", "n": 129}, 400, "up to 128 choices"),
+        (CHATS, {"messages": chat("a"), "n": 129}, 400, "up to 128 choices"),
         (COMPLETIONS, {"prompt": "a", "top_p": 0.5}, 400, "has no input of that name"),
         (COMPLETIONS, {"prompt": "a", "model": "x"}, 404, 'no model "x"'),
         (COMPLETIONS, {"prompt": "a", "model": None}, 400, '"model" is missing'),
-        (COMPLETIONS, {"prompt": ["a", "b"], "stream": True}, 400, "has 2 prompts"),
+        (COMPLETIONS, {"prompt": ["a", ""], "stream": True}, 400, "prompt 1 has no tokens"),
+        (COMPLETIONS, {"prompt": ["a"] * 65, "n": 2}, 400, "for each of the 65 texts"),
+        (CHATS, {"messages": chat("a"), "prompt": ["a", "b"]}, 400, 'unknown member "prompt"'),
         (CHATS, {"messages": chat("a"), "model": "bare"}, 400, "has no chat template"),
         (CHATS, {"messages": [{"role": "tool", "content": "a"}]}, 400, "unknown role tool"),
         (CHATS, {"messages": chat("a"), "tools": [{}]}, 400, '"tools" is a list'),

@@ -105,7 +105,7 @@ GROUPS: Final = (
             Form(
                 INVALID,
                 (
-                    '"prompt" has ... prompts; ...',
+                    '"n" is ...; an answer may have up to ... choices in all',
                     '"prompt" is ...; ...',
                     '"messages" must be a list of at least one message',
                     "message ... is no object with a role",
@@ -117,14 +117,14 @@ GROUPS: Final = (
                 ),
                 "A completion's prompt, messages or stops have another form, or more than is "
                 "supported.",
-                "Send texts, each prompt in a request of its own.",
+                "Send texts, and ask for fewer choices in one request.",
             ),
             Form(
                 INVALID,
                 (
                     "this model's maximum context length is ...",
-                    "the prompt has no tokens",
-                    "the prompt has the token ...; ...",
+                    "... has no tokens",
+                    "... has the token ...; this model's are from 0 to ...",
                 ),
                 "A prompt is empty or too long, or its tokens are not the model's.",
                 "Send another prompt, or ask for fewer tokens with `max_tokens`.",
