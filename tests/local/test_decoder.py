@@ -1,6 +1,6 @@
 """Decoders in ONNX files, and their rows: the same texts whatever rows run beside them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,9 +151,16 @@ def test_a_cache_of_another_form_is_refused(shape: list[Any], words: str) -> Non
 
 def begun(rows: DecodedRows, *prompts: list[int], most: int = 9, **options: float) -> list[Row]:
     """Rows of prompts of one length, each with the likeliest tokens if nothing else is said."""
+    return [row for row in maybe_begun(rows, *prompts, most=most, emitted=[], **options) if row]
+
+
+def maybe_begun(
+    rows: DecodedRows, *prompts: list[int], most: int, emitted: Sequence[int], **options: float
+) -> list[Row | None]:
     names = {"temperature": 0.0, "top_p": 1.0, "presence": 0.0, "frequency": 0.0, "seed": -1}
     values = [np.array([value] * len(prompts)) for value in (names | options).values()]
-    return rows.begin(np.array(prompts, np.int64), np.array([most] * len(prompts)), *values)
+    so_far = np.array([emitted] * len(prompts), np.int64)
+    return rows.begin(np.array(prompts, np.int64), np.array([most] * len(prompts)), *values, so_far)
 
 
 def stepped(rows: DecodedRows, live: list[Row]) -> list[tuple[list[int], bool]]:
@@ -323,5 +330,53 @@ def test_rows_sample_as_they_are_asked() -> None:
     assert len({*text(frequency=100.0)}) == 12
 
 
+@given(
+    st.integers(1, 11),
+    st.fixed_dictionaries(
+        {
+            "temperature": st.sampled_from([0.0, 0.7, 2.0]),
+            "top_p": st.sampled_from([0.5, 1.0]),
+            "presence": st.sampled_from([0.0, 1.5]),
+            "frequency": st.sampled_from([0.0, 0.5]),
+            "seed": st.integers(0, 99),
+        }
+    ),
+)
+def test_a_text_that_goes_on_elsewhere_is_the_undisturbed_one(
+    behind: int, options: dict[str, float]
+) -> None:
+    rows = DecodedRows(PLAIN, LIMIT, ())
+
+    def text(count: int, emitted: list[int]) -> list[int]:
+        (row,) = maybe_begun(rows, [1, 2, 3], most=count, emitted=emitted, **options)
+        assert row is not None
+        found = [stepped(rows, [row])[0] for _ in range(count)]
+        assert [ended for _, ended in found] == [False] * (count - 1) + [True]
+        return [token for tokens, _ in found for token in tokens]
+
+    whole = text(12, [])
+    assert text(12 - behind, whole[:behind]) == whole[behind:]
+
+
+def test_nothing_is_missing_behind_the_end_of_a_text() -> None:
+    rows = DecodedRows(PLAIN, LIMIT, ends=(3,))
+
+    def goes_on(prompt: list[int], emitted: list[int]) -> bool:
+        (row,) = maybe_begun(rows, prompt, most=9, emitted=emitted)
+        return row is not None
+
+    assert goes_on([1, 3], [])
+    assert goes_on([1], [3, 4])
+    assert not goes_on([1], [4, 3])
+    assert goes_on([1], [4] * (LIMIT - 2))
+    assert not goes_on([1], [4] * (LIMIT - 1))
+
+
+def test_tokens_that_were_emitted_are_checked_too() -> None:
+    with pytest.raises(InvalidInput, match="the token 20;"):
+        maybe_begun(DecodedRows(PLAIN, LIMIT, ()), [1], most=9, emitted=[VOCABULARY])
+
+
 def test_what_a_row_costs_are_the_tokens_that_it_may_hold() -> None:
-    assert DecodedRows.cost(np.array([1, 2, 3]), 7, 0.0) == 10
+    assert DecodedRows.cost(np.array([1, 2, 3]), 7, 0.0, np.array([], np.int64)) == 10
+    assert DecodedRows.cost(np.array([1, 2, 3]), 7, 0.0, np.array([4, 5])) == 12

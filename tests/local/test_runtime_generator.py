@@ -187,7 +187,7 @@ def test_a_decoder_is_a_model_in_steps(tmp_path: Path, place: str | None) -> Non
     assert model.in_steps
     assert model.steps is not None
     assert model.steps.repeatable
-    assert model.resumes == (("token", "input_ids"),)
+    assert model.resumes == (("token", "emitted"),)
     assert model.cost is not None
     assert generator_of(folder).limit == DECODER_LIMIT
     # A model file goes before it.

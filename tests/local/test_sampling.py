@@ -80,3 +80,18 @@ def test_a_seed_gives_the_same_text_and_none_gives_others() -> None:
 
     assert text(3) == text(3) != text(4)
     assert text(-1) != text(-1)
+
+
+@given(st.integers(0, 9), st.sampled_from([0.0, 1.0]), st.sampled_from([0.3, 1.0]))
+def test_a_text_goes_on_behind_the_tokens_that_it_has(
+    count: int, temperature: float, top_p: float
+) -> None:
+    flat = np.linspace(0, 1, 50)
+
+    def sampler(emitted: list[int]) -> Sampler:
+        return Sampler(temperature, top_p, 0.5, 0.25, 7, emitted)
+
+    whole = sampler([])
+    text = [whole.next(flat) for _ in range(10)]
+    again = sampler(text[:count])
+    assert [again.next(flat) for _ in range(10 - count)] == text[count:]

@@ -98,6 +98,8 @@ def figures(server: Server) -> Counter[str]:
                 found[one.labels["reason"]] += int(one.value)
             elif one.name == "ringbatch_requests_total":
                 found[one.labels["code"]] += int(one.value)
+            elif one.name == "ringbatch_lane_resumed_total":
+                found["resumed"] += int(one.value)
             elif one.name == "ringbatch_model_live_rows":
                 found["live"] += int(one.value)
     return found

@@ -5,7 +5,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from importlib import import_module
 from string import ascii_lowercase
 from typing import Any
@@ -317,3 +317,28 @@ def test_an_exported_decoder_gives_the_same_text_whatever_runs_beside_it(
         body = {"model": "decoder", "prompt": prompts[0], "max_tokens": most[0], "temperature": 0}
         choice = client.post(COMPLETIONS, json=body).json()["choices"][0]
     assert choice["text"] == text
+
+
+def test_a_seeded_text_goes_on_behind_a_death_as_if_nothing_had_been(
+    server: Server, client: httpx.Client
+) -> None:
+    prompts = [ascii_lowercase[number : number + 3] for number in range(12)]
+    options = {"temperature": 1.5, "top_p": 0.9, "presence_penalty": 1, "frequency_penalty": 0.5}
+
+    def ask(number: int) -> Any:
+        body = {"input_ids": tokens(prompts[number]), "max_tokens": 50, "seed": number, **options}
+        found = client.post("/v2/models/decoder/generate_stream", json=body)
+        assert found.status_code == 200, found.text
+        lines = [line for line in found.text.split("\n\n") if line.startswith("data: ")]
+        return [json.loads(line.removeprefix("data: "))["token"] for line in lines]
+
+    with ThreadPoolExecutor(12) as pool:
+        wanted = [*pool.map(ask, range(12))]
+        assert len({*map(tuple, wanted)}) == 12
+        before = figures(server)["resumed"]
+        # Whether a row has parts out as its worker dies is a matter of luck.
+        while figures(server)["resumed"] == before:
+            asked = [pool.submit(ask, number) for number in range(12)]
+            wait([asked[0]])
+            os.kill(server.role("worker decoder/0"), signal.SIGKILL)
+            assert [one.result() for one in asked] == wanted

@@ -26,8 +26,11 @@ INPUTS: Final = (
         for name, value in zip(SAMPLING, (1.0, 1.0, 0.0, 0.0), strict=True)
     ),
     Tensor(SEED, "INT64", [], default=-1),
+    Tensor("emitted", "INT64", [ANY], default=[]),
 )
 OUTPUTS: Final = (Tensor("token", "INT64", [ANY]),)
+RESUMES: Final = (("token", "emitted"),)
+"""The input with the tokens so far, if an answer goes on elsewhere."""
 PIECE: Final = 256
 """Tokens of prompts that a step reads: on a CPU they take as long as some steps do."""
 
@@ -38,7 +41,7 @@ class Row:
 
     Attributes:
         sampler: chooses its tokens.
-        unread: INT64, tokens of the prompt that are not read.
+        unread: INT64, tokens that are not read, of the prompt and of what was emitted elsewhere.
         left: tokens of the answer that are still wanted.
         length: tokens of which there are keys and values.
         cache: these, unless they stand with those of other rows.
@@ -78,7 +81,7 @@ def read_together(unread: Sequence[int], begun: bool, most: int) -> tuple[int, i
 def decoding(decoder: Decoder, limit: int, ends: Container[int]) -> Model:
     """Return a decoder as a model in steps; arguments as for `DecodedRows`."""
     rows = DecodedRows(decoder, limit, ends)
-    steps = StepFunctions(rows.begin, rows.step, rows.end, repeatable=True)
+    steps = StepFunctions(rows.begin, rows.step, rows.end, repeatable=True, resumes=RESUMES)
     return Model(
         INPUTS, OUTPUTS, lambda: None, rows.begin, cost=rows.cost, in_parts=True, steps=steps
     )
@@ -101,23 +104,29 @@ class DecodedRows:
         """Rows whose keys and values stand in one cache, in its order."""
         self._cache: Cache = []
 
-    def begin(self, prompts: Array, most: Array, *options: Array) -> list[Row]:
-        """Return a row for each of several prompts of one length.
+    def begin(self, prompts: Array, most: Array, *others: Array) -> list[Row | None]:
+        """Return a row for each of several texts of one length; None if nothing is missing.
 
         Args:
             prompts: INT64 [rows, tokens].
             most: INT64 [rows], the most tokens that are wanted.
-            options: those of `Sampler`, [rows] each.
+            others: the options of `Sampler`, [rows] each, the last one [rows, tokens].
 
         Raises:
             InvalidInput: a prompt cannot be one of this decoder.
         """
-        self._expect_tokens(prompts)
-        room = self._limit - prompts.shape[1]
-        columns = zip(*(option.tolist() for option in options), strict=True)
+        emitted = others[-1]
+        texts = np.concatenate([prompts, emitted], axis=1)
+        if emitted.shape[1] and texts.shape[1] >= self._limit:
+            return [None] * len(texts)
+        self._expect_tokens(texts)
+        room = self._limit - texts.shape[1]
+        columns = zip(*(other.tolist() for other in others), strict=True)
         return [
-            Row(Sampler(*own), np.array(prompt, np.int64), min(int(wanted), room))
-            for prompt, wanted, own in zip(prompts, most, columns, strict=True)
+            None
+            if own[-1] and own[-1][-1] in self._ends
+            else Row(Sampler(*own), text, min(int(wanted), room))
+            for text, wanted, own in zip(texts, most, columns, strict=True)
         ]
 
     def step(self, rows: list[Row]) -> tuple[list[list[int]], list[bool]]:
@@ -182,9 +191,9 @@ class DecodedRows:
             self._together, self._cache = [], []
 
     @staticmethod
-    def cost(prompt: Array, most: Any, *_options: Any) -> int:
+    def cost(prompt: Array, most: Any, *others: Any) -> int:
         """Return the most tokens of which a row comes to hold keys and values."""
-        return len(prompt) + max(int(most), 0)
+        return len(prompt) + len(others[-1]) + max(int(most), 0)
 
     def _put_together(self, rows: list[Row]) -> None:
         """Have the cache hold these rows, in their order."""

@@ -1,6 +1,7 @@
 """Choice of the next token from a decoder's scores. Pure."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ class Sampler:
         presence_penalty: is taken from the score of each token that the text has.
         frequency_penalty: the same, for each time that it has it.
         seed: of the random numbers; negative for one of its own.
+        emitted: tokens that the text already has. It goes on as if this had chosen them.
     """
 
     def __init__(
@@ -26,13 +28,17 @@ class Sampler:
         presence_penalty: float = 0.0,
         frequency_penalty: float = 0.0,
         seed: int = -1,
+        emitted: Sequence[int] = (),
     ) -> None:
         self._temperature = temperature
         self._top_p = top_p
         self._presence = presence_penalty
         self._frequency = frequency_penalty
-        self._random = np.random.default_rng(seed if seed >= 0 else None)
-        self._counts: Counter[int] = Counter()
+        source = np.random.PCG64(seed if seed >= 0 else None)
+        # Each token but the likeliest takes one number.
+        source.advance(len(emitted) if temperature else 0)
+        self._random = np.random.Generator(source)
+        self._counts = Counter(emitted)
 
     def next(self, scores: Scores) -> int:
         """Return the next token, which belongs to the text from now on.
