@@ -1,19 +1,23 @@
 """Time limits of answers in parts: to the first part, and between two parts. Pure.
 
 A model has both as settings. A request may ask for shorter ones by two headers, which over gRPC
-are metadata of the call. They have the form of X-Request-Timeout.
+are metadata of the call. They have the form of X-Request-Timeout. In V2 and over gRPC, a request
+may also have them as parameters, by the names of the settings.
 """
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
+from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.codec.request_timeout import limit_ns, timeout_ns_of
-from ringbatch.shm.errors import DeadlineExceeded, Overloaded
+from ringbatch.shm.errors import DeadlineExceeded, InvalidRequest, Overloaded
 from ringbatch.shm.lateness import lateness_ns
 from ringbatch.shm.model_spec import ModelSpec
 
 FIRST_HEADER: Final = "x-first-part-timeout"
 GAP_HEADER: Final = "x-part-gap-timeout"
+FIRST_PARAMETER: Final = "first_part_timeout_s"
+GAP_PARAMETER: Final = "part_gap_timeout_s"
 
 
 class PartLimits(NamedTuple):
@@ -46,22 +50,31 @@ def limits_in(value_of: Callable[[str], str | None]) -> PartLimits:
     )
 
 
+def limits_given(parameters: Mapping[str, Any]) -> PartLimits:
+    """Return the limits among the parameters of a request: numbers, or texts as of a header.
+
+    Raises:
+        InvalidRequest: a value is no number of seconds above 0.
+    """
+    return PartLimits(_given_ns(parameters, FIRST_PARAMETER), _given_ns(parameters, GAP_PARAMETER))
+
+
 def limits_asked(
     first_part_timeout_s: float | None, part_gap_timeout_s: float | None
 ) -> PartLimits:
     """Return the limits that a program asks for, in seconds; raises as `limit_ns`."""
     return PartLimits(
-        limit_ns("first_part_timeout_s", first_part_timeout_s),
-        limit_ns("part_gap_timeout_s", part_gap_timeout_s),
+        limit_ns(FIRST_PARAMETER, first_part_timeout_s),
+        limit_ns(GAP_PARAMETER, part_gap_timeout_s),
     )
 
 
-def limits_of(spec: ModelSpec, asked: PartLimits) -> PartLimits:
-    """Return the shorter ones of a model's limits and those that a request asks for."""
-    return PartLimits(
-        _shorter(spec.first_part_timeout_ns, asked.first_ns),
-        _shorter(spec.part_gap_timeout_ns, asked.gap_ns),
-    )
+def limits_of(spec: ModelSpec, *asked: PartLimits) -> PartLimits:
+    """Return the shortest ones of a model's limits and those that a request asks for."""
+    first_ns, gap_ns = spec.first_part_timeout_ns, spec.part_gap_timeout_ns
+    for own in asked:
+        first_ns, gap_ns = _shorter(first_ns, own.first_ns), _shorter(gap_ns, own.gap_ns)
+    return PartLimits(first_ns, gap_ns)
 
 
 def first_deadline_ns(limits: PartLimits, accepted_ns: int, until_ns: int) -> int:
@@ -84,7 +97,7 @@ def no_first_part(limits: PartLimits, spec: ModelSpec) -> DeadlineExceeded:
 def no_further_part(limits: PartLimits, spec: ModelSpec) -> DeadlineExceeded:
     """For a request whose next part has not come in time."""
     most_ns, setting_ns = limits.gap_ns, spec.part_gap_timeout_ns
-    words = _words("part_gap_timeout_s", most_ns, setting_ns, "between two parts")
+    words = _words(GAP_PARAMETER, most_ns, setting_ns, "between two parts")
     return DeadlineExceeded(f"no further part of the answer came within {words}")
 
 
@@ -111,7 +124,7 @@ def too_long_a_wait_for_parts(
 
 def _first_words(limit_ns: int, spec: ModelSpec) -> str:
     setting_ns = spec.first_part_timeout_ns
-    return _words("first_part_timeout_s", limit_ns, setting_ns, "to the first part")
+    return _words(FIRST_PARAMETER, limit_ns, setting_ns, "to the first part")
 
 
 def _words(setting: str, most_ns: int, setting_ns: int, where: str) -> str:
@@ -119,6 +132,19 @@ def _words(setting: str, most_ns: int, setting_ns: int, where: str) -> str:
     limit = f"{most_ns / 1e9:g}"
     own = f"the {limit} s {where} that it asked for"
     return f"{setting} = {limit}" if most_ns == setting_ns else own
+
+
+def _given_ns(parameters: Mapping[str, Any], name: str) -> int:
+    value = parameters.get(name)
+    if value is None:
+        return 0
+    where = f'parameter "{name}"'
+    if isinstance(value, str):
+        return timeout_ns_of(value, where)
+    # To Python, true is a number.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise InvalidRequest(f"{where} is {shown(value)}, not a number of seconds above 0")
+    return limit_ns(name, value)
 
 
 def _shorter(setting_ns: int, asked_ns: int) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
+from ringbatch.frontend.codec.part_limits import NO_LIMITS, PartLimits
 from ringbatch.shm.errors import RequestError
 
 Results = Sequence[tuple[int, memoryview]]
@@ -25,6 +26,11 @@ class Rendering(Protocol[A_co]):
     It is a value: it holds nothing of the request's way, and equal requests share one. Those of
     texts inherit from it. Tuples cannot, and what is compiled would be slower for it.
     """
+
+    @property
+    def part_limits(self) -> PartLimits:
+        """Limits of an answer in parts that the request itself names."""
+        return NO_LIMITS
 
     def render(self, results: Results, batch_id: str) -> A_co:
         """Return the answer.

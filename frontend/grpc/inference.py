@@ -76,10 +76,14 @@ class GrpcRendering(NamedTuple):
     requested: GrpcRequestedOutputs
     id: bytes
 
+    @property
+    def part_limits(self) -> PartLimits:
+        """As in `Rendering`."""
+        return self.requested.limits
+
     def render(self, results: Results, batch_id: str) -> GrpcAnswer:
         """As in `Rendering`."""
-        fields = self.id + batch_field(batch_id)
-        response = self.answers.render(results, self.requested, fields)
+        response = self.answers.render(results, self.requested, self.id + batch_field(batch_id))
         return unchecked_tuple(GrpcAnswer, (response, None, ()))
 
     def render_in_place(

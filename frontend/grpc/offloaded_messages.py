@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from ringbatch.frontend.codec.part_limits import PartLimits
 from ringbatch.frontend.grpc.answer import GrpcAnswers
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.grpc.request import GrpcRequestedOutputs, Requests, requests_of
@@ -115,14 +116,15 @@ def write_grpc(value: Any, data: Sequence[memoryview]) -> Answer:
 
 def encode_requested(requested: GrpcRequestedOutputs) -> list[Any]:
     """Return requested outputs in a form for another process, for `decode_requested`."""
-    outputs, *rest = requested
-    return [[*map(list, outputs)], *rest]
+    outputs, *rest, limits = requested
+    return [[*map(list, outputs)], *rest, [*limits]]
 
 
 def decode_requested(value: Any) -> GrpcRequestedOutputs:
     """Return the requested outputs that another process has encoded."""
-    outputs, *rest = value
-    return GrpcRequestedOutputs(tuple(RequestedOutput(*output) for output in outputs), *rest)
+    outputs, typed, timeout_ns, level, says_end, limits = value
+    wanted, own = tuple(RequestedOutput(*output) for output in outputs), PartLimits(*limits)
+    return GrpcRequestedOutputs(wanted, typed, timeout_ns, level, says_end, own)
 
 
 def parsed(data: bytes) -> Any:

@@ -14,6 +14,7 @@ from ringbatch.frontend.codec.defaults import Default
 from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.codec.limit_messages import ANY_NUMBER, expect_batches
 from ringbatch.frontend.codec.parse_cache import ParseCache
+from ringbatch.frontend.codec.part_limits import NO_LIMITS, PartLimits
 from ringbatch.frontend.codec.payload import Bytes, LazyBytes, LazyPart, Part
 from ringbatch.frontend.codec.request_context import RawHeaders, RequestContext
 from ringbatch.frontend.grpc.messages import Message
@@ -21,7 +22,7 @@ from ringbatch.frontend.v2.input import Input, Shape
 from ringbatch.frontend.v2.requested_outputs import (
     RAW_ONLY,
     RequestedOutput,
-    RequestedOutputsReader,
+    outputs_reader,
 )
 from ringbatch.frontend.v2.shared_memory import OFF, ClientMemory, RegionSpan, span_of
 from ringbatch.frontend.v2.signature import Signature
@@ -61,6 +62,7 @@ class GrpcRequestedOutputs(NamedTuple):
         timeout_ns: how long the request is worth an answer; 0 without a limit.
         level: of its class, as in `RequestedOutputs`.
         says_end: True if an empty response is to follow the last part of an answer in parts.
+        limits: of an answer in parts, that the request asks for.
     """
 
     outputs: tuple[RequestedOutput, ...]
@@ -68,6 +70,7 @@ class GrpcRequestedOutputs(NamedTuple):
     timeout_ns: int
     level: int = 0
     says_end: bool = False
+    limits: PartLimits = NO_LIMITS
 
     @property
     def all_raw(self) -> bool:
@@ -210,7 +213,7 @@ class GrpcRequests:
         self._cap = spec.cap
         self._max_in_flight = max_in_flight
         self._signature = Signature(spec, max_in_flight)
-        self._outputs_reader = RequestedOutputsReader(spec, memory)
+        self._outputs_reader = outputs_reader(spec, memory)
         self._raw_only = {
             index for index, tensor in enumerate(spec.outputs) if tensor.datatype.name in RAW_ONLY
         }
@@ -356,6 +359,7 @@ class GrpcRequests:
 
     def _wanted(self, request: Message) -> GrpcRequestedOutputs:
         outputs, timeout_ns, level, typed, says_end = self._all, 0, 0, False, False
+        limits = NO_LIMITS
         if request.outputs or request.parameters:
             parameters = _parameters(request.parameters, "the request")
             typed = not _flag(request.parameters, _RAW, default=True)
@@ -364,11 +368,10 @@ class GrpcRequests:
             parameters[_RAW] = True
             listed = [_output(entry) for entry in request.outputs]
             requested = self._outputs_reader.read({"parameters": parameters, "outputs": listed})
-            _, outputs, timeout_ns, level = requested
+            _, outputs, timeout_ns, level, limits = requested
         carried = {output.output for output in outputs if output.binary is True}
-        return GrpcRequestedOutputs(
-            outputs, typed and self._raw_only.isdisjoint(carried), timeout_ns, level, says_end
-        )
+        typed = typed and self._raw_only.isdisjoint(carried)
+        return GrpcRequestedOutputs(outputs, typed, timeout_ns, level, says_end, limits)
 
 
 def _flag(parameters: Message, name: str, *, default: bool) -> bool:

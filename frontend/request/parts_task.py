@@ -122,7 +122,9 @@ class RequestInParts(InflightRequest[A]):
         """When the latest part came; 0 before the first."""
         self._until_ns = deadline_ns
         """When all of the answer is to be there."""
-        self.limits = NO_LIMITS if in_parts.joins() else limits_of(model.spec, in_parts.limits)
+        self.limits = NO_LIMITS
+        if not in_parts.joins():
+            self.limits = limits_of(model.spec, in_parts.limits, rendering.part_limits)
         self._set_up()
 
     def _set_up(self) -> None:

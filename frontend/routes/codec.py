@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ringbatch.frontend.client.arrays import ArrayCodec
+from ringbatch.frontend.codec.part_limits import NO_LIMITS, PartLimits
 from ringbatch.frontend.codec.rendering import Results
 from ringbatch.frontend.request.codec import Read
 from ringbatch.frontend.request.models import Models
@@ -64,6 +65,11 @@ class InProcessRendering:
 
     def __init__(self, spec: ModelSpec) -> None:
         self.values: ArrayCodec | ValueCodec = ArrayCodec(spec) if spec.typed else ValueCodec(spec)
+
+    @property
+    def part_limits(self) -> PartLimits:
+        """As in `Rendering`."""
+        return NO_LIMITS
 
     def render(self, results: Results, _batch_id: str) -> Settled:
         """As in `Rendering`."""

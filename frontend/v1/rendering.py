@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ringbatch.frontend.codec.outcome import AGENT_TEXT, JSON, Answer, outcome
+from ringbatch.frontend.codec.part_limits import NO_LIMITS, PartLimits
 from ringbatch.frontend.codec.rendering import OffloadJob, Results
 from ringbatch.frontend.v1.answer import Answers
 from ringbatch.frontend.v1.offloaded_answers import write_v1
@@ -28,6 +29,11 @@ class V1Rendering:
         self._columns = columns
         self._kserve_errors = kserve_errors
         self._headers = AGENT_TEXT if kserve_errors else JSON
+
+    @property
+    def part_limits(self) -> PartLimits:
+        """As in `Rendering`."""
+        return NO_LIMITS
 
     def render(self, results: Results, batch_id: str) -> Answer:
         """As in `Rendering`."""

@@ -18,6 +18,7 @@ from orjson import JSONDecodeError, dumps, loads
 
 from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.codec.outcome import Answer, Headers
+from ringbatch.frontend.codec.part_limits import PartLimits
 from ringbatch.frontend.codec.rendering import OffloadJob, Results
 from ringbatch.frontend.v2.answer import InferAnswers
 from ringbatch.frontend.v2.offloaded_answers import write_with
@@ -162,6 +163,11 @@ class GenerateRendering(NamedTuple):
     """
 
     v2: V2Rendering
+
+    @property
+    def part_limits(self) -> PartLimits:
+        """As in `Rendering`."""
+        return self.v2.part_limits
 
     def render(self, results: Results, batch_id: str) -> Answer:
         """As in `Rendering`."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
+from ringbatch.frontend.codec.part_limits import PartLimits
 from ringbatch.frontend.v2.answer import InferAnswers, InferResponse, answers_of
 from ringbatch.frontend.v2.requested_outputs import RequestedOutput, RequestedOutputs
 from ringbatch.shm.model_spec import loads
@@ -41,15 +42,15 @@ def write_with(render: Render, value: Any, data: Sequence[memoryview]) -> tuple[
 
 def encode_requested(requested: RequestedOutputs) -> list[Any]:
     """Return requested outputs in a form for another process, for `decode_requested`."""
-    identity, outputs, *rest = requested
-    return [identity.decode("latin-1"), [*map(list, outputs)], *rest]
+    identity, outputs, *rest, limits = requested
+    return [identity.decode("latin-1"), [*map(list, outputs)], *rest, [*limits]]
 
 
 def decode_requested(value: Any) -> RequestedOutputs:
     """Return the requested outputs that another process has encoded."""
-    identity, outputs, *rest = value
-    wanted = tuple(RequestedOutput(*output) for output in outputs)
-    return RequestedOutputs(identity.encode("latin-1"), wanted, *rest)
+    identity, outputs, timeout_ns, level, limits = value
+    wanted, own = tuple(RequestedOutput(*output) for output in outputs), PartLimits(*limits)
+    return RequestedOutputs(identity.encode("latin-1"), wanted, timeout_ns, level, own)
 
 
 @lru_cache(_MODELS)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ringbatch.frontend.codec.outcome import Answer, outcome
+from ringbatch.frontend.codec.part_limits import PartLimits
 from ringbatch.frontend.codec.rendering import OffloadJob, Results
 from ringbatch.frontend.v2.answer import InferAnswers
 from ringbatch.frontend.v2.offloaded_answers import encode_requested, write_v2
@@ -22,6 +23,11 @@ class V2Rendering(NamedTuple):
 
     answers: InferAnswers
     requested: RequestedOutputs
+
+    @property
+    def part_limits(self) -> PartLimits:
+        """As in `Rendering`."""
+        return self.requested.limits
 
     def render(self, results: Results, batch_id: str) -> Answer:
         """As in `Rendering`."""

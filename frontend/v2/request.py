@@ -25,7 +25,7 @@ from ringbatch.frontend.codec.limit_messages import ANY_NUMBER
 from ringbatch.frontend.codec.payload import Bytes, LazyPart, Part
 from ringbatch.frontend.v2.input import IN_CLIENT_MEMORY, IN_JSON, LEFT_OUT, Input, Shape
 from ringbatch.frontend.v2.request_text_cache import RequestTextCache, around_values
-from ringbatch.frontend.v2.requested_outputs import RequestedOutputs, RequestedOutputsReader
+from ringbatch.frontend.v2.requested_outputs import RequestedOutputs, outputs_reader
 from ringbatch.frontend.v2.shared_memory import OFF, ClientMemory
 from ringbatch.frontend.v2.signature import Signature
 from ringbatch.shm.errors import InvalidRequest, RequestError
@@ -201,7 +201,7 @@ class InferRequests:
     def __init__(self, spec: ModelSpec, memory: ClientMemory, max_in_flight: int) -> None:
         self._signature = Signature(spec, max_in_flight)
         self._memory = memory
-        self._outputs_reader = RequestedOutputsReader(spec, memory)
+        self._outputs_reader = outputs_reader(spec, memory)
         self._texts: RequestTextCache[Described] = RequestTextCache()
 
     def parse(self, body: bytes | bytearray, json_bytes: int | None) -> InferRequest:

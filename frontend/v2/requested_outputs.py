@@ -11,6 +11,7 @@ from orjson import dumps
 
 from ringbatch.frontend.codec.classification import UNCLASSIFIED
 from ringbatch.frontend.codec.json_to_tensor import shown
+from ringbatch.frontend.codec.part_limits import NO_LIMITS, PartLimits, limits_given
 from ringbatch.frontend.v2.shared_memory import OFF, ClientMemory, Target, span_of
 from ringbatch.shm.account import LEVELS, LOWEST_LEVEL
 from ringbatch.shm.errors import InvalidRequest
@@ -51,12 +52,14 @@ class RequestedOutputs(NamedTuple):
         outputs: in the order of the answer.
         timeout_ns: how long the request is worth an answer; 0 without a limit.
         level: of its class, as in `ringbatch.shm.account.word_for_slot`; 0 if it asks for none.
+        limits: of an answer in parts, that the request asks for.
     """
 
     id: bytes
     outputs: tuple[RequestedOutput, ...]
     timeout_ns: int
     level: int = 0
+    limits: PartLimits = NO_LIMITS
 
     @property
     def shared(self) -> bool:
@@ -147,6 +150,20 @@ class RequestedOutputsReader:
         if not binary and tensor.datatype.name in RAW_ONLY:
             raise _no_json(tensor)
         return RequestedOutput(index, binary)
+
+
+class PartedOutputsReader(RequestedOutputsReader):
+    """The same for a model that answers in parts."""
+
+    def read(self, request: dict[str, Any]) -> RequestedOutputs:
+        """Return the requested outputs with the limits of parts, as in `RequestedOutputsReader`."""
+        limits = limits_given(parameters_of(request, "the request"))
+        return super().read(request)._replace(limits=limits)
+
+
+def outputs_reader(spec: ModelSpec, memory: ClientMemory = OFF) -> RequestedOutputsReader:
+    """Return the reader for a model; arguments as for `RequestedOutputsReader`."""
+    return (PartedOutputsReader if spec.in_parts else RequestedOutputsReader)(spec, memory)
 
 
 def id_member(given: str) -> bytes:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from parted_harness import END, Parted
 
-from ringbatch.frontend.codec.part_limits import NO_LIMITS, PartLimits
+from ringbatch.frontend.codec.part_limits import NO_LIMITS, PartLimits, limits_of
 from ringbatch.frontend.request.codec import V1Codec
 from ringbatch.frontend.request.gateway import SWEEP_NS
 from ringbatch.frontend.request.parts_task import InParts
@@ -36,6 +36,23 @@ def error(answer: Any) -> tuple[int, str]:
 
 def count(harness: FrontendHarness, counter: LaneCounter) -> int:
     return harness.lane.counters[counter]
+
+
+@pytest.mark.parametrize(
+    ("setting", "header", "parameter", "found"),
+    [
+        ((0, 0), (0, 0), (0, 0), (0, 0)),
+        ((9, 0), (0, 0), (0, 5), (9, 5)),
+        ((9, 9), (8, 7), (7, 8), (7, 7)),
+        ((3, 3), (4, 0), (0, 4), (3, 3)),
+        ((0, 0), (4, 5), (5, 4), (4, 4)),
+    ],
+)
+def test_the_shortest_limit_counts(
+    setting: tuple[int, int], header: tuple[int, int], parameter: tuple[int, int], found: Any
+) -> None:
+    spec = untyped(first_part_timeout_ns=setting[0], part_gap_timeout_ns=setting[1])
+    assert limits_of(spec, PartLimits(*header), PartLimits(*parameter)) == found
 
 
 def test_without_a_first_part_in_time_a_request_ends() -> None:

@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 from segment_fixture import pack, spec
 
 from ringbatch.frontend.codec.outcome import NotSupported
+from ringbatch.frontend.codec.part_limits import PartLimits
 from ringbatch.frontend.codec.payload import Bytes, LazyBytes
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.grpc.offloaded_messages import decode_requested, encode_requested
@@ -48,14 +51,14 @@ def test_raw_contents_are_the_payload() -> None:
     request = raw(ADDONE, [tensor("x", "FP32", [1, 2])], ONES, id="42")
     ((rows, payload, key_bytes),) = request.parts
     assert (rows, bytes(payload), key_bytes) == (1, ONES, 0)
-    assert request.requested == (((0, True, 0),), False, 0, 0, False)
+    assert request.requested == (((0, True, 0),), False, 0, 0, False, (0, 0))
 
 
 def test_typed_contents_are_the_same_payload() -> None:
     request = read(ADDONE, inputs=[tensor("x", "FP32", [1, 2], contents={"fp32_contents": [1, 2]})])
     ((rows, payload, key_bytes),) = request.parts
     assert (rows, bytes(payload), key_bytes) == (1, ONES, 0)
-    assert request.requested == (((0, True, 0),), False, 0, 0, False)
+    assert request.requested == (((0, True, 0),), False, 0, 0, False, (0, 0))
 
 
 def unless_raw(wanted: bool) -> dict[str, Any]:
@@ -333,6 +336,37 @@ def test_a_priority_is_a_level_or_a_class(priority: dict[str, Any], level: int |
         requested = raw(ADDONE, [X], ONES, parameters=parameters).requested
         assert requested.level == level
         assert decode_requested(encode_requested(requested)) == requested
+
+
+PARTED = replace(ADDONE, in_parts=True)
+FIRST, GAP = "first_part_timeout_s", "part_gap_timeout_s"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "limits"),
+    [
+        ({}, (0, 0)),
+        ({FIRST: {"double_param": 0.5}}, (500_000_000, 0)),
+        ({GAP: {"int64_param": 2}}, (0, 2_000_000_000)),
+        # Triton's client for Python knows no numbers with a fraction.
+        ({FIRST: {"string_param": "0.25"}, GAP: {"uint64_param": 1}}, (250_000_000, 10**9)),
+    ],
+)
+def test_limits_of_parts_are_parameters(
+    parameters: dict[str, Any], limits: tuple[int, int]
+) -> None:
+    requested = raw(PARTED, [X], ONES, parameters=parameters).requested
+    assert requested.limits == limits
+    encoded = orjson.loads(orjson.dumps(encode_requested(requested)))
+    assert decode_requested(encoded).limits == PartLimits(*limits)
+    assert raw(ADDONE, [X], ONES, parameters=parameters).requested.limits == (0, 0)
+
+
+@pytest.mark.parametrize("value", [{"string_param": "soon"}, {"bool_param": True}])
+@pytest.mark.parametrize("name", [FIRST, GAP])
+def test_a_limit_of_parts_that_is_none_is_refused(name: str, value: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match=f'parameter "{name}" is .*, not a number of seconds'):
+        raw(PARTED, [X], ONES, parameters={name: value})
 
 
 @pytest.mark.parametrize("case", PARAMETERS)

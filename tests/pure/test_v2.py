@@ -1,11 +1,13 @@
 """The V2 codec: bodies of requests to slots, results in slots to bodies of responses."""
 
 import json
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import orjson
 import pytest
-from segment_fixture import unpack
+from segment_fixture import spec, unpack
 from v2_models import (
     ADDONE,
     ECHO,
@@ -33,6 +35,7 @@ from v2_models import (
     rendered,
 )
 
+from ringbatch.frontend.v2.offloaded_answers import decode_requested, encode_requested
 from ringbatch.frontend.v2.protocol import V2Model
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.tensor import Tensor
@@ -304,6 +307,45 @@ def test_a_remembered_text_keeps_its_priority_beside_another_id() -> None:
         requested = model.requests.parse(json.dumps(body).encode(), None).requested
         assert requested.id == b'"id":"id-%d",' % number
         assert requested.level == 3
+
+
+PARTED = V2Model(replace(spec(0, [X], [Y]), in_parts=True))
+FIRST, GAP = "first_part_timeout_s", "part_gap_timeout_s"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "limits"),
+    [
+        ({}, (0, 0)),
+        ({FIRST: 2}, (2_000_000_000, 0)),
+        ({GAP: 0.25, FIRST: None}, (0, 250_000_000)),
+        ({FIRST: "0.5", GAP: "5e-05"}, (500_000_000, 50_000)),
+        ({FIRST: 1e30, GAP: 1e-300}, (10**18, 1)),
+    ],
+)
+def test_limits_of_parts_are_parameters(
+    parameters: dict[str, Any], limits: tuple[int, int]
+) -> None:
+    inputs = [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]
+    text = json.dumps({"inputs": inputs, "parameters": parameters}).encode()
+    for _ in range(2):
+        requested = PARTED.requests.parse(text, None).requested
+        assert requested.limits == limits
+    encoded = orjson.loads(orjson.dumps(encode_requested(requested)))
+    assert decode_requested(encoded) == requested
+    # No answer of such a model has parts.
+    assert codec([X], [Y]).requests.parse(text, None).requested.limits == (0, 0)
+
+
+@pytest.mark.parametrize("value", [0, -1, True, "soon", "", "0"])
+@pytest.mark.parametrize("name", [FIRST, GAP])
+def test_a_limit_of_parts_that_is_none_is_refused(name: str, value: Any) -> None:
+    inputs = [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]
+    body = json.dumps({"inputs": inputs, "parameters": {name: value}}).encode()
+    words = f'parameter "{name}" is {json.dumps(value)}, not a number of seconds above 0'
+    with pytest.raises(InvalidRequest) as refused:
+        PARTED.requests.parse(body, None)
+    assert str(refused.value) == words
 
 
 def test_a_timeout_is_in_microseconds() -> None:

@@ -142,6 +142,28 @@ def test_events_have_limits(server: Server, gate: Path, way: str, lane: str, who
     another.touch()
 
 
+@pytest.mark.parametrize("way", ["v2", "generate"])
+def test_events_have_limits_by_parameters(server: Server, gate: Path, way: str) -> None:
+    asked = {"first_part_timeout_s": LIMIT_S, "part_gap_timeout_s": f"{LIMIT_S}"}
+    path, body = bodies("pausing", f"0 {gate} 99")[way]
+    # Of a header and a parameter, the shorter one counts.
+    with events(server, path, body | {"parameters": asked}, {FIRST: "30"}) as (status, (answer,)):
+        assert status == 504
+        assert answer == {"error": f"no part of the answer came within {BY_REQUEST[0]}"}
+    gate.touch()
+    another = gate.with_name("another")
+    path, body = bodies("pausing", f"2 {another} 99")[way]
+    with events(server, path, body | {"parameters": asked}, {GAP: "30"}) as (_, (*parts, last)):
+        assert len(parts) == 2
+        assert last == {"error": f"no further part of the answer came within {BY_REQUEST[1]}"}
+    another.touch()
+    wrong = {"parameters": {"part_gap_timeout_s": -1}}
+    with events(server, path, body | wrong, {}) as (status, (answer,)):
+        assert status == 400
+        words = 'parameter "part_gap_timeout_s" is -1, not a number of seconds above 0'
+        assert answer == {"error": words}
+
+
 @pytest.mark.parametrize("header", [FIRST, GAP])
 def test_a_limit_that_is_none_is_refused(server: Server, header: str) -> None:
     for versions in ({"http1": True}, {"http1": False, "http2": True}):
@@ -215,30 +237,37 @@ def test_a_request_for_one_answer_has_no_limits(server: Server, gate: Path) -> N
         assert whole.result()["predictions"] == [[0, 1, 2]]
 
 
-@pytest.mark.parametrize("who", ["setting", "request"])
+@pytest.mark.parametrize("who", ["setting", "metadata", "parameters"])
 def test_streams_of_grpc_have_limits(server: Server, gate: Path, who: str) -> None:
-    asked = None if who == "setting" else {FIRST.lower(): "0.3", GAP.lower(): "0.3"}
-    model, words = ("pausing", BY_REQUEST) if asked else ("limited", BY_SETTING)
+    asked = {FIRST.lower(): "0.3", GAP.lower(): "0.3"} if who == "metadata" else None
+    parameters = dict.fromkeys(LIMITS, "0.3") if who == "parameters" else None
+    model, words = ("limited", BY_SETTING) if who == "setting" else ("pausing", BY_REQUEST)
     with triton.InferenceServerClient(f"127.0.0.1:{grpc_port(server)}") as client:
         stream = GrpcStream(client, headers=asked)
-        _ask(client, model, f"2 {gate} 99")
+        _ask(client, model, f"2 {gate} 99", parameters)
         for _ in range(2):
             assert stream.next()[1] is None
         error = stream.next()[1]
         assert error.message() == f"no further part of the answer came within {words[1]}"
         gate.touch()
         another = gate.with_name("another")
-        _ask(client, model, f"0 {another} 99")
+        _ask(client, model, f"0 {another} 99", parameters)
         error = stream.next()[1]
         assert error.message() == f"no part of the answer came within {words[0]}"
         another.touch()
+        if who == "parameters":
+            _ask(client, model, "1", {"part_gap_timeout_s": "soon"})
+            error = stream.next()[1]
+            assert "not a number of seconds above 0" in error.message()
         stream.close()
 
 
-def _ask(client: triton.InferenceServerClient, model: str, text: str) -> None:
+def _ask(
+    client: triton.InferenceServerClient, model: str, text: str, parameters: Any = None
+) -> None:
     tensor = triton.InferInput("text", [1, 1], "BYTES")
     tensor.set_data_from_numpy(np.array([[text.encode()]], object))
-    client.async_stream_infer(model, [tensor])
+    client.async_stream_infer(model, [tensor], parameters=parameters)
 
 
 @pytest.mark.parametrize("who", ["setting", "request"])
