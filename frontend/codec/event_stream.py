@@ -45,6 +45,11 @@ def event(data: bytes) -> bytes:
     return b"data: %b\n\n" % b"\ndata: ".join(data.splitlines())
 
 
+def comment(text: bytes) -> bytes:
+    """Return one line of text as a comment, which clients pass over."""
+    return b": %b\n\n" % text
+
+
 def is_text(headers: Headers) -> bool:
     """Return whether an answer with these headers can be an event; V2's may hold binary data."""
     return headers is JSON or all(name != _LENGTH_HEADER for name, _ in headers)

@@ -57,6 +57,34 @@ def behind_id(rows: int, reason: int, attempts: int) -> bytes:
     return f'{_about(rows, reason_name(reason), attempts)}", total;dur='.encode()
 
 
+class PartIntervals:
+    """Times to the first part of an answer, and between two parts."""
+
+    def __init__(self) -> None:
+        self._first_ns = self._last_ns = 0
+        self._gaps = self._longest_ns = 0
+
+    def note(self, now_ns: int) -> None:
+        """Note a part that has come, on the monotonic clock."""
+        if not self._first_ns:
+            self._first_ns = now_ns
+        else:
+            self._gaps += 1
+            self._longest_ns = max(self._longest_ns, now_ns - self._last_ns)
+        self._last_ns = now_ns
+
+    def entries(self, accepted_ns: int) -> str:
+        """Return the text behind that of `header`; empty without a part."""
+        if not self._first_ns:
+            return ""
+        found = f", first_part;dur={(self._first_ns - accepted_ns) / 1e6:.3f}"
+        if self._gaps:
+            mean_ns = (self._last_ns - self._first_ns) / self._gaps
+            found += f', part_gap;dur={mean_ns / 1e6:.3f};desc="mean of {self._gaps}"'
+            found += f", longest_part_gap;dur={self._longest_ns / 1e6:.3f}"
+        return found
+
+
 def milliseconds(us: int) -> bytes:
     """Microseconds, as the value has them."""
     return MILLISECONDS[us] if us < _IN_TABLE else b"%d.%03d" % divmod(us, 1000)

@@ -28,6 +28,7 @@ from ringbatch.frontend.http.content_coding import (
 )
 from ringbatch.frontend.http.expanding import expand
 from ringbatch.frontend.http.fallback import ENDING, EXCHANGES, IN_PARTS, WHOLE, Exchanges
+from ringbatch.frontend.http.parts_timing import TIMING
 from ringbatch.frontend.request.calls import Body, Reply, RequestHandle
 from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.frontend.request.parts_task import InParts
@@ -140,7 +141,11 @@ async def _exchange_in_parts(
     """Write the answer as events, but for an error before the first part, and for binary data."""
     exchanges: Exchanges = req.scope.get(EXCHANGES, Exchanges())
     stream = EventStream(
-        bodies.last, limits_in(req.get_header), exchanges.stalled_s, event_source=event_source
+        bodies.last,
+        limits_in(req.get_header),
+        exchanges.stalled_s,
+        event_source=event_source,
+        timing=req.scope.get(TIMING),
     )
     exchanges.add(stream)
 

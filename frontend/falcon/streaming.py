@@ -20,6 +20,7 @@ from ringbatch.frontend.codec.event_stream import (
 )
 from ringbatch.frontend.codec.outcome import Answer, outcome
 from ringbatch.frontend.codec.part_limits import PartLimits
+from ringbatch.frontend.http.parts_timing import PartsTiming
 from ringbatch.frontend.request.calls import RequestHandle
 from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.frontend.request.parts_task import InParts
@@ -34,6 +35,7 @@ class EventStream:
         limits: that the request asks for.
         stalled_s: as of `InParts`.
         event_source: whether a browser's EventSource reads them.
+        timing: of the answer, if the client is to get it.
 
     Attributes:
         in_parts: for the service.
@@ -48,11 +50,12 @@ class EventStream:
         stalled_s: Callable[[], int],
         *,
         event_source: bool = False,
+        timing: PartsTiming | None = None,
     ) -> None:
         self._event_source = event_source
-        self.in_parts: InParts[Answer] = InParts(
-            self._take, END, limits=limits, stalled_s=stalled_s
-        )
+        self._timing = timing
+        take = self._take if timing is None else self._take_timed
+        self.in_parts: InParts[Answer] = InParts(take, END, limits=limits, stalled_s=stalled_s)
         self.ending: RequestOutcome | None = None
         self.call: RequestHandle | None = None
         self._last = last
@@ -106,6 +109,8 @@ class EventStream:
                     yield event(data)
                 if self._event_source and status in (ENDED, 200):
                     yield LAST_EVENT
+                if self._timing is not None and self.ending is not None:
+                    yield self._timing.event(self.ending)
                 return
 
     def _take(self, answer: Answer) -> None:
@@ -116,6 +121,11 @@ class EventStream:
         self._parts.append(text)
         self._unread_bytes += len(text)
         self._news.set()
+
+    def _take_timed(self, answer: Answer) -> None:
+        assert self._timing is not None, "its client asks for it"
+        self._timing.note()
+        self._take(answer)
 
     def _end(self, answer: Answer) -> None:
         if self._answer is None:

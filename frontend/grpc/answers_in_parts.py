@@ -3,7 +3,8 @@
 Each part is a response, and all of one request have its id. Requests run at the same time, so that
 responses to several stand in any order. Each has the parameter `triton_final_response`. It is true
 in the last one, which is an error, or empty. An empty one comes only if the request asks for it,
-because a model does not say beforehand which part is its last.
+because a model does not say beforehand which part is its last. To a client that asks for
+``Server-Timing``, the last one has that as the parameter `server_timing`.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from ringbatch.frontend.grpc.calls import CallContext
 from ringbatch.frontend.grpc.inference import PARTS_END, GrpcAnswer, Pending
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.grpc.status import grpc_status
+from ringbatch.frontend.http.parts_timing import PartsTiming
 from ringbatch.shm.errors import Overloaded
 
 log = logging.getLogger("ringbatch.frontend")
@@ -26,6 +28,7 @@ log = logging.getLogger("ringbatch.frontend")
 MOST_UNREAD_BYTES: Final = 4 << 20
 """Bytes of parts of one stream that its client has not taken. Beyond them, or if too much waits on
 the connection, a request of which a part waits ends with its next part."""
+_TIMING: Final = "server_timing"
 _Response: Final = inference("ModelInferResponse")
 _StreamResponse: Final = inference("ModelStreamInferResponse")
 
@@ -41,20 +44,29 @@ _FINAL: Final = _flag(final=True)
 """The field of a streamed response that says that no other follows for its request."""
 
 
-def final_response(pending: Pending) -> bytes:
-    """Return the last message to a request that has ended; empty if there is none."""
+def final_response(pending: Pending, timing: bytes = b"") -> bytes:
+    """Return the last message to a request that has ended; empty if there is none.
+
+    Args:
+        pending: the request.
+        timing: the value of ``Server-Timing``, if the client is to get it.
+    """
     answer = pending.outcome
     response, error, _ = answer
+    end = pending.id + _FINAL
+    if timing:
+        parameter = inference("InferParameter")(string_param=timing.decode())
+        end += _Response(parameters={_TIMING: parameter}).SerializeToString()
     if error is not None:
         failed = _StreamResponse(error_message=grpc_status(error).text).SerializeToString()
-        return bytes(failed) + infer_response_field(pending.id + _FINAL)
+        return bytes(failed) + infer_response_field(end)
     if answer is not PARTS_END:
-        return infer_response_field(response + _FINAL)
+        return infer_response_field(response + end)
     if not pending.says_end or pending.model is None:
         return b""
     spec = pending.model.spec
     named = _Response(model_name=spec.name, model_version=spec.version).SerializeToString()
-    return infer_response_field(named + pending.id + _FINAL)
+    return infer_response_field(named + end)
 
 
 class _Message(NamedTuple):
@@ -76,6 +88,7 @@ class AnswersInParts:
         call: of the stream.
         record: takes each request once it has ended, or is left.
         give: takes each request once its last message is written.
+        timing: makes that of each request, if the client is to get it.
     """
 
     def __init__(
@@ -83,10 +96,13 @@ class AnswersInParts:
         call: CallContext,
         record: Callable[[Pending], None],
         give: Callable[[Pending], None],
+        timing: Callable[[], PartsTiming] | None = None,
     ) -> None:
         self._call = call
         self._record = record
         self._give = give
+        self._timing = timing
+        self._timings: dict[Pending, PartsTiming] = {}
         self._running: set[Pending] = set()
         self._messages: deque[_Message] = deque()
         self._waiting: dict[Pending, int] = {}
@@ -113,6 +129,11 @@ class AnswersInParts:
         self._unread_bytes += len(data)
         self._call.keep(len(data))
         self._put(_Message(pending, data))
+
+    def take_timed(self, pending: Pending, answer: GrpcAnswer) -> None:
+        """Do as `take`, for a client that gets the timing of each answer."""
+        self._timing_of(pending).note()
+        self.take(pending, answer)
 
     async def finish(self) -> None:
         """Wait until all are answered; no other comes."""
@@ -159,9 +180,20 @@ class AnswersInParts:
     async def _write_end(self, pending: Pending) -> None:
         self._running.discard(pending)
         self._record(pending)
-        if data := final_response(pending):
+        timing = b""
+        if self._timing is not None and pending.ending is not None:
+            timing = self._timing_of(pending).value(pending.ending)
+            del self._timings[pending]
+        if data := final_response(pending, timing):
             await self._call.write(data)
         self._give(pending)
+
+    def _timing_of(self, pending: Pending) -> PartsTiming:
+        assert self._timing is not None, "its client asks for it"
+        found = self._timings.get(pending)
+        if found is None:
+            found = self._timings[pending] = self._timing()
+        return found
 
     def _leave(self, pending: Pending, size: int) -> None:
         """Stop counting a part that is to be written at once."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final, Protocol
 
 from ringbatch.frontend.access.recorder import Recorder
@@ -14,6 +15,7 @@ from ringbatch.frontend.grpc.calls import CallContext, CallEnded
 from ringbatch.frontend.grpc.inference import Inference, Pending
 from ringbatch.frontend.grpc.kept_messages import answered, kept_call
 from ringbatch.frontend.grpc.status import grpc_status
+from ringbatch.frontend.http.parts_timing import PartsTiming
 from ringbatch.frontend.payloads.recorder import PayloadRecorder
 from ringbatch.shm.errors import Draining, InvalidRequest, Unauthenticated
 
@@ -76,7 +78,14 @@ class Streams:
         room = _Room(*self._inference.lane_holds)
         payloads = self._payloads
         answering = asyncio.create_task(_answer(call, pending, room, watched, payloads))
-        parts = AnswersInParts(call, lambda ended: _record_end(watched, ended, payloads), room.give)
+        is_timed = call.head.asks or self._recorder.metadata.server_timing
+        parts = AnswersInParts(
+            call,
+            lambda ended: _record_end(watched, ended, payloads),
+            room.give,
+            partial(PartsTiming, self._recorder, 0) if is_timed else None,
+        )
+        take = parts.take_timed if is_timed else parts.take
         draining: Draining | None = None
         try:
             try:
@@ -87,7 +96,7 @@ class Streams:
                         left_ns,
                         self._future(),
                         call.keep,
-                        parts.take,
+                        take,
                         call.head.fields,
                         call.account,
                         limits,

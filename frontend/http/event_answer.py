@@ -76,6 +76,7 @@ class EventAnswer:
         "_parts",
         "_silence_s",
         "_stall",
+        "_timing",
         "_transport",
         "_unread_bytes",
         "_watch",
@@ -107,6 +108,7 @@ class EventAnswer:
         self._silence_s = 0
         self._stall = StallClock()
         self._keep_alive = True
+        self._timing = watch.timing_of_parts(head)
         self.begun = False
         self.request_id = b""
         self.bytes_out = self.sent_bytes = self.keeps_bytes = 0
@@ -116,8 +118,9 @@ class EventAnswer:
         """Send the request on its way, as `PredictionService` does."""
         head = self._head
         model, timeout_ns, origin, account = head.model, head.timeout_ns, head.origin, head.account
+        take = self.take if self._timing is None else self._take_timed
         parts: InParts[Answer] = InParts(
-            self.take, END, self.flush, head.part_limits, stalled_s=self._stalled_s
+            take, END, self.flush, head.part_limits, stalled_s=self._stalled_s
         )
         if head.generates:
             return service.generate(model, body, self.reply, timeout_ns, origin, account, parts)
@@ -137,6 +140,11 @@ class EventAnswer:
         self._parts.append(text)
         self._unread_bytes += len(text)
 
+    def _take_timed(self, answer: Answer) -> None:
+        assert self._timing is not None, "its client asks for it"
+        self._timing.note()
+        self.take(answer)
+
     def flush(self) -> None:
         """Send the parts that have come; called by the service."""
         if self._parts:
@@ -151,6 +159,8 @@ class EventAnswer:
                 self._connection.answer_whole(answer)
                 return
             self._parts.append(event(data))
+        if self._timing is not None:
+            self._parts.append(self._watch.timing_event(self._timing))
         self._send(_LAST_CHUNK)
         self._record()
         self._connection.end_events(self._keep_alive)

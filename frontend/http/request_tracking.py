@@ -9,6 +9,7 @@ from typing import Final
 from ringbatch.frontend.access.recorder import Exchanged, Recorder
 from ringbatch.frontend.http.content_coding import MIN_ENCODED_BYTES
 from ringbatch.frontend.http.head import RequestHead
+from ringbatch.frontend.http.parts_timing import PartsTiming
 from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.shm.tallies import Protocol
 
@@ -93,6 +94,17 @@ class RequestTracking:
         if head.timing or metadata.server_timing:
             request_id += metadata.timing_line(began_ns)
         return request_id + head.cors + metadata.load_line(head.load)
+
+    def timing_of_parts(self, head: RequestHead) -> PartsTiming | None:
+        """Return the timing of an answer in parts, if its client is to get it."""
+        recorder = self._recorder
+        if head.timing or recorder.metadata.server_timing:
+            return PartsTiming(recorder, self.began_ns)
+        return None
+
+    def timing_event(self, timing: PartsTiming) -> bytes:
+        """Return the event with the timing of the request that ended last."""
+        return timing.event(self._recorder.outcomes.last())
 
     def begun(self, head: RequestHead, request_id: bytes) -> bytes:
         """Return the head of an answer in parts from the id on: its end tells no client more."""

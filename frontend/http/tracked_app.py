@@ -28,6 +28,7 @@ from ringbatch.frontend.http.fallback import (
     Exchanges,
 )
 from ringbatch.frontend.http.head import only
+from ringbatch.frontend.http.parts_timing import TIMING, PartsTiming
 from ringbatch.frontend.load.orca_report import ASK_HEADER as LOAD_ASK_HEADER
 from ringbatch.frontend.load.orca_report import HEADER as LOAD_HEADER
 from ringbatch.frontend.load.orca_report import form_of
@@ -107,6 +108,8 @@ class _Watched:
         self._id = taken(only(values, _ID)) or recorder.ids.make()
         self._trace = sound_trace(only(values, _TRACE))
         self._sends_timing = recorder.metadata.server_timing or only(values, _ASK) == ASKED.encode()
+        if self._sends_timing:
+            scope[TIMING] = PartsTiming(recorder, self._began_ns)
         self._load = form_of(only(values, _LOAD_ASK))
         headers = [line for line in scope["headers"] if line[0].lower() not in (_ID, _TRACE)]
         headers.append((_ID, self._id))

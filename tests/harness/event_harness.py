@@ -41,7 +41,9 @@ def asked(connection: Connection, ask: bytes = ASK) -> Pending:
     return connection.calls[-1]
 
 
-def logging() -> tuple[Connection, Callable[[], list[tuple[str, int]]]]:
+def logging(
+    *, server_timing: bool = False
+) -> tuple[Connection, Callable[[], list[tuple[str, int]]]]:
     """Return a connection, and what gives the ids and sizes of the answers that are logged."""
     written: list[bytes] = []
     writer = Writer(LineFormatter("f", "json"), written.append)
@@ -52,7 +54,7 @@ def logging() -> tuple[Connection, Callable[[], list[tuple[str, int]]]]:
         return [(line["id"], line["bytes_out"]) for line in lines]
 
     return Connection(
-        recorder=recorder_to(writer, AccessSettings("all", server_timing=True))
+        recorder=recorder_to(writer, AccessSettings("all", server_timing=server_timing))
     ), logged
 
 

@@ -4,6 +4,7 @@ Tests frontend/http/event_answer.py.
 """
 
 import asyncio
+import re
 from typing import Final
 
 import pytest
@@ -303,7 +304,7 @@ async def test_a_connection_that_is_to_leave_ends_with_an_answer_that_says_so() 
 
 
 @scenario
-async def test_the_log_has_the_bytes_of_events_and_the_client_no_times() -> None:
+async def test_the_log_has_the_bytes_of_events() -> None:
     connection, logged = logging()
     ask = request(b"{}", ACCEPT, b"X-Request-Id: own")
     connection.feed(ask[:-1])
@@ -334,3 +335,51 @@ def test_a_body_may_ask_for_events(path: str) -> None:
         assert connection.handed_over == 0
 
     test()
+
+
+TIMING: Final = re.compile(
+    rb": server-timing: [^\n]*total;dur=[0-9.]+"
+    rb"(, first_part;dur=[0-9.]+)?"
+    rb'(, part_gap;dur=[0-9.]+;desc="mean of (\d+)", longest_part_gap;dur=[0-9.]+)?\n\n'
+)
+
+
+@scenario
+async def test_a_client_that_asks_gets_the_timing_behind_the_last_event() -> None:
+    connection = Connection()
+    call = asked(connection, request(b"{}", ACCEPT, b"X-Server-Timing: 1"))
+    call.parts(b"1", b"2")
+    call.parts(b"3")
+    before = connection.transport.written
+    call.end(b"4")
+    last = connection.transport.written[len(before) :]
+    data = last[last.index(b"data:") : last.rindex(LAST) - 2]
+    assert last == framed(data) + LAST
+    assert data.startswith(b"data: 4\n\n: server-timing: ")
+    found = TIMING.fullmatch(data.removeprefix(b"data: 4\n\n"))
+    assert found is not None
+    assert found[3] == b"3"
+    assert b"server-timing" not in before
+
+
+@scenario
+async def test_timing_follows_an_error_too() -> None:
+    connection = Connection()
+    call = asked(connection, request(b"{}", ACCEPT, b"X-Server-Timing: 1"))
+    call.parts(b"1")
+    call.reply(outcome(ModelFailed("broken")))
+    assert b'"broken"}\n\n: server-timing: ' in connection.transport.written
+
+
+@scenario
+async def test_who_does_not_ask_gets_no_timing_unless_all_do() -> None:
+    connection = Connection()
+    call = asked(connection)
+    call.parts(b"1")
+    call.end()
+    assert b"server-timing" not in connection.transport.written
+    connection, _ = logging(server_timing=True)
+    call = asked(connection)
+    call.parts(b"1")
+    call.end()
+    assert TIMING.search(connection.transport.written) is not None

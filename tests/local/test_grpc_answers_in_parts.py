@@ -1,6 +1,7 @@
 """Answers in parts over a stream of gRPC, written by hand: slow clients, ends and stops."""
 
 import asyncio
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -67,6 +68,47 @@ def test_parts_of_several_requests_come_as_they_are_made() -> None:
         ]
         assert [one for one in found if one[0] == "a"] == [("a", 10, False), ("a", 11, False)]
         await all_gone(harness)
+
+    on_loop(test)
+
+
+@pytest.mark.parametrize("status", [Status.OK, Status.CUT_OFF])
+def test_who_asks_gets_the_timing_with_the_last_response(status: Status) -> None:
+    async def test() -> None:
+        harness = Harness(PARTED)
+        ask = [("x-server-timing", "1")]
+        asking, plain = message(1, id="a", **ENDS), message(2, id="b")
+        call = harness.call(asking, plain, path=STREAM, metadata=ask)
+        first, second = await harness.taken(2)
+        put(harness, first, 10)
+        put(harness, first, 11, 12)
+        harness.answer(second)
+        harness.engine_slots.answer(first.ref, status, 0, MARK, 0)
+        harness.engine_slots.flush()
+        harness.gateway.collect()
+        await call.ended()
+        timings = {
+            seen(answer)[1]: answer.infer_response.parameters["server_timing"].string_param
+            for answer in streamed(call)
+        }
+        assert [timings[number] for number in (10, 11, 12)] == ["", "", ""]
+        found = r'first_part;dur=[^;]+;dur=.*;desc="mean of 2", longest_part_gap;dur='
+        assert re.search(found, timings[None])
+        await all_gone(harness)
+
+    on_loop(test)
+
+
+def test_who_does_not_ask_gets_no_timing() -> None:
+    async def test() -> None:
+        harness = Harness(PARTED)
+        call = harness.call(message(1, id="a", **ENDS), path=STREAM)
+        (request,) = await harness.taken(1)
+        put(harness, request, 10)
+        harness.answer(request)
+        await call.ended()
+        for answer in streamed(call):
+            assert "server_timing" not in answer.infer_response.parameters
 
     on_loop(test)
 
