@@ -83,19 +83,21 @@ def _title(before: Sample | None, now: Sample) -> str:
 
 
 def _models(before: Sample | None, now: Sample) -> list[list[str]]:
-    rows = [
-        ["MODEL", "REQ/S", "P50", "P99", "FLIGHT", "WAIT", "OLDEST", "EXPECT", "BATCH", "WORKERS"]
-    ]
+    in_parts = any(model.in_parts for model in now.models)
+    heads = ["FLIGHT", "WAIT", "OLDEST", "EXPECT", "BATCH", "WORKERS"]
+    rows = [["MODEL", "REQ/S", *["PARTS/S"] * in_parts, "P50", "P99", *heads]]
     seconds = interval_s(before, now)
     for model in now.models:
         earlier = same_model(before, model)
         own = [worker for worker in now.workers if worker.model == model.title]
         ended_before = None if earlier is None else total(earlier.codes)
         times = bucket_deltas(model.times, earlier.times if earlier else None)
+        parts = _rate(rate(model.parts, None if earlier is None else earlier.parts, seconds))
         rows.append(
             [
                 model.title,
                 _rate(rate(total(model.codes), ended_before, seconds)),
+                *[parts if model.in_parts else "-"] * in_parts,
                 percentile(times, 0.5),
                 percentile(times, 0.99),
                 f"{model.under_way.in_flight}",

@@ -5,7 +5,7 @@ and is kept for later subscribers. The `state` is the present one. `slowest` are
 took longest in the last minute; only the latest of these events is worth sending.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -179,10 +179,11 @@ def _counted(before: ModelSample | None, now: ModelSample) -> Json:
         "expect_ms": round(now.answer_ms, 3),
     }
     if before is not None:
-        times = bucket_deltas(now.times, before.times)
         found |= {
             "codes": counter_deltas(now.codes, before.codes),
-            "times": {str(bucket): count for bucket, count in enumerate(times) if count},
+            "times": _by_bucket(now.times, before.times),
+            "firsts": _by_bucket(now.firsts, before.firsts),
+            "gaps": _by_bucket(now.gaps, before.gaps),
             "closed": counter_deltas(now.reasons, before.reasons),
             "sizes": counter_deltas(now.sizes, before.sizes),
             "classes": {
@@ -192,6 +193,12 @@ def _counted(before: ModelSample | None, now: ModelSample) -> Json:
             },
         }
     return {name: value for name, value in found.items() if value}
+
+
+def _by_bucket(now: Sequence[int], before: Sequence[int]) -> dict[str, int]:
+    """Return the growth of each bucket that grew, by its number."""
+    grown = bucket_deltas(now, before)
+    return {str(bucket): count for bucket, count in enumerate(grown) if count}
 
 
 def _ms(ns: int) -> float:
@@ -210,6 +217,7 @@ def _model(model: ModelSample, obstacle: str) -> Json:
         "waiting": model.under_way.waiting,
         "oldest_ms": round(model.under_way.oldest_s * 1e3, 3),
         "expect_ms": round(model.answer_ms, 3),
+        "parts": model.in_parts,
         "failed": model.failed,
         "retried": model.retried,
         "why": obstacle,

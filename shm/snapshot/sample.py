@@ -75,6 +75,9 @@ class ModelSample:
         sizes: batches by the instances in them, by what such sizes are called.
         deaths: workers that ended and were started again, by why they ended.
         classes: its requests by class, if any has another class than normal; empty as `codes`.
+        in_parts: whether it answers in parts.
+        firsts: first parts by the time to them, in buckets as `times`.
+        gaps: further parts by the time since the one before.
     """
 
     title: str
@@ -94,6 +97,14 @@ class ModelSample:
     limits: tuple[int, int] | None = None
     scalings: dict[str, int] = field(default_factory=dict)
     classes: dict[str, ClassSample] = field(default_factory=dict)
+    in_parts: bool = False
+    firsts: tuple[int, ...] = ()
+    gaps: tuple[int, ...] = ()
+
+    @property
+    def parts(self) -> int:
+        """Parts of answers that were passed on."""
+        return sum(self.firsts) + sum(self.gaps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +266,9 @@ def _model(
         limits=spec.limits,
         scalings=_scalings(segment, spec) if serves and spec.most else {},
         classes=_classes(segment, spec, ends) if serves and ends is not None else {},
+        in_parts=spec.in_parts,
+        firsts=tuple(ends.first_parts) if serves and ends is not None else (),
+        gaps=tuple(ends.gaps) if serves and ends is not None else (),
     )
 
 

@@ -1,5 +1,7 @@
 """What is under way, and what `ringbatch top` reads of an engine's memory."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from segment_fixture import local_segment, spec
@@ -24,7 +26,8 @@ S = 1_000_000_000
 
 def engine() -> tuple[Segment, Lane, list[int]]:
     """Two models, and what was sent to the first: its references."""
-    segment = local_segment(spec(0, name="a"), spec(1, name="b", workers=(1,)), lanes=2)
+    parted = replace(spec(0, name="a"), in_parts=True)
+    segment = local_segment(parted, spec(1, name="b", workers=(1,)), lanes=2)
     segment.words[segment.layout.worker(0) + WorkerWords.STATE] = WorkerState.READY
     lane = Lane(segment, 1, lambda: None)
     for number in range(4):
@@ -86,6 +89,8 @@ def test_a_sample_has_all_that_the_page_shows() -> None:
     Counters(words, layout.worker_counters(0)).add(WorkerCounter.BATCHES, 2)
     Counters(words, layout.worker_counters(0)).add(WorkerCounter.ROWS, 7)
     Counters(words, layout.collector_counters()).add(CollectorCounter.WORKER_DEATHS, 3)
+    for now_ns, last_ns in ((5_000_000, 0), (6_000_000, 5_000_000), (6_100_000, 6_000_000)):
+        tally[Protocol.V1].parts.count(now_ns, last_ns, 1_000_000)
     give(segment, references[:1])
     segment.name = "/ringbatch.prod.7.x"
     found = sample(segment, 20 * S)
@@ -94,6 +99,8 @@ def test_a_sample_has_all_that_the_page_shows() -> None:
     assert (a.title, a.under_way.in_flight, a.under_way.waiting) == ("a", 4, 3)
     assert {code: count for code, count in a.codes.items() if count} == {"200": 5, "503": 2}
     assert sum(a.times) == 5
+    assert (sum(a.firsts), sum(a.gaps), a.parts, b.parts) == (1, 2, 3, 0)
+    assert (a.in_parts, b.in_parts) == (True, False)
     assert (b.under_way.in_flight, sum(b.codes.values())) == (0, 0)
     assert [(w.number, w.model, w.batches, w.rows) for w in found.workers] == [
         (0, "a", 2, 7),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import orjson
 import pytest
-from samples import CLASSES, FIRST, LATER_CLASSES, MODEL, SECOND, WORKER, S, slow
+from samples import CLASSES, FIRST, LATER_CLASSES, MODEL, SECOND, WORKER, S, slow, times
 
 from ringbatch.frontend.page.feed import event, marks, second, slowest, state
 from ringbatch.frontend.page.history import History
@@ -182,3 +182,19 @@ def test_memory_of_lanes_is_told_for_all_of_them_together() -> None:
     lanes = (LaneSample(1, 100), LaneSample(2, 200))
     found = second(FIRST, replace(SECOND, lanes=lanes), WALL_MS)
     assert (found["slots"], found["memory"]) == (3, 300)
+
+
+PARTED = replace(MODEL, in_parts=True, firsts=times(b2=5), gaps=times(b1=7, b2=1))
+LATER = replace(PARTED, firsts=times(b2=6, b4=2), gaps=times(b1=7, b2=11, b3=4))
+
+
+def test_a_second_says_when_parts_came() -> None:
+    found = second(with_model(PARTED), with_model(LATER, SECOND), WALL_MS)["models"]["digits"]
+    assert found["firsts"] == {"2": 1, "4": 2}
+    assert found["gaps"] == {"2": 10, "3": 4}
+
+
+def test_the_state_says_which_models_answer_in_parts() -> None:
+    for model in (MODEL, PARTED):
+        (told,) = state(None, with_model(model), {}, {})["models"]
+        assert told["parts"] is model.in_parts

@@ -159,3 +159,15 @@ bulk         digits    1.0   5.0s    75%        2.0"""
 def test_without_an_earlier_sample_classes_have_what_was_so_far() -> None:
     text = shown(None, replace(FIRST, models=(replace(MODEL, classes=CLASSES),)))
     assert "interactive  digits      -   20ms    50%          -" in text
+
+
+def test_parts_have_a_column_where_a_model_answers_in_parts() -> None:
+    parted = replace(MODEL, title="texts", in_parts=True, firsts=times(b2=5), gaps=times(b1=7))
+    later = replace(parted, firsts=times(b2=25), gaps=times(b1=87))
+    before = replace(FIRST, models=(MODEL, parted))
+    lines = shown(before, replace(SECOND, models=(*SECOND.models, later))).splitlines()
+    assert lines[2].split()[:4] == ["MODEL", "REQ/S", "PARTS/S", "P50"]
+    assert lines[3].split()[:3] == ["digits", "103", "-"]
+    assert lines[4].split()[:3] == ["texts", "0", "50"]
+    assert "PARTS/S" not in shown(FIRST, SECOND)
+    assert shown(None, before).splitlines()[4].split()[:3] == ["texts", "-", "-"]

@@ -36,7 +36,11 @@ new Promise((resolve) => {{
   }}, 20);
 }})
 """
-SWITCHES: Final = ["2 min", "5 min", "10 min", "Latency", "Batch sizes", "Hold still", "Charts"]
+SWITCHES: Final = [
+    *("2 min", "5 min", "10 min"),
+    *("Latency", "Batch sizes", "Part gaps"),
+    *("Hold still", "Charts"),
+]
 
 NAMED: Final = ("button", "link", "table", "region", "figure", "toolbar")
 """Roles of which a screen reader says the name."""

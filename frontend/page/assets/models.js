@@ -8,8 +8,9 @@ const NOW_MS = 10_000;
 const NUMBERS = [
   ["rate", "Requests/s"], ["errors", "Errors/s"], ["p50", "p50"], ["p90", "p90"], ["p99", "p99"],
   ["flight", "In flight"], ["waiting", "Waiting"], ["oldest", "Oldest waits"], ["expect", "Expected"],
-  ["size", "Mean batch"], ["workers", "Workers ready"],
+  ["size", "Mean batch"], ["workers", "Workers ready"], ["parts", "Parts/s"], ["first", "First part, p50"],
 ];
+const OF_PARTS = ["parts", "first"];
 
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
@@ -82,6 +83,7 @@ export class ModelCard {
     this.why.hidden = !(model && model.why);
     write(this.why, (model && model.why) || "");
     if (model === null) return;
+    for (const key of OF_PARTS) this.values[key].parentElement.hidden = !model.parts;
     const spares = model.spares ? ` + ${model.spares}` : "";
     write(this.values.flight, whole(model.flight));
     write(this.values.waiting, whole(model.waiting));
@@ -103,6 +105,8 @@ export class ModelCard {
     write(this.values.p50, time(p50));
     write(this.values.p90, time(p90));
     write(this.values.p99, time(p99));
+    write(this.values.parts, seconds ? rate((total(lately.firsts) + total(lately.gaps)) / seconds) : "–");
+    write(this.values.first, time(quantile(lately.firsts, bounds, 0.5)));
     const size = meanSize(lately.sizes);
     write(this.values.size, size === null ? "–" : `≈ ${size.toFixed(1)}`);
     const byClass = classWords(lately.classes, seconds);
@@ -126,9 +130,9 @@ export class ModelCard {
         points, marks, from, to);
       return;
     }
-    const rows = [...terms.bounds_ms.map(time), "more"];
-    this.heat.show("Requests by their latency", rows, true, (row) => bucketWords(row, terms.bounds_ms),
-      (second) => Object.entries(own(second).times || {}).map(([bucket, count]) => [Number(bucket), count]),
+    const rows = [...terms.bounds_ms.map(time), "more"], gaps = heat === "gaps";
+    this.heat.show(gaps ? "Parts by the time since the one before" : "Requests by their latency", rows, true, (row) => bucketWords(row, terms.bounds_ms),
+      (second) => Object.entries(own(second)[gaps ? "gaps" : "times"] || {}).map(([bucket, count]) => [Number(bucket), count]),
       points, marks, from, to);
   }
 
@@ -140,7 +144,7 @@ export class ModelCard {
     const [p50, p90, p99] = [0.5, 0.9, 0.99].map((part) => time(quantile(sum.times, bounds, part)));
     const answered = total(sum.times);
     this.latency.say(answered ? `Over all of it: half within ${p50}, 90 % within ${p90}, 99 % within ${p99}.` : `Nothing was answered in ${minutes}.`);
-    const [counts, words] = heat === "sizes" ? [sum.sizes, (label) => `of ${label}`] : [sum.times, (bucket) => bucketWords(Number(bucket), bounds)];
+    const [counts, words] = heat === "sizes" ? [sum.sizes, (label) => `of ${label}`] : [sum[heat], (bucket) => bucketWords(Number(bucket), bounds)];
     const most = Object.entries(counts).sort((one, other) => other[1] - one[1]).slice(0, 3);
     const all = total(counts);
     this.heat.say(all ? `Most: ${most.map(([label, count]) => `${words(label)} ${share(count / all)}`).join(", ")}.` : "Nothing to show.");

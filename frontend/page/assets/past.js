@@ -43,12 +43,12 @@ export class Past {
 
   // What was counted of a model from a time on, and in how many seconds.
   summed(title, from) {
-    const sum = { ms: 0, codes: {}, times: {}, closed: {}, sizes: {}, classes: {} };
+    const sum = { ms: 0, codes: {}, times: {}, closed: {}, sizes: {}, classes: {}, firsts: {}, gaps: {} };
     for (const second of this.since(from)) {
       const own = second.models[title];
       if (!own) continue;
       sum.ms += second.ms;
-      for (const key of ["codes", "times", "closed", "sizes"]) add(sum[key], own[key]);
+      for (const key of ["codes", "times", "closed", "sizes", "firsts", "gaps"]) add(sum[key], own[key]);
       for (const [name, counts] of Object.entries(own.classes || {})) {
         const before = sum.classes[name] || counts.map(() => 0);
         sum.classes[name] = counts.map((count, index) => before[index] + count);
