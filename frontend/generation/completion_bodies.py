@@ -61,6 +61,8 @@ _NOT_HAD_IN_CHATS: Final[dict[str, tuple[Any, ...]]] = _OF_BOTH | {
 }
 NOT_HAD: Final = _NOT_HAD_IN_COMPLETIONS | _NOT_HAD_IN_CHATS
 """All of these."""
+_WHY: Final = dict.fromkeys(("logprobs", "top_logprobs"), ", as models give no probabilities")
+"""Why some of them are not supported."""
 IN_COMPLETIONS: Final = (*_COMMON, "prompt", "best_of", *_NOT_HAD_IN_COMPLETIONS)
 """Members of a completion."""
 IN_CHATS: Final = (*_COMMON, "messages", "max_completion_tokens", *_NOT_HAD_IN_CHATS)
@@ -151,7 +153,8 @@ def _expect_nothing(found: dict[str, Any], name: str, values: tuple[Any, ...]) -
     # To Python, true is 1.
     if value is None or any(type(value) is type(one) and value == one for one in values):
         return
-    raise InvalidRequest(f'"{name}" is {shown(value)}, which is not supported; leave it out')
+    why = _WHY.get(name, "")
+    raise InvalidRequest(f'"{name}" is {shown(value)}, which is not supported{why}; leave it out')
 
 
 def _expect_few_choices(n: int, prompts: int) -> None:

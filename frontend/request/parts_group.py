@@ -83,5 +83,8 @@ class PartsGroup(Generic[A]):
             self._reply(answer)
 
     def _fail(self, answer: A) -> None:
-        self.abandon()
+        calls, self._calls = self._calls, []
+        # First, because who gets the reply asks for the outcome of the request that ended last.
         self._reply(answer)
+        for call in calls:
+            call.abandon()

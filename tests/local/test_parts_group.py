@@ -33,6 +33,8 @@ class Group:
         self.parts: list[tuple[int, bytes]] = []
         self.over: list[int] = []
         self.replies: list[Any] = []
+        self.codes: list[int] = []
+        """The status of the request that ended last, at each reply."""
         self.enough = self.refuses_end_of = -1
         codec = Repeated(self.harness.service)
         codec.count = count
@@ -41,7 +43,7 @@ class Group:
             "echo",
             body,
             None,
-            self.replies.append,
+            self._reply,
             in_parts=InParts(lambda _answer: None, END, several=self),
         )
         self.harness.loop.turn()
@@ -49,6 +51,10 @@ class Group:
         self.requests = [one for one in self.harness.taken() if wanted(one.ref)]
         slots_of = self.harness.engine_slots
         self._writers = [slots_of.part_writer(one, 7) for one in self.requests]
+
+    def _reply(self, answer: Any) -> None:
+        self.replies.append(answer)
+        self.codes.append(self.harness.service.engine.outcomes.last().code)
 
     def take(self, number: int, part: Answer) -> None:
         self.parts.append((number, part[1]))
@@ -107,7 +113,7 @@ def test_parts_go_with_their_number_and_the_reply_is_behind_the_last_end() -> No
     assert (sorted(group.over), group.replies) == ([0, 2], [])
     group.answer(1)
     group.collect()
-    assert (group.over[-1], group.replies) == (1, [END])
+    assert (group.over[-1], group.replies, group.codes) == (1, [END], [200])
     assert group.harness.lane.in_flight == 0
     assert group.counted() == (3, 0)
 
@@ -132,7 +138,7 @@ def test_the_first_error_is_the_reply_and_the_others_are_given_up() -> None:
     group.answer(1, Status.WORKER_DIED)
     group.collect()
     ((status, _, _),) = group.replies
-    assert status == 503
+    assert (status, group.codes) == (503, [503])
     assert group.given_up() == [0, 2]
     group.part(0, b"2")
     for number in (0, 2):

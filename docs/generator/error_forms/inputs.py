@@ -73,7 +73,7 @@ GROUPS: Final = (
                     '"..." is missing; ...',
                     '"embedding_types" has ...; ...',
                     '"..." is not supported; ...',
-                    '"..." is ..., which is not supported; leave it out',
+                    '"..." is ..., which is not supported...; leave it out',
                     '"..." is ..., but this model\'s vectors have ...',
                 ),
                 "A member of the body is unknown, missing or wrong.",
