@@ -53,6 +53,7 @@ _COMPLETIONS: Final = (
     b'{"prompt":[5,6,1],"max_tokens":2,"temperature":0.5,"top_p":1,"seed":-4,"stop":["a","b"]}',
     b'{"prompt":["a text"],"model":"m","stream":true,"stream_options":{"include_usage":true}}',
     b'{"prompt":[[1,2]],"n":1,"best_of":1,"echo":false,"logprobs":null,"logit_bias":{},"stop":"x"}',
+    b'{"prompt":[[1,2],[3],[4,5]],"n":2,"best_of":2,"seed":9,"max_tokens":1}',
 )
 _CHATS: Final = (
     b'{"messages":[{"role":"user","content":"Hi","name":"a"}],"max_completion_tokens":3}',
@@ -62,7 +63,7 @@ _CHATS: Final = (
 )
 _MEMBERS_OF_COMPLETIONS: Final = (
     *(b'"prompt"', b'"messages"', b'"content"', b'"role"', b'"stop"', b'"seed"', b'"temperature"'),
-    *(b'"max_tokens"', b'"stream"', b'"type"', b'"text"', b'"name"'),
+    *(b'"max_tokens"', b'"n"', b'"stream"', b'"type"', b'"text"', b'"name"'),
 )
 _X: Final = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,2],'
 _V2_TEXTS: Final = (
