@@ -26,6 +26,7 @@ requests that each of these keeps, 0 without tracing:
     reports        W rings of REPORT_WORDS words: worker to collector
     asking         W times `AskingWords`
     upstreams      W * UPSTREAMS times `UpstreamWords`
+    device_notes   W times `DeviceNoteWords`
     registry       `RegistryWords`, and MAX_REGIONS times `RegionWords`
     slots          L * S times `SlotWords`
     payload        L times the payload memory of one lane
@@ -56,6 +57,7 @@ from ringbatch.shm.descriptors import (
     TallyWords,
     WorkerWords,
 )
+from ringbatch.shm.device_words import DeviceNoteWords
 from ringbatch.shm.model_metric_words import OwnMetricWords
 from ringbatch.shm.region_words import RegionWords, RegistryWords
 from ringbatch.shm.upstream_words import UPSTREAMS, AskingWords, UpstreamWords
@@ -226,8 +228,12 @@ class Layout:
         return _on_page(self.asking_word + self.workers * AskingWords.SIZE)
 
     @cached_property
-    def registry_word(self) -> int:
+    def device_notes_word(self) -> int:
         return _on_page(self.upstreams_word + self.workers * UPSTREAMS * UpstreamWords.SIZE)
+
+    @cached_property
+    def registry_word(self) -> int:
+        return _on_page(self.device_notes_word + self.workers * DeviceNoteWords.SIZE)
 
     @cached_property
     def slots_word(self) -> int:
@@ -342,6 +348,10 @@ class Layout:
         """Return the start of a worker's record of a model server."""
         number = _index(worker, self.workers) * UPSTREAMS + _index(place, UPSTREAMS)
         return self.upstreams_word + number * UpstreamWords.SIZE
+
+    def device_note(self, worker: int) -> int:
+        """Return the start of a worker's note on its device."""
+        return self.device_notes_word + _index(worker, self.workers) * DeviceNoteWords.SIZE
 
     def slot(self, slot: int) -> int:
         """Return the start of a slot; slots are numbered through all lanes, `slots` to each."""

@@ -21,13 +21,14 @@ ARROWS = {
     # The public names, for models and for programs on the same host.
     "engine": "shm engine.models engine.command",
     "engine.config": "shm shm.host",
-    "engine.models": "shm",
+    "engine.devices": "shm",
+    "engine.models": "shm engine.devices",
     "engine.process": "shm shm.host engine.models",
     "engine.report": "shm shm.snapshot",
     "engine.ipc": "shm engine.config engine.process engine.models",
     "engine.runtimes.graphs": "shm engine.models",
     "engine.runtimes.trees": "shm engine.models",
-    "engine.runtimes.torch": "shm engine.config engine.models",
+    "engine.runtimes.torch": "shm engine.config engine.devices engine.models",
     "engine.runtimes.texts": "shm engine.models engine.runtimes.graphs engine.runtimes.torch",
     "engine.runtimes.upstreams": "shm shm.host engine.config engine.models",
     "engine.runtimes.ray": "shm shm.host engine.models",
@@ -36,7 +37,9 @@ ARROWS = {
         "engine.runtimes.torch engine.runtimes.texts engine.runtimes.upstreams engine.runtimes.ray"
     ),
     "engine.collector": "shm shm.host engine.ipc engine.process",
-    "engine.worker": "shm shm.host engine.ipc engine.process engine.models engine.runtimes",
+    "engine.worker": (
+        "shm shm.host engine.ipc engine.process engine.devices engine.models engine.runtimes"
+    ),
     "engine.systemd": "shm shm.host",
     "engine.supervisor": (
         "shm shm.host engine.config engine.process engine.ipc engine.models engine.systemd"

@@ -201,6 +201,7 @@ PURE_MODULES = (
     "ringbatch.shm.descriptors",
     "ringbatch.shm.model_metric_words",
     "ringbatch.shm.readiness",
+    "ringbatch.shm.device_words",
     "ringbatch.shm.upstream_words",
     "ringbatch.shm.errors",
     "ringbatch.shm.extents",
@@ -259,6 +260,7 @@ CALLERS_OF_MODELS = (
     "ringbatch.engine.worker.steps_runner",
     "ringbatch.engine.runtimes.sklearn",
     "ringbatch.engine.worker.tensors",
+    "ringbatch.engine.worker.graph_check",
     "ringbatch.engine.worker.warmup",
     # As a user's own application is.
     "ringbatch.frontend.routes.loading",

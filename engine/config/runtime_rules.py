@@ -17,6 +17,7 @@ RUNTIMES_OF_KEY: Final = {
     "outputs": ("torch",),
     "autocast": ("openvino", "torch"),
     "channels_last": ("torch",),
+    "cuda_graphs": ("torch",),
     "columns": ("sklearn", *_BOOSTERS),
     "answers": ("sklearn", *_BOOSTERS),
     "iterations": _BOOSTERS,

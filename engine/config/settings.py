@@ -193,6 +193,13 @@ class ModelConfig(BatchedConfig):
         SWITCH,
         "lay out images and weights with their channels last, for the runtime torch",
     ] = False
+    cuda_graphs: Annotated[
+        Literal["auto", "off", "required"],
+        choice("auto", "off", "required"),
+        "capture runs of an exported program as CUDA graphs. auto: if that works and their answers "
+        "equal those of runs without one. required: otherwise the model is not served. Graphs are "
+        "for the sizes in allowed_batch_sizes, by default powers of two. Other batches are padded",
+    ] = "auto"
     columns: Annotated[
         Literal["auto", "named", "matrix"],
         choice("auto", "named", "matrix"),

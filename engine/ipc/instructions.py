@@ -96,6 +96,7 @@ def of(model: ModelConfig, index: int, engine: str, *, again: bool) -> HeldModel
         outputs=model.outputs,
         autocast=model.autocast,
         channels_last=model.channels_last,
+        cuda_graphs=model.cuda_graphs,
         columns=model.columns,
         answers=model.answers,
         iterations=model.iterations,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
+from ringbatch.engine.devices.port import Device
 from ringbatch.engine.models.runtime_options import RuntimeOptions
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.forward_envelope import Envelope
@@ -104,6 +105,8 @@ class Model:
         steps: the functions of a model in steps, which has no `predict` of its own.
         generator: how clients' texts become its inputs, and its outputs texts; None for a model
             that generates no texts.
+        device: what holds it, if that can take rows out of requests' memory by itself; None if
+            `predict` is the only way to run it.
     """
 
     inputs: tuple[Tensor, ...]
@@ -119,6 +122,7 @@ class Model:
     in_parts: bool = False
     steps: StepFunctions | None = None
     generator: Generator | None = None
+    device: Device | None = None
 
     @property
     def in_steps(self) -> bool:

@@ -17,6 +17,7 @@ class RuntimeOptions:
         outputs: likewise.
         autocast: ``off``, or the datatype that is used if a calculation bears it.
         channels_last: True if images and weights are laid out so.
+        cuda_graphs: whether runs on a device are captured: ``auto``, ``off`` or ``required``.
         columns: how it takes the columns of a table: ``auto``, ``named`` or ``matrix``.
         answers: names of the results of a model of trees; none for the usual ones.
         iterations: rounds of boosting that answers are made of; 0 for the usual ones.
@@ -40,6 +41,7 @@ class RuntimeOptions:
     outputs: tuple[str, ...] = ()
     autocast: str = "off"
     channels_last: bool = False
+    cuda_graphs: str = "auto"
     columns: str = "auto"
     answers: tuple[str, ...] = ()
     iterations: int = 0

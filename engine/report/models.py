@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from ringbatch.engine.report.listing import show
-from ringbatch.shm import cost_profile
+from ringbatch.shm import cost_profile, device_notes
 from ringbatch.shm.cost_profile import Trial, size_text
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.model_spec import ModelSpec, titled, workers_words
@@ -30,9 +30,16 @@ def table(segment: Segment) -> str:
             f"{title}: {spec.platform}, {held}",
             f"  {_signature(spec.inputs)} -> {_signature(spec.outputs)}",
             f"  batches: {_batches(spec)}",
+            *(_devices(segment, spec) if spec.chain is None else ()),
             *(_times(segment, spec) if spec.chain is None else ()),
         ]
     return "\n".join(lines)
+
+
+def _devices(segment: Segment, spec: ModelSpec) -> list[str]:
+    """Return the notes of the workers on their devices, each once."""
+    notes = [device_notes.read(segment, number) for number in spec.workers]
+    return [f"  device {note}" for note in dict.fromkeys(notes) if note]
 
 
 def mean_trials(tried: Iterable[Sequence[Trial]]) -> list[Trial]:

@@ -45,6 +45,7 @@ from ringbatch.engine.runtimes.opening import open_model
 from ringbatch.engine.worker.chain_steps import Steps
 from ringbatch.engine.worker.codec import Codec
 from ringbatch.engine.worker.cost_splitting import CostSplitCodec
+from ringbatch.engine.worker.device_codec import DeviceCodec
 from ringbatch.engine.worker.failure_detection import Failing
 from ringbatch.engine.worker.finite_outputs import FiniteCodec
 from ringbatch.engine.worker.fork_guard import ForkGuard
@@ -52,6 +53,7 @@ from ringbatch.engine.worker.forwarder import Forwarder
 from ringbatch.engine.worker.join_limits import JoinLimits
 from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.metrics_block import count_in, expect_no_clash, warm_up_unseen
+from ringbatch.engine.worker.on_device import OnDevice, placed
 from ringbatch.engine.worker.padding import PaddedCodec, Padding, padding
 from ringbatch.engine.worker.parity_run import compare
 from ringbatch.engine.worker.parts_runner import PartsRunner
@@ -62,7 +64,7 @@ from ringbatch.engine.worker.steps_worker import StepsWorker
 from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.engine.worker.warmup import Wanted, warmed_up
 from ringbatch.engine.worker.worker import Worker
-from ringbatch.shm import cost_profile
+from ringbatch.shm import cost_profile, device_notes
 from ringbatch.shm.descriptors import WorkerState, WorkerWords
 from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.errors import StartupError
@@ -286,8 +288,11 @@ def _serve(
     (spec,) = (spec.in_slots for spec in segment.models if number in spec.workers)
     if model.in_steps:
         _expect_steps_fit(spec, start)
+    on_device = _placed(model, spec, segment, start)
+    device_notes.write(segment, number, "" if on_device is None else on_device.note)
     runner = _runner(
         model,
+        on_device,
         padded,
         spec,
         segment,
@@ -331,7 +336,23 @@ def _serve(
         # What fails every request elsewhere is of no use to the next worker.
         model.release(failing.found or dismissed.wait(_MESSAGES_WITHIN_S))
     else:
+        if on_device is not None:
+            on_device.run.close()
         model.release(False)
+
+
+def _placed(model: Model, spec: ModelSpec, segment: Segment, start: StartWorker) -> OnDevice | None:
+    with warm_up_unseen():
+        return placed(
+            model,
+            spec,
+            segment.memory,
+            segment.layout.payload_byte,
+            path=start.model.path,
+            graphs=start.model.options.cuda_graphs,
+            warm=start.model.warm_up is not None,
+            clock_ns=time.monotonic_ns,
+        )
 
 
 def _expect_steps_fit(spec: ModelSpec, start: StartWorker) -> None:
@@ -378,6 +399,7 @@ def _compared(
 
 def _runner(
     model: Model,
+    on_device: OnDevice | None,
     padded: Padding | None,
     spec: ModelSpec,
     segment: Segment,
@@ -397,6 +419,12 @@ def _runner(
         return TensorCodec(slots.memory, model, spec.batched)
 
     codec: Codec | None = fresh() if model.inputs else None
+    sizes = spec.allowed_batch_sizes
+    if on_device is not None:
+        model = replace(model, predict=on_device.run.predict)
+        sizes = sizes or on_device.sizes
+        if type(codec) is TensorCodec:
+            codec = DeviceCodec(slots.memory, model, spec.batched)
     plan = None
     most_cost = shape.max_batch_cost
     if model.cost is not None and most_cost and not model.in_steps:
@@ -415,7 +443,7 @@ def _runner(
         slots,
         time.monotonic_ns,
         batched=spec.batched,
-        sizes=spec.allowed_batch_sizes,
+        sizes=sizes,
         codec=codec,
         run_again=run_again,
         place=Steps(segment, fresh, slots.store_answer_start).place,

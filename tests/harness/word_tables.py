@@ -2,7 +2,13 @@
 
 from typing import NamedTuple
 
-from ringbatch.shm import descriptors, model_metric_words, region_words, upstream_words
+from ringbatch.shm import (
+    descriptors,
+    device_words,
+    model_metric_words,
+    region_words,
+    upstream_words,
+)
 
 OFTEN = ("once", "rarely", "batch", "request", "step")
 """In the order of how often."""
@@ -10,7 +16,7 @@ HOT = OFTEN[OFTEN.index("batch") :]
 NO_WORDS = {"SIZE", "TRIAL_SIZE", "MAX_TRIALS", "COPY_SIZE"}
 RECORDS = {
     name: found
-    for module in (descriptors, model_metric_words, region_words, upstream_words)
+    for module in (descriptors, device_words, model_metric_words, region_words, upstream_words)
     for name, found in vars(module).items()
     if isinstance(found, type)
     and name.endswith("Words")

@@ -170,6 +170,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "outputs": (),
         "autocast": "off",
         "channels_last": False,
+        "cuda_graphs": "auto",
         "columns": "auto",
         "answers": (),
         "iterations": 0,
@@ -242,6 +243,7 @@ def test_every_key_can_be_set() -> None:
         outputs = ["y FP32 [2]"]
         autocast = "BF16"
         channels_last = true
+        cuda_graphs = "off"
         """
     )
     assert config.server == ServerConfig(
@@ -297,6 +299,7 @@ def test_every_key_can_be_set() -> None:
             outputs=("y FP32 [2]",),
             autocast="BF16",
             channels_last=True,
+            cuda_graphs="off",
         ),
     )
 

@@ -87,6 +87,7 @@ legal_models = (
         optional={
             "autocast": st.sampled_from(["off", "BF16", "FP16"]),
             "channels_last": st.booleans(),
+            "cuda_graphs": st.sampled_from(["auto", "off", "required"]),
         },
     )
 )

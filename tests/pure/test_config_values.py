@@ -207,6 +207,14 @@ WRONG: dict[str, tuple[str, str]] = {
         '[models.mnist]\npath = "m.pt"\nautocast = "FP8"',
         '[models.mnist] autocast: found "FP8", but it must be "off" or "BF16" or "FP16"',
     ),
+    "graphs-of-another-kind": (
+        '[models.mnist]\npath = "m.pt2"\ncuda_graphs = "on"',
+        '[models.mnist] cuda_graphs: found "on", but it must be "auto" or "off" or "required"',
+    ),
+    "graphs-for-onnx": (
+        '[models.mnist]\npath = "m.onnx"\ncuda_graphs = "off"',
+        "[models.mnist] cuda_graphs: is for the runtime torch, but this model's is onnx",
+    ),
     "a-trusted-pickle-for-onnx": (
         '[models.mnist]\npath = "m.onnx"\ntrust_pickle = true',
         "[models.mnist] trust_pickle: is for the runtimes sklearn and torch, "

@@ -119,9 +119,9 @@ def test_what_is_behind_an_outcome_begins_with_the_next_word() -> None:
     assert names[-1] == SlotWords.FINISHED_NS
 
 
-def test_the_numbers_of_version_29() -> None:
+def test_the_numbers_of_version_30() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert LAYOUT_VERSION == 29
+    assert LAYOUT_VERSION == 30
     assert MAGIC_VALUE.to_bytes(8, "little") == b"RNGBTCH1"
     assert constants(HeaderWords) == {
         "MAGIC": 0,
@@ -261,6 +261,7 @@ def test_the_numbers_of_version_29() -> None:
             "SIZE": 48,
         },
         "AskingWords": {"SERVER": 0, "SINCE_NS": 1, "SIZE": 16},
+        "DeviceNoteWords": {"TEXT": 0, "SIZE": 64},
         "UpstreamWords": {
             "TAG": 0,
             "NAME": 1,

@@ -28,6 +28,7 @@ from ringbatch.shm.descriptors import (
     TallyWords,
     WorkerWords,
 )
+from ringbatch.shm.device_words import DeviceNoteWords
 from ringbatch.shm.layout import (
     MAX_BYTES,
     MAX_LANES,
@@ -116,6 +117,10 @@ def spans(layout: Layout) -> dict[str, tuple[int, int]]:
             layout.upstreams_word,
             layout.upstream(last_worker, UPSTREAMS - 1) + UpstreamWords.SIZE,
         ),
+        "device_notes": (
+            layout.device_notes_word,
+            layout.device_note(last_worker) + DeviceNoteWords.SIZE,
+        ),
         "registry": (
             layout.registry_word,
             layout.registry_word + RegistryWords.SIZE + MAX_REGIONS * RegionWords.SIZE,
@@ -172,6 +177,7 @@ def written(layout: Layout) -> Iterator[tuple[str, int, int]]:
         yield name, layout.worker_counters(worker), CounterWords.SIZE
         yield name, layout.asking(worker), AskingWords.SIZE
         yield name, layout.upstream(worker, 0), UPSTREAMS * UpstreamWords.SIZE
+        yield name, layout.device_note(worker), DeviceNoteWords.SIZE
         yield from ring(layout.task_ring(worker), TASK_WORDS, "collector", name)
         yield from ring(layout.report_ring(worker), REPORT_WORDS, name, "collector")
     yield "registrar", layout.registry_word, RegistryWords.SIZE + MAX_REGIONS * RegionWords.SIZE
@@ -204,9 +210,9 @@ def test_nothing_that_is_written_overlaps(layout: Layout) -> None:
     assert all(end <= following for (_, end), (following, _) in pairwise(stretches))
 
 
-def test_where_the_regions_of_version_29_lie() -> None:
+def test_where_the_regions_of_version_30_lie() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert LAYOUT_VERSION == 29
+    assert LAYOUT_VERSION == 30
     layout = Layout(lanes=2, slots=8, lane_bytes=8192, workers=3, models=1, model_table_bytes=100)
     assert {name: start * WORD for name, (start, _) in spans(layout).items()} == {
         "header": 0,
@@ -228,11 +234,12 @@ def test_where_the_regions_of_version_29_lie() -> None:
         "reports": 577536,
         "asking": 778240,
         "upstreams": 782336,
-        "registry": 819200,
-        "slots": 987136,
-        "payload": 991232,
+        "device_notes": 819200,
+        "registry": 823296,
+        "slots": 991232,
+        "payload": 995328,
     }
-    assert layout.size == 1007616
+    assert layout.size == 1011712
     assert [layout.completion_ring(1, producer) * WORD for producer in range(4)] == [
         178176,
         178688,

@@ -29,6 +29,7 @@ OTHERS: dict[str, Any] = {
     "class_names": ("a",),
     "columns": "named",
     "cpus": ("0",),
+    "cuda_graphs": "off",
     "default_version": "1",
     "device": "cuda:0",
     "devices": ("cuda:0",),

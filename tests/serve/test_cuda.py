@@ -110,6 +110,37 @@ def test_a_request_that_breaks_the_device_fails_alone_and_others_are_answered(
     assert server.stop() == 0
 
 
+@pytest.mark.parametrize("sizes", [[], [3, 8]])
+def test_rows_come_from_requests_memory_and_graphs_answer_alike(
+    start: Start, tmp_path: Path, sizes: list[int]
+) -> None:
+    width = 4096
+    module = Calling(lambda x: x.sum(1) * 2 + 1)
+    more: dict[str, Any] = {"cuda_graphs": "required", "max_batch_size": 8}
+    if sizes:
+        more["allowed_batch_sizes"] = sizes
+    server = start(on_gpu(tmp_path, exported(module, f"x: batch {width}"), **more))
+    rows = np.random.default_rng(0).integers(-8, 8, size=(CLIENTS * 8, width))
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        answers = list(pool.map(lambda row: ask(server, row.tolist()), rows))
+    got = [answer.json["predictions"][0] for answer in answers]
+    assert got == (rows.sum(1) * 2 + 1).tolist()
+    graphs = ", ".join(map(str, sizes or [1, 2, 4, 8]))
+    assert f"CUDA graphs of {graphs} rows" in server.stderr
+    assert server.stop() == 0
+
+
+def test_a_program_that_cannot_be_captured_is_served_without_graphs(
+    start: Start, tmp_path: Path
+) -> None:
+    module = Calling(lambda x: x + torch.rand_like(x) * 0.5)
+    server = start(on_gpu(tmp_path, exported(module, "x: batch"), max_batch_size=4))
+    (answer,) = ask(server, 3).json["predictions"]
+    assert 3 <= answer <= 3.5
+    assert "no CUDA graphs: with 4 rows output y differs" in server.stderr
+    assert server.stop() == 0
+
+
 def test_a_model_in_python_is_told_the_device(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "m.py"
     path.write_text(PYTHON_MODEL)

@@ -153,6 +153,13 @@ GROUPS: Final = (
             ),
             Entry("autocast", '"BF16"', ("channels_last", "device"), path='"model.pt2"'),
             Entry("channels_last", "true", ("autocast",), path='"model.pt2"'),
+            Entry(
+                "cuda_graphs",
+                '"required"',
+                ("allowed_batch_sizes", "device"),
+                path='"model.pt2"',
+                beside='device = "cuda:0"',
+            ),
         ),
     ),
     Group(

@@ -1,25 +1,31 @@
 """The torch runtime: exported programs (.pt2) and TorchScript, run by PyTorch.
 
 A .pt2 file declares its inputs and outputs; for TorchScript the configuration does. The file is
-loaded when it is opened, because its inputs and outputs are unknown before. On a GPU, arrays travel
-through page-locked memory, which torch keeps and uses again. One input is copied to the device
-while the next is copied into that memory, and the outputs come back together.
+loaded when it is opened, because its inputs and outputs are unknown before.
+
+On a GPU a worker runs batches through `Model.device`, if each row has a known size. Otherwise
+arrays travel through page-locked memory, which torch keeps and uses again. One input is copied to
+the device while the next is copied into that memory, and the outputs come back together.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ringbatch.engine.models.extras import required
 from ringbatch.engine.models.model import InvalidInput, Model, Options, RestartWorker
+from ringbatch.engine.runtimes.torch.cuda import CudaDevice
 from ringbatch.engine.runtimes.torch.file_kinds import TorchFile, kind_of
 from ringbatch.engine.runtimes.torch.program import Program, load_program
 from ringbatch.engine.runtimes.torch.script import load_script
 from ringbatch.shm.errors import StartupError
 
 logger = logging.getLogger("ringbatch.worker")
+
+T = TypeVar("T")
 
 _LOADERS: Final = {TorchFile.PROGRAM: load_program, TorchFile.SCRIPT: load_script}
 _AUTOCAST: Final = {"BF16": "bfloat16", "FP16": "float16"}
@@ -38,9 +44,20 @@ def open_torch(path: Path, options: Options) -> Model:
             f"{path}: inputs and outputs are for TorchScript; an exported program says them itself"
         )
     _check_device(path, options.device, torch)
+    if options.cuda_graphs == "required" and (options.device == "cpu" or kind is TorchFile.SCRIPT):
+        found = 'device is "cpu"' if options.device == "cpu" else "this is TorchScript"
+        raise StartupError(
+            f'{path}: cuda_graphs is "required", but {found}; graphs are of exported programs on a '
+            "CUDA device"
+        )
     torch.set_num_threads(options.threads)
     program = _LOADERS[kind](path, options, torch)
-    return Model(program.inputs, program.outputs, lambda: None, _Predict(program, options, torch))
+    predict = _Predict(program, options, torch)
+    device = None
+    if options.device != "cpu":
+        no_graphs = "" if kind is TorchFile.PROGRAM else "only exported programs are captured"
+        device = CudaDevice(torch, torch.device(options.device), predict, no_graphs)
+    return Model(program.inputs, program.outputs, lambda: None, predict, device=device)
 
 
 def _check_device(path: Path, device: str, torch: Any) -> None:
@@ -86,8 +103,12 @@ class _Predict:
     def __call__(self, *arrays: Any) -> Any:
         for array, (name, _, limits) in zip(arrays, self._inputs, strict=True):
             _check_sizes(name, array.shape, limits)
+        return self.attempt(partial(self._answer, arrays))
+
+    def attempt(self, run: Callable[[], T]) -> T:
+        """Call a function that runs the program, and return what it returns; raises as a call."""
         try:
-            return self._answer(arrays)
+            return run()
         except RuntimeError as error:
             self._exit_if_lost(error)
             if not self._is_out_of_memory(error):
@@ -106,16 +127,23 @@ class _Predict:
                     for array, (_, is_bf16, _) in zip(arrays, self._inputs, strict=True)
                 ]
             )
-            answer = self._to_host(results)
+            answer = self.to_host(results)
             if self._on_gpu:
                 self._torch.cuda.current_stream().synchronize()
-            return self._to_arrays(answer)
+            return self.to_arrays(answer)
 
-    def _datatypes(self) -> AbstractContextManager[Any]:
+    def results(self, tensors: Sequence[Any], *, cached: bool = True) -> Any:
+        """See `ringbatch.engine.runtimes.torch.cuda.Program.results`."""
+        with self._torch.inference_mode(), self._datatypes(cached):
+            return _mapped(self._as_floats, self._run([self._laid_out(one) for one in tensors]))
+
+    def _datatypes(self, cached: bool = True) -> AbstractContextManager[Any]:
         if self._autocast is None:
             return nullcontext()
         dtype = getattr(self._torch, self._autocast)
-        context: AbstractContextManager[Any] = self._torch.autocast(self._device.type, dtype=dtype)
+        context: AbstractContextManager[Any] = self._torch.autocast(
+            self._device.type, dtype=dtype, cache_enabled=cached
+        )
         return context
 
     def _tensor(self, array: Any, is_bf16: bool) -> Any:
@@ -124,29 +152,36 @@ class _Predict:
             tensor = tensor.to(self._torch.bfloat16)
         if self._on_gpu:
             tensor = tensor.pin_memory().to(self._device, non_blocking=True)
+        return self._laid_out(tensor)
+
+    def _laid_out(self, tensor: Any) -> Any:
         if self._channels_last and tensor.ndim == _IMAGE_DIMENSIONS:
             tensor = tensor.contiguous(memory_format=self._torch.channels_last)
         return tensor
 
-    def _to_host(self, result: Any) -> Any:
+    def _as_floats(self, value: Any) -> Any:
+        """Return a result as numpy can hold it, which lacks BF16."""
+        is_bf16 = isinstance(value, self._torch.Tensor) and value.dtype == self._torch.bfloat16
+        return value.float() if is_bf16 else value
+
+    def to_host(self, results: Any) -> Any:
         """Copy every tensor in a result to the host, once the device has finished."""
-        return _mapped(self._copied, result)
+        return _mapped(self._copied, results)
 
     def _copied(self, value: Any) -> Any:
-        if not isinstance(value, self._torch.Tensor):
-            return value
-        if value.dtype == self._torch.bfloat16:
-            value = value.float()
-        if value.device.type == "cpu":
+        value = self._as_floats(value)
+        if not isinstance(value, self._torch.Tensor) or not self._on_gpu:
             return value
         host = self._torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
         return host.copy_(value, non_blocking=True)
 
-    def _to_arrays(self, result: Any) -> Any:
+    def to_arrays(self, copied: Any) -> Any:
+        """Return a result on the host as arrays; one alone is not in a list."""
+
         def array(value: Any) -> Any:
             return value.numpy() if isinstance(value, self._torch.Tensor) else value
 
-        answer = _mapped(array, result)
+        answer = _mapped(array, copied)
         alone = isinstance(answer, (list, tuple)) and len(answer) == 1
         return answer[0] if alone else answer
 

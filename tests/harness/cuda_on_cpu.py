@@ -1,0 +1,145 @@
+"""A torch whose CUDA is the CPU: streams, events and graphs as torch has them, without a device.
+
+Operations happen at once, in the order of the calls. A graph records the operations of its capture,
+and a replay runs them again into the same memory, as a real one does.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Stream:
+    """Of CUDA; it counts what is ordered by it."""
+
+    def __init__(self, cuda: "Cuda") -> None:
+        self.cuda = cuda
+        self.behind: list[Any] = []
+
+    def synchronize(self) -> None:
+        self.cuda.calls.append("stream.synchronize")
+
+    def wait_event(self, event: Any) -> None:
+        self.behind.append(event)
+
+    def record_event(self, event: Any) -> None:
+        event.stream = self
+
+
+class CudaEvent:
+    """Of CUDA."""
+
+    stream: Any = None
+
+    def synchronize(self) -> None:
+        assert self.stream is not None, "it was recorded"
+
+
+class _Recording(TorchDispatchMode):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[tuple[Any, Any, Any, Any]] = []
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        found = function(*args, **(kwargs or {}))
+        self.made.append((function, args, kwargs or {}, found))
+        return found
+
+
+class CudaGraph:
+    """Of CUDA."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[Any, Any, Any, Any]] = []
+
+    def replay(self) -> None:
+        with torch.inference_mode():
+            for function, args, kwargs, before in self.made:
+                after = function(*args, **kwargs)
+                pairs = [(before, after)]
+                if isinstance(before, (list, tuple)):
+                    pairs = list(zip(before, after, strict=True))
+                for old, new in pairs:
+                    if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
+                        old.copy_(new)
+
+
+class Cuda:
+    """Namespace `torch.cuda`.
+
+    Attributes:
+        calls: those that matter to the tests.
+        refuses: what cudaHostRegister fails with.
+        breaks_capture: what a capture fails with.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.refuses = ""
+        self.breaks_capture = ""
+        self.current: Any = None
+        self.Stream = lambda _device: Stream(self)
+        self.Event = CudaEvent
+        self.CUDAGraph = CudaGraph
+
+    @contextmanager
+    def stream(self, stream: Stream) -> Iterator[None]:
+        before, self.current = self.current, stream
+        yield
+        self.current = before
+
+    @contextmanager
+    def graph(self, graph: CudaGraph, pool: Any, stream: Stream) -> Iterator[None]:
+        assert pool == "pool"
+        if self.breaks_capture:
+            raise RuntimeError(self.breaks_capture)
+        with self.stream(stream), _Recording() as recording:
+            yield
+        graph.made = recording.made
+
+    def graph_pool_handle(self) -> str:
+        self.calls.append("pool")
+        return "pool"
+
+    def cudart(self) -> Any:
+        return SimpleNamespace(
+            cudaHostRegister=lambda address, size, flags: self._registered(address, size, flags),
+            cudaHostUnregister=lambda address: self.calls.append(f"unregister {address}"),
+        )
+
+    def _registered(self, address: int, size: int, flags: int) -> int:
+        self.calls.append(f"register {address} {size} {flags}")
+        return int(bool(self.refuses))
+
+    def check_error(self, status: int | None) -> None:
+        if status:
+            raise RuntimeError(f"{self.refuses} ({status})")
+
+    def synchronize(self, _device: Any = None) -> None:
+        self.calls.append("synchronize")
+
+    def empty_cache(self) -> None:
+        self.calls.append("empty_cache")
+
+    def memory_reserved(self, _device: Any) -> int:
+        return 5 << 20
+
+
+class CudaOnCpu:
+    """Module `torch`, with that namespace; memory is page-locked as soon as that is asked for."""
+
+    def __init__(self) -> None:
+        self.cuda = Cuda()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+    def empty(self, *sizes: Any, pin_memory: bool = False, **more: Any) -> Any:
+        assert pin_memory
+        return torch.empty(*sizes, **more)

@@ -1,0 +1,265 @@
+"""A device that is played: what it begins happens late, and in any order that a real one may keep.
+
+It has the two queues of `ringbatch.engine.devices.port`. Whenever it is called or waited for, a
+`Play` says which queues go on, and how far. Memory that nothing has been written to yet holds
+SCRAP, so whoever reads too early finds that.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringbatch.engine.devices.batch_run import row_bytes, stored_dtype
+from ringbatch.engine.devices.port import Event, Locked, Piece, Refused
+from ringbatch.shm.brain_floats import widened
+from ringbatch.shm.tensor import Tensor
+
+T = TypeVar("T")
+Bytes = NDArray[np.uint8]
+
+SCRAP = 0xA5
+
+
+class Play:
+    """Choices in one play: the given ones, and then always the first.
+
+    Attributes:
+        made: the number of each choice, and of how many.
+    """
+
+    def __init__(self, given: Sequence[int] = ()) -> None:
+        self.given = given
+        self.made: list[tuple[int, int]] = []
+
+    def __call__(self, options: int) -> int:
+        number = len(self.made)
+        chosen = self.given[number] if number < len(self.given) else 0
+        self.made.append((chosen, options))
+        return chosen
+
+
+def every_play() -> Iterator[Play]:
+    """Yield a play for every order there is; each is to be played before the next is asked for."""
+    given: list[int] | None = []
+    while given is not None:
+        play = Play(given)
+        yield play
+        given = _following(play.made)
+
+
+def _following(made: list[tuple[int, int]]) -> list[int] | None:
+    while made:
+        chosen, options = made.pop()
+        if chosen + 1 < options:
+            return [*[one for one, _ in made], chosen + 1]
+    return None
+
+
+class _Op(NamedTuple):
+    """One thing that will happen."""
+
+    happen: Callable[[], object]
+    behind: "_Place | None" = None
+
+
+class _Place:
+    """An event."""
+
+    def __init__(self, device: "PlayedDevice") -> None:
+        self.device = device
+        self.passed = False
+
+    def happen(self) -> None:
+        self.passed = True
+
+    def synchronize(self) -> None:
+        self.device.go_on_until(lambda: self.passed)
+
+
+class _Buffer(NamedTuple):
+    tensor: Tensor
+    data: Bytes
+
+
+class _Outputs:
+    """Outputs of a run; scrap until it has happened."""
+
+    def __init__(self) -> None:
+        self.arrays: list[NDArray[Any]] | None = None
+
+
+class PlayedDevice:
+    """See `ringbatch.engine.devices.port.Device`.
+
+    Args:
+        model: takes an array for each input, and returns a list of them.
+        play: which queue goes on.
+        on_run: is called with the rows as a run begins, and may raise, as a model does.
+        looked_at: is told the address of registered memory that a copy reads, as it reads it.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., list[NDArray[Any]]],
+        play: Callable[[int], int] = lambda _: 0,
+        on_run: Callable[[int], object] = lambda _: None,
+        looked_at: Callable[[int, int], object] = lambda _start, _size: None,
+    ) -> None:
+        self.name = "played:0"
+        self.no_graphs = ""
+        self.refuses = ""
+        self.model = model
+        self.play = play
+        self.on_run = on_run
+        self.looked_at = looked_at
+        self.ran: list[str] = []
+        self.copies: list[str] = []
+        self.fault: Exception | None = None
+        self.in_memory: Bytes | None = None
+        self._queues: tuple[deque[_Op], deque[_Op]] = (deque(), deque())
+
+    def _runnable(self) -> list[deque[_Op]]:
+        heads = [queue for queue in self._queues if queue]
+        return [queue for queue in heads if queue[0].behind is None or queue[0].behind.passed]
+
+    def _moment(self) -> None:
+        """Let the queues go on, as far as the play has it."""
+        while runnable := self._runnable():
+            chosen = self.play(1 + len(runnable))
+            if not chosen:
+                return
+            runnable[chosen - 1].popleft().happen()
+
+    def go_on_until(self, passed: Callable[[], bool]) -> None:
+        while not passed():
+            runnable = self._runnable()
+            assert runnable, "it waits for what never happens"
+            runnable[self.play(len(runnable))].popleft().happen()
+        if self.fault is not None:
+            fault, self.fault = self.fault, None
+            raise fault
+
+    def _begin(self, queue: int, happen: Callable[[], object], behind: Any = None) -> None:
+        self._queues[queue].append(_Op(happen, behind))
+        self._moment()
+
+    def register(self, memory: Bytes) -> Locked:
+        if self.refuses:
+            raise Refused(self.refuses)
+        self.in_memory = memory
+        return Locked(memory, "requests")
+
+    def unregister(self) -> None:
+        assert not any(self._queues), "what it has begun may read the memory"
+        self.in_memory = None
+
+    def block(self, size: int) -> Locked:
+        return Locked(np.full(size, SCRAP, np.uint8), "block")
+
+    def buffers(self, tensors: Sequence[Tensor], rows: int) -> Sequence[_Buffer]:
+        return [_Buffer(tensor, np.zeros(rows * row_bytes(tensor), np.uint8)) for tensor in tensors]
+
+    def copy_in(self, source: Locked, pieces: Sequence[Piece], buffer: _Buffer) -> None:
+        self.copies.append(f"{len(pieces)} of {source.handle}")
+        for start, size, at in pieces:
+
+            def happen(start: int = start, size: int = size, at: int = at) -> None:
+                if source.handle == "requests":
+                    assert self.in_memory is not None, "the memory is registered"
+                    self.looked_at(start, size)
+                buffer.data[at : at + size] = source.array[start : start + size]
+
+            self._begin(0, happen)
+
+    def repeat(self, buffer: _Buffer, row: int, until: int) -> None:
+        size = row_bytes(buffer.tensor)
+
+        def happen() -> None:
+            rows = buffer.data.reshape(-1, size)
+            rows[row + 1 : until] = rows[row]
+
+        self._begin(0, happen)
+
+    def copied_in(self) -> Event:
+        return self._event(0)
+
+    def copied_out(self) -> Event:
+        return self._event(1)
+
+    def _event(self, queue: int) -> Event:
+        place = _Place(self)
+        self._begin(queue, place.happen)
+        return place
+
+    def run(self, buffers: Sequence[_Buffer], rows: int, behind: Event) -> _Outputs:
+        self.on_run(rows)
+        self.ran.append(f"run of {rows}")
+        outputs = _Outputs()
+        self._begin(1, lambda: self._compute(buffers, rows, outputs), behind)
+        return outputs
+
+    def _compute(self, buffers: Sequence[_Buffer], rows: int, outputs: _Outputs) -> None:
+        inputs = [_rows(buffer, rows) for buffer in buffers]
+        try:
+            arrays = [np.array(array) for array in self.model(*inputs)]
+        except Exception as error:
+            self.fault = self.fault or error
+            return
+        if outputs.arrays is None:
+            outputs.arrays = arrays
+        else:
+            for static, array in zip(outputs.arrays, arrays, strict=True):
+                static[...] = array
+
+    def capture(self, buffers: Sequence[_Buffer], rows: int) -> Any:
+        self.drain()
+        self.on_run(rows)
+        outputs = _Outputs()
+        self._compute(buffers, rows, outputs)
+        self.go_on_until(lambda: True)
+        assert outputs.arrays is not None, "the model has returned"
+        return buffers, rows, outputs
+
+    def replay(self, graph: Any, behind: Event) -> _Outputs:
+        buffers, rows, outputs = graph
+        self.ran.append(f"replay of {rows}")
+
+        def scribble() -> None:
+            for static in outputs.arrays:
+                static.view(np.uint8)[...] = SCRAP
+
+        self._begin(1, scribble, behind)
+        self._begin(1, lambda: self._compute(buffers, rows, outputs))
+        return outputs  # type: ignore[no-any-return]
+
+    def copy_out(self, outputs: _Outputs) -> list[NDArray[Any]]:
+        host: list[NDArray[Any]] = []
+
+        def happen() -> None:
+            host.extend(np.array(array) for array in outputs.arrays or ())
+
+        self._begin(1, happen)
+        return host
+
+    def read(self, copied: list[NDArray[Any]]) -> Any:
+        assert copied, "the outputs have been copied"
+        return copied[0] if len(copied) == 1 else copied
+
+    def drain(self) -> None:
+        self.go_on_until(lambda: not any(self._queues))
+
+    def attempt(self, run: Callable[[], T]) -> T:
+        return run()
+
+    def held_bytes(self) -> int:
+        return 3 << 20
+
+
+def _rows(buffer: _Buffer, rows: int) -> NDArray[Any]:
+    tensor = buffer.tensor
+    stored = buffer.data[: rows * row_bytes(tensor)].view(stored_dtype(tensor))
+    array = widened(stored) if tensor.datatype.name == "BF16" else stored
+    return array.reshape(rows, *tensor.shape).copy()
