@@ -5,7 +5,7 @@ A model file is plain Python. It declares `inputs` and `outputs`, loads in `load
 `inputs`, `predict` takes a list of JSON values and returns a list of the same length, and
 `cost(instance)` may return the cost of one of them. A `predict` that takes `request` as well gets
 the request context, such as parameters and headers. One that yields instead of returning answers in
-parts.
+parts. With `on_device` it takes and returns tensors of torch.
 
 A model in steps has `begin`, `step` and perhaps `end` in place of `predict`: rows join and end
 between any two steps, see `ringbatch.engine.models.model.StepFunctions`. If `begin` takes `rows` as
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final, TypeGuard
 
 from ringbatch.engine.models.model import Model, Options, StepFunctions, failure, refusing
+from ringbatch.engine.runtimes.device_tensors import with_tensors
 from ringbatch.engine.runtimes.sibling_modules import disable_bytecode_cache
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import ANY, Tensor
@@ -106,7 +107,21 @@ def import_model(
         )
     cost = None if inputs else cost
     in_parts = inspect.isgeneratorfunction(main)
-    return Model(inputs, outputs, ready, called, asks=asks, cost=cost, in_parts=in_parts)
+    model = Model(inputs, outputs, ready, called, asks=asks, cost=cost, in_parts=in_parts)
+    captured = _flag(path, parts, "cuda_graph")
+    if _flag(path, parts, "on_device"):
+        return with_tensors(path, model, device, batched=places > 0, captured=captured)
+    if captured:
+        raise StartupError(f"{path}: `cuda_graph` is True, so `on_device` must be as well")
+    return model
+
+
+def _flag(path: Path, parts: Any, name: str) -> bool:
+    """Return a switch of a model file; False if it is not there."""
+    value = getattr(parts, name, False)
+    if not isinstance(value, bool):
+        raise StartupError(f"{path}: `{name}` is {_kind(value)}, but it must be a bool")
+    return value
 
 
 def _with_context(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -160,9 +175,7 @@ def _step_functions(
             raise StartupError(
                 f"{path}: {name}{inspect.signature(function)} must take {wanted}"
             ) from None
-    repeatable = getattr(parts, "repeatable", False)
-    if not isinstance(repeatable, bool):
-        raise StartupError(f"{path}: `repeatable` is {_kind(repeatable)}, but it must be a bool")
+    repeatable = _flag(path, parts, "repeatable")
     return StepFunctions(begin, parts.step, end, repeatable, resumes, places)
 
 

@@ -74,6 +74,8 @@ def placed(
         why = "its inputs have open dimensions" if spec.batched else "it has no batches"
         _require(graphs, path, why)
         return None
+    # What `load` has begun, such as copies of weights, is in neither of its queues.
+    device.drain()
     run = BatchRun(device, model.inputs, memory, payload_byte)
     words = f"{device.name}: {_way_in(run, device, min(spec.cap, _MEASURED_ROWS), path, clock_ns)}"
     sizes, graph_words = _graphs(run, device, model, spec, graphs, warm)

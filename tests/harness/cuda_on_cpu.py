@@ -4,6 +4,7 @@ Operations happen at once, in the order of the calls. A graph records the operat
 and a replay runs them again into the same memory, as a real one does.
 """
 
+import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -11,6 +12,10 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from ringbatch.engine.devices.batch_run import BatchRun, Rows
+from ringbatch.engine.models.model import Model
+from ringbatch.engine.runtimes.torch.cuda import CudaDevice
 
 
 class Stream:
@@ -143,3 +148,31 @@ class CudaOnCpu:
     def empty(self, *sizes: Any, pin_memory: bool = False, **more: Any) -> Any:
         assert pin_memory
         return torch.empty(*sizes, **more)
+
+
+class Site:
+    """A program on such a device, and memory that requests stand in."""
+
+    def __init__(self, model: Model) -> None:
+        self.torch = CudaOnCpu()
+        self.calls = self.torch.cuda.calls
+        self.device: Any = model.device
+        if self.device is None:
+            predict: Any = model.predict
+            predict._torch, predict._on_gpu = self.torch, True
+            self.device = CudaDevice(self.torch, torch.device("cpu"), predict)
+        self.memory = memoryview(mmap.mmap(-1, 2 * mmap.PAGESIZE))
+        self.run = BatchRun(self.device, model.inputs, self.memory, mmap.PAGESIZE)
+        self.outputs = [tensor.name for tensor in model.outputs]
+
+    def straight(self) -> None:
+        self.run.register()
+        self.run._straight = [True] * len(self.run._inputs)
+
+    def rows(self, array: Any, spare: int = 0) -> Rows:
+        """Rows of an input in requests' memory, the last one first."""
+        size = array[:1].nbytes
+        starts = [mmap.PAGESIZE + 64 * number for number in range(len(array))][::-1]
+        for start, row in zip(starts, array, strict=True):
+            self.memory[start : start + size] = row.tobytes()
+        return Rows(starts, [size] * len(array), len(array), spare)

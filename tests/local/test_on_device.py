@@ -86,6 +86,22 @@ def test_graphs_are_of_the_sizes_that_are_run(caplog: pytest.LogCaptureFixture) 
     assert allowed.sizes == (3, 5)
 
 
+def test_what_the_models_load_has_begun_is_waited_for_first() -> None:
+    calls: list[str] = []
+
+    class Noting(PlayedDevice):
+        def drain(self) -> None:
+            calls.append("drain")
+            super().drain()
+
+        def register(self, memory: Any) -> Any:
+            calls.append("register")
+            return super().register(memory)
+
+    assert place(Noting(lambda x, n: [x]), graphs="off") is not None
+    assert calls[:2] == ["drain", "register"]
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [

@@ -14,13 +14,10 @@ from model_files import ROWS, expected
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import torch_models  # noqa: E402
-from cuda_on_cpu import CudaOnCpu  # noqa: E402
+from cuda_on_cpu import Site  # noqa: E402
 from torch_models import Calling, Linear, exported, opened, refused, scripted  # noqa: E402
 
-from ringbatch.engine.devices.batch_run import BatchRun, Rows  # noqa: E402
 from ringbatch.engine.devices.port import Refused  # noqa: E402
-from ringbatch.engine.models.model import Model  # noqa: E402
-from ringbatch.engine.runtimes.torch.cuda import CudaDevice  # noqa: E402
 from ringbatch.engine.worker.graph_check import capture  # noqa: E402
 
 threads_as_before = torch_models.threads_as_before
@@ -38,34 +35,6 @@ ON = pytest.mark.parametrize(
     ],
 )
 DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float64")
-
-
-class Site:
-    """A program on such a device, and memory that requests stand in."""
-
-    def __init__(self, model: Model) -> None:
-        self.torch = CudaOnCpu()
-        self.calls = self.torch.cuda.calls
-        self.device: Any = model.device
-        if self.device is None:
-            predict: Any = model.predict
-            predict._torch, predict._on_gpu = self.torch, True
-            self.device = CudaDevice(self.torch, torch.device("cpu"), predict)
-        self.memory = memoryview(mmap.mmap(-1, 2 * mmap.PAGESIZE))
-        self.run = BatchRun(self.device, model.inputs, self.memory, mmap.PAGESIZE)
-        self.outputs = [tensor.name for tensor in model.outputs]
-
-    def straight(self) -> None:
-        self.run.register()
-        self.run._straight = [True] * len(self.run._inputs)
-
-    def rows(self, array: Any, spare: int = 0) -> Rows:
-        """Rows of an input in requests' memory, the last one first."""
-        size = array[:1].nbytes
-        starts = [mmap.PAGESIZE + 64 * number for number in range(len(array))][::-1]
-        for start, row in zip(starts, array, strict=True):
-            self.memory[start : start + size] = row.tobytes()
-        return Rows(starts, [size] * len(array), len(array), spare)
 
 
 def site(folder: Path, data: bytes, on: str = "cpu", **options: Any) -> Site:

@@ -78,8 +78,6 @@ class CudaDevice:
         self._out = torch.cuda.Stream(device)
         self._registered = 0
         self._pool: Any = None
-        # The program's weights are on their way on the stream that loaded them.
-        torch.cuda.synchronize(device)
 
     def register(self, memory: NDArray[np.uint8]) -> Locked:
         """See `Device.register`."""

@@ -43,7 +43,7 @@ def open_torch(path: Path, options: Options) -> Model:
         raise StartupError(
             f"{path}: inputs and outputs are for TorchScript; an exported program says them itself"
         )
-    _check_device(path, options.device, torch)
+    check_device(path, options.device, torch)
     if options.cuda_graphs == "required" and (options.device == "cpu" or kind is TorchFile.SCRIPT):
         found = 'device is "cpu"' if options.device == "cpu" else "this is TorchScript"
         raise StartupError(
@@ -52,15 +52,32 @@ def open_torch(path: Path, options: Options) -> Model:
         )
     torch.set_num_threads(options.threads)
     program = _LOADERS[kind](path, options, torch)
+    no_graphs = "" if kind is TorchFile.PROGRAM else "only exported programs are captured"
+    return placed_program(program, options, torch, no_graphs)
+
+
+def placed_program(program: Program, options: Options, torch: Any, no_graphs: str) -> Model:
+    """Return a program as a model on the device of its options.
+
+    Args:
+        program: on that device, or to be loaded there by the model's `load`.
+        options: of the runtime.
+        torch: the module.
+        no_graphs: why the program is not captured; empty where it may be.
+    """
     predict = _Predict(program, options, torch)
     device = None
     if options.device != "cpu":
-        no_graphs = "" if kind is TorchFile.PROGRAM else "only exported programs are captured"
         device = CudaDevice(torch, torch.device(options.device), predict, no_graphs)
     return Model(program.inputs, program.outputs, lambda: None, predict, device=device)
 
 
-def _check_device(path: Path, device: str, torch: Any) -> None:
+def check_device(path: Path, device: str, torch: Any) -> None:
+    """Refuse a device that is not there.
+
+    Raises:
+        StartupError: torch does not find it; the text says what there is.
+    """
     if device == "cpu":
         return
     found = f'{path}: device is "{device}", but'
