@@ -107,7 +107,7 @@ def _way_in(
         run.measure(rows, clock_ns)
     ways = [f"rows of {', '.join(run.straight)} straight from requests"] if run.straight else []
     if run.gathered:
-        ways.append(f"those of {', '.join(run.gathered)} gathered, which is quicker")
+        ways.append(f"rows of {', '.join(run.gathered)} gathered, which is quicker")
     return ", ".join(ways)
 
 

@@ -8,13 +8,14 @@ import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ringbatch.engine.devices.batch_run import BatchRun, Rows
 from ringbatch.engine.models.model import Model
+from ringbatch.engine.runtimes import device_tensors
 from ringbatch.engine.runtimes.torch.cuda import CudaDevice
 
 
@@ -108,6 +109,9 @@ class Cuda:
             yield
         graph.made = recording.made
 
+    def set_device(self, _device: Any) -> None:
+        self.calls.append("set_device")
+
     def graph_pool_handle(self) -> str:
         self.calls.append("pool")
         return "pool"
@@ -136,11 +140,27 @@ class Cuda:
         return 5 << 20
 
 
+class _Device(NamedTuple):
+    """Device of torch, by its name."""
+
+    name: str
+    type: str = "cuda"
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class CudaOnCpu:
     """Module `torch`, with that namespace; memory is page-locked as soon as that is asked for."""
 
     def __init__(self) -> None:
         self.cuda = Cuda()
+
+    def device(self, name: str) -> Any:
+        return _Device(name)
+
+    def zeros(self, *sizes: Any, device: Any = None, **more: Any) -> Any:
+        return torch.zeros(*sizes, **more)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
@@ -176,3 +196,10 @@ class Site:
         for start, row in zip(starts, array, strict=True):
             self.memory[start : start + size] = row.tobytes()
         return Rows(starts, [size] * len(array), len(array), spare)
+
+
+def install() -> None:
+    """Have Python model files of this process take their device for such a one."""
+    fake = CudaOnCpu()
+    for name, stand_in in (("required", lambda *_: fake), ("check_device", lambda *_: None)):
+        setattr(device_tensors, name, stand_in)

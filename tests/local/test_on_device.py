@@ -207,7 +207,7 @@ def test_an_input_that_is_gathered_more_quickly_is_named() -> None:
         clock_ns=lambda: now[0],
     )
     assert found is not None
-    words = "played:0: rows of x straight from requests, those of n gathered, which is quicker; "
+    words = "played:0: rows of x straight from requests, rows of n gathered, which is quicker; "
     assert found.note.startswith(words)
 
 

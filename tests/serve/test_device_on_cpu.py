@@ -1,0 +1,133 @@
+"""An engine whose workers are on a CUDA device, whose calls a CPU takes.
+
+What only a real device can show is in test_cuda.py.
+"""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from serve.client import Connection, Response, fast, instances
+from serve.server import COMMAND, Server, Start
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+WaitUntil = Callable[..., Any]
+
+HARNESS = Path(__file__).parents[1] / "harness"
+CLIENTS = 16
+WIDTH = 512
+MODEL = """
+import sys
+sys.path.insert(0, {harness!r})
+import cuda_on_cpu
+cuda_on_cpu.install()
+import torch
+from ringbatch.engine import InvalidInput, Tensor
+inputs = [Tensor("x", "FP32", [{width}])]
+outputs = [Tensor("y", "FP32", [])]
+on_device = True
+cuda_graph = {graph}
+def load(device):
+    global weights
+    assert device == "cuda:0"
+    weights = torch.arange({width}, dtype=torch.float32) % 7
+def predict(x):
+    {before}
+    return x @ weights + {more}
+"""
+
+
+def written(
+    folder: Path, *, graph: bool = True, before: str = "pass", more: int = 0
+) -> dict[str, Any]:
+    """A model file, and the settings of its model."""
+    path = folder / "m.py"
+    text = MODEL.format(harness=str(HARNESS), width=WIDTH, graph=graph, before=before, more=more)
+    path.write_text(text)
+    return {"path": str(path), "device": "cuda:0", "max_batch_size": 8}
+
+
+def ask(server: Server, row: Any) -> Response:
+    with Connection(server.port) as connection:
+        return connection.ask(fast("m", instances(row)))
+
+
+def drawn(count: int) -> Any:
+    return np.random.default_rng(0).integers(-8, 8, size=(count, WIDTH))
+
+
+def wanted(rows: Any, more: int = 0) -> Any:
+    return (rows @ (np.arange(WIDTH) % 7) + more).tolist()
+
+
+def all_answers(server: Server, rows: Any) -> Any:
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        found = list(pool.map(lambda row: ask(server, row.tolist()), rows))
+    assert {answer.status for answer in found} == {200}, [answer.body for answer in found][:3]
+    return [answer.json["predictions"][0] for answer in found]
+
+
+def worker_of(server: Server, number: int = 0) -> int:
+    return server.titles().get(f"ringbatch: worker m/{number}", 0)
+
+
+def test_workers_on_a_device_answer_while_they_are_killed_and_the_model_is_reloaded(
+    start: Start, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    server = start({"m": {**written(tmp_path), "workers": 2}})
+    rows = drawn(CLIENTS * 20)
+    with ThreadPoolExecutor(1) as beside:
+        answers = beside.submit(all_answers, server, rows)
+        killed = worker_of(server)
+        os.kill(killed, signal.SIGKILL)
+        assert answers.result() == wanted(rows)
+    wait_until(lambda: worker_of(server) not in (0, killed), "another worker is there")
+    listed = subprocess.run(
+        [*COMMAND, "models", "--engine", str(server.pid)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "  device cuda:0: rows of x " in listed
+    assert "; CUDA graphs of 1, 2, 4, 8 rows, 0 MiB\n" in listed
+    written(tmp_path, more=5)
+    subprocess.run([*COMMAND, "reload", "--engine", str(server.pid)], check=True)
+    assert all_answers(server, rows) == wanted(rows, more=5)
+    assert server.stop() == 0
+
+
+def test_a_batch_that_is_too_large_for_the_device_runs_in_parts(
+    start: Start, tmp_path: Path
+) -> None:
+    before = "if len(x) > 2: raise RuntimeError('CUDA out of memory')"
+    model = written(tmp_path, graph=False, before=before)
+    server = start({"m": {**model, "policy": "fixed", "max_latency_ms": 200, "warm_up": "off"}})
+    worker = worker_of(server)
+    rows = drawn(8)
+    assert all_answers(server, rows) == wanted(rows)
+    assert worker_of(server) == worker, "memory that is used up ends no worker"
+    assert server.stop() == 0
+
+
+def test_a_request_that_the_model_refuses_fails_alone(start: Start, tmp_path: Path) -> None:
+    before = "if (x[:, 0] == 99).any(): raise InvalidInput('99')"
+    server = start({"m": {**written(tmp_path, graph=False, before=before), "policy": "fixed"}})
+    rows = drawn(8)
+    rows[3, 0] = 99
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda row: ask(server, row.tolist()), rows))
+    assert [answer.status for answer in found] == [200, 200, 200, 400, 200, 200, 200, 200]
+    right = wanted(rows)
+    assert all(
+        answer.json["predictions"] == [right[number]]
+        for number, answer in enumerate(found)
+        if number != 3
+    )
+    assert server.stop() == 0
