@@ -97,17 +97,21 @@ class Cuda:
     @contextmanager
     def stream(self, stream: Stream) -> Iterator[None]:
         before, self.current = self.current, stream
-        yield
-        self.current = before
+        try:
+            yield
+        finally:
+            self.current = before
 
     @contextmanager
     def graph(self, graph: CudaGraph, pool: Any, stream: Stream) -> Iterator[None]:
         assert pool == "pool"
+        # As torch does, it leaves its stream the current one if it fails.
+        before, self.current = self.current, stream
         if self.breaks_capture:
             raise RuntimeError(self.breaks_capture)
-        with self.stream(stream), _Recording() as recording:
+        with _Recording() as recording:
             yield
-        graph.made = recording.made
+        graph.made, self.current = recording.made, before
 
     def set_device(self, _device: Any) -> None:
         self.calls.append("set_device")
@@ -119,16 +123,17 @@ class Cuda:
     def cudart(self) -> Any:
         return SimpleNamespace(
             cudaHostRegister=lambda address, size, flags: self._registered(address, size, flags),
-            cudaHostUnregister=lambda address: self.calls.append(f"unregister {address}"),
+            cudaHostUnregister=lambda address: self._unregistered(address),
+            cudaGetErrorString=lambda status: self.refuses if status else "no error",
         )
 
     def _registered(self, address: int, size: int, flags: int) -> int:
         self.calls.append(f"register {address} {size} {flags}")
         return int(bool(self.refuses))
 
-    def check_error(self, status: int | None) -> None:
-        if status:
-            raise RuntimeError(f"{self.refuses} ({status})")
+    def _unregistered(self, address: int) -> int:
+        self.calls.append(f"unregister {address}")
+        return int(bool(self.refuses))
 
     def synchronize(self, _device: Any = None) -> None:
         self.calls.append("synchronize")

@@ -81,12 +81,12 @@ class CudaDevice:
 
     def register(self, memory: NDArray[np.uint8]) -> Locked:
         """See `Device.register`."""
-        cuda, address = self._torch.cuda, memory.ctypes.data
-        try:
-            cuda.check_error(cuda.cudart().cudaHostRegister(address, memory.nbytes, 0))
-        except RuntimeError as error:
+        cudart, address = self._torch.cuda.cudart(), memory.ctypes.data
+        status = cudart.cudaHostRegister(address, memory.nbytes, 0)
+        if int(status):
             self._forget_error()
-            raise Refused(" ".join(str(error).split())) from None
+            text = " ".join(cudart.cudaGetErrorString(status).split())
+            raise Refused(f"{text}, error {int(status)} of cudaHostRegister")
         self._registered = address
         return Locked(memory, self._torch.from_numpy(memory))
 
@@ -101,7 +101,10 @@ class CudaDevice:
         """See `Device.unregister`."""
         if self._registered:
             address, self._registered = self._registered, 0
-            self._torch.cuda.check_error(self._torch.cuda.cudart().cudaHostUnregister(address))
+            cudart = self._torch.cuda.cudart()
+            status = cudart.cudaHostUnregister(address)
+            if int(status):
+                raise RuntimeError(f"cudaHostUnregister: {cudart.cudaGetErrorString(status)}")
 
     def block(self, size: int) -> Locked:
         """See `Device.block`."""
@@ -165,7 +168,11 @@ class CudaDevice:
         if self._pool is None:
             self._pool = cuda.graph_pool_handle()
         graph = cuda.CUDAGraph()
-        with cuda.graph(graph, pool=self._pool, stream=self._out):
+        # A capture that fails leaves its stream the current one; the outer block does not.
+        with (
+            cuda.stream(self._out),
+            cuda.graph(graph, pool=self._pool, stream=self._out),
+        ):
             outputs = results(inputs, cached=False)
         return _Graph(graph, outputs)
 
