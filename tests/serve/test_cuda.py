@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from serve.client import Connection, Response, fast, instances
+from serve.dying_workers import compared
 from serve.server import COMMAND, Server, Start, configured
+from tiers import exhaustive
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if not torch.cuda.is_available():
@@ -127,6 +129,26 @@ def test_rows_come_from_requests_memory_and_graphs_answer_alike(
     assert got == (rows.sum(1) * 2 + 1).tolist()
     graphs = ", ".join(map(str, sizes or [1, 2, 4, 8]))
     assert f"CUDA graphs of {graphs} rows" in server.stderr
+    assert server.stop() == 0
+
+
+@exhaustive
+def test_every_answer_is_right_while_workers_die(start: Start, tmp_path: Path) -> None:
+    module = Calling(lambda x: x.sum(1) * 2 + 1)
+    more: dict[str, Any] = {"workers": 4, "timeout_s": 100, "cuda_graphs": "required"}
+    server = start(on_gpu(tmp_path, exported(module, "x: batch 512"), max_batch_size=8, **more))
+    rows = np.random.default_rng(0).integers(-8, 8, size=(64, 512))
+    count, kills, wrong = compared(
+        server,
+        lambda row: ask(server, row),
+        rows.tolist(),
+        (rows.sum(1) * 2 + 1).tolist(),
+        clients=CLIENTS,
+        seconds=60,
+    )
+    assert not wrong, wrong[:3]
+    assert kills > 5
+    assert count > CLIENTS * kills
     assert server.stop() == 0
 
 

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 from serve.client import Connection, Response, fast, instances
+from serve.dying_workers import compared
 from serve.server import COMMAND, Server, Start
+from tiers import exhaustive
 
 pytest.importorskip("torch", reason="torch is not installed")
 
@@ -100,6 +102,24 @@ def test_workers_on_a_device_answer_while_they_are_killed_and_the_model_is_reloa
     written(tmp_path, more=5)
     subprocess.run([*COMMAND, "reload", "--engine", str(server.pid)], check=True)
     assert all_answers(server, rows) == wanted(rows, more=5)
+    assert server.stop() == 0
+
+
+@exhaustive
+def test_every_answer_is_right_while_workers_die(start: Start, tmp_path: Path) -> None:
+    server = start({"m": {**written(tmp_path), "workers": 3, "timeout_s": 100}})
+    rows = drawn(64)
+    count, kills, wrong = compared(
+        server,
+        lambda row: ask(server, row.tolist()),
+        rows,
+        wanted(rows),
+        clients=CLIENTS,
+        seconds=30,
+    )
+    assert not wrong, wrong[:3]
+    assert kills > 3
+    assert count > CLIENTS * kills
     assert server.stop() == 0
 
 
