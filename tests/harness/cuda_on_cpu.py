@@ -4,6 +4,7 @@ Operations happen at once, in the order of the calls. A graph records the operat
 and a replay runs them again into the same memory, as a real one does.
 """
 
+import logging
 import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -133,6 +134,7 @@ class Cuda:
 
     def _unregistered(self, address: int) -> int:
         self.calls.append(f"unregister {address}")
+        logging.getLogger("cuda").info("cudaHostUnregister")
         return int(bool(self.refuses))
 
     def synchronize(self, _device: Any = None) -> None:
@@ -165,6 +167,7 @@ class CudaOnCpu:
         return _Device(name)
 
     def zeros(self, *sizes: Any, device: Any = None, **more: Any) -> Any:
+        self.cuda.calls.append("zeros")
         return torch.zeros(*sizes, **more)
 
     def __getattr__(self, name: str) -> Any:

@@ -340,6 +340,33 @@ def test_the_quicker_way_is_measured_for_each_input() -> None:
     assert device.in_memory is None
 
 
+def test_memory_is_let_go_of_once_nothing_reads_it() -> None:
+    device = PlayedDevice(lambda x: [x])
+    run = BatchRun(device, [X], memoryview(bytearray(64)), 0)
+    run.register()
+    device.copied_in()
+    run.close()
+    assert device.in_memory is None
+
+
+def test_buffers_that_are_too_small_are_gone_before_larger_ones_are_made() -> None:
+    held: list[int] = []
+
+    class Noting(PlayedDevice):
+        def buffers(self, tensors: Sequence[Tensor], rows: int) -> Sequence[Any]:
+            held.append(len(run._buffers))
+            if rows == 4:
+                raise MemoryError
+            return super().buffers(tensors, rows)
+
+    run = BatchRun(Noting(lambda x: [x]), [X], memoryview(b""), 0)
+    run.predict(np.zeros((2, 2), "f4"))
+    with pytest.raises(MemoryError):
+        run.predict(np.zeros((4, 2), "f4"))
+    assert run.predict(np.ones((2, 2), "f4")).tolist() == [[1, 1], [1, 1]]
+    assert held == [0, 0, 0]
+
+
 def test_a_device_that_refuses_memory_is_fed_from_page_locked_memory() -> None:
     device = PlayedDevice(lambda x: [x])
     device.refuses = "operation not supported"

@@ -194,6 +194,7 @@ def test_a_device_that_refuses_memory_says_why(tmp_path: Path) -> None:
     own.torch.cuda.refuses = "operation not\nsupported"
     with pytest.raises(Refused, match=r"^operation not supported, error 1 of cudaHostRegister$"):
         own.run.register()
+    assert own.calls[-1] == "zeros", "a call takes the error, so that no other one does"
     answers = own.run.predict(own.rows(ROWS[:2]))
     np.testing.assert_allclose(answers, expected(ROWS[:2]), rtol=1e-3, atol=1e-5)
     own.run.close()

@@ -103,6 +103,7 @@ def test_workers_on_a_device_answer_while_they_are_killed_and_the_model_is_reloa
     subprocess.run([*COMMAND, "reload", "--engine", str(server.pid)], check=True)
     assert all_answers(server, rows) == wanted(rows, more=5)
     assert server.stop() == 0
+    assert "cudaHostUnregister" in server.stderr
 
 
 @exhaustive
