@@ -284,7 +284,7 @@ MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     "a dead worker still says that it is ready": Mutant(
         Segment,
         "worker_ended",
-        "words[first + WorkerWords.STATE] = WorkerState.ABSENT",
+        "store_release(words, first + WorkerWords.STATE, WorkerState.ABSENT)",
         "pass",
     ),
     "requests wait for a worker that is not to be expected": Mutant(
