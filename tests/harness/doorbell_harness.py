@@ -5,7 +5,7 @@ from typing import NamedTuple, cast
 
 import pytest
 from interleave import Doorbell, Explored, Scenario, Watch, explore
-from memories import MEMORIES, Memory
+from memories import STRONG, Memory
 from segment_fixture import FAR_NS, local_segment, spec
 from tiers import only
 
@@ -243,5 +243,5 @@ def explored(
     return found
 
 
-both_memories = pytest.mark.parametrize("memory", only(MEMORIES, "buffered"))
-"""In a weak memory every order of the others is tried too."""
+both_memories = pytest.mark.parametrize("memory", only(STRONG, "buffered"))
+"""With store buffers every order that there is without them is tried too."""
