@@ -12,10 +12,10 @@ The stamp alone publishes and retires a record:
                 has not changed
 
 So a writer that dies in between leaves a record that no reader sees, and the next one writes over
-it. The fields are written only while the stamp is 0, and in the order above, which x86-64 keeps.
-Readers take no lock. Registrars share one lock of the open file, which the kernel drops with its
-holder. No process waits for it here: a process that was stopped while it held the lock must not
-stop the others.
+it. The fields are written only while the stamp is 0, and `ringbatch.shm.memory_order` keeps the
+order above. Readers take no lock. Registrars share one lock of the open file, which the kernel
+drops with its holder. No process waits for it here: a process that was stopped while it held the
+lock must not stop the others.
 """
 
 import threading
