@@ -69,6 +69,10 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = b""
         self.port = self._socket.getsockname()[1]
+        if self.port == port:
+            # Nobody listens there: TCP has connected the socket with itself.
+            self.close()
+            raise ConnectionRefusedError(f"port {port}")
 
     def __enter__(self) -> Self:
         return self
