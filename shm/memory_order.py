@@ -27,6 +27,7 @@ import importlib
 import os
 import threading
 from array import array
+from collections.abc import Callable
 from types import ModuleType
 from typing import Final, cast
 
@@ -72,14 +73,29 @@ def _extension() -> ModuleType | None:
 
 
 _atomics: Final = _extension()
-_lock_fence: Final = _fence_of_x86 if KEEPS_ORDER else _fence_of_any
-full_fence: Final = _lock_fence if _atomics is None else _atomics.full_fence
-"""Let every earlier store be seen before any later load is done."""
-_half_fence: Final = _no_fence if KEEPS_ORDER else full_fence
-acquire_fence: Final = _half_fence
-"""Have every earlier load done before any later load or store."""
-release_fence: Final = _half_fence
-"""Have every earlier load and store done before any later store."""
+
+Fence = Callable[[], None]
+
+
+def _fences(atomics: ModuleType | None, *, keeps_order: bool) -> tuple[Fence, Fence, Fence]:
+    """Return the full fence, and those of acquire and release.
+
+    Args:
+        atomics: C11's operations; None without them.
+        keeps_order: whether the processor keeps stores in order, and loads.
+    """
+    by_lock = _fence_of_x86 if keeps_order else _fence_of_any
+    full = by_lock if atomics is None else atomics.full_fence
+    if keeps_order:
+        return full, _no_fence, _no_fence
+    if atomics is None:
+        return full, full, full
+    return full, atomics.acquire_fence, atomics.release_fence
+
+
+full_fence, acquire_fence, release_fence = _fences(_atomics, keeps_order=KEEPS_ORDER)
+"""The first lets every earlier store be seen before any later load is done. The second has every
+earlier load done before what follows, the third what precedes done before any later store."""
 
 
 class AcquiringWords:

@@ -74,7 +74,7 @@ def placed(
         why = "its inputs have open dimensions" if spec.batched else "it has no batches"
         _require(graphs, path, why)
         return None
-    # What `load` has begun, such as copies of weights, is in neither of its queues.
+    # Copies of weights that `load` has begun are in neither of the device's queues.
     device.drain()
     run = BatchRun(device, model.inputs, memory, payload_byte)
     words = f"{device.name}: {_way_in(run, device, min(spec.cap, _MEASURED_ROWS), path, clock_ns)}"

@@ -137,6 +137,25 @@ def test_on_x86_the_words_themselves_have_the_order(words: memoryview) -> None:
     assert all(one is words for one in ordered) == memory_order.KEEPS_ORDER
 
 
+@pytest.mark.parametrize("has_atomics", [True, False])
+@pytest.mark.parametrize("keeps_order", [True, False])
+def test_the_cheapest_fences_that_suffice_are_taken(keeps_order: bool, has_atomics: bool) -> None:
+    names = "full_fence", "acquire_fence", "release_fence"
+    atomics = ModuleType("atomics")
+    for name in names:
+        setattr(atomics, name, name)
+    found = memory_order._fences(atomics if has_atomics else None, keeps_order=keeps_order)
+    by_lock = memory_order._fence_of_x86 if keeps_order else memory_order._fence_of_any
+    none = memory_order._no_fence
+    expected: dict[tuple[bool, bool], tuple[object, ...]] = {
+        (True, True): ("full_fence", none, none),
+        (True, False): (by_lock, none, none),
+        (False, True): names,
+        (False, False): (by_lock, by_lock, by_lock),
+    }
+    assert found == expected[keeps_order, has_atomics]
+
+
 def test_a_lock_that_a_thread_of_the_parent_had_does_not_hold_up_a_child() -> None:
     memory_order._take()
     memory_order._let_go()
