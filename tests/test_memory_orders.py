@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
+from metric_publications import METRIC_PUBLICATIONS
 from record_publications import RECORD_PUBLICATIONS
 from slot_publications import SLOT_PUBLICATIONS
 from sources import Module, breaks, modules
@@ -33,7 +34,7 @@ PROVEN: Final = {
     "ModelWords.STATE": "a model that is ready",
     "ScalingWords.TAG": "the number of workers of a model that begins",
     "ScalingWords.FAILED": "a start that failed",
-    "TallyWords.TAG": "counters of an account that begins: the same functions",
+    "TallyWords.TAG": "counters of an account that begins: the same order, by numpy",
     "RequestRecordWords.SEQUENCE": "the record of a request",
     "RingWords.TAIL": "items of a ring",
     "RingWords.HEAD": "items of a ring",
@@ -42,7 +43,7 @@ PROVEN: Final = {
     "SlotWords.DONE": "an answer found in its slot",
     "SlotWords.PARTS_TAKEN": "parts of an answer",
     "SlotWords.PARTS_END": "parts of an answer",
-    "OwnMetricWords.COPY": "the model table: the same functions",
+    "OwnMetricWords.COPY": "the metrics of a model's code",
     "AskingWords.SERVER": "a worker's request to a model server",
     "UpstreamWords.TAG": "a model server that a worker knows",
 }
@@ -203,7 +204,7 @@ def test_an_access_with_its_order_is_not_reported(source: str) -> None:
 
 def test_each_order_is_proven() -> None:
     assert set(PROVEN) == ORDERED
-    published = SLOT_PUBLICATIONS | RECORD_PUBLICATIONS
+    published = SLOT_PUBLICATIONS | RECORD_PUBLICATIONS | METRIC_PUBLICATIONS
     named = {proof.partition(":")[0] for proof in PROVEN.values()}
     missing = {name for name in named if not name.startswith("tests/")} - set(published)
     assert missing == set()

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import pytest
 from interleave import Access, Violation, explore
 from memories import Armv8
+from metric_publications import METRIC_PUBLICATIONS
 from publication_site import Fence, Publication, WordByWord
 from record_publications import RECORD_PUBLICATIONS, Lines, TwoWords
 from slot_publications import SLOT_PUBLICATIONS
@@ -22,7 +23,7 @@ from ringbatch.shm import (
     slow_requests,
 )
 
-PUBLICATIONS = SLOT_PUBLICATIONS | RECORD_PUBLICATIONS
+PUBLICATIONS = SLOT_PUBLICATIONS | RECORD_PUBLICATIONS | METRIC_PUBLICATIONS
 
 
 @pytest.fixture(autouse=True)
