@@ -32,7 +32,7 @@ from typing import Final
 PAIR: Final = 16
 """Words of two cache lines: the adjacent-line prefetcher pulls them together."""
 
-LAYOUT_VERSION: Final = 30
+LAYOUT_VERSION: Final = 31
 MAGIC_VALUE: Final = 0x31_48_43_54_42_47_4E_52
 """``RNGBTCH1`` as it stands in memory."""
 BEAT_S: Final = 0.5
@@ -147,11 +147,13 @@ class WorkerWords:
     STATE is a `WorkerState`; the supervisor stores ABSENT once the worker has ended, and 0 in
     FAILING. MODEL is the reference of its model. SERVERS is how many model servers it knows, and
     SERVERS_DOWN the same if all of several are down, else 0. FAILING is how many batches in a row
-    its model has failed entirely, if that is beyond chance, else 0. Of a model in steps, LIVE_ROWS
-    is how many rows are live there, LIVE_COST what they cost, and MOST_ROWS how many it can hold by
-    costs, 0 for no limit. ERRNO is the kernel's reason if no process can be started for it, else 0.
-    ENDS is how many of its processes have ended since one was ready, with that one and failed
-    starts; it counts while STATE is not READY. AGAIN_NS is the next start.
+    its model has failed entirely, if that is beyond chance, else 0. LEAD_NS is how long before the
+    end of its batch a worker on a device wants the next one, else 0. SIZES is how many numbers of
+    rows it pads batches to, if its warm-up has tried all of them, else 0. Of a model in steps,
+    LIVE_ROWS is how many rows are live there, LIVE_COST what they cost, and MOST_ROWS how many it
+    can hold by costs, 0 for no limit. ERRNO is the kernel's reason if no process can be started for
+    it, else 0. ENDS is how many of its processes have ended since one was ready, with that one and
+    failed starts; it counts while STATE is not READY. AGAIN_NS is the next start.
 
         word  name               stored by   how often  loaded by   how often  order
         ----  -----------------  ----------  ---------  ----------  ---------  -------
@@ -161,6 +163,8 @@ class WorkerWords:
            3  SERVERS            worker      rarely     workers     batch      relaxed
            4  SERVERS_DOWN       worker      rarely     frontends   rarely     relaxed
            5  FAILING            worker      rarely     everyone    rarely     relaxed
+           6  LEAD_NS            worker      rarely     collector   rarely     STATE
+           7  SIZES              worker      rarely     collector   rarely     STATE
           16  ERRNO              supervisor  rarely     frontends   rarely     relaxed
           17  ENDS               supervisor  rarely     collector   rarely     relaxed
           18  AGAIN_NS           supervisor  rarely     frontends   rarely     relaxed
@@ -175,6 +179,8 @@ class WorkerWords:
     SERVERS: Final = 3
     SERVERS_DOWN: Final = 4
     FAILING: Final = 5
+    LEAD_NS: Final = 6
+    SIZES: Final = 7
     ERRNO: Final = PAIR
     ENDS: Final = 17
     AGAIN_NS: Final = 18

@@ -75,6 +75,7 @@ def decide(
     policy: Policy,
     idle_workers: int,
     takes_next: bool = False,
+    next_ns: int | None = None,
     service_ns: int = 0,
     usual_ns: int = 0,
     draining: bool = False,
@@ -101,12 +102,20 @@ def decide(
     behind a busy worker; a full one cannot grow, and `takes_next` closes it at once. What a batch
     leaves behind because its size would not pay has waited its time, and is the first of the next.
 
+    A worker on a device counts as idle from `next_ns` on, shortly before its batch is expected to
+    end, because the next one's rows are copied meanwhile. So a batch waits for such a worker until
+    that instant at most, and then for the rest of the run before it: as long as the copies take if
+    the run ends when it should, and until its end if it takes longer. What runs again is never
+    given to a worker that is busy.
+
     Args:
         pending: what waits; not nothing.
         now_ns: the time, on the clock of the other instants.
         policy: the model's.
         idle_workers: workers that could run a batch at once.
         takes_next: whether, with none idle, a busy one takes a full batch to run after its own.
+        next_ns: with none idle, the instant from which a busy one takes any batch to run after its
+            own; None if none does.
         service_ns: the time that a batch leaves for its run, see `latest_start_ns`.
         usual_ns: how long a batch runs on average.
         draining: whether no further request will come.
@@ -114,8 +123,14 @@ def decide(
             were just answered, see `ringbatch.engine.collector.lingering`; past where it does not.
     """
     if not idle_workers:
-        ahead = takes_next and not pending.retry
-        return Reason.FULL if ahead and pending.rows >= policy.max_batch_size else _FOR_A_WORKER
+        if pending.retry:
+            return _FOR_A_WORKER
+        if takes_next and pending.rows >= policy.max_batch_size:
+            return Reason.FULL
+        if next_ns is None:
+            return _FOR_A_WORKER
+        if now_ns < next_ns:
+            return Wait(next_ns)
     if pending.retry:
         return Reason.RETRY
     if pending.full or pending.rows >= policy.max_batch_size:

@@ -10,19 +10,19 @@ from collections.abc import Callable
 from ringbatch.engine.collector import takeover
 from ringbatch.engine.collector.account_gate import AccountGate
 from ringbatch.engine.collector.admission import may_be_late, refusal
-from ringbatch.engine.collector.batch_time_average import FAR, SHARE
 from ringbatch.engine.collector.changeover import Changeover
+from ringbatch.engine.collector.class_shares import class_shares
 from ringbatch.engine.collector.dead_batches import DeadBatches
 from ringbatch.engine.collector.dispatcher import NO_BATCH, UNLOADED, Dispatcher
 from ringbatch.engine.collector.lingering import COSTLY_NS
 from ringbatch.engine.collector.model_pool import ModelPool
-from ringbatch.engine.collector.models import Batch, Worker, class_shares
+from ringbatch.engine.collector.models import Batch, Worker
 from ringbatch.engine.collector.quarantine import Quarantine
 from ringbatch.engine.collector.reports import Reports
 from ringbatch.engine.collector.usage import shared_account
 from ringbatch.engine.ipc.messages import BatchTask, Report, ReportKind, read_reports
 from ringbatch.engine.process.role_events import EntryLoaded, ModelEvent, WorkerReleased
-from ringbatch.shm import cost_profile
+from ringbatch.shm import cost_profile, device_pace
 from ringbatch.shm.account import MIXED
 from ringbatch.shm.chain import step_in
 from ringbatch.shm.counters import CollectorCounter, Counters, ModelCounter
@@ -333,6 +333,7 @@ class Collector:
                 if kind is ReportKind.MOST_ROWS:
                     worker.model.list_place(worker)
             elif kind is ReportKind.RUNS_AGAIN:
+                worker.next_ns = 0
                 self._dispatcher.arm_batch_timeout(worker, now_ns)
             elif kind in _DROPPED:
                 worker.model.counters.add(_DROPPED[kind], second)
@@ -349,7 +350,8 @@ class Collector:
         model = worker.model
         model.add_worker(worker)
         model.health.worker_ready(worker.number, now_ns)
-        model.learn(cost_profile.read(self._segment, worker.number))
+        tried = cost_profile.read(self._segment, worker.number)
+        model.learn(worker, tried, device_pace.read(self._segment, worker.number))
         if model.spec.state == LOADING and model.ready == model.running:
             self._notify_supervisor(EntryLoaded(model.spec.reference))
 
@@ -362,17 +364,7 @@ class Collector:
             worker.began_ns = mark.dispatched_ns
         cycle_ns = max(now_ns - worker.began_ns, 0)
         if run_ns:
-            average_ns = model.cycle_ns
-            far = cycle_ns > FAR * average_ns or FAR * cycle_ns < average_ns
-            if far or model.departures.doubtful:
-                began_ns = worker.began_ns
-                average_ns = model.departures.followed(average_ns, cycle_ns, began_ns, now_ns)
-            else:
-                average_ns += (cycle_ns - average_ns) // SHARE
-            model.cycle_ns = average_ns
-            model.service_ns = model.reserve.ran(cycle_ns, average_ns, now_ns, model.ready)
-            if (times := model.local_remote_times) is not None:
-                times.ran(cycle_ns, worker.began_ns, now_ns, remote=worker.remote)
+            model.ran(worker, mark.rows, cycle_ns, now_ns)
         if run_ns and cycle_ns >= COSTLY_NS:
             # Its report was posted behind the answers, and may have waited to be read.
             posted_ns = worker.began_ns + spent.input_ns + run_ns + spent.output_ns

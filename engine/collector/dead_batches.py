@@ -39,7 +39,8 @@ class DeadBatches:
         """Have the requests of a dead worker run again.
 
         Those of its batch run in groups that find the one it died of; those of the batch it had not
-        begun run as they are. A worker of a model in steps runs all of its batches.
+        begun run as they are. A worker of a model in steps runs all of its batches, and one on a
+        device may have begun with both.
 
         Args:
             worker: the dead one, which held a batch at least.
@@ -51,7 +52,7 @@ class DeadBatches:
             True if it is known which request it died of.
         """
         model, in_flight = worker.model, self._in_flight
-        count = len(worker.batches) if worker.places else 1
+        count = len(worker.batches) if worker.places or worker.lead_ns else 1
         running, behind = worker.batches[:count], worker.batches[count:]
         worker.batches = []
         self._dispatcher.limits.drop(worker.number)

@@ -114,10 +114,15 @@ class Dispatcher:
             # Of requests that were cancelled.
             model.queues.overtaken.clear()
         self._update_backlog(model, now_ns)
+        rings = bool(model.idle) or model.wants_next
+        next_ns = model.next_ns
+        if next_ns is not None and now_ns >= next_ns:
+            rings = True
+        elif next_ns is not None and (until_ns is None or next_ns < until_ns):
+            until_ns = next_ns
         if until_ns != model.until_ns:
             model.until_ns = until_ns
             self._agenda.wait(model.reference, until_ns)
-        rings = bool(model.idle) or model.wants_next
         if rings != model.rings:
             model.rings = rings
             self._agenda.ring(model.reference, rings=rings)
@@ -225,7 +230,7 @@ class Dispatcher:
             for request in queues.expire(now_ns):
                 self._drop_expired(model, request, now_ns)
         until_ns: int | None = None
-        while queues.rows and (model.idle or model.takes_next):
+        while queues.rows and (model.idle or model.takes_next or model.next_ns is not None):
             wait = self._close(model, queues.first(now_ns), now_ns)
             if wait is not None and model.idle and len(queues) > 1:
                 wait = self._close_another(model, wait, now_ns)
@@ -276,7 +281,8 @@ class Dispatcher:
                 self._drop_expired(model, request, now_ns)
             if not queue.rows:
                 return None
-        pending = queue.pending(cap, others=len(queues) > 1, idle=bool(model.idle))
+        ends = bool(model.idle) or model.next_ns is not None
+        pending = queue.pending(cap, others=len(queues) > 1, idle=ends)
         decision = self._decide(model, pending, now_ns)
         if isinstance(decision, Wait):
             return decision
@@ -299,6 +305,7 @@ class Dispatcher:
             model.policy,
             idle_workers,
             takes_next=not idle_workers and model.takes_next,
+            next_ns=None if idle_workers else model.next_ns,
             service_ns=model.service_ns,
             usual_ns=model.cycle_ns,
             draining=self._segment.draining,
@@ -335,7 +342,7 @@ class Dispatcher:
         mark = unchecked_tuple(BatchMark, (self.next_batch, row_count, reason, now_ns, 0, 0, 0, 0))
         self.next_batch += 1
         idle = bool(model.idle)
-        worker = model.take_idle() if idle else model.busy.pop(0)
+        worker = model.take_idle() if idle else model.take_busy()
         # Usual are accounts of weight 1, and requests of class normal.
         priority = _NORMAL if max(accounts) <= IDENTITY_MASK else common_class(accounts)
         divides = self._gate.on or priority == MIXED
@@ -409,6 +416,8 @@ class Dispatcher:
         worker.began_ns = now_ns
         if not worker.ending and not worker.leaving:
             worker.model.busy.append(worker)
+        if worker.lead_ns:
+            worker.model.expect_end(worker)
         self.arm_batch_timeout(worker, now_ns)
 
     def on_row_joined(self, worker: Worker, now_ns: int) -> None:

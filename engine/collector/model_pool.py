@@ -6,7 +6,7 @@ in the table no longer keeps its batch until it has reported it. What comes late
 entry that took the model's place, if that takes and returns the same.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -16,7 +16,7 @@ from ringbatch.engine.collector.chain_model import ChainModel
 from ringbatch.engine.collector.grouping import Grouping
 from ringbatch.engine.collector.health import ModelHealth
 from ringbatch.engine.collector.local_or_remote import LocalRemoteTimes
-from ringbatch.engine.collector.models import InFlight, Model, Worker, bounded, has_both, serving
+from ringbatch.engine.collector.models import InFlight, Model, Worker, bounded, has_both
 from ringbatch.engine.collector.queues import Queues
 from ringbatch.shm.chain import reference_in
 from ringbatch.shm.descriptors import (
@@ -29,7 +29,7 @@ from ringbatch.shm.descriptors import (
 )
 from ringbatch.shm.memory_order import load_acquire
 from ringbatch.shm.model_counters import Accounts, ModelCounters
-from ringbatch.shm.model_spec import SERVING, ModelSpec
+from ringbatch.shm.model_spec import SERVING, ModelSpec, defaults
 from ringbatch.shm.ring import Producer
 from ringbatch.shm.segment import Segment
 
@@ -269,6 +269,15 @@ def _new_model(
         running=spec.running,
         local_remote_times=LocalRemoteTimes() if has_both(spec) else None,
     )
+
+
+def serving(models: Iterable[Model]) -> dict[tuple[str, str], Model]:
+    """Return the serving models by name and version, and each name's default also without one."""
+    found = [model for model in models if model.spec.state == SERVING]
+    of_version = {(model.spec.name, model.spec.version): model for model in found}
+    for name, spec in defaults(model.spec for model in found).items():
+        of_version[name, ""] = of_version[name, spec.version]
+    return of_version
 
 
 def _takes_the_same(spec: ModelSpec, other: ModelSpec) -> bool:

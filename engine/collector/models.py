@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from ringbatch.engine.collector.agenda import Agenda
 from ringbatch.engine.collector.backlog import NOTHING, Backlog, estimate
-from ringbatch.engine.collector.batch_time_average import Departures
+from ringbatch.engine.collector.batch_time_average import FAR, SHARE, Departures
 from ringbatch.engine.collector.batching import Policy
 from ringbatch.engine.collector.cost_estimate import costs_ns, full_batch_ns
 from ringbatch.engine.collector.grouping import Grouping
@@ -17,11 +17,14 @@ from ringbatch.engine.collector.queue import Key
 from ringbatch.engine.collector.queues import Queues
 from ringbatch.engine.collector.retries import RetryQueue
 from ringbatch.engine.collector.run_reserve import RunReserve
-from ringbatch.shm.account import MIXED, NOBODY, PriorityClass, class_of
+from ringbatch.engine.collector.size_times import SizeTimes
+from ringbatch.engine.ipc.shaping import padded_rows
+from ringbatch.shm.account import MIXED, NOBODY
 from ringbatch.shm.cost_profile import Trial
+from ringbatch.shm.device_pace import Pace
 from ringbatch.shm.engine_slots import BatchMark, Request
 from ringbatch.shm.model_counters import ModelCounters
-from ringbatch.shm.model_spec import RETIRING, SERVING, ModelSpec, defaults
+from ringbatch.shm.model_spec import RETIRING, ModelSpec
 from ringbatch.shm.readiness import ModelState
 from ringbatch.shm.ring import Producer
 from ringbatch.shm.slot import Reason
@@ -83,6 +86,9 @@ class Worker:
             word; 0 if these set no limit.
         left_out: requests of the one it runs that it has answered without running them.
         began_ns: when it began with the first.
+        lead_ns: how long before the end of its batch it wants the next one; 0 if at the end.
+        next_ns: while it is busy with one batch, the instant from which it takes the next one; 0 if
+            it takes none.
     """
 
     number: int
@@ -97,6 +103,8 @@ class Worker:
     batches: list[Batch] = field(default_factory=list)
     left_out: int = 0
     began_ns: int = 0
+    lead_ns: int = 0
+    next_ns: int = 0
 
     @property
     def places(self) -> int:
@@ -157,6 +165,7 @@ class Model:
         retries: what runs once more, before anything that has not run yet.
         lingering: whether its clients come back at once, and a batch waits for them.
         local_remote_times: of its batches; None if it does not have both kinds of workers.
+        size_times: of its batches; None if no worker wants its next batch before the end of one.
         idle: workers without a batch, those elsewhere in front. Of a model in steps, the workers
             with a free place.
         spares: workers that are ready and wait for the death of another.
@@ -203,6 +212,7 @@ class Model:
     retries: RetryQueue = field(default_factory=RetryQueue)
     lingering: Lingering = field(default_factory=Lingering)
     local_remote_times: LocalRemoteTimes | None = None
+    size_times: SizeTimes | None = None
     idle: list[Worker] = field(default_factory=list)
     busy: list[Worker] = field(default_factory=list)
     spares: list[Worker] = field(default_factory=list)
@@ -386,21 +396,70 @@ class Model:
             and self.ready == 1
             and not self.retries
             and 0 < self.cycle_ns <= NEXT_UP_TO_NS
+            and (not self.busy[0].lead_ns or self.busy[0].next_ns > 0)
         )
+
+    @property
+    def next_ns(self) -> int | None:
+        """The instant from which a busy worker takes its next batch; None if none does."""
+        if self.size_times is None or self.idle or self.retries:
+            return None
+        return min([worker.next_ns for worker in self.busy if worker.next_ns], default=None)
+
+    def take_busy(self) -> Worker:
+        """Remove and return the busy worker that the next batch goes to."""
+        if self.size_times is None:
+            return self.busy.pop(0)
+        worker = min(self.busy, key=_next_first)
+        self.busy.remove(worker)
+        return worker
+
+    def expect_end(self, worker: Worker) -> None:
+        """Set `next_ns` of a worker that begins with a batch, by the time that it should take.
+
+        Nothing joins requests that run again: one of them may kill the worker.
+        """
+        mark = worker.batches[0].mark
+        worker.next_ns = 0
+        if mark.reason is not Reason.RETRY and self.size_times is not None:
+            rows = padded_rows(mark.rows, self.policy.sizes)
+            took_ns = self.size_times.of(rows) or self.cycle_ns
+            worker.next_ns = worker.began_ns + max(took_ns - worker.lead_ns, 0)
 
     @property
     def wants_next(self) -> bool:
         """True if a next batch pays so much that requests are to wake the collector for it."""
         return self.cycle_ns >= NEXT_FROM_NS and self.takes_next
 
-    def learn(self, tried: list[Trial]) -> None:
-        """Take what a worker's warm-up took for what batches take, until they are measured."""
+    def learn(self, worker: Worker, tried: list[Trial], pace: Pace) -> None:
+        """Take a worker's pace, and its warm-up for what batches take until they are measured."""
+        worker.lead_ns = pace.lead_ns
+        if pace.lead_ns and self.size_times is None:
+            self.size_times = SizeTimes()
+        sizes = sorted({trial.rows for trial in tried})
+        if len(sizes) == pace.sizes:
+            self.policy = replace(self.policy, sizes=tuple(sizes))
         costs = costs_ns(tried, self.policy.sizes)
         if costs:
             self.policy = replace(self.policy, costs_ns=costs)
         self.cycle_ns = self.cycle_ns or full_batch_ns(tried)
         self.service_ns = self.service_ns or self.cycle_ns
         self.lingering.learn(tried)
+
+    def ran(self, worker: Worker, rows: int, cycle_ns: int, now_ns: int) -> None:
+        """Record a batch of so many rows that a worker ran, in the time since it began with it."""
+        average_ns, began_ns = self.cycle_ns, worker.began_ns
+        far = cycle_ns > FAR * average_ns or FAR * cycle_ns < average_ns
+        if far or self.departures.doubtful:
+            average_ns = self.departures.followed(average_ns, cycle_ns, began_ns, now_ns)
+        else:
+            average_ns += (cycle_ns - average_ns) // SHARE
+        self.cycle_ns = average_ns
+        self.service_ns = self.reserve.ran(cycle_ns, average_ns, now_ns, self.ready)
+        if (sides := self.local_remote_times) is not None:
+            sides.ran(cycle_ns, began_ns, now_ns, remote=worker.remote)
+        if self.size_times is not None:
+            self.size_times.ran(padded_rows(rows, self.policy.sizes), cycle_ns)
 
     def waiting(self) -> Iterator[Request]:
         """Everything that waits."""
@@ -416,40 +475,12 @@ class Model:
         return waiting + self.queues.empty()
 
 
+def _next_first(worker: Worker) -> tuple[bool, int]:
+    return not worker.next_ns, worker.next_ns
+
+
 def _emptiness(worker: Worker) -> tuple[bool, int]:
     return not worker.batches, worker.free_places
-
-
-def class_shares(
-    requests: Sequence[Request], costs: Sequence[float] | None, run_ns: int
-) -> list[tuple[int, int]]:
-    """Divide the run time of a batch among the classes of its requests; the sum is exact.
-
-    Args:
-        requests: of the batch.
-        costs: of each request; None if that is the number of its rows.
-        run_ns: the time.
-    """
-    parts = dict.fromkeys(PriorityClass, 0.0)
-    for request, cost in zip(requests, costs or [each.rows for each in requests], strict=True):
-        parts[class_of(request.account)] += cost
-    whole, left_ns, shares = sum(parts.values()), run_ns, []
-    for priority, part in parts.items():
-        share_ns = min(round(run_ns * part / whole), left_ns)
-        shares.append((int(priority), share_ns))
-        left_ns -= share_ns
-    last, share_ns = shares[-1]
-    shares[-1] = last, share_ns + left_ns
-    return shares
-
-
-def serving(models: Iterable[Model]) -> dict[tuple[str, str], Model]:
-    """Return the serving models by name and version, and each name's default also without one."""
-    found = [model for model in models if model.spec.state == SERVING]
-    of_version = {(model.spec.name, model.spec.version): model for model in found}
-    for name, spec in defaults(model.spec for model in found).items():
-        of_version[name, ""] = of_version[name, spec.version]
-    return of_version
 
 
 def has_both(spec: ModelSpec) -> bool:
@@ -464,5 +495,5 @@ def bounded(policy: Policy, spec: ModelSpec) -> Policy:
         max_batch_size=spec.cap,
         max_latency_ns=spec.max_latency_ns,
         eager=spec.policy == "eager",
-        sizes=spec.allowed_batch_sizes,
+        sizes=spec.allowed_batch_sizes or policy.sizes,
     )

@@ -277,7 +277,9 @@ def take_back(world: World, references: list[int]) -> list[int]:
     model = SimpleNamespace(
         run_again=held.run_again, cycle_ns=1, spec=SimpleNamespace(batch_timeout_ns=1)
     )
-    worker = SimpleNamespace(number=WORKER, model=model, places=0, batches=[Batch(MARK, requests)])
+    worker = SimpleNamespace(
+        number=WORKER, model=model, places=0, lead_ns=0, batches=[Batch(MARK, requests)]
+    )
     batches = world.wrong.batches(
         slots, {}, Quarantine(world.segment.memory), cast(Dispatcher, held)
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -34,6 +35,8 @@ def pending(
 
 BUSY = {"idle_workers": 0}
 AHEAD = {"idle_workers": 0, "takes_next": True}
+NEXT = ACCEPTED + 300
+ENDING = {"idle_workers": 0, "next_ns": NEXT}
 
 
 CASES = {
@@ -56,6 +59,18 @@ CASES = {
         ACCEPTED + 399, {"service_ns": 100}, Wait(ACCEPTED + 400)),
     "deadline-closes-a-service-time-ahead": (FIXED, pending(deadline_ns=ACCEPTED + 500),
         ACCEPTED + 400, {"service_ns": 100}, Reason.DEADLINE),
+    "a-worker-that-is-about-to-end-is-waited-for": (EAGER, pending(), NEXT - 1, ENDING, Wait(NEXT)),
+    "a-worker-that-is-about-to-end-takes-any": (EAGER, pending(), NEXT, ENDING, Reason.IDLE),
+    "a-full-one-grows-no-more-and-waits-so": (EAGER, pending(rows=MAX), NEXT - 1, ENDING,
+        Wait(NEXT)),
+    "a-full-one-goes-before-if-nobody-is-free-sooner": (EAGER, pending(rows=MAX), NEXT - 1,
+        {**AHEAD, **ENDING}, Reason.FULL),
+    "fixed-waits-for-its-latency-then-too": (FIXED, pending(), NEXT, ENDING, Wait(DUE)),
+    "fixed-closes-at-its-latency-then-too": (FIXED, pending(), DUE, ENDING, Reason.LATENCY),
+    "what-runs-again-waits-for-an-idle-worker": (EAGER, pending(retry=True), NEXT, ENDING,
+        Wait(None)),
+    "an-engine-that-drains-waits-for-that-instant-too": (FIXED, pending(), NEXT - 1,
+        {**ENDING, "draining": True}, Wait(NEXT)),
     "deadline-already-missed-still-closes": (FIXED, pending(deadline_ns=ACCEPTED - 5),
         ACCEPTED, {}, Reason.DEADLINE),
     "nearly-all-runs-count-while-there-is-time-for-them": (
@@ -244,6 +259,25 @@ def test_without_an_idle_worker_only_the_oldest_closes_where_full_and_no_instant
         assert decision is Reason.FULL
     else:
         assert decision == Wait(None)
+
+
+@given(waiting_queues, instants, policies, st.booleans(), service_times, st.integers(0, 10**6))
+def test_a_busy_worker_counts_as_idle_from_the_instant_on_but_for_what_runs_again(
+    waiting: Pending,
+    now_ns: int,
+    policy: Policy,
+    draining: bool,
+    service_ns: int,
+    next_ns: int,
+) -> None:
+    decided = partial(decide, waiting, now_ns, policy, service_ns=service_ns, draining=draining)
+    decision = decided(idle_workers=0, next_ns=next_ns)
+    if waiting.retry:
+        assert decision == Wait(None)
+    elif now_ns < next_ns:
+        assert decision == Wait(next_ns)
+    else:
+        assert decision == decided(idle_workers=1)
 
 
 @given(waiting_queues, instants, policies, workers, st.booleans())

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.engine.collector.models import class_shares
+from ringbatch.engine.collector.class_shares import class_shares
 from ringbatch.shm.account import PriorityClass, account_word
 from ringbatch.shm.engine_slots import Request
 

@@ -119,9 +119,9 @@ def test_what_is_behind_an_outcome_begins_with_the_next_word() -> None:
     assert names[-1] == SlotWords.FINISHED_NS
 
 
-def test_the_numbers_of_version_30() -> None:
+def test_the_numbers_of_version_31() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert LAYOUT_VERSION == 30
+    assert LAYOUT_VERSION == 31
     assert MAGIC_VALUE.to_bytes(8, "little") == b"RNGBTCH1"
     assert constants(HeaderWords) == {
         "MAGIC": 0,
@@ -252,6 +252,8 @@ def test_the_numbers_of_version_30() -> None:
             "SERVERS": 3,
             "SERVERS_DOWN": 4,
             "FAILING": 5,
+            "LEAD_NS": 6,
+            "SIZES": 7,
             "ERRNO": 16,
             "ENDS": 17,
             "AGAIN_NS": 18,

@@ -101,6 +101,7 @@ class Engine:
         load_fails: whether the process that is started for a worker ends before it is ready.
         loads: see `simulation.memory.watched`.
         limits: see above.
+        lead_ns: how long before the end of a batch workers want the next one; 0 if at the end.
     """
 
     def __init__(
@@ -115,8 +116,10 @@ class Engine:
         *,
         loads: bool,
         limits: AccountLimits,
+        lead_ns: int,
     ) -> None:
         self.machine = machine
+        self._lead_ns = lead_ns
         self.limits = limits
         self._chance = chance
         self._predict = predict
@@ -366,6 +369,7 @@ class Engine:
         bell = self.worker_bells[number]
         offset = segment.layout.worker(number)
         segment.words[offset + WorkerWords.MODEL] = model.reference
+        segment.words[offset + WorkerWords.LEAD_NS] = self._lead_ns
         segment.words[offset + WorkerWords.STATE] = WorkerState.READY
         role.begin()
         while True:

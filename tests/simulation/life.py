@@ -120,7 +120,8 @@ class Life:
         self._parts = parts = random.Random(f"parts of {seed}")
         self._steps = steps = random.Random(f"steps of {seed}")
         costs = random.Random(f"costs of {seed}")
-        drawn = Profile.of(chance, chains, self._loads, limits, parts, steps, costs)
+        leads = random.Random(f"leads of {seed}")
+        drawn = Profile.of(chance, chains, self._loads, limits, parts, steps, costs, leads)
         self.profile = drawn if profile is None else profile
         self.machine = Machine(chance, self.profile.stride, self._misfortune)
         self.machine.trace = [] if trace else None
@@ -153,6 +154,7 @@ class Life:
             self._load_fails,
             loads=self.profile.loads,
             limits=self.profile.limits,
+            lead_ns=self.profile.lead_ns,
         )
         self._models.engine = self.engine
         self._models.kind = Kind.of(steps, costs, limited=self.profile.costs)

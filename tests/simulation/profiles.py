@@ -17,6 +17,8 @@ _LIMITED_SHARE: Final = 0.25
 _PARTS_SHARE: Final = 0.25
 _STEPS_SHARE: Final = 0.25
 _COSTS_SHARE: Final = 0.4
+_LEADS_SHARE: Final = 0.25
+_LEADS_NS: Final = (200 * MICROSECOND_NS, 2 * MILLISECOND_NS)
 _CHANGES: Final = 0.4
 _CHANGES_SHARE: Final = 0.3
 
@@ -60,6 +62,9 @@ class Profile:
     """One of the models works in steps; not beside a chain, nor beside one that yields."""
     costs: bool = False
     """All live rows of a model in steps may cost no more than a limit."""
+    lead_ns: int = 0
+    """Time before the end of a batch at which a worker wants the next one, as one on a device does;
+    not in steps, nor beside a model that yields."""
     changes: float = 0.0
     """A chance at each arrival that a worker may run another number of rows at once."""
     limits: AccountLimits = NO_LIMITS
@@ -74,6 +79,7 @@ class Profile:
         parts: random.Random,
         steps: random.Random,
         costs: random.Random,
+        leads: random.Random,
     ) -> "Profile":
         """Return one of many profiles.
 
@@ -85,12 +91,15 @@ class Profile:
             parts: decides whether a model answers in parts, where there is no chain.
             steps: decides whether a model works in steps, where there is neither.
             costs: decides whether its rows have costs.
+            leads: decides whether workers want their next batch before the end of one.
         """
         chained = chains.random() < _CHAINED_SHARE
         in_parts = not chained and parts.random() < _PARTS_SHARE
         in_steps = not (chained or in_parts) and steps.random() < _STEPS_SHARE
+        leads_early = not (in_parts or in_steps) and leads.random() < _LEADS_SHARE
         return replace(
             Profile._of(chance),
+            lead_ns=leads.choice(_LEADS_NS) if leads_early else 0,
             chained=chained,
             in_parts=in_parts,
             in_steps=in_steps,
@@ -139,6 +148,7 @@ class Profile:
             in_parts=self.in_parts,
             in_steps=self.in_steps,
             costs=self.costs,
+            lead_ns=self.lead_ns,
         )
 
     def simpler(self) -> "list[Profile]":
