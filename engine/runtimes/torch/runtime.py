@@ -9,6 +9,7 @@ the device while the next is copied into that memory, and the outputs come back 
 """
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -18,6 +19,7 @@ from typing import Any, Final, TypeVar
 from ringbatch.engine.models.extras import required
 from ringbatch.engine.models.model import InvalidInput, Model, Options, RestartWorker
 from ringbatch.engine.runtimes.torch.cuda import CudaDevice
+from ringbatch.engine.runtimes.torch.cuda_start import CudaStart
 from ringbatch.engine.runtimes.torch.file_kinds import TorchFile, kind_of
 from ringbatch.engine.runtimes.torch.program import Program, load_program
 from ringbatch.engine.runtimes.torch.script import load_script
@@ -38,7 +40,9 @@ _IMAGE_DIMENSIONS: Final = 4
 def open_torch(path: Path, options: Options) -> Model:
     """Load a .pt2 or TorchScript file; see `ringbatch.engine.runtimes.opening.open_model`."""
     kind = kind_of(options.readable(path), trust_pickle=options.trust_pickle)
+    began_ns = time.monotonic_ns()
     torch = required("torch", "torch", path)
+    imported_ns = time.monotonic_ns()
     if kind is TorchFile.PROGRAM and (options.inputs or options.outputs):
         raise StartupError(
             f"{path}: inputs and outputs are for TorchScript; an exported program says them itself"
@@ -51,7 +55,21 @@ def open_torch(path: Path, options: Options) -> Model:
             "CUDA device"
         )
     torch.set_num_threads(options.threads)
-    program = _LOADERS[kind](path, options, torch)
+    if options.device == "cpu":
+        program = _LOADERS[kind](path, options, torch)
+    else:
+        start = CudaStart(torch, torch.device(options.device), time.monotonic_ns)
+        try:
+            program = _LOADERS[kind](path, options, torch)
+        finally:
+            started_ns = start.wait_ns()
+        logger.info(
+            "torch was imported in %.1f s, and the model read in %.1f s, beside which CUDA started "
+            "in %.1f s",
+            (imported_ns - began_ns) / 1e9,
+            (time.monotonic_ns() - imported_ns) / 1e9,
+            started_ns / 1e9,
+        )
     no_graphs = "" if kind is TorchFile.PROGRAM else "only exported programs are captured"
     return placed_program(program, options, torch, no_graphs)
 
