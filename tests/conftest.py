@@ -41,6 +41,7 @@ LOGS: Final = ("stdout", "stderr", "*.log")
 ROOT: Final = Path(__file__).resolve().parents[1]
 EXAMPLES: Final = 15
 EXAMPLES_IF_EXHAUSTIVE: Final = 100
+LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 OF_A_TERMINAL: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 """Signals that a shell's background job, or one under nohup, ignores."""
 
@@ -62,6 +63,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     _let_programs_have_signals()
+    _ask_own_servers_directly()
     # Servers are started by tests that call over gRPC meanwhile, and its own care for forks
     # breaks a fork beside calls; nothing here uses gRPC on both sides of one.
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
@@ -90,6 +92,13 @@ def _let_programs_have_signals() -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             is_sigint = number == signal.SIGINT
             signal.signal(number, signal.default_int_handler if is_sigint else lambda *_: None)
+
+
+def _ask_own_servers_directly() -> None:
+    """Except this machine from the environment's proxy, which clients of all kinds would ask."""
+    for name in ("no_proxy", "NO_PROXY"):
+        given = os.environ.get(name, "").split(",")
+        os.environ[name] = ",".join(dict.fromkeys(filter(None, [*given, *LOOPBACK])))
 
 
 def pytest_report_header() -> str:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -127,6 +128,14 @@ def test_a_run_in_the_background_lets_programs_have_signals(tmp_path: Path) -> N
         for number, handler in before.items():
             signal.signal(number, handler)
     assert run.returncode == 0, run.stdout
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_own_servers_are_asked_directly_behind_a_proxy(
+    monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert urllib.request.proxy_bypass(host)
 
 
 @pytest.mark.parametrize("prefix", first_of(["ringbatch-", "sem.ringbatch-"], 1))
