@@ -28,7 +28,7 @@ ARROWS = {
     "engine.ipc": "shm engine.config engine.process engine.models",
     "engine.runtimes.graphs": "shm engine.models",
     "engine.runtimes.trees": "shm engine.models",
-    "engine.runtimes.torch": "shm engine.config engine.devices engine.models",
+    "engine.runtimes.torch": "shm shm.host engine.config engine.devices engine.models",
     "engine.runtimes.texts": "shm engine.models engine.runtimes.graphs engine.runtimes.torch",
     "engine.runtimes.upstreams": "shm shm.host engine.config engine.models",
     "engine.runtimes.ray": "shm shm.host engine.models",
