@@ -7,11 +7,12 @@ instant, with nothing else changed, it closes. Nothing else closes a batch.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final, NamedTuple
 
 from ringbatch.engine.ipc.shaping import worthwhile_rows
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.slot import Reason
 
 
@@ -195,3 +196,14 @@ def fitting(rows: Iterable[int], max_batch_size: int) -> int:
             break
         count += 1
     return count
+
+
+def bounded(policy: Policy, spec: ModelSpec) -> Policy:
+    """Return a policy with the bounds of an entry of the table."""
+    return replace(
+        policy,
+        max_batch_size=spec.cap,
+        max_latency_ns=spec.max_latency_ns,
+        eager=spec.policy == "eager",
+        sizes=spec.allowed_batch_sizes or policy.sizes,
+    )

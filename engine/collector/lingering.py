@@ -143,6 +143,11 @@ class Lingering:
             period.came(request.rows, accepted_ns)
 
     @property
+    def pays(self) -> bool:
+        """True if runs cost enough to wait, and nearly all requests are of clients that return."""
+        return self.watching and self._returning >= _RETURNING
+
+    @property
     def until_ns(self) -> int:
         """Instant until which a batch waits.
 

@@ -11,12 +11,12 @@ from functools import partial
 from typing import Final
 
 from ringbatch.engine.collector.agenda import Agenda
-from ringbatch.engine.collector.batching import Policy
+from ringbatch.engine.collector.batching import Policy, bounded
 from ringbatch.engine.collector.chain_model import ChainModel
 from ringbatch.engine.collector.grouping import Grouping
 from ringbatch.engine.collector.health import ModelHealth
 from ringbatch.engine.collector.local_or_remote import LocalRemoteTimes
-from ringbatch.engine.collector.models import InFlight, Model, Worker, bounded, has_both
+from ringbatch.engine.collector.models import InFlight, Model, Worker, has_both
 from ringbatch.engine.collector.queues import Queues
 from ringbatch.shm.chain import reference_in
 from ringbatch.shm.descriptors import (

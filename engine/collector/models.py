@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from ringbatch.engine.collector.agenda import Agenda
 from ringbatch.engine.collector.backlog import NOTHING, Backlog, estimate
 from ringbatch.engine.collector.batch_time_average import FAR, SHARE, Departures
-from ringbatch.engine.collector.batching import Policy
+from ringbatch.engine.collector.batching import Policy, bounded
 from ringbatch.engine.collector.cost_estimate import costs_ns, full_batch_ns
 from ringbatch.engine.collector.grouping import Grouping
 from ringbatch.engine.collector.health import ModelHealth
@@ -401,8 +401,13 @@ class Model:
 
     @property
     def next_ns(self) -> int | None:
-        """The instant from which a busy worker takes its next batch; None if none does."""
+        """The instant from which a busy worker takes its next batch; None if none does.
+
+        What a lone worker runs is part of the next batch if its clients come back and that pays.
+        """
         if self.size_times is None or self.idle or self.retries:
+            return None
+        if self.ready == 1 and self.lingering.pays:
             return None
         return min([worker.next_ns for worker in self.busy if worker.next_ns], default=None)
 
@@ -486,14 +491,3 @@ def _emptiness(worker: Worker) -> tuple[bool, int]:
 def has_both(spec: ModelSpec) -> bool:
     """Return whether a model has local and remote workers."""
     return 0 < len(spec.remote) < len(spec.workers)
-
-
-def bounded(policy: Policy, spec: ModelSpec) -> Policy:
-    """Return a policy with the bounds of an entry of the table."""
-    return replace(
-        policy,
-        max_batch_size=spec.cap,
-        max_latency_ns=spec.max_latency_ns,
-        eager=spec.policy == "eager",
-        sizes=spec.allowed_batch_sizes or policy.sizes,
-    )

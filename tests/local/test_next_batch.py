@@ -26,13 +26,14 @@ def harness_of(*models: ModelSpec, pace: Pace = PACE, **more: Any) -> CollectorH
 
 
 def running(harness: CollectorHarness, rows: int = 1, run_ns: int = RUN) -> int:
-    """Have the only worker begin with a batch whose time is known; return when it began."""
+    """Have a worker begin with a batch whose time is known; return when it began."""
     for began_ns in (0, run_ns):
         for number in range(rows):
             harness.send(number)
         harness.step(began_ns)
         if not began_ns:
-            harness.workers[0].finish(harness.workers[0].task())
+            first = harness.workers[harness.worker_wakes[-1]]
+            first.finish(first.task())
             harness.step(run_ns)
             harness.clients[0].collect()
     return run_ns
@@ -314,3 +315,19 @@ def test_the_time_of_a_batch_counts_for_the_size_that_it_is_padded_to() -> None:
     for number in range(4):
         harness.send(number)
     assert harness.step(now_ns) == now_ns + 8 * RUN - LEAD
+
+
+@pytest.mark.parametrize(("returning", "workers", "given"), [(1.0, 1, 1), (0.5, 1, 2), (1.0, 2, 2)])
+def test_a_lone_worker_whose_clients_come_back_gets_no_small_batch_early(
+    returning: float, workers: int, given: int
+) -> None:
+    harness = harness_of(eager(workers=tuple(range(workers))))
+    began_ns = running(harness)
+    for number in range(workers - 1):
+        harness.send(number)
+        harness.step(began_ns)
+    (model,) = harness.collector._models.values()
+    model.lingering.watching, model.lingering._returning = True, returning
+    harness.send(5)
+    harness.step(began_ns + 10 * RUN)
+    assert max(len(worker.tasks()) for worker in harness.workers) == given
