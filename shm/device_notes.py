@@ -1,4 +1,4 @@
-"""Notes of workers on their devices, in the segment: a sentence for `ringbatch models`."""
+"""Notes of workers on their devices, in the segment: the UUID, and words for `ringbatch models`."""
 
 from typing import Final
 
@@ -6,19 +6,38 @@ from ringbatch.shm.device_words import DeviceNoteWords
 from ringbatch.shm.layout import WORD
 from ringbatch.shm.segment import Segment
 
-NOTE_BYTES: Final = DeviceNoteWords.SIZE * WORD - 1
+NOTE_BYTES: Final = (DeviceNoteWords.SIZE - DeviceNoteWords.TEXT) * WORD - 1
 """Of UTF-8; the rest of a longer note is cut off."""
+_HALF: Final = 64
+"""Bits of a word."""
 
 
-def write(segment: Segment, worker: int, text: str) -> None:
-    """Put down the note of a worker in place of that of the worker before it."""
-    start = segment.layout.device_note(worker) * WORD
+def write(segment: Segment, worker: int, text: str, uuid: int = 0) -> None:
+    """Put down the note of a worker in place of that of the worker before it.
+
+    Args:
+        segment: attached.
+        worker: its number.
+        text: for people; empty if batches have no way of their own to its device.
+        uuid: of its CUDA device, of 128 bits; 0 without one.
+    """
+    first = segment.layout.device_note(worker)
+    segment.words[first + DeviceNoteWords.UUID_HIGH] = uuid >> _HALF
+    segment.words[first + DeviceNoteWords.UUID_LOW] = uuid & (1 << _HALF) - 1
+    start = (first + DeviceNoteWords.TEXT) * WORD
     kept = text.encode()[:NOTE_BYTES]
     segment.memory[start : start + NOTE_BYTES + 1] = kept.ljust(NOTE_BYTES + 1, b"\0")
 
 
 def read(segment: Segment, worker: int) -> str:
-    """Return the note of a worker; empty if its model is on no device."""
-    start = segment.layout.device_note(worker) * WORD
+    """Return the note of a worker; empty if its batches have no way of their own to a device."""
+    start = (segment.layout.device_note(worker) + DeviceNoteWords.TEXT) * WORD
     text = bytes(segment.memory[start : start + NOTE_BYTES])
     return text.partition(b"\0")[0].decode(errors="ignore")
+
+
+def read_uuid(segment: Segment, worker: int) -> int:
+    """Return the UUID of a worker's CUDA device; 0 without one."""
+    first, words = segment.layout.device_note(worker), segment.words
+    high = words[first + DeviceNoteWords.UUID_HIGH]
+    return high << _HALF | words[first + DeviceNoteWords.UUID_LOW]

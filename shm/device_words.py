@@ -8,12 +8,18 @@ from ringbatch.shm.descriptors import PAIR
 class DeviceNoteWords:
     """Note of a worker on its device, see `ringbatch.shm.device_notes`.
 
-    TEXT goes up to a zero; it is empty without a device.
+    UUID_HIGH and UUID_LOW are the halves of the UUID of its CUDA device, 0 without one. Whoever
+    loads them between their stores finds the UUID of no device. TEXT goes up to a zero; it is empty
+    without a device.
 
         word  name               stored by   how often  loaded by   how often  order
         ----  -----------------  ----------  ---------  ----------  ---------  -------
-           0  TEXT               worker      rarely     status      rarely     relaxed
+           0  UUID_HIGH          worker      rarely     status      rarely     relaxed
+           1  UUID_LOW           worker      rarely     status      rarely     relaxed
+           2  TEXT               worker      rarely     status      rarely     relaxed
     """
 
-    TEXT: Final = 0
+    UUID_HIGH: Final = 0
+    UUID_LOW: Final = 1
+    TEXT: Final = 2
     SIZE: Final = 4 * PAIR

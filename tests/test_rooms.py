@@ -24,7 +24,7 @@ ARROWS = {
     "engine.devices": "shm",
     "engine.models": "shm engine.devices",
     "engine.process": "shm shm.host engine.models",
-    "engine.report": "shm shm.snapshot",
+    "engine.report": "shm shm.host shm.snapshot",
     "engine.ipc": "shm engine.config engine.process engine.models",
     "engine.runtimes.graphs": "shm engine.models",
     "engine.runtimes.trees": "shm engine.models",

@@ -60,6 +60,8 @@ def page(before: Sample | None, now: Sample, width: int, height: int | None = No
     if len(classes) > 1:
         lines += [Line(""), *_table(classes, width)]
     lines += [Line(""), *_table(_workers(before, now), width)]
+    if now.gpus:
+        lines += [Line(""), *_table(_gpus(now), width)]
     lines += [Line(""), Line(_listed(now.counts))]
     lines += _slowest(now, width, None if height is None else height - len(lines))
     cut = [Line(_cut(line.text, width), line.heading) for line in lines]
@@ -156,6 +158,28 @@ def _workers(before: Sample | None, now: Sample) -> list[list[str]]:
             ]
         )
     return rows
+
+
+def _gpus(now: Sample) -> list[list[str]]:
+    rows = [["GPU", "OF", "BUSY", "MEMORY", "TEMP", "THROTTLED"]]
+    for used in now.gpus:
+        gpu = used.gpu
+        memory = [_size(gpu.used_bytes), _size(gpu.total_bytes)]
+        rows.append(
+            [
+                gpu.uuid,
+                ", ".join(map(str, used.workers)),
+                _known(gpu.busy, "{:.0%}"),
+                "/".join(memory),
+                _known(gpu.temperature_c, "{}C"),
+                "-" if gpu.slowed is None else ", ".join(gpu.slowed) or "no",
+            ]
+        )
+    return rows
+
+
+def _size(found: int | None) -> str:
+    return "-" if found is None else f"{found / (1 << 30):.1f}G"
 
 
 def _slowest(now: Sample, width: int, room: int | None) -> list[Line]:

@@ -4,11 +4,15 @@ Everything counted stands in the segment; this attaches to it, reads and detache
 does not notice.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
+from ringbatch.engine.report.gpus import look
 from ringbatch.engine.report.listing import show
 from ringbatch.shm.engines import running
 from ringbatch.shm.model_spec import FILE_DIFFERS, workers_words
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.snapshot.gpus import UsedGpu, used_gpus
 from ringbatch.shm.snapshot.status import EngineStatus, read
 from ringbatch.shm.upstreams import ServerCounts
 
@@ -31,8 +35,8 @@ def snapshot(engine: str | int) -> EngineStatus:
         return read(segment)
 
 
-def describe(status: EngineStatus) -> str:
-    """Return the counters for people, a paragraph for each model."""
+def describe(status: EngineStatus, gpus: Iterable[UsedGpu] = ()) -> str:
+    """Return the counters for people, a paragraph for each model, and the GPUs of workers."""
     lines = []
     for name, model in status.models.items():
         lines += [
@@ -58,7 +62,28 @@ def describe(status: EngineStatus) -> str:
         f"instances {counts['rows']}, time in the model {counts['run_ns'] / 1e9:.3f} s"
         for number, counts in status.workers.items()
     ]
+    lines += map(_gpu, gpus)
     return "\n".join(lines)
+
+
+def _gpu(used: UsedGpu) -> str:
+    gpu = used.gpu
+    memory = None if gpu.used_bytes is None else f"memory {_gib(gpu.used_bytes)}"
+    if memory is not None and gpu.total_bytes is not None:
+        memory += f" of {_gib(gpu.total_bytes)}"
+    slowed = None if gpu.slowed is None else ", ".join(gpu.slowed)
+    parts = [
+        None if gpu.busy is None else f"busy {gpu.busy:.0%}",
+        memory,
+        None if gpu.temperature_c is None else f"{gpu.temperature_c} °C",
+        None if slowed is None else f"throttled: {slowed}" if slowed else "not throttled",
+    ]
+    workers = f"worker{'s' * (len(used.workers) > 1)} {', '.join(map(str, used.workers))}"
+    return f"GPU {gpu.uuid} of {workers}: {', '.join(filter(None, parts)) or 'no figures'}"
+
+
+def _gib(size: int) -> str:
+    return f"{size / (1 << 30):.1f} GiB"
 
 
 def _server(server: ServerCounts) -> str:
@@ -86,4 +111,10 @@ def _counts(counts: dict[str, int]) -> str:
 
 def main(engine: str | int | None) -> int:
     """Print the counters of one engine, or of every engine of this user."""
-    return show(engine, lambda segment: describe(read(segment)))
+    return show(engine, _text)
+
+
+def _text(segment: Segment) -> str:
+    # First, as it reads the models.
+    status = read(segment)
+    return describe(status, used_gpus(segment, look))

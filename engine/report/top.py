@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Final, TextIO
 
 from ringbatch.engine.report.frame import Line, page
+from ringbatch.engine.report.gpus import look
 from ringbatch.shm.engines import attached
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.segment import Segment
@@ -71,7 +72,7 @@ def _show(engine: str | int | None, first: Sample, interval_s: float) -> None:
 def _look(engine: str | int | None) -> Sample:
     segment = attached(engine, Segment.attach)
     try:
-        return sample(segment, time.monotonic_ns())
+        return sample(segment, time.monotonic_ns(), look)
     finally:
         segment.detach()
 

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO, TypeVar
 
+from ringbatch.engine.devices.cuda_uuid import cuda_uuid
 from ringbatch.engine.ipc.shaping import Unfit
 from ringbatch.engine.models.model import Model, Options, RestartWorker, error_text, failure
 from ringbatch.engine.models.model_file import Kept
@@ -289,7 +290,9 @@ def _serve(
     if model.in_steps:
         _expect_steps_fit(spec, start)
     on_device = _placed(model, spec, segment, start)
-    device_notes.write(segment, number, "" if on_device is None else on_device.note)
+    note = "" if on_device is None else on_device.note
+    options = start.model.options
+    device_notes.write(segment, number, note, 0 if options.ray else cuda_uuid(options.device))
     runner = _runner(
         model,
         on_device,

@@ -25,6 +25,7 @@ from ringbatch.shm.host.background import in_thread
 from ringbatch.shm.model_readiness import unready_reason
 from ringbatch.shm.model_spec import FIRST_VERSION, SERVING, ModelSpec
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.snapshot.gpus import Look, unseen
 
 
 def create_control_app(
@@ -35,6 +36,7 @@ def create_control_app(
     traces: DeliveryCounts | None = None,
     failed_handshakes: FailedHandshakes | None = None,
     payloads: DeliveryCounts | None = None,
+    look: Look = unseen,
 ) -> falcon.asgi.App[Request, Response]:
     """Return the ASGI application.
 
@@ -46,12 +48,13 @@ def create_control_app(
         traces: counts of them; None if nothing is traced.
         failed_handshakes: counter of this process's failed TLS hand-shakes.
         payloads: counts of the payload log's events; None without one.
+        look: at GPUs.
     """
     app = falcon.asgi.App(media_type=falcon.MEDIA_JSON, router=Router())
     if keys is not None:
         app.add_middleware(KeysFromAfar(keys))
     app.set_error_serializer(_serialize)
-    metrics = EngineMetrics(segment, version, traces, failed_handshakes, payloads)
+    metrics = EngineMetrics(segment, version, traces, failed_handshakes, payloads, look)
     app.add_route("/metrics", Metrics(metrics, segment.pid))
     app.add_route("/v2/health/live", ControlLiveness())
     app.add_route("/v2/health/ready", ControlReadiness(segment))

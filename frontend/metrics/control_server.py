@@ -29,6 +29,7 @@ from ringbatch.frontend.metrics.control_connections import (
     ControlConnection,
     make_room,
 )
+from ringbatch.frontend.metrics.gpus import GpuGauge
 from ringbatch.frontend.page.history import History
 from ringbatch.frontend.page.live import LiveFeed
 from ringbatch.frontend.page.subscribers import Subscribers
@@ -96,7 +97,9 @@ async def serve(
         payloads: delivers events, from before this; None without a payload log.
     """
     version, subscribers = installed_version(), Subscribers(History())
-    live = LiveFeed(segment, subscribers, {"version": version, "public": public_url})
+    gpus = GpuGauge()
+    about = {"version": version, "public": public_url}
+    live = LiveFeed(segment, subscribers, about, look=gpus.latest)
     tracing = None
     if trace_endpoint is not None:
         # Only here, because it needs a package that others do without.
@@ -112,6 +115,7 @@ async def serve(
             tracing,
             security.failed_handshakes,
             payloads,
+            gpus.latest,
         ),
         loop="none",
         lifespan="off",

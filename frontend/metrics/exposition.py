@@ -12,6 +12,7 @@ from typing import Final
 
 from ringbatch.frontend.metrics.deliveries import DeliveryCounts, payload_metrics, trace_metrics
 from ringbatch.frontend.metrics.families import Family, gauge
+from ringbatch.frontend.metrics.gpus import gpu_metrics
 from ringbatch.frontend.metrics.histograms import OF_MODEL, model_metrics, request_metrics
 from ringbatch.frontend.metrics.model_metrics import own_metrics
 from ringbatch.frontend.metrics.processes import Usage
@@ -31,6 +32,7 @@ from ringbatch.shm.model_spec import SERVING, ModelSpec
 from ringbatch.shm.restarts import restarts_of
 from ringbatch.shm.scalings import Scalings
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.snapshot.gpus import Look, unseen, used_gpus
 from ringbatch.shm.snapshot.occupancy import Occupancy
 
 _NS: Final = 1e-9
@@ -174,6 +176,7 @@ class EngineMetrics:
         traces: counts of them; None where nothing is traced.
         failed_handshakes: counter of this process's failed TLS hand-shakes.
         payloads: counts of the payload log's events; None without one.
+        look: at GPUs.
     """
 
     def __init__(
@@ -183,12 +186,14 @@ class EngineMetrics:
         traces: DeliveryCounts | None = None,
         failed_handshakes: FailedHandshakes | None = None,
         payloads: DeliveryCounts | None = None,
+        look: Look = unseen,
     ) -> None:
         self._segment = segment
         self._failed = failed_handshakes or FailedHandshakes()
         self._version = version
         self._traces = traces
         self._payloads = payloads
+        self._look = look
         self._serving: list[ModelSpec] = []
         self._accounts: list[ModelSpec] = []
 
@@ -221,6 +226,7 @@ class EngineMetrics:
         yield self._restarts()
         yield from self._of_models(occupancy)
         yield from self._of_workers()
+        yield from gpu_metrics(used_gpus(segment, self._look), self._serving)
         yield from upstream_metrics(segment, self._serving)
         yield from own_metrics(segment, self._accounts)
         yield from _of_processes(used)

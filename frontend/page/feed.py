@@ -21,6 +21,7 @@ from ringbatch.shm.snapshot.deltas import (
     same_model,
     same_worker,
 )
+from ringbatch.shm.snapshot.gpus import UsedGpu
 from ringbatch.shm.snapshot.sample import NO_REQUESTS, ModelSample, Sample, WorkerSample
 from ringbatch.shm.snapshot.slow_requests import SlowRequest
 from ringbatch.shm.time_buckets import BOUNDS_S
@@ -94,6 +95,7 @@ def state(before: Sample | None, now: Sample, obstacles: Mapping[str, str], more
         "lane_bytes": now.lane_bytes,
         "models": [_model(model, obstacles.get(model.title, "")) for model in now.models],
         "workers": [_worker(same_worker(before, own), own, seconds) for own in now.workers],
+        "gpus": [_gpu(used) for used in now.gpus],
     }
 
 
@@ -233,4 +235,17 @@ def _worker(before: WorkerSample | None, now: WorkerSample, seconds: float) -> J
         "batches": rate(now.batches, None if before is None else before.batches, seconds),
         "rows": rate(now.rows, None if before is None else before.rows, seconds),
         "busy": None if share is None else round(share, 4),
+    }
+
+
+def _gpu(used: UsedGpu) -> Json:
+    gpu = used.gpu
+    return {
+        "uuid": gpu.uuid,
+        "workers": used.workers,
+        "busy": gpu.busy,
+        "used": gpu.used_bytes,
+        "total": gpu.total_bytes,
+        "celsius": gpu.temperature_c,
+        "slowed": gpu.slowed,
     }

@@ -16,6 +16,7 @@ from ringbatch.frontend.page.subscribers import Subscribers
 from ringbatch.shm.model_readiness import unready_reason
 from ringbatch.shm.model_spec import SERVING, titled
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.snapshot.gpus import Look, unseen
 from ringbatch.shm.snapshot.sample import Sample, sample
 
 log = logging.getLogger("ringbatch.frontend")
@@ -34,6 +35,7 @@ class LiveFeed:
         subscribers: that get the events.
         about: what the page says of the engine that does not stand in the segment.
         cost_ns: the CPU time of this process.
+        look: at GPUs.
     """
 
     def __init__(
@@ -42,10 +44,12 @@ class LiveFeed:
         subscribers: Subscribers,
         about: dict[str, Any],
         cost_ns: Callable[[], int] = time.thread_time_ns,
+        look: Look = unseen,
     ) -> None:
         self._segment = segment
         self._subscribers = subscribers
         self._about = about
+        self._see_gpus = look
         self._cost_ns = cost_ns
         self._before: Sample | None = None
         self._complaint = ""
@@ -78,7 +82,7 @@ class LiveFeed:
         return max(PERIOD_S, (self._cost_ns() - began_ns) * 1e-9 / SHARE)
 
     def _publish(self, now_ns: int, at_ms: int) -> None:
-        before, now = self._before, sample(self._segment, now_ns)
+        before, now = self._before, sample(self._segment, now_ns, self._see_gpus)
         self._before = now
         happened = None
         if before is not None:

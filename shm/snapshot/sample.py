@@ -9,6 +9,7 @@ from ringbatch.shm.model_spec import SERVING, ModelSpec, titled
 from ringbatch.shm.restarts import Role, restarts_of
 from ringbatch.shm.scalings import Scalings
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.snapshot.gpus import Look, UsedGpu, unseen, used_gpus
 from ringbatch.shm.snapshot.occupancy import Occupancy, OfModel
 from ringbatch.shm.snapshot.slow_requests import SlowRequest, slow_requests
 from ringbatch.shm.snapshot.status import EngineStatus, read
@@ -162,6 +163,7 @@ class Sample:
         slots: of each lane.
         lane_bytes: of payload memory, of each.
         slowest: the requests that took longest lately, the longest first.
+        gpus: that workers use, as far as they are seen.
     """
 
     at_ns: int
@@ -180,10 +182,17 @@ class Sample:
     slots: int
     lane_bytes: int
     slowest: tuple[SlowRequest, ...]
+    gpus: tuple[UsedGpu, ...] = ()
 
 
-def sample(segment: Segment, now_ns: int) -> Sample:
-    """Return a sample of an attached segment."""
+def sample(segment: Segment, now_ns: int, look: Look = unseen) -> Sample:
+    """Return a sample of an attached segment.
+
+    Args:
+        segment: attached.
+        now_ns: the time on the monotonic clock.
+        look: at GPUs.
+    """
     status = read(segment)
     specs = titled(segment.models)
     occupancy = Occupancy(segment, now_ns)
@@ -231,6 +240,7 @@ def sample(segment: Segment, now_ns: int) -> Sample:
         slots=segment.layout.slots,
         lane_bytes=segment.layout.lane_bytes,
         slowest=slow_requests(segment, now_ns),
+        gpus=used_gpus(segment, look),
     )
 
 

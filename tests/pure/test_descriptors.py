@@ -263,7 +263,7 @@ def test_the_numbers_of_version_31() -> None:
             "SIZE": 48,
         },
         "AskingWords": {"SERVER": 0, "SINCE_NS": 1, "SIZE": 16},
-        "DeviceNoteWords": {"TEXT": 0, "SIZE": 64},
+        "DeviceNoteWords": {"UUID_HIGH": 0, "UUID_LOW": 1, "TEXT": 2, "SIZE": 64},
         "UpstreamWords": {
             "TAG": 0,
             "NAME": 1,

@@ -117,7 +117,7 @@ def test_no_two_entries_of_one_place_have_the_same_reference(a: ModelSpec, b: Mo
     assert a.reference & INDEX_MASK == a.index
 
 
-def test_what_stands_in_the_model_table_of_version_30() -> None:
+def test_what_stands_in_the_model_table_of_version_31() -> None:
     """Who changes a name here has changed the layout, and gives it another version: an engine of
     an older one that runs on the host is told by that number, before its table is read."""
     assert LAYOUT_VERSION == 31

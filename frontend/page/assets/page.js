@@ -101,6 +101,8 @@ function show() {
   tables.room(counted, state);
   tables.lanes(byId("lanes"), state);
   tables.workers(byId("workers"), state);
+  byId("gpu-card").hidden = !state.gpus.length;
+  tables.gpus(byId("gpus"), state);
   tables.slowest(byId("slowest"), slowest);
   tables.happened(byId("marks"), marks);
 }

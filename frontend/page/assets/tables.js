@@ -61,6 +61,23 @@ export function workers(table, state) {
   });
 }
 
+export function gpus(table, state) {
+  const known = (value, text) => value === null ? "–" : text(value);
+  rows(table, state.gpus, (gpu) => gpu.uuid, () => {
+    const made = row(["name", "", "busy", "n", "n", ""], 0);
+    gauge(made.cells[2]);
+    return made;
+  }, (line, gpu) => {
+    cell(line, 0, gpu.uuid);
+    cell(line, 1, gpu.workers.join(", "));
+    fillGauge(line.cells[2], gpu.busy);
+    cell(line, 3, known(gpu.used, (used) => `${bytes(used)}${gpu.total === null ? "" : ` of ${bytes(gpu.total)}`}`));
+    cell(line, 4, known(gpu.celsius, (celsius) => `${celsius} °C`));
+    cell(line, 5, known(gpu.slowed, (slowed) => slowed.join(", ") || "no"));
+    line.cells[5].className = gpu.slowed === null ? "unknown" : gpu.slowed.length ? "bad" : "good";
+  });
+}
+
 export function lanes(table, state) {
   const clients = state.lanes.length - state.client_lanes;
   const values = state.lanes.map(([slots, memory], number) => ({ number, slots, memory }));
