@@ -29,6 +29,7 @@ STEPS: Final[Mapping[str, str]] = {
     r"ray is not installed": "ray runtime",
     r"RINGBATCH_PERF_ANALYZER is not set": "Triton's tools",
     r"could not import '(yaml|onnxruntime|fastapi|grpc|tritonclient.http|pandas)": "README: tests",
+    r"nvidia-ml-py is not installed": "README: tests",
     r"machine code has no bytecodes|compiled code sets attributes unseen": "README: tests",
     r"as a distribution here, only linked": "README: tests",
     r"needs valgrind and gcc|there is no gcc|not installed: (spin|gcc)": "README: tests",

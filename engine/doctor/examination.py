@@ -15,6 +15,7 @@ from ringbatch.engine.doctor import (
     cpu_checks,
     credential_checks,
     engine_checks,
+    gpu_checks,
     kernel_checks,
     limit_checks,
     memory_checks,
@@ -27,6 +28,7 @@ from ringbatch.engine.doctor.findings import Finding, Level
 from ringbatch.engine.doctor.host_files import HostFiles, limits
 from ringbatch.engine.doctor.logins import login
 from ringbatch.engine.doctor.needs import needs
+from ringbatch.engine.doctor.nvidia import nvidia
 from ringbatch.engine.doctor.probes import credentials, doors, exposed, features
 from ringbatch.engine.doctor.report import as_json, text
 from ringbatch.engine.doctor.software import software
@@ -44,6 +46,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     *cpu_checks.CHECKS,
     *credential_checks.CHECKS,
     *engine_checks.CHECKS,
+    *gpu_checks.CHECKS,
 )
 """In the order in which they are printed."""
 
@@ -111,6 +114,7 @@ def gather(config: Config, files: HostFiles) -> tuple[Facts, list[Finding]]:
         "engines": engines,
         "software": software,
         "wake_ups": lambda: measure(files),
+        "nvidia": nvidia,
     }
     return gathered(sources)
 

@@ -310,6 +310,68 @@ class WakeUps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """A GPU as NVML tells of it.
+
+    Attributes:
+        name: of the product.
+        mig: whether it is divided into instances.
+        persistence: whether the driver keeps it while nobody uses it; None if NVML does not tell.
+    """
+
+    name: str
+    mig: bool = False
+    persistence: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Torch:
+    """PyTorch, as its files tell without running it.
+
+    Attributes:
+        version: of it.
+        cuda: the CUDA that it is built with; empty where it is built without.
+        rocm: whether it is built for AMD's GPUs, which it calls ``cuda`` too.
+    """
+
+    version: str
+    cuda: str
+    rocm: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nvidia:
+    """NVIDIA's driver and devices.
+
+    Attributes:
+        loaded: version of the driver that the kernel has loaded; empty where none is.
+        driver: the same as NVML tells it; empty where it cannot be asked.
+        nodes: of devices, by their names in /dev, and whether this user can open them.
+        boards: in NVML's order.
+        nvml: why NVML cannot be asked; empty where it can.
+        package: whether nvidia-ml-py is installed.
+        container: whether this is one.
+        memory_lock: the soft limit of locked memory in bytes (ulimit -l); None without one.
+        torch: None where it is not installed.
+    """
+
+    loaded: str = ""
+    driver: str = ""
+    nodes: Mapping[str, bool] = field(default_factory=dict)
+    boards: tuple[Board, ...] = ()
+    nvml: str = ""
+    package: bool = True
+    container: bool = False
+    memory_lock: int | None = None
+    torch: Torch | None = None
+
+    @property
+    def version(self) -> str:
+        """Of the driver; empty without one."""
+        return self.driver or self.loaded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """All facts; None for unknown ones.
 
@@ -333,4 +395,5 @@ class Facts:
     engines: Engines | None = None
     software: Software | None = None
     wake_ups: WakeUps | None = None
+    nvidia: Nvidia | None = None
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
 from ringbatch.engine.doctor.case import Case, Check
 from ringbatch.engine.doctor.facts import (
+    Board,
     Clock,
     ControlGroup,
     Door,
@@ -19,12 +20,14 @@ from ringbatch.engine.doctor.facts import (
     Limits,
     Login,
     Memory,
+    Nvidia,
     Package,
     Processors,
     Room,
     RunningEngine,
     SharedMemory,
     Software,
+    Torch,
     WakeUps,
 )
 from ringbatch.engine.doctor.findings import Finding, Level
@@ -64,6 +67,14 @@ SOFTWARE: Final = Software(
     ringbatch="0.1.0", compiled=True, python=(3, 12, 1), implementation="CPython", packages=PACKAGES
 )
 TRIPS: Final = WakeUps(count=900, median_ns=40_000, p99_ns=90_000, busy=0.2, stolen=0.0)
+NVIDIA: Final = Nvidia(
+    loaded="580.65.06",
+    driver="580.65.06",
+    nodes={"nvidia-uvm": True, "nvidia0": True, "nvidiactl": True},
+    boards=(Board(name="NVIDIA H100", persistence=True),),
+    memory_lock=8 * MIB,
+    torch=Torch(version="2.11.0", cuda="13.0"),
+)
 WELL: Final = Facts(
     shared_memory=SHM,
     login=LOGIN,
@@ -81,6 +92,7 @@ WELL: Final = Facts(
     engines=Engines(),
     software=SOFTWARE,
     wake_ups=TRIPS,
+    nvidia=NVIDIA,
 )
 """A host with which nothing is wrong."""
 

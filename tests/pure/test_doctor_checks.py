@@ -4,38 +4,43 @@ import ast
 import inspect
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
 import pytest
 from doctor_rows.cpu_rows import CPU_ROWS
+from doctor_rows.gpu_rows import GPU_ROWS, NONE, WANTED
 from doctor_rows.hosts import ERROR, GIB, MIB, NOTE, OK, SMALL, WELL, Row, config, findings
 from doctor_rows.memory_rows import MEMORY_ROWS
 from doctor_rows.software_rows import SOFTWARE_ROWS
 
+from ringbatch.engine.config.settings import Config
 from ringbatch.engine.doctor import (
     cpu_checks,
     credential_checks,
     engine_checks,
+    gpu_checks,
     kernel_checks,
     limit_checks,
     memory_checks,
     software_checks,
 )
 from ringbatch.engine.doctor.examination import CHECKS, judge
-from ringbatch.engine.doctor.facts import Engines, Facts
+from ringbatch.engine.doctor.facts import Engines, Facts, Torch
 from ringbatch.engine.doctor.findings import Finding
 
 MODULES: Final = (
     cpu_checks,
     credential_checks,
     engine_checks,
+    gpu_checks,
     kernel_checks,
     limit_checks,
     memory_checks,
     software_checks,
 )
-ROWS: Final = (*MEMORY_ROWS, *CPU_ROWS, *SOFTWARE_ROWS)
+ROWS: Final = (*MEMORY_ROWS, *CPU_ROWS, *SOFTWARE_ROWS, *GPU_ROWS)
 
 
 def outcome(given: Row) -> list[Finding]:
@@ -89,6 +94,26 @@ def test_with_a_host_that_is_well_nothing_is_wrong() -> None:
     results = [finding for check in CHECKS for finding in findings(check, WELL)]
     assert [finding for finding in results if finding.level is not OK] == []
     assert len(results) >= len(CHECKS)
+
+
+def said_of_gpus(facts: Facts, configured: Config | None = None) -> list[Finding]:
+    return [f for check in gpu_checks.CHECKS for f in findings(check, facts, configured)]
+
+
+def test_without_a_driver_and_without_a_model_for_it_nothing_is_said_of_gpus() -> None:
+    amd = replace(NONE, torch=Torch(version="2.11.0", cuda="", rocm=True))
+    for nothing in (None, NONE, amd):
+        assert said_of_gpus(replace(WELL, nvidia=nothing)) == []
+    assert said_of_gpus(replace(WELL, nvidia=amd), WANTED) == [], "which has a cuda:0 of its own"
+    (found,) = said_of_gpus(replace(WELL, nvidia=NONE), WANTED)
+    assert (found.check, found.level) == ("gpu-driver", ERROR)
+    assert len(said_of_gpus(WELL)) == len(gpu_checks.CHECKS)
+
+
+def test_actors_in_a_cluster_have_their_devices_there() -> None:
+    far = config(path=Path("m.pt2"), runtime="ray", device="cuda:7", workers=1)
+    assert [f for f in said_of_gpus(WELL, far) if f.level is not OK] == []
+    assert said_of_gpus(replace(WELL, nvidia=NONE), far) == []
 
 
 def test_what_dead_engines_have_left_counts_as_free() -> None:
