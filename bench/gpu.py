@@ -1,10 +1,13 @@
-"""ringbatch on a GPU, beside bare loops over the same device.
+"""ringbatch on a GPU, beside bare loops over the same device and beside peers.
 
-A residual network (602 KB a row) and an encoder (1 KB), as exported programs under FP16's
-autocast, by one worker. They are asked over `Client`, V2 binary over HTTP and gRPC, and one request
-at a time. The bare loops, of one thread, gather and run eagerly, or copy out of registered memory
-and replay CUDA graphs. With `--device cpu` and `--programs small` it runs without a GPU, and holds
-nothing to limits.
+A residual network, with rows of FP32 (602 KB) and of pixels (151 KB), an encoder and a perceptron
+(1 KB), as exported programs under FP16's autocast, in batches of up to 32. They are asked over
+`Client`, V2 binary over HTTP and gRPC, with rows in system shared memory, and by `infer_many`: a
+crowd, one at a time, and at 0.7 of the crowd's rate. The bare loops, of one thread, gather and run
+eagerly, or copy out of registered memory and replay CUDA graphs. mosec and LitServe run the
+residual network on the same device. After `--limit-s` nothing more is begun, and the rest is told
+as not measured. With `--device cpu --programs small small-uint8` all of it runs without a GPU, and
+nothing is held to limits.
 """
 
 import argparse
@@ -12,201 +15,241 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
-from host.server import HOST, Server, free_port
-from load.ways import Protocol
-from peers.servers import BENCH, Ringbatch
+from host.gpu_busy import GpuBusy
+from host.server import HOST, Server, ServerDied, ServerNotReady, free_port
+from load.device_ways import BulkDied, Way, bulk_rate, fleet, shared_row
+from load.made_rows import Row
+from peers.device_servers import PEERS, DevicePeer, ringbatch
+from peers.servers import BENCH
+from report.gpu_limits import Bare, Run, lines, run_table, verdict_table
 from report.record import Report
-from report.rounds import number, table
 
 from ringbatch.bench.load.answers import post
 from ringbatch.bench.load.arrivals import Arrivals, Kind
 from ringbatch.bench.load.fleet import Fleet
-from ringbatch.bench.load.grpc_call import call_head, prefixed
-from ringbatch.bench.load.infer_message import infer_request
-from ringbatch.bench.load.target import Target, Wire
+from ringbatch.bench.load.outcome import Outcome
+from ringbatch.bench.load.target import Target
 
-CAP: Final = 32
-SIZES: Final = [1, 2, 4, 8, 16, 32]
 GRACE_S: Final = 20.0
-ENGINE: Final = "ringbatch-bench-gpu"
 LOOP_LIMIT_S: Final = 300
-LEAST: Final = {Protocol.CLIENT: 0.9, Protocol.V2: 0.6, Protocol.GRPC: 0.6}
-"""Of the pipelined loop's rows/s, for the residual network."""
-ENCODER_LEAST: Final = 40_000
-LONE_MS: Final = {Protocol.CLIENT: 0.2, Protocol.V2: 0.4}
-"""Milliseconds that the p50 of a lone request may take beyond a graph of one row."""
+OF_HIGHEST: Final = 0.7
+"""The share of the highest rate at which p99 is measured."""
+PROGRAMS: Final = ("resnet50", "resnet50-uint8", "encoder", "mlp")
+LARGE_BYTES: Final = 8192
+"""From which rows are worth shared memory; smaller ones are sent by `infer_many`."""
 
 
 class NotAnswered(RuntimeError):
     """A request had no answer."""
 
 
-@dataclass(frozen=True)
-class Bare:
-    """Figures of the bare loops.
+class LoopFailed(RuntimeError):
+    """The bare loops over a program have failed."""
+
+
+class NoTime(RuntimeError):
+    """The time of the whole measurement is over."""
+
+
+FAILURES: Final = (NotAnswered, BulkDied, LoopFailed, ServerDied, ServerNotReady)
+"""Those of a part, which cost that part alone."""
+
+
+@dataclass
+class Scenario:
+    """The measurement, and what it has found so far.
 
     Attributes:
-        shape: of a row.
-        eager, pipelined: rows/s; the second is 0 without a GPU.
-        lone_ms: a row through its graph, likewise.
+        options: of the command line.
+        report: of it.
+        until_s: when nothing more is begun, on the monotonic clock.
+        bare, runs, peers, starts_s: as `report.gpu_limits.lines` takes them.
     """
 
-    shape: tuple[int, ...]
-    eager: float
-    pipelined: float = 0.0
-    lone_ms: float = 0.0
+    options: argparse.Namespace
+    report: Report
+    until_s: float
+    bare: dict[str, Bare] = field(default_factory=dict)
+    runs: list[Run] = field(default_factory=list)
+    peers: dict[str, float] = field(default_factory=dict)
+    starts_s: dict[str, float] = field(default_factory=dict)
+
+    def measure(self, program: str) -> None:
+        """Measure a program: bare, by ringbatch with one and two workers, by peers."""
+        self._expect_time()
+        with tempfile.TemporaryDirectory(prefix="rb-") as folder:
+            file = Path(folder) / "m.pt2"
+            found = self._bare(program, file)
+            self.bare[program] = found
+            self.report.run(program=program, way="bare", **asdict(found))
+            row = Row(found.shape, found.dtype)
+            first = program == self.options.programs[0]
+            for workers, ways in plan(row, first=first):
+                try:
+                    self._ringbatch(program, file, row, workers, ways)
+                except FAILURES as failure:
+                    self.fail(f"{program}, {workers} workers", failure)
+            for name, peer in PEERS.items() if first else ():
+                try:
+                    self._peer(name, peer, file, row)
+                except FAILURES as failure:
+                    self.fail(name, failure)
+
+    def _bare(self, program: str, file: Path) -> Bare:
+        """Write a program and measure the bare loops over it, in a process of their own."""
+        words = [program, self.options.device, str(file), str(self.options.seconds)]
+        argv = [sys.executable, "-m", "peers.device_loop", *words]
+        done = subprocess.run(argv, cwd=BENCH, capture_output=True, text=True, timeout=LOOP_LIMIT_S)
+        if done.returncode:
+            raise LoopFailed(f"{argv[2]} failed: {done.stderr[-2000:]}")
+        found = json.loads(done.stdout)
+        return Bare(**{**found, "shape": tuple(found["shape"])})
+
+    def _ringbatch(
+        self, program: str, file: Path, row: Row, workers: int, ways: Sequence[Way]
+    ) -> None:
+        self._expect_time()
+        grpc_port, options = free_port(), self.options
+        ours = ringbatch(options.device, file, options.frontends, grpc_port, workers)
+        with tempfile.TemporaryDirectory(prefix="rb-") as folder:
+            began_s = time.monotonic()
+            with Server(ours.command(Path(folder))) as server, shared_row(row, server):
+                if workers == 1:
+                    self.starts_s[program] = time.monotonic() - began_s
+                for way in ways:
+                    self._expect_time()
+                    try:
+                        run = self._asked(program, way, row, server, grpc_port, workers)
+                    except FAILURES as failure:
+                        self.fail(f"{program}, {way}", failure)
+                        continue
+                    self.report.run(**asdict(run))
+                    self.runs.append(run)
+
+    def _asked(
+        self, program: str, way: Way, row: Row, server: Server, grpc_port: int, workers: int
+    ) -> Run:
+        options, seconds = self.options, self.options.seconds
+        if way is Way.BULK:
+            with GpuBusy(server.pid) as busy:
+                rate = bulk_rate(options.generators, row, server, options.bulk_rows, seconds)
+            return Run(program, way, workers, rate, busy=busy.mean, bus_bytes_per_s=rate * row.size)
+        closed = Arrivals(Kind.CLOSED, seconds)
+        p99_ms = None
+        with fleet(way, options.generators, row, server, grpc_port) as many:
+            with GpuBusy(server.pid) as busy:
+                rate = answered(many.run(closed, options.connections, GRACE_S)).rate_per_s()
+            if way is Way.V2:
+                at = Arrivals(Kind.POISSON, seconds, rate * OF_HIGHEST)
+                outcome = answered(many.run(at, 4 * options.connections, GRACE_S))
+                p99_ms = outcome.times().quantile_ns(0.99) / 1e6
+        lone_ms = None
+        if workers == 1:
+            with fleet(way, 1, row, server, grpc_port) as one:
+                alone = answered(one.run(Arrivals(Kind.CLOSED, seconds / 2), 1, GRACE_S))
+            lone_ms = alone.times().quantile_ns(0.5) / 1e6
+        sent = rate * row.size
+        return Run(program, way, workers, rate, lone_ms, p99_ms, busy.mean, sent)
+
+    def _peer(self, name: str, peer: DevicePeer, file: Path, row: Row) -> None:
+        self._expect_time()
+        if peer.obstacle:
+            self.report.without({name: peer.obstacle})
+            return
+        body = peer.body(row.values().tobytes())
+        message = post(HOST, "/predict", body, [("Content-Type", peer.content_type)])
+        options = self.options
+        with tempfile.TemporaryDirectory(prefix="rb-") as folder:
+            command = peer.command(Path(folder), file, options.device, row)
+            with (
+                Server(command) as server,
+                Fleet(options.generators, Target(HOST, server.port), [message]) as many,
+            ):
+                arrivals = Arrivals(Kind.CLOSED, options.seconds)
+                # Its first batches choose algorithms.
+                many.run(Arrivals(Kind.CLOSED, options.seconds / 2), options.connections, GRACE_S)
+                outcome = answered(many.run(arrivals, options.connections, GRACE_S))
+        self.peers[name] = outcome.rate_per_s()
+        self.report.run(program=options.programs[0], way=name, rows_per_s=self.peers[name])
+
+    def fail(self, what: str, failure: Exception) -> None:
+        """Note that a part has failed; the others are worth their time all the same."""
+        self.report.without({what: " ".join(str(failure).split())[:500]})
+
+    def _expect_time(self) -> None:
+        if time.monotonic() > self.until_s:
+            raise NoTime
+
+    def conclude(self) -> int:
+        """Print the tables and hold figures to limits; return the exit status."""
+        self.report.print_text(run_table(self.bare, self.runs))
+        if all(run.busy is None for run in self.runs):
+            print("GPU idle: not known, as NVML tells nothing here (the extra gpu)", flush=True)
+        for program, start_s in self.starts_s.items():
+            print(f"{program}: {start_s:.1f} s from start to ready", flush=True)
+        if self.options.device == "cpu":
+            return self.report.finish()
+        found = list(lines(self.bare, self.runs, self.peers, self.starts_s))
+        self.report.print_text(verdict_table(found))
+        for line in found:
+            if line.value is not None:
+                self.report.limit(line.name, line.value, line.at_least, line.at_most)
+        missing = {line.name: "not measured" for line in found if line.value is None}
+        self.report.without(missing)
+        return self.report.finish() or int(bool(missing))
 
 
-def bare(program: str, device: str, file: Path, seconds: float) -> Bare:
-    """Write a program and measure the bare loops over it, in a process of their own."""
-    script = BENCH / "peers" / "device_loop.py"
-    argv = [sys.executable, str(script), program, device, str(file), str(seconds)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=LOOP_LIMIT_S)
-    if done.returncode:
-        raise RuntimeError(f"{script.name} failed: {done.stderr[-2000:]}")
-    found = json.loads(done.stdout)
-    return Bare(
-        tuple(found["shape"]),
-        found["eager"],
-        found.get("pipelined", 0.0),
-        found.get("lone_ms", 0.0),
-    )
+def plan(row: Row, *, first: bool) -> Sequence[tuple[int, Sequence[Way]]]:
+    """Return the ways of asking, by the number of workers.
+
+    Args:
+        row: of the program.
+        first: whether it is the program that peers run too, and two workers.
+    """
+    last = Way.SHARED if row.size >= LARGE_BYTES else Way.BULK
+    one = (1, (Way.CLIENT, Way.V2, Way.GRPC, last))
+    return (one, (2, (Way.CLIENT, Way.V2))) if first else (one,)
 
 
-def bodies(shape: Sequence[int]) -> tuple[bytes, bytes, int]:
-    """Return a V2 body in JSON, the same in binary, and the bytes of the latter's JSON."""
-    values = np.random.default_rng(1).standard_normal((1, *shape)).astype("<f4").round(3)
-    named: dict[str, Any] = {"name": "x", "shape": list(values.shape), "datatype": "FP32"}
-    in_json = json.dumps({"inputs": [{**named, "data": values.ravel().tolist()}]}).encode()
-    size = {"parameters": {"binary_data_size": values.nbytes}}
-    head = {"inputs": [{**named, **size}], "parameters": {"binary_data_output": True}}
-    text = json.dumps(head).encode()
-    return in_json, text + values.tobytes(), len(text)
+def answered(outcome: Outcome) -> Outcome:
+    """Return an outcome in which every request has its answer.
 
-
-@contextmanager
-def fleet(
-    protocol: Protocol, generators: int, shape: Sequence[int], server: Server, grpc_port: int
-) -> Iterator[Fleet]:
-    """Run generators that ask the model `m` for one row."""
-    in_json, binary, head_bytes = bodies(shape)
-    if protocol is Protocol.CLIENT:
-        target = Target("", 0, Wire.CLIENT, server.pid, "m")
-        made = Fleet(generators, target, [in_json])
-    elif protocol is Protocol.GRPC:
-        call = prefixed(infer_request("m", in_json))
-        target = Target(HOST, grpc_port, Wire.GRPC)
-        made = Fleet(generators, target, [call], call_head=call_head(HOST, []))
-    else:
-        headers = [
-            ("Content-Type", "application/octet-stream"),
-            ("Inference-Header-Content-Length", str(head_bytes)),
-        ]
-        message = post(HOST, "/v2/models/m/infer", binary, headers)
-        made = Fleet(generators, Target(HOST, server.port), [message])
-    with made:
-        yield made
-
-
-def served(device: str, file: Path, frontends: int, grpc_port: int) -> Ringbatch:
-    """Return the server of a program."""
-    settings: dict[str, Any] = {"runtime": "torch", "max_batch_size": CAP, "autocast": "FP16"}
-    if device != "cpu":
-        settings |= {
-            "device": device,
-            "cuda_graphs": "required",
-            "allowed_batch_sizes": SIZES,
-        }
-    more = {"grpc_port": grpc_port, "grpc_frontends": frontends}
-    return Ringbatch("m", file, frontends, settings, more)
-
-
-def measured(
-    options: argparse.Namespace, report: Report, program: str, found: Bare, file: Path
-) -> dict[Protocol, tuple[float, float]]:
-    """Return the rows/s of a closed loop and the p50 of lone requests, in ms, by protocol."""
-    grpc_port = free_port()
-    rates: dict[Protocol, tuple[float, float]] = {}
-    with tempfile.TemporaryDirectory(prefix="rb-") as folder:
-        ours = served(options.device, file, options.frontends, grpc_port)
-        with Server(ours.command(Path(folder))) as server:
-            for protocol in (Protocol.CLIENT, Protocol.V2, Protocol.GRPC):
-                rate, p50_ms = asked(options, protocol, found.shape, server, grpc_port)
-                report.run(program=program, way=protocol, rows_per_s=rate, lone_p50_ms=p50_ms)
-                rates[protocol] = rate, p50_ms
-    return rates
-
-
-def asked(
-    options: argparse.Namespace,
-    protocol: Protocol,
-    shape: Sequence[int],
-    server: Server,
-    grpc_port: int,
-) -> tuple[float, float]:
-    """Return the rows/s of a closed loop, and the p50 in ms of one request at a time."""
-    arrivals = Arrivals(Kind.CLOSED, options.seconds)
-    with fleet(protocol, options.generators, shape, server, grpc_port) as many:
-        crowd = many.run(arrivals, options.connections, GRACE_S)
-    with fleet(protocol, 1, shape, server, grpc_port) as one:
-        lone = one.run(arrivals, 1, GRACE_S)
-    for outcome in (crowd, lone):
-        if not outcome.answered.all():
-            raise NotAnswered(f"{protocol}: {outcome.counts()}, {outcome.problems}")
-    return crowd.rate_per_s(), lone.times().quantile_ns(0.5) / 1e6
-
-
-def hold_to_limits(
-    report: Report, program: str, found: Bare, rates: dict[Protocol, tuple[float, float]]
-) -> None:
-    """Compare with the bare loops."""
-    for protocol, (rate, p50_ms) in rates.items():
-        if program == "encoder":
-            if protocol is Protocol.V2:
-                report.limit("encoder, rows/s over HTTP", rate, at_least=ENCODER_LEAST)
-            continue
-        share = rate / found.pipelined
-        words = f"{program}, rows/s by {protocol}, of the pipelined loop's"
-        report.limit(words, share, at_least=LEAST[protocol])
-        if protocol in LONE_MS:
-            words = f"{program}, ms of a lone request by {protocol} beyond a graph's"
-            report.limit(words, p50_ms - found.lone_ms, at_most=LONE_MS[protocol])
+    Raises:
+        NotAnswered: another.
+    """
+    if not outcome.answered.all():
+        raise NotAnswered(f"{outcome.counts()}, {outcome.problems}")
+    return outcome
 
 
 def main() -> int:
-    """Measure the programs; the exit status is 1 if a limit is missed."""
+    """Measure the programs; the exit status is 1 if a limit is missed or not measured."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--programs", nargs="+", default=["resnet50", "encoder"])
-    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--programs", nargs="+", default=[*PROGRAMS])
+    parser.add_argument("--seconds", type=float, default=2.5, help="of a run")
+    parser.add_argument("--limit-s", type=float, default=280, help="seconds of all runs")
     parser.add_argument("--frontends", type=int, default=4)
     parser.add_argument("--generators", type=int, default=4)
+    parser.add_argument("--bulk-rows", type=int, default=4096, help="of a call of infer_many")
     parser.add_argument("--connections", type=int, default=64)
     options = parser.parse_args()
     report = Report("gpu", {key: str(value) for key, value in vars(options).items()})
-    rows = []
+    scenario = Scenario(options, report, time.monotonic() + options.limit_s)
     for program in options.programs:
-        with tempfile.TemporaryDirectory(prefix="rb-") as folder:
-            file = Path(folder) / "m.pt2"
-            found = bare(program, options.device, file, options.seconds)
-            report.run(program=program, way="bare", **vars(found))
-            rates = measured(options, report, program, found, file)
-        figures = [number(rate) for rate, _ in rates.values()]
-        lone = [number(p50_ms) for _, p50_ms in rates.values()]
-        rows.append([program, number(found.eager), number(found.pipelined), *figures, *lone])
-        if options.device != "cpu":
-            hold_to_limits(report, program, found, rates)
-    ways = [str(protocol) for protocol in rates]
-    header = ["program", "eager loop", "pipelined loop", *ways, *(f"{way}, ms" for way in ways)]
-    report.print_text(table(header, rows))
-    return report.finish()
+        try:
+            scenario.measure(program)
+        except NoTime:
+            report.without({program: f"not all of it: {options.limit_s:g} s are over"})
+        except FAILURES as failure:
+            scenario.fail(program, failure)
+    return scenario.conclude()
 
 
 if __name__ == "__main__":

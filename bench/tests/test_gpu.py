@@ -1,63 +1,178 @@
-"""Limits of the measurement on a GPU, its bodies, and all of it without one."""
+"""Limits of the measurement on a GPU, its requests, and all of it without one."""
 
+import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import pytest
-from gpu import Bare, bodies, hold_to_limits
-from load.ways import Protocol
-from report.record import Report
+from gpu import plan
+from load.device_ways import Way
+from load.made_rows import REGION, Row
+from peers.device_servers import PEERS, in_base64
+from report.gpu_limits import Bare, Line, Run, lines, run_table, verdict_table
 
 SCRIPT = Path(__file__).resolve().parents[1] / "gpu.py"
-FOUND = Bare((3, 2, 2), eager=100.0, pipelined=1000.0, lone_ms=1.0)
-GOOD = {Protocol.CLIENT: (900.0, 1.2), Protocol.V2: (600.0, 1.4), Protocol.GRPC: (600.0, 9.0)}
+LOOP: Final = Bare((3, 2, 2), "float32", eager=100.0, pipelined=1000.0, lone_ms=1.0, bus=4000.0)
+BARE: Final = {"resnet50": LOOP, "resnet50-uint8": replace(LOOP, pipelined=2000.0), "encoder": LOOP}
+RUNS: Final = [
+    Run("resnet50", Way.CLIENT, 1, 900.0, 1.2),
+    Run("resnet50", Way.V2, 1, 600.0, 1.4, 7.0, 0.25, 1000.0),
+    Run("resnet50", Way.GRPC, 1, 600.0, 9.0),
+    Run("resnet50", Way.SHARED, 1, 850.0, 9.0),
+    Run("resnet50-uint8", Way.V2, 1, 1700.0, 9.0),
+    Run("resnet50-uint8", Way.GRPC, 1, 1700.0, 9.0),
+    Run("encoder", Way.V2, 1, 40_000.0, 9.0),
+    Run("encoder", Way.BULK, 1, 80_000.0),
+]
+PEERS_OF: Final = {"mosec": 300.0, "LitServe": 100.0}
+STARTS: Final = {"resnet50": 8.0, "encoder": 99.0}
+
+
+def found(
+    runs: list[Run] = RUNS,
+    bare: Mapping[str, Bare] = BARE,
+    peers: Mapping[str, float] = PEERS_OF,
+    starts: Mapping[str, float] = STARTS,
+) -> dict[str, list[str]]:
+    verdicts: dict[str, list[str]] = {}
+    for line in lines(bare, runs, peers, starts):
+        verdicts.setdefault(line.verdict, []).append(line.name)
+    return verdicts
+
+
+def test_figures_at_their_limits_are_held() -> None:
+    verdicts = found()
+    assert [*verdicts] == ["held"]
+    assert len(verdicts["held"]) == 12
 
 
 @pytest.mark.parametrize(
-    ("protocol", "figures", "missed"),
+    ("place", "changes", "missed"),
     [
-        (Protocol.CLIENT, (900.0, 1.2), []),
-        (Protocol.CLIENT, (899.0, 1.2), ["resnet50, rows/s by Client, of the pipelined loop's"]),
-        (Protocol.V2, (599.0, 1.0), ["resnet50, rows/s by V2, of the pipelined loop's"]),
-        (Protocol.GRPC, (599.0, 1.0), ["resnet50, rows/s by gRPC, of the pipelined loop's"]),
-        (Protocol.V2, (600.0, 1.5), ["resnet50, ms of a lone request by V2 beyond a graph's"]),
+        (0, {"rows_per_s": 899.0}, "resnet50, Client: of the pipelined loop's rows/s"),
+        (0, {"lone_p50_ms": 1.21}, "resnet50, Client: ms of a lone request beyond a graph"),
+        (1, {"rows_per_s": 599.9}, "resnet50, V2 binary: of the pipelined loop's rows/s"),
+        (1, {"lone_p50_ms": 1.41}, "resnet50, V2 binary: ms of a lone request beyond a graph"),
+        (2, {"rows_per_s": 599.0}, "resnet50, gRPC: of the pipelined loop's rows/s"),
+        (3, {"rows_per_s": 849.0}, "resnet50, shared memory: of the pipelined loop's rows/s"),
+        (4, {"rows_per_s": 1699.0}, "resnet50-uint8, V2 binary: of the pipelined loop's rows/s"),
+        (5, {"rows_per_s": 1699.0}, "resnet50-uint8, gRPC: of the pipelined loop's rows/s"),
+        (6, {"rows_per_s": 39_999.0}, "encoder, V2 binary: rows/s"),
+        (7, {"rows_per_s": 79_999.0}, "encoder, infer_many: rows/s"),
     ],
 )
-def test_rates_and_lone_requests_are_held_to_the_bare_loops(
-    protocol: Protocol, figures: tuple[float, float], missed: list[str]
-) -> None:
-    report = Report("gpu", {})
-    hold_to_limits(report, "resnet50", FOUND, {**GOOD, protocol: figures})
-    assert [limit.name for limit in report.limits if not limit.met] == missed
+def test_each_limit_is_missed_alone(place: int, changes: dict[str, Any], missed: str) -> None:
+    runs = [*RUNS]
+    runs[place] = replace(runs[place], **changes)
+    verdicts = found(runs)
+    assert missed in verdicts.pop("NOT HELD")
+    assert [*verdicts] == ["held"]
 
 
-@pytest.mark.parametrize(("rate", "kept"), [(40_000.0, True), (39_999.0, False)])
-def test_the_encoder_is_held_to_a_rate_over_http(rate: float, kept: bool) -> None:
-    report = Report("gpu", {})
-    hold_to_limits(report, "encoder", FOUND, {**GOOD, Protocol.V2: (rate, 1.0)})
-    assert [limit.met for limit in report.limits] == [kept]
+def test_the_faster_peer_and_the_start_are_held_to_limits() -> None:
+    slower = {"mosec": 1.0, "LitServe": 300.1}
+    assert found(peers=slower)["NOT HELD"] == ["resnet50, V2 binary: of the faster peer's rows/s"]
+    late = {"resnet50": 8.1}
+    assert found(starts=late)["NOT HELD"] == ["resnet50: seconds from start to ready"]
 
 
-def test_both_bodies_hold_the_same_row() -> None:
-    in_json, binary, head_bytes = bodies((3, 2, 2))
-    (given,) = json.loads(in_json)["inputs"]
-    (named,) = json.loads(binary[:head_bytes])["inputs"]
-    values = np.frombuffer(binary[head_bytes:], "<f4")
-    assert values.nbytes == named["parameters"]["binary_data_size"]
+def test_two_workers_and_what_was_not_run_count_for_nothing() -> None:
+    verdicts = found([replace(run, workers=2) for run in RUNS], {}, {}, {})
+    assert [*verdicts] == ["not measured"]
+    assert len(verdicts["not measured"]) == 12
+    without_graphs = {name: replace(loop, pipelined=0.0) for name, loop in BARE.items()}
+    assert len(found(bare=without_graphs)["not measured"]) == 6
+
+
+def test_the_tables_have_ratios_and_verdicts() -> None:
+    row = run_table(BARE, RUNS).splitlines()[3].split()
+    figures = ["600.0", "6.00", "0.60", "1.4", "7", "0.25", "75%"]
+    assert row == ["resnet50", "V2", "binary", "1", *figures]
+    text = verdict_table([Line("a", 1.0, at_least=2.0), Line("b", None, at_most=1.0)])
+    assert [line.split() for line in text.splitlines()[2:]] == [
+        ["a", "1", ">=", "2", "NOT", "HELD"],
+        ["b", "-", "<=", "1", "not", "measured"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name", "size"), [("float32", "FP32", 48), ("uint8", "UINT8", 12)]
+)
+def test_all_requests_hold_the_same_row(dtype: str, name: str, size: int) -> None:
+    row = Row((3, 2, 2), dtype)
+    (given,) = json.loads(row.in_json)["inputs"]
+    binary, text_bytes = row.binary
+    (named,) = json.loads(binary[:text_bytes])["inputs"]
+    values = np.frombuffer(binary[text_bytes:], dtype)
+    assert values.nbytes == named["parameters"]["binary_data_size"] == row.size == size
     assert given["shape"] == named["shape"] == [1, 3, 2, 2]
-    np.testing.assert_array_equal(np.float32(given["data"]), values)
+    assert given["datatype"] == named["datatype"] == name
+    np.testing.assert_array_equal(np.array(given["data"], dtype), values)
+    referring, all_bytes = row.by_reference
+    (there,) = json.loads(referring)["inputs"]
+    assert all_bytes == len(referring)
+    assert there["parameters"] == {
+        "shared_memory_region": REGION,
+        "shared_memory_byte_size": size,
+    }
+    assert row.values(5).shape == (5, 3, 2, 2)
+    assert len({*values.tolist()}) > 6
 
 
-def test_all_of_it_runs_without_a_gpu() -> None:
+def test_large_rows_lie_in_shared_memory_and_small_ones_go_in_bulk() -> None:
+    large, tiny = Row((3, 224, 224), "uint8"), Row((256,), "float32")
+    ((_, ways),) = plan(large, first=False)
+    assert (Way.SHARED in ways, Way.BULK in ways) == (True, False)
+    one, two = plan(tiny, first=True)
+    assert (one[0], Way.SHARED in one[1], Way.BULK in one[1]) == (1, False, True)
+    assert two == (2, (Way.CLIENT, Way.V2))
+
+
+def test_a_peer_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert PEERS["mosec"].obstacle == (
+        "mosec is not installed beside torch: pip install mosec==0.9.8"
+    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: 1)
+    assert PEERS["LitServe"].obstacle == ""
+    assert json.loads(in_base64(b"abc")) == {"row": "YWJj"}
+
+
+def test_all_of_it_runs_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
-    words = ["--device", "cpu", "--programs", "small", "--seconds", "0.5", "--frontends", "1"]
-    words += ["--generators", "1", "--connections", "4"]
+    monkeypatch.setenv("RINGBATCH_BENCH_RESULTS", str(tmp_path))
+    words = ["--device", "cpu", "--programs", "small", "small-uint8", "--seconds", "0.5"]
+    words += ["--frontends", "1", "--generators", "1", "--connections", "4", "--bulk-rows", "64"]
     done = subprocess.run([sys.executable, str(SCRIPT), *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-    (row,) = [line.split() for line in done.stdout.splitlines() if line.startswith("small ")]
-    rates = [float(cell.replace(",", "")) for cell in row[1:]]
-    assert rates[1] == 0, "no loop over graphs"
-    assert min(rates[0], *rates[2:]) > 0
+    (file,) = tmp_path.glob("gpu-*.json")
+    record = json.loads(file.read_text())
+    runs = [(run["program"], run.get("workers"), run["way"]) for run in record["runs"]]
+    for program, ways in (
+        ("small", ("Client", "V2 binary", "gRPC", "shared memory")),
+        ("small-uint8", ("Client", "V2 binary", "gRPC", "infer_many")),
+    ):
+        assert (program, None, "bare") in runs
+        assert [run for run in runs if run[:2] == (program, 1)] == [(program, 1, w) for w in ways]
+    assert [run[2] for run in runs if run[:2] == ("small", 2)] == ["Client", "V2 binary"]
+    assert all(run["rows_per_s"] > 0 for run in record["runs"] if run["way"] != "bare")
+    for name in PEERS:
+        assert (("small", None, name) in runs) != (name in record["absent"])
+    assert "from start to ready" in done.stdout
+
+
+def test_what_there_is_no_time_for_is_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RINGBATCH_BENCH_RESULTS", str(tmp_path))
+    words = ["--programs", "resnet50", "--limit-s", "-1"]
+    done = subprocess.run([sys.executable, str(SCRIPT), *words], capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr[-2000:]
+    assert done.stdout.count("not measured") >= 24
+    assert "-1 s are over" in done.stdout

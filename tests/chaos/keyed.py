@@ -77,6 +77,37 @@ def predict(x):
 """
 
 
+def device_source(key: int, run_s: float, load_s: float = 0.0) -> str:
+    """The model file of the same answers, on tensors of torch on a device; it knows no deeds.
+
+    Args:
+        key, run_s, load_s: as of `source`.
+    """
+    return f"""
+import time
+
+import torch
+from ringbatch.engine import Tensor
+
+inputs = [Tensor("x", "INT64", [{INPUTS}])]
+outputs = [Tensor("y", "INT64", [2])]
+on_device = True
+factors = None
+
+
+def load(device):
+    global factors
+    time.sleep({load_s})
+    factors = torch.tensor({list(_FACTORS)}, device=device)
+
+
+def predict(x):
+    time.sleep({run_s})
+    first = ((x[:, :3] * factors).sum(dim=1) ^ {key}) & {_MASK}
+    return torch.stack([first, (first * 97 + x[:, 2]) & {_MASK}], dim=1)
+"""
+
+
 STEPS: Final = ("mixing", "sealing")
 """The same as a chain of two models."""
 

@@ -13,7 +13,7 @@ from typing import Any
 from chaos.clients import Client, Scene, Ticker
 from chaos.faults import Scenery, scenery
 from chaos.havoc import Havoc
-from chaos.keyed import STEPS, source, step_sources
+from chaos.keyed import STEPS, device_source, source, step_sources
 from chaos.ledger import GRACE_S, Ledger
 from chaos.streams import MODEL, StreamClient
 from chaos.streams import source as streamed_source
@@ -55,6 +55,7 @@ class Setup:
         timeout_s: of the model.
         rate_per_s: requests of all clients; None for as many as there can be.
         model: further settings of the model.
+        device: that the model's tensors are on; empty for a model of numpy.
         chain: whether the model is a chain, of which each step has so many workers and spares.
         killing: whether gRPC frontends are killed.
         control: whether there is a control address.
@@ -75,6 +76,7 @@ class Setup:
     timeout_s: float = 60.0
     rate_per_s: float | None = None
     model: dict[str, Any] = field(default_factory=dict)
+    device: str = ""
     chain: bool = False
     killing: bool = False
     control: bool = False
@@ -214,7 +216,10 @@ def _models(folder: Path, setup: Setup, key: int) -> dict[str, dict[str, Any]]:
     sources = {"keyed": source(key, setup.run_s, setup.load_s)}
     if setup.chain:
         sources = step_sources(key, setup.run_s, setup.load_s)
-    own = {"workers": setup.workers, "spares": setup.spares, "threads": 1}
+    own: dict[str, Any] = {"workers": setup.workers, "spares": setup.spares, "threads": 1}
+    if setup.device:
+        sources = {"keyed": device_source(key, setup.run_s, setup.load_s)}
+        own["device"] = setup.device
     models = {}
     for name, text in sources.items():
         (folder / f"{name}.py").write_text(text)

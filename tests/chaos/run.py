@@ -11,6 +11,7 @@
     python tests/chaos/run.py --soak 1200 --load 0.8 --every 5
     python tests/chaos/run.py --hail 35 --workers 2 --clients 16 --rate 200
     python tests/chaos/run.py --soak 600 --load 0.2 --workers 2 --clients 4 --streams 64
+    python tests/chaos/run.py --soak 60 --every 2 --role worker --device cuda:0
 
 The exit status is 1 where anything broke the law of `chaos.ledger`, and 3 where the host does not
 let us have a fault.
@@ -75,6 +76,9 @@ def main() -> int:
     parser.add_argument(
         "--chain", action="store_true", help="the model is a chain of two, each with so many"
     )
+    parser.add_argument(
+        "--device", default="", help="of a model in torch, such as cuda:0; default a model in numpy"
+    )
     parser.add_argument("--clients", type=int, default=64, help="connections over HTTP")
     parser.add_argument("--streams", type=int, default=0, help="clients of answers in parts beside")
     parser.add_argument("--rate", type=float, help="requests/s of all clients; default no limit")
@@ -82,6 +86,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.role is None and (options.kills or options.stops or options.wedges):
         parser.error("--kills, --stops and --wedges need a --role")
+    if options.device and (options.chain or options.poison):
+        parser.error("--device is for a model that is neither a chain nor poisoned")
     print(f"seed {options.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
         try:
@@ -101,6 +107,7 @@ async def _play(options: argparse.Namespace, folder: Path) -> Play:
         "rate_per_s": options.rate,
         "load_s": options.loading,
         "chain": options.chain,
+        "device": options.device,
         "streams": options.streams,
     }
     if options.kills:

@@ -1,10 +1,11 @@
 """The chaos harness's own books: what breaks the law is seen."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
-from chaos.keyed import Deed, keyed, source
+from chaos.keyed import Deed, device_source, keyed, source
 from chaos.ledger import GRACE_S, Ledger
 from chaos.watch import YOUNG_S, Held, Watch, role_of, settled, slope_per_s
 from hypothesis import given
@@ -25,6 +26,16 @@ def test_the_model_and_the_client_know_the_same_answers(rows: list[tuple[int, in
     predict = model()
     requests = [(*row, int(Deed.NONE)) for row in rows]
     assert predict(np.array(requests)).tolist() == [keyed(request, KEY) for request in requests]
+
+
+def test_the_model_on_a_device_knows_them_too() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    names: dict[str, Any] = {}
+    exec(device_source(KEY, 0.0), names)
+    names["load"]("cpu")
+    requests = [(number, 7 * number, number * number, 0) for number in range(1000)]
+    found = names["predict"](torch.tensor(requests)).tolist()
+    assert found == [keyed(request, KEY) for request in requests]
 
 
 @given(st.tuples(numbers, numbers, numbers), st.tuples(numbers, numbers, numbers))
