@@ -57,7 +57,14 @@ class NoTime(RuntimeError):
     """The time of the whole measurement is over."""
 
 
-FAILURES: Final = (NotAnswered, BulkDied, LoopFailed, ServerDied, ServerNotReady)
+FAILURES: Final = (
+    NotAnswered,
+    BulkDied,
+    LoopFailed,
+    ServerDied,
+    ServerNotReady,
+    subprocess.TimeoutExpired,
+)
 """Those of a part, which cost that part alone."""
 
 
@@ -69,12 +76,14 @@ class Scenario:
         options: of the command line.
         report: of it.
         until_s: when nothing more is begun, on the monotonic clock.
+        failed: parts that have failed.
         bare, runs, peers, starts_s: as `report.gpu_limits.lines` takes them.
     """
 
     options: argparse.Namespace
     report: Report
     until_s: float
+    failed: list[str] = field(default_factory=list)
     bare: dict[str, Bare] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
     peers: dict[str, float] = field(default_factory=dict)
@@ -116,7 +125,9 @@ class Scenario:
     ) -> None:
         self._expect_time()
         grpc_port, options = free_port(), self.options
-        ours = ringbatch(options.device, file, options.frontends, grpc_port, workers)
+        ours = ringbatch(
+            options.device, file, options.frontends, options.generators, grpc_port, workers
+        )
         with tempfile.TemporaryDirectory(prefix="rb-") as folder:
             began_s = time.monotonic()
             with Server(ours.command(Path(folder))) as server, shared_row(row, server):
@@ -180,6 +191,7 @@ class Scenario:
 
     def fail(self, what: str, failure: Exception) -> None:
         """Note that a part has failed; the others are worth their time all the same."""
+        self.failed.append(what)
         self.report.without({what: " ".join(str(failure).split())[:500]})
 
     def _expect_time(self) -> None:
@@ -194,7 +206,7 @@ class Scenario:
         for program, start_s in self.starts_s.items():
             print(f"{program}: {start_s:.1f} s from start to ready", flush=True)
         if self.options.device == "cpu":
-            return self.report.finish()
+            return self.report.finish() or int(bool(self.failed))
         found = list(lines(self.bare, self.runs, self.peers, self.starts_s))
         self.report.print_text(verdict_table(found))
         for line in found:
@@ -202,7 +214,7 @@ class Scenario:
                 self.report.limit(line.name, line.value, line.at_least, line.at_most)
         missing = {line.name: "not measured" for line in found if line.value is None}
         self.report.without(missing)
-        return self.report.finish() or int(bool(missing))
+        return self.report.finish() or int(bool(missing or self.failed))
 
 
 def plan(row: Row, *, first: bool) -> Sequence[tuple[int, Sequence[Way]]]:
@@ -233,7 +245,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--programs", nargs="+", default=[*PROGRAMS])
-    parser.add_argument("--seconds", type=float, default=2.5, help="of a run")
+    parser.add_argument("--seconds", type=float, default=2, help="of a run")
     parser.add_argument("--limit-s", type=float, default=280, help="seconds of all runs")
     parser.add_argument("--frontends", type=int, default=4)
     parser.add_argument("--generators", type=int, default=4)
@@ -242,14 +254,18 @@ def main() -> int:
     options = parser.parse_args()
     report = Report("gpu", {key: str(value) for key, value in vars(options).items()})
     scenario = Scenario(options, report, time.monotonic() + options.limit_s)
-    for program in options.programs:
-        try:
-            scenario.measure(program)
-        except NoTime:
-            report.without({program: f"not all of it: {options.limit_s:g} s are over"})
-        except FAILURES as failure:
-            scenario.fail(program, failure)
-    return scenario.conclude()
+    try:
+        for program in options.programs:
+            try:
+                scenario.measure(program)
+            except NoTime:
+                report.without({program: f"not all of it: {options.limit_s:g} s are over"})
+            except FAILURES as failure:
+                scenario.fail(program, failure)
+    finally:
+        # What was found is kept, whatever happens.
+        status = scenario.conclude()
+    return status
 
 
 if __name__ == "__main__":

@@ -100,7 +100,8 @@ def bulk_rate(generators: int, row: Row, server: Server, rows: int, seconds: flo
     try:
         for process in running:
             assert process.stdout is not None
-            process.stdout.readline()
+            if not process.stdout.readline():
+                raise BulkDied(process.communicate()[1][-2000:])
         # All begin together, as each waits for this line.
         for process in running:
             assert process.stdin is not None

@@ -25,8 +25,10 @@ SIZES: Final = [1, 2, 4, 8, 16, 32]
 _START_S: Final = 120.0
 
 
-def ringbatch(device: str, file: Path, frontends: int, grpc_port: int, workers: int) -> Ringbatch:
-    """Return ringbatch's server of a program."""
+def ringbatch(
+    device: str, file: Path, frontends: int, clients: int, grpc_port: int, workers: int
+) -> Ringbatch:
+    """Return ringbatch's server of a program, for so many processes with a `Client`."""
     settings: dict[str, Any] = {"runtime": "torch", "max_batch_size": CAP, "autocast": "FP16"}
     settings |= {"workers": workers}
     if device != "cpu":
@@ -36,6 +38,7 @@ def ringbatch(device: str, file: Path, frontends: int, grpc_port: int, workers: 
             "allowed_batch_sizes": SIZES,
         }
     more: Section = {
+        "client_lanes": clients,
         "grpc_port": grpc_port,
         "grpc_frontends": frontends,
         "shared_memory_prefixes": [PREFIX],

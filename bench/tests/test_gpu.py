@@ -14,7 +14,7 @@ import pytest
 from gpu import plan
 from load.device_ways import Way
 from load.made_rows import REGION, Row
-from peers.device_servers import PEERS, in_base64
+from peers.device_servers import PEERS, in_base64, ringbatch
 from report.gpu_limits import Bare, Line, Run, lines, run_table, verdict_table
 
 SCRIPT = Path(__file__).resolve().parents[1] / "gpu.py"
@@ -132,6 +132,18 @@ def test_large_rows_lie_in_shared_memory_and_small_ones_go_in_bulk() -> None:
     one, two = plan(tiny, first=True)
     assert (one[0], Way.SHARED in one[1], Way.BULK in one[1]) == (1, False, True)
     assert two == (2, (Way.CLIENT, Way.V2))
+
+
+def test_a_server_has_a_lane_for_each_client_and_graphs_on_a_device_alone() -> None:
+    on_gpu = ringbatch("cuda:0", Path("m.pt2"), 4, 7, 9, 2)
+    assert (on_gpu.server["client_lanes"], on_gpu.server["grpc_port"]) == (7, 9)
+    assert (on_gpu.frontends, on_gpu.server["grpc_frontends"]) == (4, 4)
+    assert on_gpu.settings["workers"] == 2
+    assert on_gpu.settings["device"] == "cuda:0"
+    assert on_gpu.settings["cuda_graphs"] == "required"
+    assert on_gpu.settings["max_batch_size"] == 32
+    on_cpu = ringbatch("cpu", Path("m.pt2"), 1, 1, 9, 1)
+    assert "cuda_graphs" not in on_cpu.settings
 
 
 def test_a_peer_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
