@@ -157,9 +157,7 @@ class Scenario:
             with GpuBusy(server.pid) as busy:
                 rate = answered(many.run(closed, options.connections, GRACE_S)).rate_per_s()
             if way is Way.V2:
-                at = Arrivals(Kind.POISSON, seconds, rate * OF_HIGHEST)
-                outcome = answered(many.run(at, 4 * options.connections, GRACE_S))
-                p99_ms = outcome.times().quantile_ns(0.99) / 1e6
+                p99_ms = self._p99_ms(f"{program}, {way}, {workers} workers", many, rate)
         lone_ms = None
         if workers == 1:
             with fleet(way, 1, row, server, grpc_port) as one:
@@ -167,6 +165,16 @@ class Scenario:
             lone_ms = alone.times().quantile_ns(0.5) / 1e6
         sent = rate * row.size
         return Run(program, way, workers, rate, lone_ms, p99_ms, busy.mean, sent)
+
+    def _p99_ms(self, what: str, many: Fleet, rate: float) -> float | None:
+        """Return the p99 at a part of the highest rate; None if requests had no answer."""
+        arrivals = Arrivals(Kind.POISSON, self.options.seconds, rate * OF_HIGHEST)
+        outcome = many.run(arrivals, 4 * self.options.connections, GRACE_S)
+        try:
+            return answered(outcome).times().quantile_ns(0.99) / 1e6
+        except NotAnswered as failure:
+            self.fail(f"{what}, at {OF_HIGHEST} of the highest rate", failure)
+            return None
 
     def _peer(self, name: str, peer: DevicePeer, file: Path, row: Row) -> None:
         self._expect_time()
