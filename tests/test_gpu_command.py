@@ -23,13 +23,15 @@ case "$*" in *{fails}*) exit 3 ;; esac
 """
 
 
-def ran(folder: Path, fails: str = "nothing", **more: str) -> tuple[int, str, list[str]]:
+def ran(
+    folder: Path, fails: str = "nothing", steps: tuple[str, ...] = (), **more: str
+) -> tuple[int, str, list[str]]:
     """Return the status, what it said, and what the interpreter was asked."""
     python = folder / "python"
     python.write_text(NOTING.format(folder=folder, fails=fails))
     python.chmod(0o755)
     env = {**os.environ, "PYTHON": str(python), **more}
-    argv = [str(SCRIPT), str(folder / "out")]
+    argv = [str(SCRIPT), str(folder / "out"), *steps]
     done = subprocess.run(argv, capture_output=True, text=True, env=env)
     return done.returncode, done.stdout, (folder / "asked").read_text().splitlines()
 
@@ -54,6 +56,23 @@ def test_a_step_that_fails_is_named_and_the_others_run(
     assert (status, said.splitlines()[-1]) == (1, f"3 steps passed; failed: {name}")
     assert len(asked) == 4
     assert f"-- {name}: status 3 after" in said
+
+
+def test_steps_can_be_named(tmp_path: Path) -> None:
+    status, said, asked = ran(tmp_path, steps=("chaos", "doctor"))
+    assert (status, said.splitlines()[-1]) == (0, "2 steps passed; failed: none")
+    assert [line.split()[:3] for line in asked] == [
+        ["-m", "ringbatch.engine", "doctor"],
+        ["tests/chaos/run.py", "--soak", "60"],
+    ]
+
+
+def test_a_step_that_is_none_is_refused(tmp_path: Path) -> None:
+    argv = [str(SCRIPT), str(tmp_path / "out"), "tests", "banch"]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no step banch; the steps are doctor tests bench chaos" in done.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_all_limits_together_are_twelve_minutes() -> None:
