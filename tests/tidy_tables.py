@@ -255,6 +255,7 @@ CALLERS_OF_MODELS = (
     "ringbatch.engine.runtimes.ray.actor",
     "ringbatch.engine.worker.cost_splitting",
     "ringbatch.engine.worker.forwarder",
+    "ringbatch.engine.worker.device_runner",
     "ringbatch.engine.worker.runner",
     "ringbatch.engine.worker.row_states",
     "ringbatch.engine.worker.steps_runner",

@@ -1,14 +1,19 @@
 """The run of one batch on a device: rows in, the model, outputs out.
 
 The law: the device neither reads nor writes a request's memory once that request is answered. So
-nothing leaves `BatchRun.predict` before an event behind its last copy has passed, neither outputs
-nor an exception. For the same reason no batch finds another one in its buffers.
+nothing leaves `BatchRun.finish` before an event behind the batch's last copy has passed, neither
+outputs nor an exception. An exception leaves once the device has let go of all that has begun.
+
+Two batches may be under way. Each has a set of buffers for itself, so that no batch finds another
+one in its buffers. The runs of both are in one queue. So are the copies of their outputs, each
+before any later run: graphs may share the memory of their outputs.
 
 Large rows go from requests' memory to the device without a copy by the CPU. The CPU gathers small
 ones in page-locked memory, because a copy's call costs more than their bytes. `BatchRun.measure`
 finds out which is quicker. If the device cannot read requests' memory, the CPU gathers all rows.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
@@ -17,7 +22,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ringbatch.engine.devices.port import Device, Locked, Piece, Refused
+from ringbatch.engine.devices.buffer_set import BufferSet
+from ringbatch.engine.devices.port import Device, Event, Locked, Piece, Refused
 from ringbatch.shm.brain_floats import narrowed
 from ringbatch.shm.layout import aligned
 from ringbatch.shm.tensor import Tensor
@@ -25,6 +31,8 @@ from ringbatch.shm.tensor import Tensor
 Array = NDArray[Any]
 T = TypeVar("T")
 
+SETS: Final = 2
+"""Batches that may be under way, as each has a set of buffers."""
 _ROUNDS: Final = 5
 """Measurements of each way; the quickest counts."""
 
@@ -45,6 +53,30 @@ class Rows(NamedTuple):
     spare: int = 0
 
 
+class Lost(Exception):
+    """Raised in place of a batch's outputs if the device failed while another was under way."""
+
+
+class UnderWay:
+    """A batch that has begun and is not finished.
+
+    Attributes:
+        buffers: its set.
+        copied: its outputs as `Device.read` takes them.
+        behind: the event behind its last copy.
+        lost: True if the device failed while several were under way. Nobody knows whose failure it
+            was, so each must be run again, by itself.
+    """
+
+    __slots__ = ("behind", "buffers", "copied", "lost")
+
+    def __init__(self, buffers: BufferSet, copied: Any, behind: Event) -> None:
+        self.buffers = buffers
+        self.copied = copied
+        self.behind = behind
+        self.lost = False
+
+
 def is_placeable(tensors: Sequence[Tensor]) -> bool:
     """Return whether rows of these tensors all have one size in bytes, known before any comes."""
     return all(t.static and t.datatype.fixed and prod(t.shape) for t in tensors)
@@ -63,6 +95,9 @@ def stored_dtype(tensor: Tensor) -> np.dtype[Any]:
 class BatchRun:
     """The way of a model's batches through its device.
 
+    Attributes:
+        under_way: the batches that have begun and are not finished, the first one first.
+
     Args:
         device: holds the model.
         inputs: of the model; they are placeable.
@@ -80,10 +115,9 @@ class BatchRun:
         self._payload_byte = payload_byte
         self._requests: Locked | None = None
         self._straight = [False] * len(self._inputs)
-        self._buffers: Sequence[Any] = ()
-        self._rows = 0
-        self._block: Locked | None = None
-        self._graphs: dict[int, Any] = {}
+        self._free = deque(BufferSet(device, self._inputs) for _ in range(SETS))
+        """Sets that no batch has, the one that has been free for longest first."""
+        self.under_way: list[UnderWay] = []
 
     @property
     def straight(self) -> list[str]:
@@ -122,14 +156,15 @@ class BatchRun:
         """
         if self._requests is None:
             raise Refused("requests' memory is not registered")
-        self._device.attempt(partial(self._measure, rows, clock_ns))
-        self._block = None
+        own = self._free[0]
+        self._device.attempt(partial(self._measure, own, rows, clock_ns))
+        own.drop_block()
 
-    def _measure(self, rows: int, clock_ns: Callable[[], int]) -> None:
+    def _measure(self, own: BufferSet, rows: int, clock_ns: Callable[[], int]) -> None:
         device = self._device
-        buffers = self._room_for(rows)
+        buffers = own.room_for(rows)
         for place, (size, buffer) in enumerate(zip(self._row_bytes, buffers, strict=True)):
-            block = self._block_of(rows * size)
+            block = own.block_of(rows * size)
             source = np.zeros(rows * size, np.uint8)
             singles = [Piece(row * size, size, row * size) for row in range(rows)]
 
@@ -163,21 +198,27 @@ class BatchRun:
         return clock_ns() - began_ns
 
     def capture(self, rows: int) -> None:
-        """Make a graph for batches of so many rows; its exceptions are those of the model.
+        """Make a graph for batches of so many rows, one for each set of buffers.
 
-        It runs the model on what the buffers hold, so a batch of at least so many rows must have
-        been run.
+        Its exceptions are those of the model. It runs the model on what the buffers hold, so `SETS`
+        batches of at least so many rows must have been run, one after another.
         """
-        assert rows <= self._rows, "a batch of that size was run before"
-        capture = partial(self._device.capture, self._buffers, rows)
-        self._graphs[rows] = self._device.attempt(partial(self._drained, capture))
+        assert not self.under_way, "no batch is under way"
+        for own in self._free:
+            assert rows <= own.rows, "batches of that size were run before"
+            capture = partial(self._device.capture, own.buffers, rows)
+            own.graphs[rows] = self._device.attempt(partial(self._drained, capture))
 
     def drop_graphs(self) -> None:
         """Run every batch without a graph from now on."""
-        self._graphs.clear()
+        assert not self.under_way, "no batch is under way"
+        for own in self._free:
+            own.graphs.clear()
 
     def predict(self, *inputs: Rows | Array) -> Any:
         """Run a batch; the model's outputs as arrays.
+
+        Batches that are run one after another have the sets of buffers in turn.
 
         Args:
             inputs: for each input its rows, where they stand or as an array.
@@ -186,32 +227,98 @@ class BatchRun:
             MemoryError: the device has too little memory for so many rows.
             RestartWorker: the device has failed for good.
         """
-        return self._device.attempt(partial(self._drained, partial(self._predict, inputs)))
+        return self.finish(self.begin(*inputs))
+
+    def begin(self, *inputs: Rows | Array) -> UnderWay:
+        """Begin a batch; it is to be finished. At most `SETS` may be under way.
+
+        Requests' memory is the device's until `finish` has returned or raised. If this raises,
+        nothing of the batch is under way.
+
+        Args, Raises: as of `predict`.
+        """
+        assert self._free, "a batch that is under way must be finished first"
+        own = self._free.popleft()
+        try:
+            begun = self._device.attempt(partial(self._drained, partial(self._begin, inputs, own)))
+        except BaseException:
+            self._free.appendleft(own)
+            raise
+        self.under_way.append(begun)
+        return begun
+
+    def passed(self, one: UnderWay) -> bool:
+        """Return whether `finish` of a batch would not wait; it raises as `predict`."""
+        return one.lost or self._device.attempt(one.behind.passed)
+
+    def wait(self, one: UnderWay) -> None:
+        """Wait until a batch's outputs are there; if this raises as `predict`, it is lost."""
+        try:
+            self._device.attempt(partial(self._drained, partial(self._wait, one)))
+        except BaseException:
+            one.lost = True
+            raise
+
+    def finish(self, one: UnderWay) -> Any:
+        """Return the outputs of a batch as arrays, once they are there.
+
+        Raises:
+            Lost: the device failed while another batch was under way.
+            MemoryError, RestartWorker: as of `predict`.
+        """
+        try:
+            return self._device.attempt(partial(self._drained, partial(self._finish, one)))
+        finally:
+            self.under_way.remove(one)
+            self._free.append(one.buffers)
+
+    def _finish(self, one: UnderWay) -> Any:
+        if one.lost:
+            raise Lost("the device failed while this batch and another one were under way")
+        self._wait(one)
+        return self._device.read(one.copied)
+
+    def _wait(self, one: UnderWay) -> None:
+        try:
+            one.behind.synchronize()
+        except BaseException:
+            self._lose()
+            raise
+
+    def _lose(self) -> None:
+        """Record a failure that may be of any batch under way, if there are several."""
+        if len(self.under_way) > 1:
+            for one in self.under_way:
+                one.lost = True
 
     def _drained(self, run: Callable[[], T]) -> T:
         """Call a function; if it fails, the device has let go of all it had begun."""
         try:
             return run()
         except BaseException:
-            self._device.drain()
+            try:
+                self._device.drain()
+            except BaseException:
+                for one in self.under_way:
+                    one.lost = True
+                raise
             raise
 
-    def _predict(self, inputs: Sequence[Rows | Array]) -> Any:
+    def _begin(self, inputs: Sequence[Rows | Array], own: BufferSet) -> UnderWay:
         device = self._device
         rows = _count(inputs[0])
-        buffers = self._room_for(rows)
-        self._copy_in(inputs, buffers)
+        buffers = own.room_for(rows)
+        self._copy_in(inputs, own)
         behind = device.copied_in()
-        graph = self._graphs.get(rows)
+        graph = own.graphs.get(rows)
         if graph is None:
             outputs = device.run(buffers, rows, behind)
         else:
             outputs = device.replay(graph, behind)
         copied = device.copy_out(outputs)
-        device.copied_out().synchronize()
-        return device.read(copied)
+        return UnderWay(own, copied, device.copied_out())
 
-    def _copy_in(self, inputs: Sequence[Rows | Array], buffers: Sequence[Any]) -> None:
+    def _copy_in(self, inputs: Sequence[Rows | Array], own: BufferSet) -> None:
         device, first = self._device, self._payload_byte
         straight = [
             self._requests if chosen and isinstance(one, Rows) else None
@@ -222,9 +329,9 @@ class BatchRun:
             for one, size, source in zip(inputs, self._row_bytes, straight, strict=True)
             if source is None
         ]
-        block = self._block_of(sum(sizes)) if sizes else None
+        block = own.block_of(sum(sizes)) if sizes else None
         end = 0
-        for place, (given, buffer) in enumerate(zip(inputs, buffers, strict=True)):
+        for place, (given, buffer) in enumerate(zip(inputs, own.buffers, strict=True)):
             source = straight[place]
             if source is not None and isinstance(given, Rows):
                 pieces, at = [], 0
@@ -253,23 +360,6 @@ class BatchRun:
         data = np.ascontiguousarray(array, stored_dtype(tensor)).reshape(-1).view(np.uint8)
         into[: len(data)] = data
         return len(data)
-
-    def _room_for(self, rows: int) -> Sequence[Any]:
-        """Return buffers for so many rows; graphs go with the buffers that they read."""
-        if rows > self._rows:
-            self._graphs.clear()
-            self._buffers, self._rows = (), 0
-            self._buffers = self._device.buffers(self._inputs, rows)
-            self._rows = rows
-        return self._buffers
-
-    def _block_of(self, size: int) -> Locked:
-        """Return page-locked memory of at least so many bytes; nothing that has begun reads it."""
-        block = self._block
-        if block is None or len(block.array) < size:
-            self._block = None
-            block = self._block = self._device.block(size)
-        return block
 
 
 def _count(given: Rows | Array) -> int:

@@ -49,6 +49,9 @@ class Piece(NamedTuple):
 class Event(Protocol):
     """A place in a queue."""
 
+    def passed(self) -> bool:
+        """Return whether all in front of it has happened; this never waits."""
+
     def synchronize(self) -> None:
         """Wait until all in front of it has happened."""
 
@@ -98,11 +101,12 @@ class Device(Protocol):
     def capture(self, buffers: Sequence[Any], rows: int) -> Any:
         """Return a graph of such a run, for `replay`; it has happened by then.
 
-        The graph reads the same buffers, and its outputs have one place for all replays.
+        The graph reads the same buffers, and its outputs have one place for all replays. Graphs
+        share memory, so that a run of one may write where another has its outputs.
         """
 
     def replay(self, graph: Any, behind: Event) -> Any:
-        """Begin a run of a graph as `run` does; the outputs hold until the next replay."""
+        """Begin a run of a graph as `run` does; the outputs hold until the next one."""
 
     def copy_out(self, outputs: Any) -> Any:
         """Begin to copy the outputs of a run to page-locked memory, on the way out."""

@@ -1,5 +1,6 @@
 """Placement of processes on CPUs, and number of threads of each worker."""
 
+import ctypes
 import logging
 import os
 from collections.abc import Collection, Iterator, Mapping
@@ -21,6 +22,7 @@ THREAD_VARIABLES: Final = (
 )
 """Variables that the math libraries read once, when they load. All fall back to the first."""
 
+_PR_SET_TIMERSLACK: Final = 29
 _NODES: Final = Path("/sys/devices/system/node")
 
 
@@ -76,6 +78,14 @@ def wake_preempting() -> None:
     """
     with suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
+def wake_on_time() -> None:
+    """Have the kernel end this thread's short sleeps on time.
+
+    By default it may add 50 µs to each, to wake several sleepers at once.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
 
 def thread_environment(

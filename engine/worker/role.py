@@ -47,6 +47,8 @@ from ringbatch.engine.worker.chain_steps import Steps
 from ringbatch.engine.worker.codec import Codec
 from ringbatch.engine.worker.cost_splitting import CostSplitCodec
 from ringbatch.engine.worker.device_codec import DeviceCodec
+from ringbatch.engine.worker.device_runner import DeviceRunner
+from ringbatch.engine.worker.device_worker import DeviceWorker
 from ringbatch.engine.worker.failure_detection import Failing
 from ringbatch.engine.worker.finite_outputs import FiniteCodec
 from ringbatch.engine.worker.fork_guard import ForkGuard
@@ -318,10 +320,13 @@ def _serve(
     collector = segment.collector_doorbell()
     doorbell = segment.worker_doorbell(number)
     worker: Worker
-    if model.in_parts:
+    if model.in_parts or isinstance(runner, DeviceRunner):
         placement.wake_preempting()
     if isinstance(runner, StepsRunner):
         worker = StepsWorker(segment, number, runner, slots, collector.wake, time.monotonic_ns)
+    elif isinstance(runner, DeviceRunner):
+        placement.wake_on_time()
+        worker = DeviceWorker(segment, number, runner, slots, collector.wake, time.monotonic_ns)
     else:
         worker = Worker(segment, number, runner, slots, collector.wake, time.monotonic_ns)
     stopping = process.stop_on_sigterm(doorbell.wake)
@@ -335,6 +340,8 @@ def _serve(
     while not stopping:
         worker.step()
         doorbell.wait(worker.wait_s())
+    if isinstance(worker, DeviceWorker):
+        worker.finish_begun()
     if start.model.options.ray:
         # What fails every request elsewhere is of no use to the next worker.
         model.release(failing.found or dismissed.wait(_MESSAGES_WITHIN_S))
@@ -438,6 +445,8 @@ def _runner(
             codec or JsonCodec(slots.memory, spec.batched, asks=True), slots.wanted
         )
     make: Callable[..., Runner] = Runner
+    if on_device is not None:
+        make = partial(DeviceRunner, on_device=on_device.run)
     if model.in_parts:
         make = partial(StepsRunner if model.in_steps else PartsRunner, pause=time.sleep)
     runner = make(

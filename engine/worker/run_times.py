@@ -7,7 +7,12 @@ from ringbatch.shm.tuples import unchecked_tuple
 
 
 class Runs:
-    """Run times of the batch that a worker holds. It reads no clock; its caller does."""
+    """Run times of the batch that a worker holds. It reads no clock; its caller does.
+
+    A worker of a model on a device begins a batch while the one before is under way. Its times are
+    those that it would have without that. It is begun and gathered when the device is free for it.
+    So what it stood behind the other counts as time before the worker took it up.
+    """
 
     __slots__ = ("_attempts", "_began_ns", "_gathered_ns", "_ran_ns", "padded_rows")
 
@@ -21,6 +26,10 @@ class Runs:
         self._began_ns = now_ns
         self._gathered_ns = self._ran_ns = self.padded_rows = 0
         self._attempts = int(mark.reason is Reason.RETRY)
+
+    def stood_behind(self, until_ns: int) -> None:
+        """Record that the device had another batch until then."""
+        self._began_ns = max(self._began_ns, until_ns)
 
     def ran(self, started_ns: int, ended_ns: int) -> None:
         """Record a run of the model, which has returned or raised."""

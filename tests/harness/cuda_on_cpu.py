@@ -6,15 +6,17 @@ and a replay runs them again into the same memory, as a real one does.
 
 import logging
 import mmap
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ringbatch.engine.devices.batch_run import BatchRun, Rows
+from ringbatch.engine.devices.batch_run import SETS, BatchRun, Rows
 from ringbatch.engine.models.model import Model
 from ringbatch.engine.runtimes import device_tensors
 from ringbatch.engine.runtimes.torch.cuda import CudaDevice
@@ -34,16 +36,22 @@ class Stream:
         self.behind.append(event)
 
     def record_event(self, event: Any) -> None:
-        event.stream = self
+        event.stream, event.passes_s = self, time.monotonic() + self.cuda.lag_s
 
 
 class CudaEvent:
-    """Of CUDA."""
+    """Of CUDA; it passes that long after it was recorded, as if the operations took so long."""
 
     stream: Any = None
+    passes_s = 0.0
+
+    def query(self) -> bool:
+        assert self.stream is not None, "it was recorded"
+        return time.monotonic() >= self.passes_s
 
     def synchronize(self) -> None:
         assert self.stream is not None, "it was recorded"
+        time.sleep(max(self.passes_s - time.monotonic(), 0))
 
 
 class _Recording(TorchDispatchMode):  # type: ignore[misc]
@@ -84,12 +92,14 @@ class Cuda:
         calls: those that matter to the tests.
         refuses: what cudaHostRegister fails with.
         breaks_capture: what a capture fails with.
+        lag_s: from the record of an event until it passes.
     """
 
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.refuses = ""
         self.breaks_capture = ""
+        self.lag_s = 0.0
         self.current: Any = None
         self.Stream = lambda _device: Stream(self)
         self.Event = CudaEvent
@@ -196,6 +206,14 @@ class Site:
     def straight(self) -> None:
         self.run.register()
         self.run._straight = [True] * len(self.run._inputs)
+
+    def capture(self, *sizes: int) -> None:
+        """Capture graphs of these sizes, the first of which is the largest."""
+        for _ in range(SETS):
+            made = (np.zeros((sizes[0], *one.shape), "f4") for one in self.run._inputs)
+            self.run.predict(*made)
+        for rows in sizes:
+            self.run.capture(rows)
 
     def rows(self, array: Any, spare: int = 0) -> Rows:
         """Rows of an input in requests' memory, the last one first."""

@@ -70,13 +70,17 @@ class _Place:
 
     def __init__(self, device: "PlayedDevice") -> None:
         self.device = device
-        self.passed = False
+        self.happened = False
 
     def happen(self) -> None:
-        self.passed = True
+        self.happened = True
+
+    def passed(self) -> bool:
+        self.device.moment()
+        return self.happened
 
     def synchronize(self) -> None:
-        self.device.go_on_until(lambda: self.passed)
+        self.device.go_on_until(lambda: self.happened)
 
 
 class _Buffer(NamedTuple):
@@ -98,7 +102,8 @@ class PlayedDevice:
         model: takes an array for each input, and returns a list of them.
         play: which queue goes on.
         on_run: is called with the rows as a run begins, and may raise, as a model does.
-        looked_at: is told the address of registered memory that a copy reads, as it reads it.
+        reads: is told the address of registered memory that a copy will read; what it returns is
+            called as the copy reads it.
     """
 
     def __init__(
@@ -106,7 +111,7 @@ class PlayedDevice:
         model: Callable[..., list[NDArray[Any]]],
         play: Callable[[int], int] = lambda _: 0,
         on_run: Callable[[int], object] = lambda _: None,
-        looked_at: Callable[[int, int], object] = lambda _start, _size: None,
+        reads: Callable[[int, int], Callable[[], object]] = lambda _start, _size: lambda: None,
     ) -> None:
         self.name = "played:0"
         self.no_graphs = ""
@@ -114,18 +119,20 @@ class PlayedDevice:
         self.model = model
         self.play = play
         self.on_run = on_run
-        self.looked_at = looked_at
+        self.reads = reads
         self.ran: list[str] = []
         self.copies: list[str] = []
         self.fault: Exception | None = None
         self.in_memory: Bytes | None = None
         self._queues: tuple[deque[_Op], deque[_Op]] = (deque(), deque())
+        self._static: list[_Outputs] = []
+        """Outputs of all graphs, which share memory."""
 
     def _runnable(self) -> list[deque[_Op]]:
         heads = [queue for queue in self._queues if queue]
-        return [queue for queue in heads if queue[0].behind is None or queue[0].behind.passed]
+        return [queue for queue in heads if queue[0].behind is None or queue[0].behind.happened]
 
-    def _moment(self) -> None:
+    def moment(self) -> None:
         """Let the queues go on, as far as the play has it."""
         while runnable := self._runnable():
             chosen = self.play(1 + len(runnable))
@@ -144,7 +151,7 @@ class PlayedDevice:
 
     def _begin(self, queue: int, happen: Callable[[], object], behind: Any = None) -> None:
         self._queues[queue].append(_Op(happen, behind))
-        self._moment()
+        self.moment()
 
     def register(self, memory: Bytes) -> Locked:
         if self.refuses:
@@ -165,11 +172,14 @@ class PlayedDevice:
     def copy_in(self, source: Locked, pieces: Sequence[Piece], buffer: _Buffer) -> None:
         self.copies.append(f"{len(pieces)} of {source.handle}")
         for start, size, at in pieces:
+            read = self.reads(start, size) if source.handle == "requests" else None
 
-            def happen(start: int = start, size: int = size, at: int = at) -> None:
-                if source.handle == "requests":
+            def happen(
+                start: int = start, size: int = size, at: int = at, read: Any = read
+            ) -> None:
+                if read is not None:
                     assert self.in_memory is not None, "the memory is registered"
-                    self.looked_at(start, size)
+                    read()
                 buffer.data[at : at + size] = source.array[start : start + size]
 
             self._begin(0, happen)
@@ -221,6 +231,7 @@ class PlayedDevice:
         self._compute(buffers, rows, outputs)
         self.go_on_until(lambda: True)
         assert outputs.arrays is not None, "the model has returned"
+        self._static.append(outputs)
         return buffers, rows, outputs
 
     def replay(self, graph: Any, behind: Event) -> _Outputs:
@@ -228,8 +239,9 @@ class PlayedDevice:
         self.ran.append(f"replay of {rows}")
 
         def scribble() -> None:
-            for static in outputs.arrays:
-                static.view(np.uint8)[...] = SCRAP
+            for own in self._static:
+                for static in own.arrays or ():
+                    static.view(np.uint8)[...] = SCRAP
 
         self._begin(1, scribble, behind)
         self._begin(1, lambda: self._compute(buffers, rows, outputs))
@@ -256,6 +268,32 @@ class PlayedDevice:
 
     def held_bytes(self) -> int:
         return 3 << 20
+
+
+class PlayedByEvents(PlayedDevice):
+    """The same with fewer orders: the host does nothing that the device could see between them.
+
+    Its queues go on as an event is recorded, asked or waited for. An event passes with the
+    operation in front of it.
+    """
+
+    def _begin(self, queue: int, happen: Callable[[], object], behind: Any = None) -> None:
+        self._queues[queue].append(_Op(happen, behind))
+
+    def _event(self, queue: int) -> Event:
+        place = _Place(self)
+        if self._queues[queue]:
+            operation = self._queues[queue].pop()
+
+            def happen() -> None:
+                operation.happen()
+                place.happen()
+
+            self._queues[queue].append(_Op(happen, operation.behind))
+        else:
+            place.happen()
+        self.moment()
+        return place
 
 
 def _rows(buffer: _Buffer, rows: int) -> NDArray[Any]:

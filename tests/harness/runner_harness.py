@@ -85,6 +85,10 @@ class Harness:
         """Run the batch; the replies in the order of the references."""
         self.runner.run(list(references), MARK, BEGAN_NS)
         self.engine_slots.flush()
+        return self.replies(*references)
+
+    def replies(self, *references: int) -> list[Reply]:
+        """The replies that have come, in the order of the references."""
         slots = self.segment.layout.slots
         replies = [client.collect() for client in self.clients]
         found = [

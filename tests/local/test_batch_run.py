@@ -3,6 +3,7 @@
 Tests engine/devices/batch_run.py and engine/worker/device_codec.py.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +16,8 @@ from played_device import PlayedDevice, every_play
 from runner_harness import failed
 from segment_fixture import unpack
 
-from ringbatch.engine.devices.batch_run import BatchRun, Rows, is_placeable, row_bytes
+from ringbatch.engine.devices.batch_run import SETS, BatchRun, Rows, is_placeable, row_bytes
+from ringbatch.engine.devices.buffer_set import BufferSet
 from ringbatch.engine.devices.port import Event, Piece, Refused
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import Tensor
@@ -173,7 +175,7 @@ class Premature(PlayedDevice):
         return self._passed(super().copied_out())
 
     def _passed(self, event: Any) -> Event:
-        event.passed = True
+        event.happened = True
         return event  # type: ignore[no-any-return]
 
 
@@ -187,24 +189,38 @@ class Hasty(Premature):
         return self._passed(super().copied_in())
 
 
-class Regardless(BatchRun):
+class Keeping(BufferSet):
     """Keeps the graphs of buffers that are gone."""
 
-    def _room_for(self, rows: int) -> Sequence[Any]:
-        graphs = dict(self._graphs)
-        buffers = super()._room_for(rows)
-        self._graphs.update(graphs)
+    def room_for(self, rows: int) -> Sequence[Any]:
+        graphs = dict(self.graphs)
+        buffers = super().room_for(rows)
+        self.graphs.update(graphs)
         return buffers
+
+
+class Regardless(BatchRun):
+    """Has such sets."""
+
+    def __init__(self, device: Any, inputs: Any, memory: memoryview, payload_byte: int) -> None:
+        super().__init__(device, inputs, memory, payload_byte)
+        self._free = deque(Keeping(device, inputs) for _ in self._free)
 
 
 class Crowded(BatchRun):
     """Gathers each input in the same memory."""
 
-    def _copy_in(self, inputs: Sequence[Rows | Any], buffers: Sequence[Any]) -> None:
-        for place, (rows, buffer) in enumerate(zip(inputs, buffers, strict=True)):
-            block = self._block_of(64)
+    def _copy_in(self, inputs: Sequence[Rows | Any], own: BufferSet) -> None:
+        for place, (rows, buffer) in enumerate(zip(inputs, own.buffers, strict=True)):
+            block = own.block_of(64)
             size = self._staged(rows, self._inputs[place], block.array)
             self._device.copy_in(block, [Piece(0, size, 0)], buffer)
+
+
+def run_of(run: BatchRun, rows: int) -> None:
+    """Run batches of so many rows of zeros, one for each set of buffers."""
+    for _ in range(SETS):
+        run.predict(*(np.zeros((rows, *one.shape), one.datatype.numpy) for one in run._inputs))
 
 
 def two_batches(
@@ -223,10 +239,10 @@ def two_batches(
 
     harness = DeviceHarness(scaled, [X, N], [Y], straight=straight, device=device, make=make)
     if graphs:
-        harness.batch_run.predict(np.zeros((1, 2), "f4"), np.zeros(1, "i2"))
+        run_of(harness.batch_run, 1)
         harness.batch_run.capture(1)
         if make is Regardless:
-            harness.batch_run.predict(np.zeros((3, 2), "f4"), np.zeros(3, "i2"))
+            run_of(harness.batch_run, 3)
     for number in (1, 5):
         harness.device.play = play if number == 1 else lambda _: 0
         harness.device.on_run = fail if fails and number == 1 else lambda _: None
@@ -271,7 +287,7 @@ def test_a_rule_that_is_broken_is_found(name: str) -> None:
 
 def test_answers_stay_as_they_are_when_a_graph_is_replayed() -> None:
     run = BatchRun(PlayedDevice(lambda x: [x * 2]), [X], memoryview(b""), 0)
-    run.predict(np.zeros((2, 2), "f4"))
+    run_of(run, 2)
     run.capture(2)
     first = run.predict(np.full((2, 2), 1, "f4"))
     second = run.predict(np.full((2, 2), 2, "f4"))
@@ -282,26 +298,26 @@ def test_graphs_go_with_the_buffers_that_they_read() -> None:
     device = PlayedDevice(lambda x: [x])
     run = BatchRun(device, [X], memoryview(b""), 0)
     for rows, number in ((1, 1), (2, 2), (16, 3), (2, 4)):
-        answers = run.predict(np.full((rows, 2), number, "f4"))
-        assert answers.tolist() == [[number, number]] * rows
+        for _ in range(SETS):
+            answers = run.predict(np.full((rows, 2), number, "f4"))
+            assert answers.tolist() == [[number, number]] * rows
         if rows == 2:
             run.capture(2)
-    assert device.ran == ["run of 1", "run of 2", "run of 16", "run of 2"]
+    assert device.ran == [f"run of {rows}" for rows in (1, 1, 2, 2, 16, 16, 2, 2)]
 
 
 def test_batches_of_other_sizes_run_without_a_graph() -> None:
     device = PlayedDevice(lambda x: [x])
     run = BatchRun(device, [X], memoryview(b""), 0)
-    run.predict(np.zeros((4, 2), "f4"))
+    run_of(run, 4)
     run.capture(4)
     run.capture(2)
+    device.ran.clear()
     for rows in (1, 2, 3, 4):
         run.predict(np.zeros((rows, 2), "f4"))
     run.drop_graphs()
     run.predict(np.zeros((4, 2), "f4"))
-    assert device.ran == [
-        *("run of 4", "run of 1", "replay of 2", "run of 3", "replay of 4", "run of 4")
-    ]
+    assert device.ran == [*("run of 1", "replay of 2", "run of 3", "replay of 4", "run of 4")]
 
 
 class Metered(PlayedDevice):
@@ -354,12 +370,14 @@ def test_buffers_that_are_too_small_are_gone_before_larger_ones_are_made() -> No
 
     class Noting(PlayedDevice):
         def buffers(self, tensors: Sequence[Tensor], rows: int) -> Sequence[Any]:
-            held.append(len(run._buffers))
+            held.append(len(own.buffers))
             if rows == 4:
                 raise MemoryError
             return super().buffers(tensors, rows)
 
     run = BatchRun(Noting(lambda x: [x]), [X], memoryview(b""), 0)
+    own = run._free[0]
+    run._free = deque([own])
     run.predict(np.zeros((2, 2), "f4"))
     with pytest.raises(MemoryError):
         run.predict(np.zeros((4, 2), "f4"))

@@ -147,7 +147,7 @@ def test_a_graph_with_other_answers_is_not_used() -> None:
 
 def test_a_model_that_cannot_be_captured_runs_without() -> None:
     device = of(lambda x, n: x)
-    captures = iter([True, False])
+    captures = iter([True, True, False])
 
     def refuse(buffers: Any, rows: int) -> Any:
         if next(captures):

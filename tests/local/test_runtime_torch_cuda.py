@@ -75,8 +75,7 @@ def test_a_graph_answers_as_the_program_does(tmp_path: Path, on: str) -> None:
     own = site(tmp_path, exported(Linear(), "x: batch 3"), on)
     own.straight()
     without = own.run.predict(own.rows(ROWS[:4]))
-    for rows in (4, 2):
-        own.run.capture(rows)
+    own.capture(4, 2)
     assert on != "cpu" or own.calls.count("pool") == 1, "the sizes share one"
     kept = [own.run.predict(own.rows(ROWS[first : first + 2])) for first in (0, 2)]
     np.testing.assert_allclose(np.concatenate(kept), expected(ROWS[:4]), rtol=1e-3, atol=1e-5)
@@ -86,8 +85,7 @@ def test_a_graph_answers_as_the_program_does(tmp_path: Path, on: str) -> None:
 @ON
 def test_a_graph_reads_what_came_last(tmp_path: Path, on: str) -> None:
     own = site(tmp_path, exported(Calling(lambda x: (x + 1, x.sum(1) * 2)), "x: batch 3"), on)
-    own.run.predict(ROWS[:3])
-    own.run.capture(3)
+    own.capture(3)
     first, second = own.run.predict(ROWS[3:6])
     np.testing.assert_allclose(first, ROWS[3:6] + 1, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(second, ROWS[3:6].sum(1) * 2, rtol=1e-3, atol=1e-5)
@@ -104,7 +102,7 @@ def test_images_and_datatypes_are_as_without_a_device(
     wanted = opened(tmp_path, data, device=on, **options).predict(images)
     own = site(tmp_path, data, on, **options)
     np.testing.assert_allclose(own.run.predict(images), wanted, rtol=1e-3, atol=1e-5)
-    own.run.capture(2)
+    own.capture(2)
     np.testing.assert_allclose(own.run.predict(images), wanted, rtol=1e-3, atol=1e-5)
 
 
@@ -142,7 +140,7 @@ def test_each_queue_is_a_stream_and_a_run_waits_for_its_copies(tmp_path: Path, g
     predict._run, predict.to_host = noting(0), noting(1)
     own.run.predict(ROWS[:2])
     if graph:
-        own.run.capture(2)
+        own.capture(2)
     own.device._out.behind.clear()
     own.run.predict(ROWS[:2])
     assert set(streams) == {own.device._out}
@@ -158,7 +156,7 @@ def drawn(rows: int, first: int) -> list[Any]:
 def test_graphs_are_captured_if_they_answer_as_the_program_does(tmp_path: Path, on: str) -> None:
     own = site(tmp_path, exported(Linear(), "x: batch 3"), on)
     assert capture(own.run, own.outputs, [4, 2, 1], drawn) == ""
-    assert sorted(own.run._graphs) == [1, 2, 4]
+    assert [sorted(one.graphs) for one in own.run._free] == [[1, 2, 4]] * 2
 
 
 @ON
@@ -166,7 +164,7 @@ def test_a_program_that_draws_numbers_is_run_without_graphs(tmp_path: Path, on: 
     module = Calling(lambda x: x + torch.rand_like(x))
     own = site(tmp_path, exported(module, "x: batch 3"), on)
     assert capture(own.run, own.outputs, [2, 1], drawn).startswith("with 2 rows output y differs")
-    assert own.run._graphs == {}
+    assert [one.graphs for one in own.run._free] == [{}, {}]
 
 
 def test_a_capture_that_fails_leaves_the_program_without_graphs(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringbatch.engine.devices.batch_run import row_bytes
-from ringbatch.engine.devices.port import Event, Locked, Piece, Refused
+from ringbatch.engine.devices.port import Locked, Piece, Refused
 from ringbatch.engine.runtimes.torch.program import DATATYPES
 from ringbatch.shm.tensor import Tensor
 
@@ -49,6 +49,18 @@ class _Buffer(NamedTuple):
 
     data: Any
     rows: Any
+
+
+class _Event:
+    """See `ringbatch.engine.devices.port.Event`."""
+
+    def __init__(self, event: Any) -> None:
+        self.event = event
+        self.synchronize: Callable[[], None] = event.synchronize
+
+    def passed(self) -> bool:
+        """See `Event.passed`."""
+        return bool(self.event.query())
 
 
 class _Graph(NamedTuple):
@@ -138,22 +150,22 @@ class CudaDevice:
         with self._torch.cuda.stream(self._in):
             buffer.rows[row + 1 : until] = buffer.rows[row]
 
-    def copied_in(self) -> Event:
+    def copied_in(self) -> _Event:
         """See `Device.copied_in`."""
         return self._event(self._in)
 
-    def copied_out(self) -> Event:
+    def copied_out(self) -> _Event:
         """See `Device.copied_out`."""
         return self._event(self._out)
 
-    def _event(self, stream: Any) -> Event:
-        event: Event = self._torch.cuda.Event()
+    def _event(self, stream: Any) -> _Event:
+        event = self._torch.cuda.Event()
         stream.record_event(event)
-        return event
+        return _Event(event)
 
-    def run(self, buffers: Sequence[_Buffer], rows: int, behind: Event) -> Any:
+    def run(self, buffers: Sequence[_Buffer], rows: int, behind: Any) -> Any:
         """See `Device.run`."""
-        self._out.wait_event(behind)
+        self._out.wait_event(behind.event)
         with self._torch.cuda.stream(self._out):
             return self._program.results([buffer.rows[:rows] for buffer in buffers])
 
@@ -176,9 +188,9 @@ class CudaDevice:
             outputs = results(inputs, cached=False)
         return _Graph(graph, outputs)
 
-    def replay(self, graph: _Graph, behind: Event) -> Any:
+    def replay(self, graph: _Graph, behind: Any) -> Any:
         """See `Device.replay`."""
-        self._out.wait_event(behind)
+        self._out.wait_event(behind.event)
         with self._torch.cuda.stream(self._out):
             graph.graph.replay()
         return graph.outputs

@@ -1,0 +1,307 @@
+"""Two batches under way on a device that is played: answers, and the law about requests' memory.
+
+Tests engine/worker/device_runner.py, engine/devices/batch_run.py and engine/devices/buffer_set.py.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+from device_harness import DeviceHarness
+from played_device import PlayedByEvents, PlayedDevice, every_play
+from runner_harness import failed
+from tiers import exhaustive
+
+from ringbatch.engine.devices.batch_run import SETS, BatchRun, UnderWay
+from ringbatch.engine.worker.device_runner import Begun, DeviceRunner
+from ringbatch.shm.engine_slots import BatchMark
+from ringbatch.shm.slot import SLOT_MASK, Status
+from ringbatch.shm.tensor import Tensor
+
+X = Tensor("x", "FP32", [2])
+Y = Tensor("y", "FP32", [2])
+BAD = 9.0
+"""A row for which the model raises as the device runs it, as late as it likes."""
+REFUSED = 7
+"""Rows for which the model raises as its run begins."""
+
+
+OTHERS_ROW = "an answer to another row"
+OTHERS_FAULT = "blamed for another row"
+ANSWERED = "a copy reads the memory of an answered request"
+
+
+class Fault(Exception):
+    """What the model of a test raises."""
+
+
+def doubled(x: Any) -> Any:
+    if BAD in x[:, 0]:
+        raise Fault
+    return x * 2
+
+
+def refuse(rows: int) -> None:
+    if rows == REFUSED:
+        raise Fault
+
+
+def harness_of(
+    *,
+    straight: bool = True,
+    graphs: bool = False,
+    device: type[PlayedDevice] = PlayedByEvents,
+    make: type[BatchRun] = BatchRun,
+    runner: type[DeviceRunner] = DeviceRunner,
+) -> DeviceHarness:
+    harness = DeviceHarness(
+        doubled,
+        [X],
+        [Y],
+        straight=[straight],
+        on_run=refuse,
+        device=device,
+        make=make,
+        runner=runner,
+    )
+    # The buffers grow no more, with which graphs would go.
+    for _ in range(SETS):
+        harness.batch_run.predict(np.zeros((8, 2), "f4"))
+    if graphs:
+        harness.batch_run.capture(1)
+    return harness
+
+
+def expect(harness: DeviceHarness, reply: Any, number: float) -> None:
+    assert reply.answer.status is Status.OK, OTHERS_FAULT
+    assert harness.value(reply)[0][0] == number, OTHERS_ROW
+
+
+def three_batches(
+    harness: DeviceHarness, play: Callable[[int], int], then: Callable[[int], int] | None = None
+) -> None:
+    """Three of one row each: two under way at a time, and the third in the slot of the first.
+
+    Once the first is answered, the device plays `then`, if there is one.
+    """
+    harness.device.play = play
+    first = harness.send_tensor([[1, 0]])
+    second = harness.send_tensor([[2, 0]], lane=1)
+    one, two = harness.begin(first), harness.begin(second)
+    assert one is not None
+    assert two is not None
+    harness.runner.passed(one)
+    (reply,) = harness.finish(one, first)
+    expect(harness, reply, 2)
+    harness.device.play = then or play
+    third = harness.send_tensor([[3, 0]])
+    assert third & SLOT_MASK == first & SLOT_MASK
+    three = harness.begin(third)
+    assert three is not None
+    (reply,) = harness.finish(two, second)
+    expect(harness, reply, 4)
+    (reply,) = harness.finish(three, third)
+    expect(harness, reply, 6)
+    harness.settle()
+
+
+def first_two(harness: DeviceHarness, play: Callable[[int], int]) -> None:
+    three_batches(harness, play, lambda _options: 0)
+
+
+def one_left(harness: DeviceHarness, play: Callable[[int], int]) -> None:
+    """Two, and the client of the first leaves in between; what it sends next may take its slot."""
+    harness.device.play = play
+    first = harness.send_tensor([[1, 0]])
+    second = harness.send_tensor([[2, 0]], lane=1)
+    one = harness.begin(first)
+    harness.clients[0].lane.cancel(first & SLOT_MASK)
+    harness.clients[0].lane.submit()
+    harness.submitted[0].take()
+    two = harness.begin(second)
+    assert one is not None
+    assert two is not None
+    harness.engine_slots.flush()
+    harness.clients[0].collect()
+    next_one = harness.send_tensor([[5, 0]])
+    harness.finish(one)
+    harness.clients[0].collect()
+    (reply,) = harness.finish(two, second)
+    expect(harness, reply, 4)
+    (reply,) = harness.run(next_one)
+    expect(harness, reply, 10)
+
+
+def one_fails(
+    harness: DeviceHarness, play: Callable[[int], int], bad: int, *, late: bool = False
+) -> None:
+    """Two, of which the one with the number `bad` fails; the other one gets its own."""
+    harness.device.play = play
+    refs, begun = [], []
+    for number in (0, 1):
+        fails = number == bad
+        rows = REFUSED if fails and not late else 1
+        sent = BAD if fails and late else number
+        refs.append(harness.send_tensor([[sent, 0]] * rows, rows=rows, lane=number))
+        begun.append(harness.begin(refs[-1], rows=rows))
+        assert (begun[-1] is None) == (rows == REFUSED)
+    for number, (ref, one) in enumerate(zip(refs, begun, strict=True)):
+        (reply,) = harness.run(ref) if one is None else harness.finish(one, ref)
+        if number == bad:
+            assert failed(reply, Status.MODEL_FAILED, "raised Fault")
+        else:
+            expect(harness, reply, 2 * number)
+    harness.settle()
+
+
+Life = Callable[[DeviceHarness, Callable[[int], int]], None]
+LIVES: dict[str, Life] = {
+    "first-two": first_two,
+    "one-left": one_left,
+    "first-fails": partial(one_fails, bad=0),
+    "second-fails": partial(one_fails, bad=1),
+    "first-fails-late": partial(one_fails, bad=0, late=True),
+    "second-fails-late": partial(one_fails, bad=1, late=True),
+}
+
+
+HOW: dict[str, dict[str, Any]] = {
+    "straight": {},
+    "gathered": {"straight": False},
+    "graphs": {"graphs": True},
+}
+SOME = 800
+"""Orders of each life in the first tier."""
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """Thousands of batches fail."""
+    caplog.set_level(logging.CRITICAL, "ringbatch.worker")
+
+
+def played(harness: DeviceHarness, life: Life, most: int | None = None) -> int:
+    """Play a life in so many orders, by default in all; how many there were."""
+    plays = 0
+    for play in islice(every_play(), most):
+        life(harness, play)
+        harness._places.clear()
+        plays += 1
+    return plays
+
+
+@pytest.mark.parametrize("life", LIVES)
+@pytest.mark.parametrize("how", HOW)
+def test_everyone_gets_its_own_whatever_the_order(life: str, how: str) -> None:
+    assert played(harness_of(**HOW[how]), LIVES[life], SOME) > 20
+
+
+@exhaustive
+@pytest.mark.parametrize("life", [*LIVES, "three-batches"])
+@pytest.mark.parametrize("how", HOW)
+def test_everyone_gets_its_own_in_every_order(life: str, how: str) -> None:
+    assert played(harness_of(**HOW[how]), LIVES.get(life, three_batches)) > 20
+
+
+class Careless(BatchRun):
+    """Reads outputs without waiting for them; what is not there is zeros."""
+
+    def _finish(self, one: UnderWay) -> Any:
+        return self._device.read(one.copied) if one.copied else np.zeros((1, 2), "f4")
+
+
+class Crowded(BatchRun):
+    """Has two batches in one set of buffers."""
+
+    def __init__(self, device: Any, inputs: Any, memory: memoryview, payload_byte: int) -> None:
+        super().__init__(device, inputs, memory, payload_byte)
+        self._free = deque([self._free[0]] * SETS)
+
+
+class Late(BatchRun):
+    """Copies outputs as they are asked for."""
+
+    def _begin(self, inputs: Any, own: Any) -> UnderWay:
+        device = self._device
+        copied = device.copy_out
+        waiting: list[Any] = []
+        device.copy_out = waiting.append  # type: ignore[method-assign, assignment]
+        try:
+            begun = super()._begin(inputs, own)
+        finally:
+            device.copy_out = copied  # type: ignore[method-assign]
+        begun.copied = waiting
+        return begun
+
+    def _finish(self, one: UnderWay) -> Any:
+        self._wait(one)
+        one.copied = self._device.copy_out(one.copied[0])
+        one.behind = self._device.copied_out()
+        return super()._finish(one)
+
+
+class Undrained(BatchRun):
+    """Leaves what has begun under way if the rest fails."""
+
+    def _drained(self, run: Callable[[], Any]) -> Any:
+        return run()
+
+
+class Blaming(BatchRun):
+    """Takes every failure for that of the batch that is waited for."""
+
+    def _lose(self) -> None:
+        pass
+
+
+class Hasty(DeviceRunner):
+    """Answers a request that was cancelled while its copy is under way."""
+
+    others: tuple[Begun, ...] = ()
+
+    def begin(
+        self, references: list[int], mark: BatchMark, began_ns: int, asked: int = 0
+    ) -> Begun | None:
+        for other in self.others:
+            for request in self._requests(other):
+                if not self._slots.wanted(request.ref):
+                    self._slots.give_up(request, "", mark, began_ns)
+        begun = super().begin(references, mark, began_ns, asked)
+        self.others = () if begun is None else (begun,)
+        return begun
+
+
+BREAKS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "an-answer-before-its-event": ("first-two", OTHERS_ROW, {"make": Careless}),
+    "two-batches-in-one-buffer": ("first-two", OTHERS_ROW, {"make": Crowded}),
+    "two-batches-in-one-block": ("first-two", OTHERS_ROW, {"make": Crowded, "straight": False}),
+    "a-graphs-output-after-the-next-replay": (
+        *("first-two", OTHERS_ROW),
+        {"make": Late, "graphs": True},
+    ),
+    "a-cancelled-requests-slot-given-back": ("one-left", ANSWERED, {"runner": Hasty}),
+    "a-failed-batch-answered-before-its-copy": ("second-fails", ANSWERED, {"make": Undrained}),
+    "a-batch-blamed-for-another-one": ("second-fails-late", OTHERS_FAULT, {"make": Blaming}),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_rule_that_is_broken_is_found(name: str) -> None:
+    life, words, how = BREAKS[name]
+    for play in every_play():
+        try:
+            LIVES[life](harness_of(**how), play)
+        except AssertionError as error:
+            if words in str(error):
+                return
+    pytest.fail("every order was good in spite of it")
+
+
+def test_a_graphs_output_is_lost_to_the_next_replay_alone() -> None:
+    """What `Late` breaks is that, and nothing else: without graphs it is right."""
+    assert played(harness_of(make=Late), LIVES["first-two"]) > 20
