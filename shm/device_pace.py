@@ -23,7 +23,7 @@ class Pace(NamedTuple):
     sizes: int
 
 
-WITHOUT_DEVICE = Pace(0, 0)
+NO_PACE = Pace(0, 0)
 
 
 def write(segment: Segment, worker: int, pace: Pace) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringbatch.engine.devices.buffer_set import BufferSet
-from ringbatch.engine.devices.port import Device, Event, Locked, Piece, Refused
+from ringbatch.engine.devices.port import Device, Event, Locked, Piece
 from ringbatch.shm.brain_floats import narrowed
 from ringbatch.shm.layout import aligned
 from ringbatch.shm.tensor import Tensor
@@ -115,6 +115,7 @@ class BatchRun:
         self._payload_byte = payload_byte
         self._requests: Locked | None = None
         self._straight = [False] * len(self._inputs)
+        self._row_ns = 0.0
         self._free = deque(BufferSet(device, self._inputs) for _ in range(SETS))
         """Sets that no batch has, the one that has been free for longest first."""
         self.under_way: list[UnderWay] = []
@@ -148,20 +149,23 @@ class BatchRun:
     def measure(self, rows: int, clock_ns: Callable[[], int]) -> None:
         """Find for each input which way is quicker for so many requests of one row.
 
-        The rows are zeros in page-locked memory, and no request's.
+        The rows are zeros in page-locked memory, and no request's. If requests' memory is not
+        registered, only one way is left, and only its time is found.
 
         Raises:
-            Refused: the device cannot read requests' memory.
             MemoryError: there is too little memory for so many rows.
         """
-        if self._requests is None:
-            raise Refused("requests' memory is not registered")
         own = self._free[0]
-        self._device.attempt(partial(self._measure, own, rows, clock_ns))
+        copies_ns = self._device.attempt(partial(self._measure, own, rows, clock_ns))
+        self._row_ns = copies_ns / rows
         own.drop_block()
 
-    def _measure(self, own: BufferSet, rows: int, clock_ns: Callable[[], int]) -> None:
-        device = self._device
+    def copies_ns(self, rows: int) -> int:
+        """Return how long copies of so many rows to the device take, as `measure` found it."""
+        return round(rows * self._row_ns)
+
+    def _measure(self, own: BufferSet, rows: int, clock_ns: Callable[[], int]) -> int:
+        device, whole_ns = self._device, 0
         buffers = own.room_for(rows)
         for place, (size, buffer) in enumerate(zip(self._row_bytes, buffers, strict=True)):
             block = own.block_of(rows * size)
@@ -183,9 +187,13 @@ class BatchRun:
                     block.array[start : start + length] = source[start : start + length]
                 device.copy_in(block, [Piece(0, len(source), 0)], buffer)
 
-            straight_ns = min(self._time_ns(one_by_one, clock_ns) for _ in range(_ROUNDS))
-            gathered_ns = min(self._time_ns(gathered, clock_ns) for _ in range(_ROUNDS))
-            self._straight[place] = straight_ns <= gathered_ns
+            quickest_ns = min(self._time_ns(gathered, clock_ns) for _ in range(_ROUNDS))
+            if self._requests is not None:
+                straight_ns = min(self._time_ns(one_by_one, clock_ns) for _ in range(_ROUNDS))
+                self._straight[place] = straight_ns <= quickest_ns
+                quickest_ns = min(quickest_ns, straight_ns)
+            whole_ns += quickest_ns
+        return whole_ns
 
     def _time_ns(self, begin: Callable[[], object], clock_ns: Callable[[], int]) -> int:
         began_ns = clock_ns()

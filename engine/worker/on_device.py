@@ -16,6 +16,7 @@ from ringbatch.engine.devices.port import Device, Refused
 from ringbatch.engine.models.model import Model, refusing
 from ringbatch.engine.worker.graph_check import capture, graph_sizes
 from ringbatch.engine.worker.parity_run import MADE_UP, drawn
+from ringbatch.shm.device_pace import Pace
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.model_spec import ModelSpec
 
@@ -23,6 +24,8 @@ logger = logging.getLogger("ringbatch.worker")
 
 _MEASURED_ROWS: Final = 8
 """Of the batches that are copied to find the quicker way."""
+_DISPATCH_NS: Final = 200_000
+"""From the instant at which the collector is to give a batch, until the worker copies its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +36,13 @@ class OnDevice:
         run: runs them.
         sizes: the numbers of rows of its graphs, ascending; none without graphs.
         note: what was found out, for people.
+        pace: for the collector.
     """
 
     run: BatchRun
     sizes: tuple[int, ...]
     note: str
+    pace: Pace
 
 
 def placed(
@@ -84,7 +89,8 @@ def placed(
         graph_words = f"no CUDA graphs: {graph_words}"
     note = f"{words}; {graph_words}"
     logger.info("%s", note)
-    return OnDevice(run, tuple(sizes), note)
+    pace = Pace(run.copies_ns(spec.cap) + _DISPATCH_NS, len(sizes))
+    return OnDevice(run, tuple(sizes), note, pace)
 
 
 def _require(graphs: str, path: Path | str, why: str) -> None:
@@ -99,12 +105,15 @@ def _way_in(
     run: BatchRun, device: Device, rows: int, path: Path | str, clock_ns: Callable[[], int]
 ) -> str:
     """Choose the way of rows to the device; return it in words."""
+    refusal = ""
     try:
         run.register()
     except Refused as refused:
-        return f"rows are gathered in page-locked memory ({device.name} refuses: {refused})"
+        refusal = f"{device.name} refuses: {refused}"
     with refusing(path, f"copies of {rows} rows to {device.name}"):
         run.measure(rows, clock_ns)
+    if refusal:
+        return f"rows are gathered in page-locked memory ({refusal})"
     ways = [f"rows of {', '.join(run.straight)} straight from requests"] if run.straight else []
     if run.gathered:
         ways.append(f"rows of {', '.join(run.gathered)} gathered, which is quicker")

@@ -67,8 +67,9 @@ from ringbatch.engine.worker.steps_worker import StepsWorker
 from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.engine.worker.warmup import Wanted, warmed_up
 from ringbatch.engine.worker.worker import Worker
-from ringbatch.shm import cost_profile, device_notes
+from ringbatch.shm import cost_profile, device_notes, device_pace
 from ringbatch.shm.descriptors import WorkerState, WorkerWords
+from ringbatch.shm.device_pace import NO_PACE
 from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.messages import Failed, Ready, Vocabulary
@@ -333,6 +334,8 @@ def _serve(
     dismissed = threading.Event()
     process.watch(control, DISMISS, lambda _: dismissed.set(), lambda: os._exit(1))
     settle()
+    paced = on_device if isinstance(runner, DeviceRunner) else None
+    device_pace.write(segment, number, NO_PACE if paced is None else paced.pace)
     segment.words[segment.layout.worker(number) + WorkerWords.MODEL] = spec.reference
     _publish_state(segment, number, WorkerState.READY)
     worker.begin()

@@ -5,6 +5,7 @@ Tests engine/devices/batch_run.py and engine/worker/device_codec.py.
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -342,8 +343,8 @@ def test_the_quicker_way_is_measured_for_each_input() -> None:
     device = Metered(call_ns=0)
     memory = memoryview(bytearray(1 << 16))
     run = BatchRun(device, [X, N], memory, 4096)
-    with pytest.raises(Refused, match="not registered"):
-        run.measure(4, device.clock_ns)
+    run.measure(4, device.clock_ns)
+    assert (run.straight, run.gathered) == ([], ["x", "n"]), "one way is left"
     run.register()
     assert device.in_memory is not None
     assert len(device.in_memory) == len(memory) - 4096, "requests' memory alone"
@@ -354,6 +355,24 @@ def test_the_quicker_way_is_measured_for_each_input() -> None:
     assert (run.straight, run.gathered) == ([], ["x", "n"])
     run.close()
     assert device.in_memory is None
+
+
+@pytest.mark.parametrize(
+    ("call_ns", "refuses", "taken_ns"),
+    [(0, "", 8), (1000, "", 2 * 1008), (1000, "no", 2 * 1008)],
+    ids=["straight", "gathered", "refused"],
+)
+def test_copies_take_what_the_quicker_way_took(call_ns: int, refuses: str, taken_ns: int) -> None:
+    """Of two inputs; a copy of the clock takes 1 ns, and gathering takes one call."""
+    device = Metered(call_ns)
+    device.refuses = refuses
+    run = BatchRun(device, [X, N], memoryview(bytearray(1 << 16)), 4096)
+    with suppress(Refused):
+        run.register()
+    run.measure(4, device.clock_ns)
+    one_ns = run.copies_ns(4)
+    assert run.copies_ns(32) == 8 * one_ns
+    assert 2 * call_ns < one_ns <= taken_ns
 
 
 def test_memory_is_let_go_of_once_nothing_reads_it() -> None:

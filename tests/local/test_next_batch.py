@@ -9,7 +9,7 @@ from ringbatch.engine.ipc.messages import ReportKind
 from ringbatch.shm import cost_profile, device_pace
 from ringbatch.shm.cost_profile import Trial
 from ringbatch.shm.descriptors import HeaderWords
-from ringbatch.shm.device_pace import Pace
+from ringbatch.shm.device_pace import NO_PACE, Pace
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.slot import Reason
 
@@ -243,7 +243,7 @@ def test_both_batches_of_a_dead_worker_run_again_as_suspects() -> None:
 
 
 def test_a_worker_without_a_device_takes_none_before_its_end() -> None:
-    harness = harness_of(eager(), pace=device_pace.WITHOUT_DEVICE)
+    harness = harness_of(eager(), pace=NO_PACE)
     began_ns = running(harness)
     harness.workers[0].tasks()
     harness.send(5)

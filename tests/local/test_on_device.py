@@ -86,6 +86,14 @@ def test_graphs_are_of_the_sizes_that_are_run(caplog: pytest.LogCaptureFixture) 
     assert allowed.sizes == (3, 5)
 
 
+@pytest.mark.parametrize(("graphs", "sizes"), [("auto", 4), ("off", 0)])
+def test_the_pace_has_the_time_of_copies_and_the_number_of_sizes(graphs: str, sizes: int) -> None:
+    found = place(of(lambda x, n: x), graphs=graphs)
+    assert found is not None
+    assert found.pace == (found.run.copies_ns(6) + 200_000, sizes)
+    assert found.run.copies_ns(6) > 0
+
+
 def test_what_the_models_load_has_begun_is_waited_for_first() -> None:
     calls: list[str] = []
 

@@ -18,6 +18,10 @@ from serve.dying_workers import compared
 from serve.server import COMMAND, Server, Start
 from tiers import exhaustive
 
+from ringbatch.shm import device_pace
+from ringbatch.shm.engines import only
+from ringbatch.shm.segment import Segment
+
 pytest.importorskip("torch", reason="torch is not installed")
 
 WaitUntil = Callable[..., Any]
@@ -99,6 +103,11 @@ def test_workers_on_a_device_answer_while_they_are_killed_and_the_model_is_reloa
     ).stdout
     assert "  device cuda:0: rows of x " in listed
     assert "; CUDA graphs of 1, 2, 4, 8 rows, 0 MiB\n" in listed
+    segment = Segment.attach(only(server.process.pid))
+    paces = [device_pace.read(segment, number) for number in (0, 1)]
+    segment.detach()
+    assert [pace.sizes for pace in paces] == [4, 4]
+    assert min(pace.lead_ns for pace in paces) > 200_000
     written(tmp_path, more=5)
     subprocess.run([*COMMAND, "reload", "--engine", str(server.pid)], check=True)
     assert all_answers(server, rows) == wanted(rows, more=5)
