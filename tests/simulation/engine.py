@@ -14,14 +14,19 @@ import numpy as np
 from segment_fixture import local_segment
 from simulation.machine import MILLISECOND_NS, Bell, EventLoop, Machine, Process
 from simulation.memory import Items, Memory, WordItems, watched
+from simulation.on_device import PlayedRun
 from simulation.served import FORWARDED, ModelServer
 from simulation.stepping import Stepping
 
 from ringbatch.engine.collector.account_limits import LimitTable
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.loop import Loop
+from ringbatch.engine.devices.batch_run import BatchRun
 from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.chain_steps import Steps
+from ringbatch.engine.worker.device_runner import DeviceRunner
+from ringbatch.engine.worker.device_worker import DeviceWorker
+from ringbatch.engine.worker.finite_outputs import FiniteCodec
 from ringbatch.engine.worker.forwarder import Forwarder
 from ringbatch.engine.worker.parts_runner import PartsRunner
 from ringbatch.engine.worker.runner import Runner
@@ -101,7 +106,9 @@ class Engine:
         load_fails: whether the process that is started for a worker ends before it is ready.
         loads: see `simulation.memory.watched`.
         limits: see above.
-        lead_ns: how long before the end of a batch workers want the next one; 0 if at the end.
+        lead_ns: how long before the end of a batch workers want the next one, whose models are on a
+            device then; 0 if there is no device.
+        dies_of: of the values of a batch that begins on a device, see `PlayedRun`.
     """
 
     def __init__(
@@ -117,9 +124,11 @@ class Engine:
         loads: bool,
         limits: AccountLimits,
         lead_ns: int,
+        dies_of: Callable[[Any], bool],
     ) -> None:
         self.machine = machine
         self._lead_ns = lead_ns
+        self._dies_of = dies_of
         self.limits = limits
         self._chance = chance
         self._predict = predict
@@ -364,12 +373,15 @@ class Engine:
         if isinstance(runner, PartsRunner):
             self.parts_runners[number] = runner
         ring, clock_ns = self.collector_bell.wake, machine.monotonic_ns
-        make = StepsWorker if model.places else Worker
+        make: type[Worker] = StepsWorker if model.places else Worker
+        lead_ns = 0
+        if isinstance(runner, DeviceRunner):
+            make, lead_ns = DeviceWorker, self._lead_ns
         role = make(segment, number, cast(Any, runner), engine_slots, ring, clock_ns)
         bell = self.worker_bells[number]
         offset = segment.layout.worker(number)
         segment.words[offset + WorkerWords.MODEL] = model.reference
-        segment.words[offset + WorkerWords.LEAD_NS] = self._lead_ns
+        segment.words[offset + WorkerWords.LEAD_NS] = lead_ns
         segment.words[offset + WorkerWords.STATE] = WorkerState.READY
         role.begin()
         while True:
@@ -398,14 +410,19 @@ class Engine:
             return TensorCodec(engine_slots.memory, loaded)
 
         make: Callable[..., Runner] = Runner
+        codec: TensorCodec | None = fresh() if model.typed else None
         if model.in_parts:
             make = functools.partial(PartsRunner, pause=self._pause)
+        elif self._lead_ns and model.typed:
+            device = PlayedRun(self.machine, self._chance, predict, self._dies_of)
+            make = functools.partial(DeviceRunner, on_device=cast(BatchRun, device))
+            codec = FiniteCodec(engine_slots.memory, loaded)
         return make(
             loaded,
             model.name,
             engine_slots,
             clock_ns,
-            codec=fresh() if model.typed else None,
+            codec=codec,
             run_again=run_again,
             place=Steps(self.segment, fresh, engine_slots.store_answer_start).place,
         )

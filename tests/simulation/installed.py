@@ -9,10 +9,12 @@ from unittest.mock import patch
 
 from simulation.machine import Machine
 from simulation.memory import ItemStridedView, Memory, Packed
+from simulation.on_device import LOOK_AGAIN_S
 
 from ringbatch.engine.collector import loop as collector_loop
 from ringbatch.engine.collector import reports as reports_module
 from ringbatch.engine.worker import chain_steps as steps_module
+from ringbatch.engine.worker import device_worker as device_worker_module
 from ringbatch.engine.worker import tensor_codec as codec_module
 from ringbatch.engine.worker import tensors
 from ringbatch.frontend.request import gateway as gateway_module
@@ -74,6 +76,7 @@ def installed() -> Iterator[None]:
         patch.object(steps_module, "StridedView", ItemStridedView),
         patch.object(uniform_batch, "FEW", _FEW),
         patch.object(tensors, "FEW", _FEW),
+        patch.object(device_worker_module, "LOOK_AGAIN_S", LOOK_AGAIN_S),
         patch.object(gateway_module, "log", SimpleNamespace(exception=_raise_again)),
         patch.object(models_module, "V1Model", lambda spec, *_: _v1_model(spec)),
         patch.object(models_module, "V2Model", lambda *_: None),

@@ -155,6 +155,7 @@ class Life:
             loads=self.profile.loads,
             limits=self.profile.limits,
             lead_ns=self.profile.lead_ns,
+            dies_of=self._models.dies_of,
         )
         self._models.engine = self.engine
         self._models.kind = Kind.of(steps, costs, limited=self.profile.costs)
@@ -341,6 +342,7 @@ class Life:
         elif b"died" in body and CUT_OFF not in body and asked.kind not in (FATAL, HANGING):
             died = self.engine.deaths - asked.deaths
             assert died >= MAX_DEATHS, f"request {asked.number}: {died} workers died"
+            assert self.engine.sigkills, f"request {asked.number} is blamed for another one"
 
     def _values(self, asked: Asked, answer: dict[str, Any]) -> list[int]:
         """The number of the request that each row of an answer belongs to."""

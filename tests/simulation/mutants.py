@@ -5,6 +5,7 @@ See `simulation.mutation`.
 
 from typing import Final
 
+from simulation.device_mutants import DEVICE_MUTANTS
 from simulation.mutation import Late, Mutant, Several
 from simulation.steps_mutants import STEPS_MUTANTS
 
@@ -383,4 +384,5 @@ MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     **LIMIT_MUTANTS,
     **PARTS_MUTANTS,
     **STEPS_MUTANTS,
+    **DEVICE_MUTANTS,
 }

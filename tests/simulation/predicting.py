@@ -178,6 +178,24 @@ class Models:
         if REFUSED in kinds:
             raise InvalidInput("refused")
 
+    def dies_of(self, values: Any) -> bool:
+        """Return whether the process dies, now or soon, of a batch of numbers that it has begun."""
+        fatal = [
+            number
+            for number, stage in {
+                number_in(value): len(names_in(value)) for value in values.tolist()
+            }.items()
+            if number % 10 == FATAL and self._acts(number, stage)
+        ]
+        process = self._machine.current
+        assert process is not None
+        for number in fatal:
+            self._count_victim(self._asked[number // 10 - 1])
+        if fatal:
+            in_ns = int(self._chance.random() * self._profile.run_ns)
+            self._machine.after(in_ns, lambda: self.engine.kill(process, sigkill=False))
+        return bool(fatal)
+
     def _count_victim(self, asked: Asked) -> None:
         """Another worker runs into this request, in this collector's life."""
         asked.victims[self.engine.life] += 1

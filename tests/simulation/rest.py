@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from simulation.engine import LANE_BYTES, SLOTS, Engine, Frontend
-from simulation.machine import MILLISECOND_NS
+from simulation.machine import MILLISECOND_NS, SECOND_NS
+from simulation.on_device import LOOK_AGAIN_S
 from simulation.parted import check_answers_have_room, check_parts_are_taken, waits_for_room
 from simulation.served import steps_of
 from simulation.stepped import check_all_have_ended, check_places, check_rows
@@ -75,8 +76,12 @@ def check_sleepers(engine: Engine) -> None:
             assert not frontend.lane.has_news, f"frontend {frontend.number} sleeps on answers"
     check_parts_are_taken(engine)
     check_rows(engine)
+    soon_ns = engine.machine.now_ns + int(LOOK_AGAIN_S * SECOND_NS)
     for number, process in engine.workers.items():
         waits = process.bell is engine.worker_bells[number] and number not in engine.stepping
+        if process.until_ns is not None and process.until_ns <= soon_ns:
+            # It looks again at what its device does.
+            continue
         assert not (waits and held_by_all(engine.segment)[number]), (
             f"worker {number} sleeps beside a batch"
         )

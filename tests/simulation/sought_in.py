@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
+from simulation.device_mutants import CHAINED, DEVICE_MUTANTS
 from simulation.machine import MICROSECOND_NS, MILLISECOND_NS
 from simulation.mutants import (
     CHAIN_MUTANTS,
@@ -124,6 +125,17 @@ STRANGE_STEPS: Final = Profile(
     in_steps=True,
 )
 """Steps raise, and parts find no room."""
+ON_DEVICE: Final = Profile(
+    requests=24,
+    stride=8,
+    gap_ns=MILLISECOND_NS // 2,
+    kills_of_workers=0.03,
+    fatal=0.1,
+    strange=0.3,
+    cancels=0.3,
+    lead_ns=2 * MILLISECOND_NS,
+)
+"""Two batches are under way, and fail, are cancelled or end their worker."""
 COSTLY: Final = Profile(
     requests=24,
     stride=8,
@@ -141,6 +153,8 @@ SOUGHT_IN: Final = {
     **dict.fromkeys(PARTS_MUTANTS, IN_PARTS),
     **dict.fromkeys(STEPS_MUTANTS, IN_STEPS),
     **dict.fromkeys(COST_MUTANTS, COSTLY),
+    **dict.fromkeys(DEVICE_MUTANTS, ON_DEVICE),
+    CHAINED: Profile(requests=16, stride=8, chained=True, lead_ns=2 * MILLISECOND_NS),
     STARVES: replace(COSTLY, gap_ns=50 * MICROSECOND_NS, kills_of_workers=0.0, strange=0.0),
     NOT_TO_THE_EMPTY: replace(COSTLY, changes=0.4, fatal=0.2, kills_of_collectors=0.03),
     WAIT_UNWANTED: replace(COSTLY, cancels=0.8),

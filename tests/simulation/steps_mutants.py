@@ -109,7 +109,10 @@ STEPS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
         models.Worker, "has_place", "self.batches[0].mark.reason is Reason.RETRY", "False"
     ),
     FIRST_ALONE: Mutant(
-        DeadBatches, "take_back", "len(worker.batches) if worker.places else 1", "1"
+        DeadBatches,
+        "take_back",
+        "len(worker.batches) if worker.places or worker.lead_ns else 1",
+        "1",
     ),
     "a freed place is not given out again": Mutant(
         models.Model, "list_place", "if worker.has_place:", "if not worker.batches:"
