@@ -1,0 +1,46 @@
+"""The device that is a clock: it answers as its model does, and takes its time."""
+
+import time
+
+import numpy as np
+import pytest
+from models import timed_device
+from models.timed_device import TimedDevice, run_s
+
+from ringbatch.engine.devices.batch_run import BatchRun, Rows
+
+MEMORY = np.arange(64, dtype="f4")
+
+
+@pytest.fixture
+def run() -> BatchRun:
+    device = TimedDevice(timed_device.predict)
+    made = BatchRun(device, timed_device.inputs, MEMORY.data.cast("B"), 0)
+    made.register()
+    made.measure(4, time.monotonic_ns)
+    return made
+
+
+def test_rows_are_answered_from_where_they_stand(run: BatchRun) -> None:
+    assert run.predict(Rows([40, 8], [4, 8], 3)).ravel().tolist() == [20, 4, 6]
+    assert run.predict(np.ones((2, 1), "f4")).tolist() == [[2], [2]]
+
+
+def test_graphs_answer_as_runs_do(run: BatchRun) -> None:
+    for _ in range(2):
+        run.predict(np.ones((2, 1), "f4"))
+    run.capture(2)
+    assert run.predict(Rows([40], [4], 1, spare=1)).ravel().tolist() == [20, 20]
+
+
+def test_runs_follow_each_other(run: BatchRun) -> None:
+    began_s = time.monotonic()
+    first = run.begin(Rows([0], [4], 1))
+    second = run.begin(Rows([4], [128], 32))
+    assert run.finish(first).tolist() == [[0]]
+    assert run.finish(second).shape == (32, 1)
+    assert time.monotonic() - began_s >= run_s(1) + run_s(32)
+
+
+def test_copies_are_measured(run: BatchRun) -> None:
+    assert run.copies_ns(32) >= 32 * timed_device.COPY_S * 1e9
