@@ -257,7 +257,7 @@ class BatchRun:
 
     def passed(self, one: UnderWay) -> bool:
         """Return whether `finish` of a batch would not wait; it raises as `predict`."""
-        return one.lost or self._device.attempt(one.behind.passed)
+        return self._device.attempt(one.behind.passed)
 
     def wait(self, one: UnderWay) -> None:
         """Wait until a batch's outputs are there; if this raises as `predict`, it is lost."""

@@ -52,9 +52,9 @@ def _output(outputs: Any, names: Sequence[str], name: str) -> Any:
 def capture(run: BatchRun, names: Sequence[str], sizes: Sequence[int], values: Values) -> str:
     """Capture graphs of all sizes, or of none; return why none, or an empty text.
 
-    Each graph has the values of other rows than those that it was captured with, so that one that
-    has kept a number of its own is found. There is one for each set of buffers, which batches that
-    follow one another have in turn.
+    There is a graph for each set of buffers, which batches that follow one another have in turn.
+    Each has the values of other rows than those that it was captured with, and than the other one.
+    So one that has kept a number, or reads the other's buffers, is found.
 
     Args:
         run: the model on its device.
@@ -67,12 +67,13 @@ def capture(run: BatchRun, names: Sequence[str], sizes: Sequence[int], values: V
     """
     for rows in sizes:
         try:
-            without = run.predict(*values(rows, 1))
+            tried = [values(rows, first) for first in range(1, SETS + 1)]
+            without = [run.predict(*one) for one in tried]
             for _ in range(SETS):
                 run.predict(*values(rows, 0))
             run.capture(rows)
-            graphs = [run.predict(*values(rows, 1)) for _ in range(SETS)]
-            found = [difference_words(names, without, graph) for graph in graphs]
+            graphs = [run.predict(*one) for one in tried]
+            found = [difference_words(names, *pair) for pair in zip(without, graphs, strict=True)]
             words = next(filter(None, found), "")
         except RestartWorker:
             raise

@@ -13,8 +13,42 @@ from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.device_codec import DeviceCodec
 from ringbatch.engine.worker.device_runner import Begun, DeviceRunner
 from ringbatch.shm.descriptors import SlotWords
+from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import FLAG_BITS, SLOT_BITS, SLOT_MASK
 from ringbatch.shm.tensor import Tensor
+
+
+class MemoryLaw:
+    """The law: no copy reads the memory of a request that is answered.
+
+    Attributes:
+        broken: how it was broken; empty if it was not. A runner would take an exception for the
+            model's.
+    """
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self.broken = ""
+        self.places: list[tuple[int, int, int]] = []
+
+    def sent(self, ref: int, size: int) -> None:
+        """Note the memory of a request of so many bytes."""
+        start = self.segment.words[self._slot(ref) + SlotWords.REQUEST_OFFSET]
+        self.places.append((start - self.segment.layout.payload_byte, size, ref))
+
+    def reads(self, start: int, size: int) -> Callable[[], None]:
+        """See `PlayedDevice.reads`."""
+        for first, length, ref in reversed(self.places):
+            if first < start + size and start < first + length:
+                return partial(self._expect_open, ref)
+        raise AssertionError("a copy reads memory of no request")
+
+    def _expect_open(self, ref: int) -> None:
+        if self.segment.words[self._slot(ref) + SlotWords.DONE] >> FLAG_BITS >= ref >> SLOT_BITS:
+            self.broken = "a copy reads the memory of an answered request"
+
+    def _slot(self, ref: int) -> int:
+        return self.segment.layout.slot(ref & SLOT_MASK)
 
 
 class DeviceHarness(Harness):
@@ -38,11 +72,8 @@ class DeviceHarness(Harness):
         runner: type[DeviceRunner] = DeviceRunner,
     ) -> None:
         super().__init__(model, inputs, outputs)
-        self.broken = ""
-        self._places: list[tuple[int, int, int]] = []
-        self.device = device(
-            lambda *arrays: [model(*arrays)], play, on_run, self._expect_unanswered
-        )
+        self.law = MemoryLaw(self.segment)
+        self.device = device(lambda *arrays: [model(*arrays)], play, on_run, self.law.reads)
         layout = self.segment.layout
         self.batch_run = make(self.device, inputs, self.segment.memory, layout.payload_byte)
         if straight:
@@ -62,23 +93,8 @@ class DeviceHarness(Harness):
 
     def send(self, payload: bytes, rows: int = 1, lane: int = 0, **more: Any) -> int:
         ref = super().send(payload, rows, lane, **more)
-        slot = self.segment.layout.slot(ref & SLOT_MASK)
-        start = self.segment.words[slot + SlotWords.REQUEST_OFFSET]
-        self._places.append((start - self.segment.layout.payload_byte, len(payload), ref))
+        self.law.sent(ref, len(payload))
         return ref
-
-    def _expect_unanswered(self, start: int, size: int) -> Callable[[], None]:
-        for first, length, ref in reversed(self._places):
-            if first < start + size and start < first + length:
-                slot = self.segment.layout.slot(ref & SLOT_MASK)
-                return partial(self._expect_open, slot, ref)
-        raise AssertionError("a copy reads memory of no request")
-
-    def _expect_open(self, slot: int, ref: int) -> None:
-        done = self.segment.words[slot + SlotWords.DONE] >> FLAG_BITS
-        if done >= ref >> SLOT_BITS:
-            # A runner would take an exception for the model's.
-            self.broken = "a copy reads the memory of an answered request"
 
     def run(self, *references: int) -> list[Reply]:
         replies = super().run(*references)
@@ -93,10 +109,10 @@ class DeviceHarness(Harness):
         """End a batch; the replies in the order of the references."""
         self.runner.finish(begun)
         self.engine_slots.flush()
-        assert not self.broken, self.broken
+        assert not self.law.broken, self.law.broken
         return self.replies(*references)
 
     def settle(self) -> None:
         """Let everything happen that has begun, once all are answered."""
         PlayedDevice.drain(self.device)
-        assert not self.broken, self.broken
+        assert not self.law.broken, self.law.broken

@@ -14,11 +14,15 @@ import numpy as np
 import pytest
 from device_harness import DeviceHarness
 from played_device import PlayedByEvents, PlayedDevice, every_play
-from runner_harness import failed
+from runner_harness import MARK, failed
 from tiers import exhaustive
 
 from ringbatch.engine.devices.batch_run import SETS, BatchRun, UnderWay
+from ringbatch.engine.models.model import Model
+from ringbatch.engine.worker.device_codec import DeviceCodec
 from ringbatch.engine.worker.device_runner import Begun, DeviceRunner
+from ringbatch.engine.worker.finite_outputs import FiniteCodec
+from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.shm.engine_slots import BatchMark
 from ringbatch.shm.slot import SLOT_MASK, Status
 from ringbatch.shm.tensor import Tensor
@@ -190,7 +194,7 @@ def played(harness: DeviceHarness, life: Life, most: int | None = None) -> int:
     plays = 0
     for play in islice(every_play(), most):
         life(harness, play)
-        harness._places.clear()
+        harness.law.places.clear()
         plays += 1
     return plays
 
@@ -300,6 +304,70 @@ def test_a_rule_that_is_broken_is_found(name: str) -> None:
             if words in str(error):
                 return
     pytest.fail("every order was good in spite of it")
+
+
+def test_a_batch_is_lost_if_its_failure_shows_as_another_one_begins() -> None:
+    """Its own failure is told by another run."""
+    harness = harness_of()
+    bad = harness.send_tensor([[BAD, 0]])
+    refused = harness.send_tensor([[1, 0]] * REFUSED, rows=REFUSED, lane=1)
+    begun = harness.begin(bad)
+    assert begun is not None
+    assert harness.begin(refused, rows=REFUSED) is None
+    assert begun.under_way.lost
+    (reply,) = harness.finish(begun, bad)
+    assert failed(reply, Status.MODEL_FAILED, "raised Fault")
+
+
+def test_a_request_that_cannot_be_read_has_its_batch_run_alone() -> None:
+    harness = harness_of()
+    short, good = harness.send(bytes(4)), harness.send_tensor([[1, 0]])
+    assert harness.begin(good, short) is None
+    assert harness.begin(good, short + (1 << 40)) is None
+    assert harness.batch_run.under_way == []
+
+
+def test_requests_that_differ_in_size_are_begun_and_answered_one_by_one() -> None:
+    harness = harness_of()
+    refs = [
+        harness.send_tensor([[number, 0]] * rows, rows=rows)
+        for number, rows in ((1, 1), (2, 3), (3, 2))
+    ]
+    begun = harness.begin(*refs, rows=6)
+    assert begun is not None
+    replies = harness.finish(begun, *refs)
+    found = [harness.value(reply, rows) for reply, rows in zip(replies, (1, 3, 2), strict=True)]
+    assert found == [[[2, 0]], [[4, 0]] * 3, [[6, 0]] * 2]
+
+
+@pytest.mark.parametrize("rows", [(1, 1), (1, 2)])
+def test_a_result_that_has_no_room_is_said_to_be_too_large(rows: tuple[int, int]) -> None:
+    harness = harness_of()
+    refs = [harness.send_tensor([[1, 0]] * own, rows=own, result_bytes=4) for own in rows]
+    begun = harness.begin(*refs)
+    assert begun is not None
+    replies = harness.finish(begun, *refs)
+    assert {reply.answer.status for reply in replies} == {Status.RESULT_TOO_LARGE}
+
+
+def test_a_codec_that_keeps_something_of_a_batch_has_no_two_of_them() -> None:
+    harness = harness_of()
+    assert harness.runner._in_halves
+    memory, model = harness.segment.memory, Model((X,), (Y,), lambda: None, lambda: None)
+    kinds: list[tuple[TensorCodec, Any, bool]] = [
+        (TensorCodec(memory, model), None, False),
+        (FiniteCodec(memory, model), None, True),
+        (DeviceCodec(memory, model), lambda _requests: ([], []), False),
+    ]
+    for codec, plan, in_halves in kinds:
+        runner = DeviceRunner(
+            *(model, "m", harness.engine_slots, lambda: 0),
+            on_device=harness.batch_run,
+            codec=codec,
+            plan=plan,
+        )
+        begun = runner.begin([harness.send_tensor([[1, 0]])], MARK, 0)
+        assert (begun is not None) == in_halves
 
 
 def test_a_graphs_output_is_lost_to_the_next_replay_alone() -> None:

@@ -14,7 +14,7 @@ from played_device import PlayedDevice
 from segment_fixture import Client, local_segment, pack, spec, unpack
 
 from ringbatch.engine.command import check
-from ringbatch.engine.devices.batch_run import BatchRun
+from ringbatch.engine.devices.batch_run import SETS, BatchRun
 from ringbatch.engine.models.model import Model, RestartWorker
 from ringbatch.engine.process.role_commands import BatchShape
 from ringbatch.engine.report.models import table
@@ -155,7 +155,7 @@ def test_a_graph_with_other_answers_is_not_used() -> None:
 
 def test_a_model_that_cannot_be_captured_runs_without() -> None:
     device = of(lambda x, n: x)
-    captures = iter([True, True, False])
+    captures = iter([True, True, True, False])
 
     def refuse(buffers: Any, rows: int) -> Any:
         if next(captures):
@@ -169,8 +169,25 @@ def test_a_model_that_cannot_be_captured_runs_without() -> None:
         "no CUDA graphs: with 4 rows RuntimeError: not permitted when stream is capturing"
     )
     device.ran.clear()
-    found.run.predict(np.ones((6, 2), "f4"), np.ones(6, "f4"))
-    assert device.ran == ["run of 6"], "the graph that there was is gone"
+    for _ in range(SETS):
+        found.run.predict(np.ones((6, 2), "f4"), np.ones(6, "f4"))
+    assert device.ran == ["run of 6"] * SETS, "the graphs that there were are gone"
+
+
+def test_a_graph_that_reads_the_other_buffers_is_not_used() -> None:
+    class Mixed(PlayedDevice):
+        """Its second graph reads what its first one does."""
+
+        first: Any = None
+
+        def capture(self, buffers: Any, rows: int) -> Any:
+            made = super().capture(self.first or buffers, rows)
+            self.first = self.first or buffers
+            return made
+
+    found = place(Mixed(lambda x, n: [x * n[:, None]]))
+    assert found is not None
+    assert "no CUDA graphs: with 6 rows output y differs by" in found.note
 
 
 def test_a_lost_device_ends_the_worker() -> None:
