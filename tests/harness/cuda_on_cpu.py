@@ -9,6 +9,7 @@ import mmap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partialmethod
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -224,8 +225,28 @@ class Site:
         return Rows(starts, [size] * len(array), len(array), spare)
 
 
-def install() -> None:
-    """Have Python model files of this process take their device for such a one."""
+def _begin(run: BatchRun, plain: Any, awaited: list[int], *inputs: Any) -> Any:
+    begun = plain(run, *inputs)
+    if len(run.under_way) in awaited:
+        awaited.clear()
+        logging.getLogger("cuda").info("%d batches are under way", len(run.under_way))
+    return begun
+
+
+def install(lag_s: float = 0.0) -> None:
+    """Have Python model files of this process take their device for such a one.
+
+    The log says so once two batches are under way.
+
+    Args:
+        lag_s: see `Cuda`.
+    """
     fake = CudaOnCpu()
-    for name, stand_in in (("required", lambda *_: fake), ("check_device", lambda *_: None)):
-        setattr(device_tensors, name, stand_in)
+    fake.cuda.lag_s = lag_s
+    stand_ins: list[tuple[Any, str, Any]] = [
+        (device_tensors, "required", lambda *_: fake),
+        (device_tensors, "check_device", lambda *_: None),
+        (BatchRun, "begin", partialmethod(_begin, BatchRun.begin, [SETS])),
+    ]
+    for owner, name, stand_in in stand_ins:
+        setattr(owner, name, stand_in)

@@ -27,13 +27,14 @@ pytest.importorskip("torch", reason="torch is not installed")
 WaitUntil = Callable[..., Any]
 
 HARNESS = Path(__file__).parents[1] / "harness"
-CLIENTS = 16
+CLIENTS = 32
+UNDER_WAY = "2 batches are under way"
 WIDTH = 512
 MODEL = """
 import sys
 sys.path.insert(0, {harness!r})
 import cuda_on_cpu
-cuda_on_cpu.install()
+cuda_on_cpu.install({lag_s})
 import torch
 from ringbatch.engine import InvalidInput, Tensor
 inputs = [Tensor("x", "FP32", [{width}])]
@@ -51,11 +52,12 @@ def predict(x):
 
 
 def written(
-    folder: Path, *, graph: bool = True, before: str = "pass", more: int = 0
+    folder: Path, *, graph: bool = True, before: str = "pass", more: int = 0, lag_s: float = 0.0
 ) -> dict[str, Any]:
     """A model file, and the settings of its model."""
     path = folder / "m.py"
-    text = MODEL.format(harness=str(HARNESS), width=WIDTH, graph=graph, before=before, more=more)
+    how = {"graph": graph, "before": before, "more": more, "lag_s": lag_s}
+    text = MODEL.format(harness=str(HARNESS), width=WIDTH, **how)
     path.write_text(text)
     return {"path": str(path), "device": "cuda:0", "max_batch_size": 8}
 
@@ -88,7 +90,7 @@ def test_workers_on_a_device_answer_while_they_are_killed_and_the_model_is_reloa
     start: Start, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     server = start({"m": {**written(tmp_path), "workers": 2}})
-    rows = drawn(CLIENTS * 20)
+    rows = drawn(CLIENTS * 10)
     with ThreadPoolExecutor(1) as beside:
         answers = beside.submit(all_answers, server, rows)
         killed = worker_of(server)
@@ -115,9 +117,28 @@ def test_workers_on_a_device_answer_while_they_are_killed_and_the_model_is_reloa
     assert "cudaHostUnregister" in server.stderr
 
 
+def test_two_batches_are_under_way_also_as_the_worker_is_killed(
+    start: Start, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """A worker that is the only one gets a full batch behind the one that it runs."""
+    server = start({"m": {**written(tmp_path, lag_s=0.005), "workers": 1, "timeout_s": 100}})
+    rows = drawn(CLIENTS * 10)
+    with ThreadPoolExecutor(1) as beside:
+        answers = beside.submit(all_answers, server, rows)
+        wait_until(lambda: UNDER_WAY in server.stderr, "two batches are under way")
+        killed = worker_of(server)
+        os.kill(killed, signal.SIGKILL)
+        assert answers.result() == wanted(rows)
+    assert worker_of(server) not in (0, killed)
+    assert server.stop() == 0
+
+
 @exhaustive
-def test_every_answer_is_right_while_workers_die(start: Start, tmp_path: Path) -> None:
-    server = start({"m": {**written(tmp_path), "workers": 3, "timeout_s": 100}})
+@pytest.mark.parametrize("lag_s", [0, 0.005])
+def test_every_answer_is_right_while_workers_die(
+    start: Start, tmp_path: Path, lag_s: float
+) -> None:
+    server = start({"m": {**written(tmp_path, lag_s=lag_s), "workers": 3, "timeout_s": 100}})
     rows = drawn(64)
     count, kills, wrong = compared(
         server,
