@@ -35,7 +35,7 @@ SHORT = -2.0
 
 
 class Fault(Exception):
-    """What the model of a test raises."""
+    """Exception that the model of a test raises."""
 
 
 class Site:
