@@ -129,7 +129,11 @@ def test_two_batches_are_under_way_also_as_the_worker_is_killed(
         killed = worker_of(server)
         os.kill(killed, signal.SIGKILL)
         assert answers.result() == wanted(rows)
-    assert worker_of(server) not in (0, killed)
+    worker = worker_of(server)
+    assert worker not in (0, killed)
+    # It looks at a lone batch between short sleeps.
+    assert os.sched_getscheduler(worker) == os.SCHED_OTHER
+    assert Path(f"/proc/{worker}/timerslack_ns").read_text() == "1\n"
     assert server.stop() == 0
 
 
