@@ -19,6 +19,7 @@ from ringbatch.engine.models.model import Model, RestartWorker
 from ringbatch.engine.process.role_commands import BatchShape
 from ringbatch.engine.report.models import table
 from ringbatch.engine.worker import graph_check
+from ringbatch.engine.worker.device_runner import DeviceRunner
 from ringbatch.engine.worker.failure_detection import Failing
 from ringbatch.engine.worker.graph_check import capture, difference_words, graph_sizes
 from ringbatch.engine.worker.on_device import OnDevice, placed
@@ -271,6 +272,7 @@ def test_what_a_worker_runs_goes_through_the_device() -> None:
     runner = _runner(
         model, found, None, entry, segment, slots, lambda _batch: None, shape, Failing()
     )
+    assert isinstance(runner, DeviceRunner), "two batches may be under way"
     client = Client(segment)
     for first in (1, 5):
         for number in range(3):
