@@ -102,7 +102,7 @@ class _Run:
     def __init__(self, scenario: Scenario, rules: "_Rules") -> None:
         self.memory_type = rules.memory
         self.relaxed = rules.relaxed
-        self.steps: list[str] = []
+        self._steps: list[tuple[str, tuple[object, ...]]] = []
         self._private = rules.private
         self._words: list[WatchedWords] = []
         actors, self._check = scenario(self._watch)
@@ -114,26 +114,33 @@ class _Run:
     def _memory(self) -> Memory:
         return self._words[0].memory
 
+    def stepping(self, number: int) -> Player | None:
+        """Return the actor whose step an access is; None where it is no step, or not an actor's."""
+        player: Player | None = getattr(getcurrent(), "player", None)
+        if player is None or (number != NO_WORD and self._private[number] and not player.killed):
+            return None
+        return player
+
     def before_step(
         self,
-        number: int,
+        player: Player,
         asleep: Callable[[View], bool] = never,
         options: Callable[[View], int] = one,
         *,
         is_own: bool = False,
-    ) -> Player | None:
-        """Wait to be chosen; None where the access is no step, or not an actor's.
+    ) -> None:
+        """Wait to be chosen.
 
         A step that is the actor's own changes nothing that others see, so it is taken at once, as
         no order of it and theirs makes a difference; but its actor may be killed before it.
         """
-        player: Player | None = getattr(getcurrent(), "player", None)
-        if player is None or (number != NO_WORD and self._private(number) and not player.killed):
-            return None
         if not is_own or player.heir is not None:
             player.asleep, player.options = asleep, options
             player.stop_before_step()
-        return player
+
+    def tell(self, step: str, *parts: object) -> None:
+        """Keep what a step was; it is put into words where an order breaks a property."""
+        self._steps.append((step, parts))
 
     def fence(
         self, player: Player, says: str, kind: Callable[[Memory, View], None], *, full: bool
@@ -142,9 +149,9 @@ class _Run:
         memory = self._memory
         if full or memory.has_half_fences:
             asleep = (lambda view: not memory.may_fence(view)) if full else never
-            self.before_step(NO_WORD, asleep=asleep, is_own=not full)
+            self.before_step(player, asleep=asleep, is_own=not full)
             player.seen += (None,)
-            self.steps.append(f"{player.name} {says}")
+            self.tell("{} {}", player.name, says)
             kind(memory, player.view)
 
     def choices(self) -> list[_Choice]:
@@ -169,7 +176,7 @@ class _Run:
         if choice.kind == "drain":
             stored = self._memory.drain(player.view, choice.option)
             happens = "copy is done" if stored.is_load else "store reaches memory"
-            self.steps.append(f"{player.name}'s {happens} at {stored.number}")
+            self.tell("{}'s {} at {}", player.name, happens, stored.number)
         elif choice.kind == "kill":
             self._replace(choice.actor)
         else:
@@ -209,7 +216,7 @@ class _Run:
         dead = self._players[number]
         assert dead.heir is not None
         dead.kill()
-        self.steps.append(f"{dead.name} is killed")
+        self.tell("{} is killed", dead.name)
         # A dead process's stores still reach memory, before its successor can know of its death.
         self._memory.settle(dead.view)
         # What the dead actor saw stays part of the state, for the check may ask what it did.
@@ -224,16 +231,29 @@ class _Run:
         self._resume(number)
 
     def _violation(self, failure: BaseException) -> Violation:
-        return Violation("\n  ".join([f"{type(failure).__name__}: {failure}", *self.steps]))
+        steps = (step.format(*parts) for step, parts in self._steps)
+        return Violation("\n  ".join([f"{type(failure).__name__}: {failure}", *steps]))
 
 
 @dataclass(frozen=True)
 class _Rules:
     """Of an exploration; see `explore`."""
 
-    private: Callable[[int], bool]
+    private: "_Answers"
     memory: type[Memory]
     relaxed: frozenset[Access]
+
+
+class _Answers(dict[int, bool]):
+    """What is said of each word, which is asked once."""
+
+    def __init__(self, asked: Callable[[int], bool]) -> None:
+        super().__init__()
+        self._asked = asked
+
+    def __missing__(self, number: int) -> bool:
+        self[number] = answer = self._asked(number)
+        return answer
 
 
 def explore(
@@ -255,7 +275,7 @@ def explore(
     Raises:
         Violation: for the first order found in which an actor or the check fails.
     """
-    rules = _Rules(private, memory, frozenset(relaxed))
+    rules = _Rules(_Answers(private), memory, frozenset(relaxed))
     with pytest.MonkeyPatch.context() as patches:
         have_orders_explored(patches)
         return _explored(lambda: _Run(scenario, rules))

@@ -7,6 +7,7 @@ a later part, gets a wrong number.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -61,6 +62,7 @@ class WholeWords:
             stepwise.words[where.start // WORD] = int.from_bytes(part, "little")
 
 
+@cache
 def layout() -> Layout:
     table_bytes = len(dumps((MODEL,)))
     return Layout(

@@ -5,6 +5,7 @@ check the engine's conversions against themselves.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,7 +69,17 @@ def local_segment(
     traced: int = 0,
 ) -> Segment:
     """A segment that only this process sees, with places for so many more models and workers."""
-    layout = Layout(
+    segment = Segment.local(_layout(models, lanes, slots, lane_bytes, spare, traced), models)
+    segment.words[HeaderWords.COLLECTOR_NS] = ALWAYS
+    return segment
+
+
+@cache
+def _layout(
+    models: tuple[ModelSpec, ...], lanes: int, slots: int, lane_bytes: int, spare: int, traced: int
+) -> Layout:
+    """Return a layout, whose places are then computed once for all segments of that kind."""
+    return Layout(
         lanes=lanes,
         slots=slots,
         lane_bytes=lane_bytes,
@@ -77,9 +88,6 @@ def local_segment(
         model_table_bytes=aligned(len(dumps(models)), PAGE) + spare * PAGE,
         traced=traced,
     )
-    segment = Segment.local(layout, models)
-    segment.words[HeaderWords.COLLECTOR_NS] = ALWAYS
-    return segment
 
 
 class Reply(NamedTuple):

@@ -7,13 +7,14 @@ import sys
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final, Protocol, SupportsIndex, cast
 
 import pytest
 from greenlet import getcurrent, greenlet
 from memories import Armv8, Memory, Stored, View
 
-from ringbatch.shm import memory_order
+from ringbatch.shm import memory_order, model_spec
 
 Body = Callable[[], None]
 
@@ -88,16 +89,19 @@ class Turns(Protocol):
 
     memory_type: type[Memory]
     relaxed: frozenset[tuple[str, int]]
-    steps: list[str]
+
+    def stepping(self, number: int) -> Player | None: ...
 
     def before_step(
         self,
-        number: int,
+        player: Player,
         asleep: Callable[[View], bool] = never,
         options: Callable[[View], int] = one,
         *,
         is_own: bool = False,
-    ) -> Player | None: ...
+    ) -> None: ...
+
+    def tell(self, step: str, *parts: object) -> None: ...
 
     def fence(
         self, player: Player, says: str, kind: Callable[[Memory, View], None], *, full: bool
@@ -159,7 +163,12 @@ _THEIRS: Final = {name: getattr(memory_order, name) for name in _ORDERS}
 
 
 def have_orders_explored(patches: pytest.MonkeyPatch) -> None:
-    """Have the code under test use the explorer's acquires, releases and fences."""
+    """Have the code under test use the explorer's acquires, releases and fences.
+
+    Every order begins with the same models, whose entries it need not write and read anew.
+    """
+    for name in ("line_of", "entry_of"):
+        patches.setattr(model_spec, name, cache(getattr(model_spec, name)))
     for name, module in list(sys.modules.items()):
         if name.startswith("ringbatch."):
             for operation, own in _ORDERS.items():
@@ -206,11 +215,14 @@ class WatchedWords:
 
     def __setitem__(self, index: SupportsIndex | slice, value: "int | array[int]") -> None:
         if isinstance(index, slice):
+            if self._run.stepping(NO_WORD) is None:
+                self._words[index] = cast("array[int]", value)
+                return
             numbers = range(*index.indices(len(self._words)))
             for number, item in zip(numbers, cast("array[int]", value), strict=True):
                 self.store(number, item)
         else:
-            self.store(int(index), cast(int, value))
+            self.store(index, value)  # type: ignore[arg-type]
 
     def cast(self, format_: str) -> memoryview:
         """Return them in another format, unwatched, for what no two actors touch at once."""
@@ -218,64 +230,68 @@ class WatchedWords:
 
     def load(self, index: SupportsIndex | slice, *, acquires: bool) -> "int | Loaded":
         if isinstance(index, slice):
+            if self._run.stepping(NO_WORD) is None:
+                return Loaded(self._words[index])
             numbers = range(*index.indices(len(self._words)))
             return Loaded([self._load(number, acquires=acquires) for number in numbers])
         return self._load(int(index), acquires=acquires)
 
     def store(self, number: int, value: int, *, releases: bool = False) -> None:
-        player = self._run.before_step(number, is_own=self.memory.buffers)
+        player = self._run.stepping(number)
         if player is None:
             self.memory.put(number, value)
             return
+        self._run.before_step(player, is_own=self.memory.buffers)
         player.seen += (None,)
         how = " with release" if releases else ""
-        self._run.steps.append(f"{player.name} stores {value:#x} at {number}{how}")
+        self._run.tell("{} stores {:#x} at {}{}", player.name, value, number, how)
         releases = releases and ("store", number) not in self._run.relaxed
         self.memory.store(player.view, Stored(number, value, releases))
 
     def ring(self, number: int) -> None:
-        player = self._run.before_step(NO_WORD, asleep=lambda view: not self.memory.may_fence(view))
+        player = self._run.stepping(NO_WORD)
         if player is None:
             self.memory.put(number, self._words[number] + 1)
             return
+        self._run.before_step(player, asleep=lambda view: not self.memory.may_fence(view))
         player.seen += (None,)
-        self._run.steps.append(f"{player.name} rings at {number}")
+        self._run.tell("{} rings at {}", player.name, number)
         self.memory.post(player.view, number)
 
     def sleep(self, number: int) -> None:
-        player = self._run.before_step(NO_WORD, asleep=lambda view: not self._words[number])
+        player = self._run.stepping(NO_WORD)
+        if player is not None:
+            self._run.before_step(player, asleep=lambda view: not self._words[number])
         assert self._words[number], "nobody has rung, and nobody ever will"
         if player is None:
             self.memory.put(number, 0)
             return
         player.seen += (None,)
-        self._run.steps.append(f"{player.name} wakes at {number}")
+        self._run.tell("{} wakes at {}", player.name, number)
         self.memory.wait(player.view, number)
 
     def copy_late(self, number: int) -> "Late":
         memory = self.memory
         assert isinstance(memory, Armv8)
-        player = self._run.before_step(
-            number, options=lambda view: memory.readable(view, number) + 1
-        )
+        player = self._run.stepping(number)
         assert player is not None, "only actors copy"
+        self._run.before_step(player, options=lambda view: memory.readable(view, number) + 1)
         player.seen += (None,)
         place = memory.copy(player.view, number, player.option)
-        self._run.steps.append(f"{player.name} copies {player.view.late[place]} from {number}")
+        self._run.tell("{} copies {} from {}", player.name, player.view.late[place], number)
         return Late(player.view, place)
 
     def _load(self, number: int, *, acquires: bool) -> int:
-        player = self._run.before_step(
-            number, options=lambda view: self.memory.readable(view, number)
-        )
+        player = self._run.stepping(number)
         if player is None:
             untouched: int = self._words[number]
             return untouched
+        self._run.before_step(player, options=lambda view: self.memory.readable(view, number))
         acquires = acquires and ("load", number) not in self._run.relaxed
         value = self.memory.load(player.view, number, player.option, acquires=acquires)
         player.seen += (value,)
         how = " with acquire" if acquires else ""
-        self._run.steps.append(f"{player.name} loads {value:#x} from {number}{how}")
+        self._run.tell("{} loads {:#x} from {}{}", player.name, value, number, how)
         return value
 
 

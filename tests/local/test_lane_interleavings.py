@@ -7,6 +7,7 @@ answer that reaches another request, or memory that two requests share, shows.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 
 import pytest
 from interleave import Actor, Scenario, Violation, Watch, explore
@@ -78,6 +79,7 @@ def _headers_are_written_word_by_word(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holder_module, "_store_details", stepwise.pack_into)
 
 
+@cache
 def layout_of(slots: int) -> Layout:
     model_table_bytes = len(dumps((MODEL,)))
     return Layout(

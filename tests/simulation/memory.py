@@ -38,11 +38,11 @@ def watched(
         __len__ = words.__len__
 
         def __setitem__(self, where: int | slice, value: Any) -> None:
-            if isinstance(where, slice):
-                for number, item in zip(range(*where.indices(len(words))), value, strict=True):
-                    self[number] = item
-                return
             if machine.current is not None:
+                if isinstance(where, slice):
+                    for number, item in zip(range(*where.indices(len(words))), value, strict=True):
+                        self[number] = item
+                    return
                 if where not in counters:
                     machine.step()
                     check(where, value)
