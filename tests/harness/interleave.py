@@ -245,7 +245,7 @@ class _Rules:
 
 
 class _Answers(dict[int, bool]):
-    """What is said of each word, which is asked once."""
+    """The answers of a function of words, which it gives once for each."""
 
     def __init__(self, asked: Callable[[int], bool]) -> None:
         super().__init__()

@@ -131,8 +131,8 @@ class Server:
     def wait_ready(self) -> "Server":
         """Until the line that says where it serves, in which the port stands, and all are there."""
         give_up_at = time.monotonic() + _START_LIMIT_S
+        # It is cheap to look at the words, and costs milliseconds to look at all processes.
         while (ready := _READY.search(self.stdout)) is None or _LAST not in self.titles():
-            self.watch()
             tail = self.stderr[-3000:]
             assert self.process.poll() is None, f"it ended before it served:\n{tail}"
             assert time.monotonic() < give_up_at, f"not ready in {_START_LIMIT_S} s:\n{tail}"
