@@ -5,7 +5,6 @@ file, and are checked together with it; a wrong one is reported by its own name.
 """
 
 import argparse
-import importlib.metadata
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -338,7 +337,9 @@ class _Version(argparse.Action):
 
 
 def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
-        return importlib.metadata.version("ringbatch")
-    except importlib.metadata.PackageNotFoundError:
+        return version("ringbatch")
+    except PackageNotFoundError:
         return "(not installed)"

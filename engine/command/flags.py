@@ -5,6 +5,7 @@ The values of flags override those of the configuration file.
 
 import argparse
 from dataclasses import MISSING
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -156,10 +157,7 @@ def _lay_over(
 def add_flag(group: Any, setting: Setting) -> None:
     """Add the flag of a setting to a group of arguments."""
     # Values stay unchecked here, so that `conclude` finds all problems at once.
-    default = (
-        "" if setting.default in (None, MISSING, ()) else f" (default: {_shown(setting.default)})"
-    )
-    help_text = in_flags(setting.sentence, ALL_FLAGS, about=setting.key) + default
+    help_text = _help(setting)
     if not setting.kind.metavar:
         action = argparse.BooleanOptionalAction
         group.add_argument(flag_of(setting.key), action=action, default=None, help=help_text)
@@ -172,6 +170,15 @@ def add_flag(group: Any, setting: Setting) -> None:
         metavar=setting.kind.metavar,
         help=help_text,
     )
+
+
+@cache
+def _help(setting: Setting) -> str:
+    """Return the help of a setting's flag; most flags are those of several commands."""
+    default = (
+        "" if setting.default in (None, MISSING, ()) else f" (default: {_shown(setting.default)})"
+    )
+    return in_flags(setting.sentence, ALL_FLAGS, about=setting.key) + default
 
 
 def _shown(default: object) -> str:

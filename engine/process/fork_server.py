@@ -359,10 +359,10 @@ def _become(wanted: Wanted) -> int:
         os.sched_setaffinity(0, wanted.cpus)
     if wanted.folder is not None:
         os.chdir(wanted.folder)
-    gc.enable()
     module = importlib.import_module(wanted.module)
     if hasattr(module, "__path__"):
         module = importlib.import_module(f"{wanted.module}.__main__")
+    gc.enable()
     # Children that a model starts with multiprocessing import this process's main module.
     sys.modules["__main__"] = module
     sys.argv = [str(Path(module.__file__ or "").resolve()), *wanted.arguments]

@@ -1,6 +1,7 @@
 """Entry point: runs an engine in this process, beside other engines or in place of one."""
 
 import faulthandler
+import gc
 import logging
 import os
 from collections.abc import Callable
@@ -39,6 +40,8 @@ def run(
     Raises:
         StartupError: the engine cannot start, and leaves nothing behind; the text says why.
     """
+    # As for a command's own modules; and the pages of all stay shared with the fork server.
+    gc.freeze()
     require_supported_machine()
     _expect_working_directory()
     placement.wake_without_preempting()
