@@ -127,10 +127,9 @@ def pytest_collection_modifyitems(
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Files take turns at /dev/shm. Nothing collected so far becomes garbage: tests that collect it
-    need not go through all of pytest and hypothesis each time."""
+    """Files take turns at /dev/shm. What was made so far is never looked through for garbage: tests
+    that collect theirs need not go through all of pytest and hypothesis each time."""
     session.config.pluginmanager.register(Turns.of(session.config))
-    gc.collect()
     gc.freeze()
     gc.enable()
 

@@ -14,7 +14,6 @@ from typing import Any
 import joblib
 import numpy as np
 import pytest
-import skops.io
 from model_files import copied_model, linear_estimator
 from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
@@ -59,9 +58,14 @@ def opened(path: Path, **more: Any) -> Model:
     return open_model("sklearn", path, Options(**{"max_batch_size": 32, "threads": 1} | more))
 
 
+def skops_io() -> Any:
+    # It takes half a second to import, and every process of a run collects this file.
+    return importlib.import_module("skops.io")
+
+
 def dumped(folder: Path, estimator: Any, **more: Any) -> Model:
     path = folder / "model.skops"
-    skops.io.dump(estimator, path)
+    skops_io().dump(estimator, path)
     return opened(path, **more)
 
 
@@ -273,8 +277,8 @@ def test_a_model_that_has_no_answer_for_zeros_is_taken_to_be_as_most_are(
 
 def test_types_beyond_the_known_ones_are_listed_as_the_setting_wants_them(tmp_path: Path) -> None:
     path = tmp_path / "forest.skops"
-    skops.io.dump(RandomForestClassifier(2, random_state=0).fit(X, BINARY), path)
-    unknown = skops.io.get_untrusted_types(file=path)
+    skops_io().dump(RandomForestClassifier(2, random_state=0).fit(X, BINARY), path)
+    unknown = skops_io().get_untrusted_types(file=path)
     if TREE not in unknown:
         pytest.skip("this skops trusts trees by itself")
     assert refused(path) == (
@@ -320,7 +324,7 @@ def test_a_pickle_is_read_only_where_it_is_trusted(
 
 def test_a_skops_file_is_known_by_what_it_holds_too(tmp_path: Path) -> None:
     path = tmp_path / "blob"
-    skops.io.dump(linear_estimator(), path)
+    skops_io().dump(linear_estimator(), path)
     assert opened(path).outputs == (Tensor("y", "FP32", [2]),)
 
 
@@ -376,7 +380,7 @@ def test_what_a_model_file_of_ones_own_can_serve_is_refused_with_one_that_does(
     tmp_path: Path, estimator: Any, words: str, ending: str
 ) -> None:
     path = tmp_path / f'a "model".{ending}'
-    (joblib if ending == "joblib" else skops.io).dump(estimator, path)
+    (joblib if ending == "joblib" else skops_io()).dump(estimator, path)
     more = {"trust_pickle": True} if ending == "joblib" else {"trusted_types": ["a.Type"]}
     assert refused(path, **more) == words
     with pytest.raises(StartupError) as caught:
