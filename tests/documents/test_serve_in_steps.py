@@ -58,7 +58,9 @@ def test_the_resumable_model_goes_on_behind_its_worker_s_death(tmp_path: Path) -
         prompt = {"prompt": "all rows take", "limit": 9}
         url = f"http://127.0.0.1:{started.port}/v2/models/decode/generate_stream"
         found = []
-        with httpx.stream("POST", url, json=prompt, timeout=60, trust_env=False) as answer:
+        with httpx.stream(
+            "POST", url, json=prompt, timeout=60, trust_env=False, verify=False
+        ) as answer:
             for line in answer.iter_lines():
                 if line:
                     found.append(json.loads(line.removeprefix("data: "))["words"])
@@ -77,7 +79,9 @@ def test_prompts_in_pieces_send_nothing_until_they_are_read(tmp_path: Path) -> N
         assert without_ids(joined) == without_ids(output_after(STEPS, "joined"))
         url = f"http://127.0.0.1:{started.port}/v2/models/decode/generate_stream"
         prompt = {"prompt": "word " * 50 + "each of them", "limit": 2}
-        with httpx.stream("POST", url, json=prompt, timeout=60, trust_env=False) as answer:
+        with httpx.stream(
+            "POST", url, json=prompt, timeout=60, trust_env=False, verify=False
+        ) as answer:
             lines = [line.removeprefix("data: ") for line in answer.iter_lines() if line]
     assert [json.loads(line)["words"] for line in lines] == ["ends", "when"]
 
@@ -91,7 +95,9 @@ def test_live_rows_of_the_model_with_a_cost_are_bounded(tmp_path: Path) -> None:
 
         def asked(limit: int, count: int = 1) -> httpx.Response:
             instances = [{"prompt": "all rows", "limit": limit}] * count
-            return httpx.post(url, json={"instances": instances}, timeout=60, trust_env=False)
+            return httpx.post(
+                url, json={"instances": instances}, timeout=60, trust_env=False, verify=False
+            )
 
         assert [len(words) for words in asked(5, 6).json()["predictions"]] == [5] * 6
         assert len(asked(18).json()["predictions"][0]) == 18
@@ -106,7 +112,9 @@ def test_the_model_with_arrays_keeps_its_rows_apart(tmp_path: Path) -> None:
     with serving(tmp_path, command) as started:
         instances = [{"first": n, "limit": n} for n in range(1, 8)]
         url = f"http://127.0.0.1:{started.port}/v1/models/arrays:predict"
-        answer = httpx.post(url, json={"instances": instances}, timeout=60, trust_env=False)
+        answer = httpx.post(
+            url, json={"instances": instances}, timeout=60, trust_env=False, verify=False
+        )
     fibonacci = [1, 1, 2, 3, 5, 8, 13]
     assert answer.json()["predictions"] == [[n * f for f in fibonacci[:n]] for n in range(1, 8)]
 

@@ -49,7 +49,7 @@ def server(start_for_module: Start, folder: Path) -> Server:
 @pytest.fixture
 def client(server: Server) -> Iterator[httpx.Client]:
     address = f"http://127.0.0.1:{server.port}"
-    with httpx.Client(base_url=address, timeout=60, trust_env=False) as client:
+    with httpx.Client(base_url=address, timeout=60, trust_env=False, verify=False) as client:
         yield client
 
 

@@ -33,7 +33,7 @@ RARE: Final = "the limit of 0.01 requests a second for one client is reached; tr
 
 def limited(server: Server) -> dict[str, float]:
     """The refused requests in the metrics, by limit."""
-    text = httpx.get(f"http://127.0.0.1:{server.control_port}/metrics").text
+    text = httpx.get(f"http://127.0.0.1:{server.control_port}/metrics", verify=False).text
     name = 'ringbatch_account_limited_total{limit="'
     lines = [line.removeprefix(name) for line in text.splitlines() if line.startswith(name)]
     found = dict(line.split('"} ') for line in lines)
@@ -87,7 +87,7 @@ def test_refusals_are_counted_by_class(start: Start) -> None:
         with pytest.raises(LimitReached):
             client.infer("matmul", rows)
         client.infer_many("matmul", np.array([ROW, ROW], np.float32))
-    text = httpx.get(f"http://127.0.0.1:{server.control_port}/metrics").text
+    text = httpx.get(f"http://127.0.0.1:{server.control_port}/metrics", verify=False).text
     for name, count in (("interactive", 2), ("normal", 1), ("bulk", 4)):
         labels = f'model="matmul",version="1",class="{name}",code="429"'
         assert f"ringbatch_model_class_refused_total{{{labels}}} {count}\n" in text

@@ -41,7 +41,7 @@ def ask(server: Server, request: pytest.FixtureRequest) -> Any:
     def asked(path: str, body: Any, **headers: str) -> tuple[int, Any]:
         versions = {"http1": way != "http2", "http2": way == "http2"}
         text = json.dumps(body).encode()
-        with httpx.Client(timeout=60, trust_env=False, **versions) as client:
+        with httpx.Client(timeout=60, trust_env=False, verify=False, **versions) as client:
             content = iter([text]) if way == "chunked" else text
             address = f"http://127.0.0.1:{server.port}{path}"
             answer = client.post(address, content=content, headers=headers)

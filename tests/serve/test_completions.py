@@ -61,7 +61,7 @@ def test_tokens_are_a_prompt_too(client: httpx.Client) -> None:
 def test_events_join_to_the_whole_answer(server: Server, *, http2: bool) -> None:
     address = f"http://127.0.0.1:{server.port}"
     with httpx.Client(
-        base_url=address, timeout=60, trust_env=False, http1=not http2, http2=http2
+        base_url=address, timeout=60, trust_env=False, http1=not http2, http2=http2, verify=False
     ) as client:
         for members in ({"prompt": "a€b"}, {"prompt": "Hello there.", "stop": ["re", "x"]}):
             whole = asked(client, max_tokens=20, **members)

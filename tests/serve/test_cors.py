@@ -65,7 +65,9 @@ def server(
 def client(server: Server, request: pytest.FixtureRequest) -> Iterator[httpx.Client]:
     http2 = request.param == "h2c"
     base = f"http://127.0.0.1:{server.port}"
-    with httpx.Client(http1=not http2, http2=http2, base_url=base, timeout=60) as found:
+    with httpx.Client(
+        http1=not http2, http2=http2, base_url=base, timeout=60, verify=False
+    ) as found:
         yield found
 
 

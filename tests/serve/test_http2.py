@@ -49,7 +49,9 @@ def client(server: Server, request: pytest.FixtureRequest) -> Iterator[httpx.Cli
 
 def _client(server: Server, http2: bool) -> Iterator[httpx.Client]:
     base = f"http://127.0.0.1:{server.port}"
-    with httpx.Client(http1=not http2, http2=http2, base_url=base, timeout=60) as found:
+    with httpx.Client(
+        http1=not http2, http2=http2, base_url=base, timeout=60, verify=False
+    ) as found:
         yield found
 
 
@@ -143,7 +145,7 @@ def test_many_requests_of_one_connection_are_under_way_at_once(server: Server) -
         base = f"http://127.0.0.1:{server.port}"
         limits = httpx.Limits(max_connections=1)
         async with httpx.AsyncClient(
-            http1=False, http2=True, base_url=base, timeout=60, limits=limits
+            http1=False, http2=True, base_url=base, timeout=60, limits=limits, verify=False
         ) as client:
 
             async def ask(number: int) -> int:
@@ -204,7 +206,7 @@ def test_over_tls_the_hand_shake_chooses(start: Start, tmp_path: Path) -> None:
 def test_where_it_is_not_configured_nobody_speaks_it(start: Start) -> None:
     server = start(MODELS)
     with (
-        httpx.Client(http1=False, http2=True) as client,
+        httpx.Client(http1=False, http2=True, verify=False) as client,
         pytest.raises(httpx.TransportError),
     ):
         client.get(f"http://127.0.0.1:{server.port}/")
@@ -249,7 +251,7 @@ def test_a_stream_without_a_pause_ends_with_its_client_and_holds_up_nobody(
     base = f"http://127.0.0.1:{application.port}"
 
     def ends() -> int:
-        return len(httpx.get(f"{base}/ends", timeout=60).json())
+        return len(httpx.get(f"{base}/ends", timeout=60, verify=False).json())
 
     before = ends()
     for client in _client(application, http2):
@@ -257,7 +259,10 @@ def test_a_stream_without_a_pause_ends_with_its_client_and_holds_up_nobody(
             pieces = answer.iter_raw()
             for _ in range(20):
                 assert next(pieces)
-                assert httpx.get(f"{base}/v2/health/ready", timeout=60).status_code == 200
+                assert (
+                    httpx.get(f"{base}/v2/health/ready", timeout=60, verify=False).status_code
+                    == 200
+                )
     # httpx leaves with its connection; it takes no stream of HTTP/2 back.
     wait_until(lambda: ends() > before, "its end")
 

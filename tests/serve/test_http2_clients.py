@@ -182,7 +182,9 @@ def test_a_proxy_passes_requests_on_over_http_2(
     base = f"http://127.0.0.1:{port}"
     with (
         kind(tmp_path, port, server.port),
-        httpx.Client(http1=not http2, http2=http2, base_url=base, timeout=60) as client,
+        httpx.Client(
+            http1=not http2, http2=http2, base_url=base, timeout=60, verify=False
+        ) as client,
     ):
 
         def listens() -> bool:

@@ -97,7 +97,7 @@ def events(
 ) -> Iterator[tuple[int, list[dict[str, Any]]]]:
     """Yield the status of an answer, and its JSON or that of its events."""
     with (
-        httpx.Client(timeout=TIMEOUT_S, trust_env=False, **client) as asking,
+        httpx.Client(timeout=TIMEOUT_S, trust_env=False, verify=False, **client) as asking,
         asking.stream(
             "POST",
             f"http://127.0.0.1:{server.port}{path}",
@@ -210,7 +210,7 @@ def test_who_is_late_before_it_has_a_place_is_not_begun(
 def asked_once(server: Server, path: str, body: Any, headers: dict[str, str]) -> list[Any]:
     """Read the first events of an answer, and leave."""
     with (
-        httpx.Client(timeout=TIMEOUT_S, trust_env=False) as asking,
+        httpx.Client(timeout=TIMEOUT_S, trust_env=False, verify=False) as asking,
         asking.stream(
             "POST",
             f"http://127.0.0.1:{server.port}{path}",
@@ -317,7 +317,7 @@ def test_completions_have_limits_where_they_are_streamed(server: Server, generat
 
 def once(server: Server, path: str, body: Any) -> Any:
     address = f"http://127.0.0.1:{server.port}{path}"
-    answer = httpx.post(address, json=body, timeout=TIMEOUT_S, trust_env=False)
+    answer = httpx.post(address, json=body, timeout=TIMEOUT_S, trust_env=False, verify=False)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -344,7 +344,9 @@ def filled(server: Server, lane: str) -> Iterator[Callable[[int], bytes]]:
     body = json.dumps(v1_body("1")).encode()
     if lane == "http2":
         with (
-            httpx.Client(timeout=TIMEOUT_S, trust_env=False, http1=False, http2=True) as asking,
+            httpx.Client(
+                timeout=TIMEOUT_S, trust_env=False, http1=False, http2=True, verify=False
+            ) as asking,
             asking.stream(
                 "POST",
                 f"http://127.0.0.1:{server.port}/v1/models/filling:predict",

@@ -137,7 +137,7 @@ def test_proxies_pass_each_part_on_at_once(
         balancer = Balancer(kind, tmp_path, ports)
         stack.callback(balancer.stop)
         wait_until(balancer.serves, "it has found the engine")
-        client = stack.enter_context(httpx.Client(timeout=TIMEOUT_S, trust_env=False))
+        client = stack.enter_context(httpx.Client(timeout=TIMEOUT_S, trust_env=False, verify=False))
         with streamed(client, f"http://127.0.0.1:{balancer.port}", tmp_path) as stream:
             stream.expect_one_by_one()
 
@@ -148,7 +148,7 @@ def test_a_reload_lets_a_stream_end_on_the_old_model(
     server = start(MODELS)
     path = server.config.with_name("let_through.py")
     with (
-        httpx.Client(timeout=TIMEOUT_S, trust_env=False) as client,
+        httpx.Client(timeout=TIMEOUT_S, trust_env=False, verify=False) as client,
         streamed(client, f"http://127.0.0.1:{server.port}", tmp_path) as stream,
     ):
         assert stream.predictions() == "old 0"
@@ -170,7 +170,7 @@ def test_a_handover_lets_a_stream_end_on_the_old_engine(start: Start, tmp_path: 
     path = folder / "let_through.py"
     path.write_text(path.read_text().replace('"old"', '"new"'))
     with (
-        httpx.Client(timeout=TIMEOUT_S, trust_env=False) as client,
+        httpx.Client(timeout=TIMEOUT_S, trust_env=False, verify=False) as client,
         streamed(client, f"http://127.0.0.1:{old.port}", tmp_path) as stream,
         ExitStack() as stack,
     ):
@@ -249,7 +249,7 @@ def test_log_and_metrics_have_one_request_with_the_status_of_its_end(
     log = {"access_log": "all", "log_format": "json"}
     server = start({"parts": {"path": "streaming.py"}}, control_port=0, **log)
     address = f"http://127.0.0.1:{server.port}/v1/models/parts:predict"
-    with httpx.Client(timeout=TIMEOUT_S, trust_env=False) as client:
+    with httpx.Client(timeout=TIMEOUT_S, trust_env=False, verify=False) as client:
         before = counted(client, server)
         for number, (instance, status) in enumerate(ENDS.items(), start=1):
             body = f'{{"instances": [{instance}]}}'

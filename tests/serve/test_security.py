@@ -330,7 +330,7 @@ def test_a_stream_over_grpc_wants_it_too(server: Server, authority: Authority) -
 
 def got(server: Server, path: str, **headers: str) -> tuple[int, str, str]:
     """From the control address, by any certificate; `test_a_new_certificate` looks at that."""
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     port = server.control_port
     connection = http.client.HTTPSConnection("127.0.0.1", port, context=context)

@@ -75,7 +75,7 @@ def test_over_http_2_a_body_is_passed_on_whether_or_not_it_has_a_length(
         yield b"one "
         yield b"two"
 
-    with httpx.Client(http1=False, http2=True, base_url=base, timeout=60) as client:
+    with httpx.Client(http1=False, http2=True, base_url=base, timeout=60, verify=False) as client:
         client.post("/elsewhere", content=pieces())
         client.post("/elsewhere", content=b"three")
         client.get("/elsewhere")

@@ -45,7 +45,9 @@ folder_of_module = pytest.fixture(short_folder, scope="module")
 
 def over(path: Path, **more: Any) -> httpx.Client:
     return httpx.Client(
-        transport=httpx.HTTPTransport(uds=str(path), **more), base_url="http://server", timeout=60
+        transport=httpx.HTTPTransport(uds=str(path), verify=False, **more),
+        base_url="http://server",
+        timeout=60,
     )
 
 
@@ -66,7 +68,10 @@ def test_http_and_grpc_come_over_unix_sockets_beside_tcp(start: Start, folder: P
     http, calls = folder / "http", folder / "grpc"
     server = start(MODELS, unix_socket=str(http), grpc_unix_socket=str(calls), grpc_port=0)
     assert f"serving them on unix:{http} too" in server.stdout
-    with over(http) as client, httpx.Client(base_url=f"http://127.0.0.1:{server.port}") as tcp:
+    with (
+        over(http) as client,
+        httpx.Client(base_url=f"http://127.0.0.1:{server.port}", verify=False) as tcp,
+    ):
         found = [one.post(PATH, content=BODY).json()["predictions"] for one in (client, tcp)]
         assert found[0] == found[1]
         assert client.post(PATH, content=b"{").status_code == 400
