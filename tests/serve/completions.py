@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from decoders import weights, write_decoder
-from prometheus_client.parser import text_string_to_metric_families
+from serve.figures import figures as read
 from serve.server import Server, Start
 from text_generators import tokenizer, write_generator
 
@@ -92,16 +92,15 @@ def figures(server: Server) -> Counter[str]:
     with urllib.request.urlopen(address, timeout=60) as answer:
         text = answer.read().decode()
     found: Counter[str] = Counter()
-    for family in text_string_to_metric_families(text):
-        for one in family.samples:
-            if one.name == "repeating_ended_total":
-                found[one.labels["reason"]] += int(one.value)
-            elif one.name == "ringbatch_requests_total":
-                found[one.labels["code"]] += int(one.value)
-            elif one.name == "ringbatch_lane_resumed_total":
-                found["resumed"] += int(one.value)
-            elif one.name == "ringbatch_model_live_rows":
-                found["live"] += int(one.value)
+    for one in read(text):
+        if one.name == "repeating_ended_total":
+            found[one.labels["reason"]] += int(one.value)
+        elif one.name == "ringbatch_requests_total":
+            found[one.labels["code"]] += int(one.value)
+        elif one.name == "ringbatch_lane_resumed_total":
+            found["resumed"] += int(one.value)
+        elif one.name == "ringbatch_model_live_rows":
+            found["live"] += int(one.value)
     return found
 
 

@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import httpx
-from prometheus_client.parser import text_string_to_metric_families
 from serve.client import Connection, fast
+from serve.figures import figures
 from serve.server import Server
 
 EVENTS: Final = {"Accept": "text/event-stream"}
@@ -117,10 +117,9 @@ def samples(server: Server) -> Counter[str]:
     with urllib.request.urlopen(address, timeout=TIMEOUT_S) as answer:
         text = answer.read().decode()
     found: Counter[str] = Counter()
-    for family in text_string_to_metric_families(text):
-        for one in family.samples:
-            name = one.labels["reason"] if one.name == "stepping_ended_total" else one.name
-            found[name] += one.value  # type: ignore[assignment]
+    for one in figures(text):
+        name = one.labels["reason"] if one.name == "stepping_ended_total" else one.name
+        found[name] += one.value  # type: ignore[assignment]
     return found
 
 

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from prometheus_client.parser import text_string_to_metric_families
 from serve.client import Connection, Response, fast, instances, request
+from serve.figures import figures
 from serve.server import Server, Start
 from tiers import exhaustive
 
@@ -34,8 +34,7 @@ def restarts(server: Server, control_port: int, case: str) -> int:
         text = connection.ask(request("/metrics", method="GET")).body.decode()
     return sum(
         int(sample.value)
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
+        for sample in figures(text)
         if sample.name == "ringbatch_model_worker_restarts_total" and sample.labels["case"] == case
     )
 

@@ -20,8 +20,8 @@ import httpx
 import numpy as np
 import pytest
 from dev_shm import takes
-from prometheus_client.parser import text_string_to_metric_families
 from serve.client import Connection, request
+from serve.figures import figures
 from serve.grpc_stub import Stub, grpc_port, infer_request
 from serve.secure import KEY, bearer, write_private
 from serve.server import Server, Start
@@ -204,10 +204,9 @@ def metrics(server: Server) -> Counter[str]:
         f"http://127.0.0.1:{server.control_port}/metrics", timeout=60, verify=False
     ).text
     found: Counter[str] = Counter()
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            if "payload" in sample.name and sample.name.endswith("_total"):
-                found[sample.name] += int(sample.value)
+    for sample in figures(text):
+        if "payload" in sample.name and sample.name.endswith("_total"):
+            found[sample.name] += int(sample.value)
     return found
 
 

@@ -16,7 +16,6 @@ import pytest
 import tritonclient.grpc as triton_grpc
 import tritonclient.http.aio as triton_http
 from dev_shm import takes
-from prometheus_client.parser import text_string_to_metric_families
 from serve.client import (
     Closed,
     Connection,
@@ -25,6 +24,7 @@ from serve.client import (
     predict_target,
     request,
 )
+from serve.figures import figures
 from serve.grpc_stub import grpc_port
 from serve.secure import KEY, OTHER_KEY, Authority, SecureConnection, bearer, write_private
 from serve.server import Server, Start
@@ -348,8 +348,7 @@ def samples(server: Server) -> dict[tuple[str, ...], float]:
     assert (status, content_type.partition(";")[0]) == (200, "text/plain")
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
+        for sample in figures(text)
     }
 
 
