@@ -101,7 +101,7 @@ def steps(source: str) -> Iterator[int]:
 
 @searches
 @pytest.mark.usefixtures("tools")
-@pytest.mark.parametrize("name", only({name: name for name in CONFIGURATIONS}, "both", "joined"))
+@pytest.mark.parametrize("name", only({name: name for name in CONFIGURATIONS}, "both"))
 def test_the_properties_hold_in_every_state(name: str) -> None:
     result = verified(name)
     assert (result.violated, result.errors) == ("", 0), result.output

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -151,10 +152,16 @@ def versions() -> dict[str, Any]:
     """Return the versions of the interpreter, the packages beside it, and wrk."""
     return {
         "python": sys.version.split()[0],
-        "packages": frozen_packages(sys.executable),
+        "packages": _own_packages(),
         "compiled": is_compiled(),
         "wrk": generators.wrk_version(),
     }
+
+
+@cache
+def _own_packages() -> list[str]:
+    """Return what is installed beside this interpreter, which pip is asked for once."""
+    return frozen_packages(sys.executable)
 
 
 def git_state() -> dict[str, Any]:

@@ -22,7 +22,7 @@ from simulation.mutants import MUTANTS, NO_GUARD, PARTS_LEFT
 from simulation.mutation import Late, Mutant, Several
 from simulation.search import Found, failure, first_wrong, live, quiet, simplest, story
 from simulation.sought_in import SOUGHT_IN
-from simulation.steps_mutants import RECLAIM, RELEASED_FIRST
+from simulation.steps_mutants import RECLAIM
 from tiers import first_of, only
 
 PARTS = 30
@@ -39,7 +39,6 @@ FOUND_SOON = (
     NO_GUARD,
     PARTS_LEFT,
     RECLAIM,
-    RELEASED_FIRST,
 )
 MISFORTUNES = {
     LOAD_FAILED,
