@@ -39,7 +39,7 @@ def serving(folder: Path, command: str, *more: str, port: str = "0") -> Iterator
     try:
         yield server.wait_ready()
     finally:
-        server.destroy()
+        server.kill()
         remove_dead_engines()
 
 

@@ -29,7 +29,7 @@ def starter(folder: Path) -> Iterator[Start]:
 
     yield start
     for server in servers:
-        server.destroy()
+        server.kill()
     remove_dead_engines()
 
 

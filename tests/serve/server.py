@@ -238,6 +238,18 @@ class Server:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait()
 
+    def kill(self) -> None:
+        """End all of it at once, at the end of a test that is not about ends; names stay.
+
+        An end in order takes a quarter of the processor time of an engine that serves nothing.
+        """
+        while living := self.living():
+            for pid in living:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.005)
+        self.process.wait()
+
     def destroy(self) -> None:
         """End it by whatever means, at the end of a test."""
         self.watch()
