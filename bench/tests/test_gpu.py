@@ -159,7 +159,7 @@ def test_a_peer_without_its_package_says_what_to_install(monkeypatch: pytest.Mon
 def test_all_of_it_runs_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     monkeypatch.setenv("RINGBATCH_BENCH_RESULTS", str(tmp_path))
-    words = ["--device", "cpu", "--programs", "small", "small-uint8", "--seconds", "0.5"]
+    words = ["--device", "cpu", "--programs", "small", "small-uint8", "--seconds", "1.5"]
     words += ["--frontends", "1", "--generators", "1", "--connections", "4", "--bulk-rows", "64"]
     done = subprocess.run([sys.executable, str(SCRIPT), *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
