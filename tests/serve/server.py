@@ -262,6 +262,24 @@ class Server:
         self.process.wait()
 
 
+class Standing:
+    """The server of a test file some of whose tests end it: whoever comes next starts another.
+
+    Args:
+        start: starts one.
+    """
+
+    def __init__(self, start: Callable[[], Server]) -> None:
+        self._start = start
+        self._server: Server | None = None
+
+    def get(self) -> Server:
+        """The one that runs, or a new one."""
+        if self._server is None or self._server.process.poll() is not None:
+            self._server = self._start()
+        return self._server
+
+
 def toml(server: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]]) -> str:
     """A configuration file, with small lanes where it says nothing else."""
     limit = server.get("max_request_bytes", REQUEST_BYTES)

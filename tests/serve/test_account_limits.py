@@ -1,6 +1,7 @@
 """Limits of accounts in a whole server: one count for all frontends, over each protocol."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +11,7 @@ import httpx
 import numpy as np
 import pytest
 from serve.client import Connection, fast, instances, request
+from serve.figures import figures
 from serve.grpc_stub import Held, Stub, grpc_port
 from serve.secure import KEY, OTHER_KEY, bearer, write_private
 from serve.server import Server, Start, configured
@@ -18,7 +20,7 @@ from ringbatch.frontend import Client, LimitReached
 
 WaitUntil = Callable[..., Any]
 
-OWN, OTHER = "127.0.0.1", "127.0.0.2"
+OWN, OTHER, FORWARDED = "127.0.0.1", "127.0.0.2", "127.0.0.3"
 MODELS: Final = {"matmul": {"path": "matmul.py"}}
 ROW: Final = [1.0] * 16
 REQUEST: Final = fast("matmul", instances(ROW))
@@ -31,6 +33,12 @@ TENSOR: Final = {
 RARE: Final = "the limit of 0.01 requests a second for one client is reached; try again in "
 
 
+def with_lines(data: bytes, headers: dict[str, str]) -> bytes:
+    """The same request with more lines in its head."""
+    lines = "".join(f"\r\n{name}: {value}" for name, value in headers.items()).encode()
+    return data.replace(b"\r\nHost: test", b"\r\nHost: test" + lines)
+
+
 def limited(server: Server) -> dict[str, float]:
     """The refused requests in the metrics, by limit."""
     text = httpx.get(f"http://127.0.0.1:{server.control_port}/metrics", verify=False).text
@@ -40,8 +48,21 @@ def limited(server: Server) -> dict[str, float]:
     return {limit: float(value) for limit, value in found.items() if float(value)}
 
 
-def test_requests_a_second_of_an_address_over_all_frontends_and_protocols(start: Start) -> None:
-    server = start(MODELS, frontends=2, grpc_port=0, control_port=0, account_requests_per_s=0.01)
+@pytest.fixture(scope="module")
+def rare(start_for_module: Start) -> Server:
+    """Every account may ask once in a hundred seconds, so each test has addresses of its own."""
+    return start_for_module(
+        MODELS,
+        frontends=2,
+        grpc_port=0,
+        control_port=0,
+        trusted_proxies=[OWN],
+        account_requests_per_s=0.01,
+    )
+
+
+def test_requests_a_second_of_an_address_over_all_frontends_and_protocols(rare: Server) -> None:
+    server, before = rare, limited(rare)
     with ExitStack() as stack:
         # The kernel gives each connection to either frontend.
         connections = [stack.enter_context(Connection(server.port)) for _ in range(8)]
@@ -62,36 +83,52 @@ def test_requests_a_second_of_an_address_over_all_frontends_and_protocols(start:
         assert 90 < caught.value.retry_after_s <= 100
         many = client.infer_many("matmul", np.array([ROW, ROW], np.float32))
         assert [type(error) for error in many.errors.values()] == [LimitReached] * 2
-    assert limited(server) == {"requests_per_s": 7 + 1 + 1 + 2}
+    refused = 7 + 1 + 1 + 2
+    assert limited(server) == {"requests_per_s": before.get("requests_per_s", 0) + refused}
 
 
-def test_refusals_are_counted_by_class(start: Start) -> None:
-    server = start(MODELS, frontends=2, grpc_port=0, control_port=0, account_requests_per_s=0.01)
+def by_class(server: Server) -> Counter[tuple[str, str]]:
+    """Requests refused for a limit, and requests taken, in the metrics, by class."""
+    text = httpx.get(f"http://127.0.0.1:{server.control_port}/metrics", verify=False).text
+    found: Counter[tuple[str, str]] = Counter()
+    for one in figures(text):
+        labels = {"model": "matmul", "version": "1", "class": one.labels.get("class", "")}
+        if one.name == "ringbatch_model_class_refused_total":
+            if one.labels == labels | {"code": "429"}:
+                found["refused", labels["class"]] = int(one.value)
+        elif one.name == "ringbatch_model_class_parts_total" and one.labels == labels:
+            found["taken", labels["class"]] = int(one.value)
+    return found
+
+
+def test_refusals_are_counted_by_class(rare: Server) -> None:
+    server, before = rare, by_class(rare)
     target = "/v2/models/matmul/infer"
     tensor = {**TENSOR, "data": ROW}
     del tensor["contents"]
     named = json.dumps({"inputs": [tensor], "parameters": {"priority": 1}}).encode()
+    forwarded = {"X-Forwarded-For": FORWARDED}
+    plain, high = with_lines(REQUEST, forwarded), request(target, named, headers=forwarded)
     with ExitStack() as stack:
         connection = stack.enter_context(Connection(server.port))
-        statuses = [
-            connection.ask(data).status
-            for data in (REQUEST, REQUEST, request(target, named), request(target, named))
-        ]
+        statuses = [connection.ask(data).status for data in (plain, plain, high, high)]
         assert statuses == [200, 429, 429, 429]
         stub = stack.enter_context(Stub(grpc_port(server)))
-        end = stub.infer("matmul", TENSOR, metadata=[("x-priority", "bulk")])
+        metadata = [("x-forwarded-for", FORWARDED), ("x-priority", "bulk")]
+        end = stub.infer("matmul", TENSOR, metadata=metadata)
         assert end.code == "RESOURCE_EXHAUSTED"
+        # A lane keeps its account, whoever has it next, and the first is the other test's.
+        stack.enter_context(Client(server.pid))
         client = stack.enter_context(Client(server.pid, priority="bulk"))
         rows = np.array([ROW], np.float32)
         client.infer("matmul", rows)
         with pytest.raises(LimitReached):
             client.infer("matmul", rows)
         client.infer_many("matmul", np.array([ROW, ROW], np.float32))
-    text = httpx.get(f"http://127.0.0.1:{server.control_port}/metrics", verify=False).text
-    for name, count in (("interactive", 2), ("normal", 1), ("bulk", 4)):
-        labels = f'model="matmul",version="1",class="{name}",code="429"'
-        assert f"ringbatch_model_class_refused_total{{{labels}}} {count}\n" in text
-    assert 'ringbatch_model_class_parts_total{model="matmul",version="1",class="bulk"} 1\n' in text
+    refused = {("refused", "interactive"): 2, ("refused", "normal"): 1, ("refused", "bulk"): 4}
+    after = by_class(server)
+    assert {key: after[key] - before[key] for key in refused} == refused
+    assert after["taken", "bulk"] - before["taken", "bulk"] == 1
 
 
 def test_requests_in_flight_of_an_address_over_all_frontends(
@@ -135,11 +172,7 @@ def test_limits_of_keys_change_with_their_file(
 
     def asked(key: str) -> int:
         with Connection(server.port) as connection:
-            return connection.ask(fast_with(bearer(key))).status
-
-    def fast_with(headers: dict[str, str]) -> bytes:
-        lines = "".join(f"\r\n{name}: {value}" for name, value in headers.items()).encode()
-        return REQUEST.replace(b"\r\nHost: test", b"\r\nHost: test" + lines)
+            return connection.ask(with_lines(REQUEST, bearer(key))).status
 
     assert [asked(KEY) for _ in range(3)] == [200, 429, 429]
     assert [asked(OTHER_KEY) for _ in range(3)] == [200] * 3

@@ -1,5 +1,5 @@
-"""The client in Python beside HTTP, on a real engine: the same answers, batches and errors, and
-what death does to it."""
+"""The client in Python beside HTTP, on a real engine: the same answers, batches and errors, answers
+in parts, and what death does to it."""
 
 import os
 import re
@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 from dev_shm import takes
 from serve.client import Connection, fast, instances, request
-from serve.server import Server, Start
+from serve.server import Server, Standing, Start
 from tiers import exhaustive
 
 from ringbatch.frontend import (
+    AnswerCutOff,
     Client,
     EngineGone,
     InvalidRequest,
@@ -36,16 +37,22 @@ WaitUntil = Callable[..., object]
 
 
 @pytest.fixture(scope="module")
-def server(start_for_module: Start) -> Server:
-    return start_for_module(
-        {
-            "matmul": MATMUL,
-            "pair": {"path": "pair.py"},
-            "echo": MOODY,
-            "nap": NAP,
-            "held": MATMUL | HELD | {"max_batch_size": 3},
-        }
-    )
+def standing(start_for_module: Start) -> Standing:
+    models = {
+        "matmul": MATMUL,
+        "pair": {"path": "pair.py"},
+        "echo": MOODY,
+        "nap": NAP,
+        "held": MATMUL | HELD | {"max_batch_size": 3},
+        "parts": {"path": "streaming.py", "max_batch_size": 4},
+        "telling": {"path": "telling.py", "max_batch_size": 4},
+    }
+    return Standing(lambda: start_for_module(models))
+
+
+@pytest.fixture
+def server(standing: Standing) -> Server:
+    return standing.get()
 
 
 @pytest.fixture
@@ -145,6 +152,38 @@ def test_errors_are_those_over_http(server: Server, client: Client) -> None:
     with pytest.raises(InvalidRequest) as misfit:
         client.infer("matmul", np.zeros((1, 3), np.float32))
     assert str(misfit.value) == error_over_http(server, request("/v2/models/matmul/infer", body))
+
+
+def test_each_part_is_as_an_answer(client: Client) -> None:
+    assert [*client.stream("parts", [3, 3])] == [[f"{number} "] * 2 for number in range(3)]
+    texts = np.array([["one three five"]], object)
+    found = [*client.stream("telling", {"text": texts, "limit": np.array([[2]])})]
+    assert [part["word"].tolist() for part in found] == [[[b"one"]], [[b"three"]]]
+    assert [part["sizes"].tolist() for part in found] == [[[3, 3]], [[5, 5, 5]]]
+    # Without a stream, they are joined.
+    assert client.infer("parts", [3]) == ["0 1 2 "]
+
+
+def test_leaving_the_loop_of_parts_frees_the_model(client: Client) -> None:
+    for part in client.stream("parts", [[1_000_000, 0.02]]):
+        assert part == ["0 "]
+        break
+    # The model would go on for hours.
+    assert client.infer("parts", [1]) == ["0 "]
+
+
+def test_a_failure_raises_behind_the_parts_before_it(client: Client) -> None:
+    for first, error in (("raise", ModelFailed), ("exit", AnswerCutOff)):
+        parts = client.stream("parts", [first])
+        assert next(parts) == ["first "]
+        with pytest.raises(error):
+            next(parts)
+    with pytest.raises(ModelFailed, match="ValueError"):
+        next(client.stream("parts", ["refuse"]))
+
+
+def test_a_thousand_parts_come_whole_and_in_order(client: Client) -> None:
+    assert [*client.stream("parts", [1000])] == [[f"{number} "] for number in range(1000)]
 
 
 @pytest.mark.parametrize("role", ["worker nap/0", "collector"])
@@ -322,8 +361,7 @@ def test_a_stop_of_the_engine_leaves_nobody_waiting(start: Start, wait_until: Wa
             client.infer("nap", [{"nap_s": 0}])
 
 
-def test_the_death_of_the_supervisor_ends_every_wait(start: Start, wait_until: WaitUntil) -> None:
-    server = start({"nap": NAP})
+def test_the_death_of_the_supervisor_ends_every_wait(server: Server, wait_until: WaitUntil) -> None:
     with Client(server.pid) as client:
         with asleep(server, client, 600, wait_until) as asking:
             future = client.infer_async("nap", [{"nap_s": 600}])
