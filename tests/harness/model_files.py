@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
+from late import Late
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
-from sklearn.linear_model import LinearRegression
 
 from ringbatch.engine.config.document import conclude
 from ringbatch.engine.models.model import Model, Options
@@ -23,6 +23,7 @@ from ringbatch.shm.tensor import Tensor
 
 Array = NDArray[Any]
 Shape = Sequence[int | str | None]
+LinearRegression = Late("sklearn.linear_model", "LinearRegression")
 
 WEIGHTS: Final = np.array([[1.0, -2.0], [0.5, 0.25], [-3.0, 4.0]], np.float32)
 BIAS: Final = np.array([10.0, -20.0], np.float32)
@@ -95,7 +96,7 @@ def linear_onnx(rows: int | str = "n") -> bytes:
     )
 
 
-def linear_estimator() -> LinearRegression:
+def linear_estimator() -> Any:
     """The linear model as scikit-learn holds it."""
     estimator = LinearRegression()
     estimator.coef_, estimator.intercept_, estimator.n_features_in_ = WEIGHTS.T, BIAS, 3

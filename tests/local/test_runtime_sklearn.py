@@ -7,28 +7,15 @@ import importlib
 import os
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import joblib
 import numpy as np
 import pytest
+from late import Late
 from model_files import copied_model, linear_estimator
-from sklearn.cluster import KMeans
-from sklearn.compose import ColumnTransformer
-from sklearn.decomposition import PCA
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.feature_extraction.text import CountVectorizer
-from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
-from sklearn.multiclass import OneVsRestClassifier
-from sklearn.multioutput import MultiOutputClassifier
-from sklearn.naive_bayes import BernoulliNB
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
-from sklearn.svm import SVC
-from sklearn.tree import DecisionTreeClassifier
-from sklearn.utils import all_estimators
 from tiers import only
 
 from ringbatch.engine.models.model import InvalidInput, Model, Options
@@ -36,6 +23,25 @@ from ringbatch.engine.runtimes.argmax_labels import RANKED
 from ringbatch.engine.runtimes.opening import open_model
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor
+
+KMeans = Late("sklearn.cluster", "KMeans")
+ColumnTransformer = Late("sklearn.compose", "ColumnTransformer")
+PCA = Late("sklearn.decomposition", "PCA")
+RandomForestClassifier = Late("sklearn.ensemble", "RandomForestClassifier")
+CountVectorizer = Late("sklearn.feature_extraction.text", "CountVectorizer")
+LinearRegression = Late("sklearn.linear_model", "LinearRegression")
+LogisticRegression = Late("sklearn.linear_model", "LogisticRegression")
+Ridge = Late("sklearn.linear_model", "Ridge")
+OneVsRestClassifier = Late("sklearn.multiclass", "OneVsRestClassifier")
+MultiOutputClassifier = Late("sklearn.multioutput", "MultiOutputClassifier")
+BernoulliNB = Late("sklearn.naive_bayes", "BernoulliNB")
+make_pipeline = Late("sklearn.pipeline", "make_pipeline")
+FunctionTransformer = Late("sklearn.preprocessing", "FunctionTransformer")
+OneHotEncoder = Late("sklearn.preprocessing", "OneHotEncoder")
+StandardScaler = Late("sklearn.preprocessing", "StandardScaler")
+SVC = Late("sklearn.svm", "SVC")
+DecisionTreeClassifier = Late("sklearn.tree", "DecisionTreeClassifier")
+all_estimators = Late("sklearn.utils", "all_estimators")
 
 X = np.random.default_rng(0).normal(size=(40, 4))
 BINARY = (X[:, 0] > 0).astype(np.int64)
@@ -167,13 +173,14 @@ def test_a_model_asked_for_labels_and_probabilities_runs_once_where_a_class_is_c
     x = np.array([[0.0], [0.0], [1.0], [1.0]])
     estimator = DecisionTreeClassifier().fit(x, [0, 1, 1, 1])
     runs = []
-    predict = DecisionTreeClassifier.predict
+    kind = DecisionTreeClassifier.real
+    predict = kind.predict
 
     def counted(*args: Any) -> Any:
         runs.append("label")
         return predict(*args)
 
-    monkeypatch.setattr(DecisionTreeClassifier, "predict", counted)
+    monkeypatch.setattr(kind, "predict", counted)
     model = unpickled(tmp_path, estimator)
     runs.clear()
     assert model.predict(np.ones((1, 1)))[0].tolist() == [1]
@@ -204,34 +211,35 @@ def test_a_model_returns_what_answers_says(
 
 
 @pytest.mark.parametrize(
-    ("estimator", "answer", "words"),
+    ("kind", "answer", "words"),
     [
-        (SVC(), "probabilities", 'answers has "probabilities", but this model has label'),
-        (Ridge(), "label", 'answers has "label", but this model has y'),
+        (SVC, "probabilities", 'answers has "probabilities", but this model has label'),
+        (Ridge, "label", 'answers has "label", but this model has y'),
         (
-            LogisticRegression(),
+            LogisticRegression,
             "margins",
             'answers has "margins", but this model has label and probabilities',
         ),
     ],
 )
 def test_answers_that_a_model_does_not_have_are_refused(
-    tmp_path: Path, estimator: Any, answer: str, words: str
+    tmp_path: Path, kind: Any, answer: str, words: str
 ) -> None:
-    assert refused_estimator(tmp_path, estimator.fit(X, BINARY), answers=[answer]) == words
+    assert refused_estimator(tmp_path, kind().fit(X, BINARY), answers=[answer]) == words
 
 
 @pytest.mark.parametrize(
-    ("estimator", "y"),
+    ("fitted", "y"),
     [
-        (Ridge().fit(X, X[:, 0]), Tensor("y", "FP64", [])),
-        (Ridge().fit(X, X[:, :3]), Tensor("y", "FP64", [3])),
-        (KMeans(2, n_init=1, random_state=0).fit(X), Tensor("y", "INT64", [])),
+        (lambda: Ridge().fit(X, X[:, 0]), Tensor("y", "FP64", [])),
+        (lambda: Ridge().fit(X, X[:, :3]), Tensor("y", "FP64", [3])),
+        (lambda: KMeans(2, n_init=1, random_state=0).fit(X), Tensor("y", "INT64", [])),
     ],
 )
 def test_what_is_no_classifier_returns_y_in_the_shape_that_it_has(
-    tmp_path: Path, estimator: Any, y: Tensor
+    tmp_path: Path, fitted: Callable[[], Any], y: Tensor
 ) -> None:
+    estimator = fitted()
     model = dumped(tmp_path, estimator)
     assert model.outputs == (y,)
     assert np.array_equal(model.predict(X[:5]), estimator.predict(X[:5]))
@@ -343,42 +351,55 @@ def test_a_spoilt_pickle_is_refused(tmp_path: Path) -> None:
     )
 
 
-MANY = MultiOutputClassifier(LogisticRegression()).fit(X, np.stack([BINARY, BINARY], axis=1))
-MIXED = LogisticRegression().fit(X, BINARY)
-MIXED.classes_ = np.array([1, "one"], dtype=object)
-FEATURELESS = LinearRegression().fit(X, X[:, 0])
-del FEATURELESS.n_features_in_
-BAD = {
-    "no-model": ({"a": 1}, "holds a dict, but it must hold a model with a method predict"),
+def many() -> Any:
+    both = np.stack([BINARY, BINARY], axis=1)
+    return MultiOutputClassifier(LogisticRegression()).fit(X, both)
+
+
+def mixed() -> Any:
+    estimator = LogisticRegression().fit(X, BINARY)
+    estimator.classes_ = np.array([1, "one"], dtype=object)
+    return estimator
+
+
+def featureless() -> Any:
+    estimator = LinearRegression().fit(X, X[:, 0])
+    del estimator.n_features_in_
+    return estimator
+
+
+BAD: dict[str, tuple[Callable[[], Any], str]] = {
+    "no-model": (lambda: {"a": 1}, "holds a dict, but it must hold a model with a method predict"),
     "nothing-to-predict": (
-        PCA(2).fit(X),
+        lambda: PCA(2).fit(X),
         "holds a PCA, but it must hold a model with a method predict",
     ),
     "no-number-of-features": (
-        FEATURELESS,
+        featureless,
         "the LinearRegression does not say how many features it takes (n_features_in_)",
     ),
 }
 
 
-@pytest.mark.parametrize(("estimator", "words"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("made", "words"), BAD.values(), ids=BAD)
 def test_what_cannot_be_served_is_refused_in_words(
-    tmp_path: Path, estimator: Any, words: str
+    tmp_path: Path, made: Callable[[], Any], words: str
 ) -> None:
-    assert refused_estimator(tmp_path, estimator) == words
+    assert refused_estimator(tmp_path, made()) == words
 
 
 @pytest.mark.parametrize(
-    ("estimator", "words"),
+    ("made", "words"),
     [
-        (MANY, "it predicts 2 labels at once"),
-        (MIXED, "its labels (classes_) are neither all numbers nor all texts"),
+        (many, "it predicts 2 labels at once"),
+        (mixed, "its labels (classes_) are neither all numbers nor all texts"),
     ],
 )
 @pytest.mark.parametrize("ending", ["joblib", "skops"])
 def test_what_a_model_file_of_ones_own_can_serve_is_refused_with_one_that_does(
-    tmp_path: Path, estimator: Any, words: str, ending: str
+    tmp_path: Path, made: Callable[[], Any], words: str, ending: str
 ) -> None:
+    estimator = made()
     path = tmp_path / f'a "model".{ending}'
     (joblib if ending == "joblib" else skops_io()).dump(estimator, path)
     more = {"trust_pickle": True} if ending == "joblib" else {"trusted_types": ["a.Type"]}
@@ -395,7 +416,7 @@ def test_a_model_that_was_never_fitted_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_without_batches_is_refused(tmp_path: Path) -> None:
-    assert refused_estimator(tmp_path, MIXED, max_batch_size=0) == (
+    assert refused_estimator(tmp_path, mixed(), max_batch_size=0) == (
         "max_batch_size is 0, but a scikit-learn model takes batches; set 1 or more"
     )
 

@@ -1,14 +1,14 @@
 """The bundled model: what its file holds, and what it says of pictures it never saw."""
 
+import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pytest
-from examples import digits_train
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -17,6 +17,12 @@ from tiers import exhaustive
 from ringbatch.engine.demo import digits
 
 FILE = Path(digits.__file__).with_name("digits.npz")
+
+
+@pytest.fixture(scope="module")
+def digits_train() -> Any:
+    """The program that trains it; scikit-learn takes half a second to import."""
+    return importlib.import_module("examples.digits_train")
 
 
 @pytest.fixture(scope="module")
@@ -96,12 +102,12 @@ def test_pictures_that_are_no_digits_still_get_finite_probabilities(value: float
     assert scores.sum() == pytest.approx(1, abs=1e-5)
 
 
-def test_a_warp_by_nothing_changes_nothing(images: NDArray[np.float32]) -> None:
+def test_a_warp_by_nothing_changes_nothing(digits_train: Any, images: NDArray[np.float32]) -> None:
     same = digits_train.warped(images, np.random.default_rng(1), 0)
     np.testing.assert_allclose(same, images, atol=1e-6)
 
 
-def test_a_warp_moves_ink_but_invents_none(images: NDArray[np.float32]) -> None:
+def test_a_warp_moves_ink_but_invents_none(digits_train: Any, images: NDArray[np.float32]) -> None:
     moved = digits_train.warped(images, np.random.default_rng(1), digits_train.WARP)
     assert moved.shape == images.shape
     assert moved.dtype == np.float32
@@ -110,13 +116,13 @@ def test_a_warp_moves_ink_but_invents_none(images: NDArray[np.float32]) -> None:
     assert moved.max() <= 1 + 1e-6
 
 
-def test_a_warp_far_beyond_the_image_leaves_paper() -> None:
+def test_a_warp_far_beyond_the_image_leaves_paper(digits_train: Any) -> None:
     ink = np.ones((20, 64), np.float32)
     warped = digits_train.warped(ink, np.random.default_rng(1), 1e6)
     assert (warped == 0).mean() > 0.9
 
 
-def test_the_same_seed_gives_the_same_warp(images: NDArray[np.float32]) -> None:
+def test_the_same_seed_gives_the_same_warp(digits_train: Any, images: NDArray[np.float32]) -> None:
     first, second = (
         digits_train.warped(images[:5], np.random.default_rng(7), 0.2) for _ in range(2)
     )
@@ -124,6 +130,7 @@ def test_the_same_seed_gives_the_same_warp(images: NDArray[np.float32]) -> None:
 
 
 def test_the_held_out_images_are_those_of_the_split_and_not_trained_on(
+    digits_train: Any,
     arrays: dict[str, NDArray[np.generic]],
 ) -> None:
     training, labels, held_out, held_out_labels = digits_train.split()
@@ -142,7 +149,10 @@ whole run."""
 @exhaustive
 @pytest.mark.timeout(2 * TRAINING_S)
 def test_a_tenth_of_the_training_learns_the_digits_and_writes_the_same_kind_of_file(
-    arrays: dict[str, NDArray[np.generic]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    digits_train: Any,
+    arrays: dict[str, NDArray[np.generic]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Threads of the linear algebra would fight over the cores with the other tests.
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")

@@ -11,14 +11,17 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
+from late import Late
 from PIL import Image
 from serve.client import Connection, Response, fast, request
 from serve.server import Server, Start
-from sklearn.datasets import load_digits, load_wine
 
 from ringbatch.engine.models.model import InvalidInput, Options
 from ringbatch.engine.runtimes.opening import open_model
 from ringbatch.shm.tensor import Tensor
+
+load_digits = Late("sklearn.datasets", "load_digits")
+load_wine = Late("sklearn.datasets", "load_wine")
 
 EXAMPLES: Final = Path(__file__).parents[1] / "examples"
 README: Final = (EXAMPLES / "README.md").read_text()

@@ -10,6 +10,7 @@ import joblib
 import numpy as np
 import pytest
 from dev_shm import takes
+from late import Late
 from model_files import (
     EVERY,
     LINEAR,
@@ -25,12 +26,13 @@ from model_files import (
 from onnx import TensorProto
 from serve.client import Connection, Response, fast, instances, request
 from serve.server import SMALL, Server, Start
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from tiers import exhaustive
 
 pytestmark = takes(20)
+
+LogisticRegression = Late("sklearn.linear_model", "LogisticRegression")
+StandardScaler = Late("sklearn.preprocessing", "StandardScaler")
+make_pipeline = Late("sklearn.pipeline", "make_pipeline")
 
 CAP = 4
 HELD = {"policy": "fixed", "max_batch_size": CAP, "max_latency_ms": 60_000}
