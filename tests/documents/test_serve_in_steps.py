@@ -20,6 +20,8 @@ from ringbatch.frontend.codec.resumption import MOST_KEPT_BYTES, MOST_RESUMPTION
 from ringbatch.shm.model_spec import MOST_PLACES
 
 STEPS: Final = "docs/how-to/serve-a-model-in-steps.md"
+MORE: Final = ("resumable", "pieces")
+"""Examples that go on with the page's model."""
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +29,23 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("steps")
     write(folder, "decode.py", example(STEPS, "decode.py"))
     with serving(folder, example(STEPS, "serve")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The page's other models side by side, with the places of its command, or fewer."""
+    folder = tmp_path_factory.mktemp("others")
+    (places,) = re.findall(r"--max-batch-size (\d+)$", example(STEPS, "serve"))
+    models = {name: f"{example(STEPS, 'decode.py')}\n\n{example(STEPS, name)}" for name in MORE}
+    models["arrays"] = example(STEPS, "arrays.py")
+    lines = ["[server]", f"name = 'steps-{os.getpid()}'"]
+    for name, source in models.items():
+        write(folder, f"{name}.py", source)
+        size = 3 if name == "arrays" else places
+        lines += [f"[models.{name}]", f"path = '{name}.py'", f"max_batch_size = {size}"]
+    write(folder, "others.toml", "\n".join(lines))
+    with serving(folder, "ringbatch serve --config others.toml") as started:
         yield started
 
 
@@ -51,38 +70,36 @@ def test_events_of_several_instances_are_refused(server: Server, tmp_path: Path)
     assert len(json.loads(printed(command, tmp_path, server))["predictions"]) == 2
 
 
-def test_the_resumable_model_goes_on_behind_its_worker_s_death(tmp_path: Path) -> None:
-    text = [example(STEPS, "decode.py"), example(STEPS, "resumable")]
-    write(tmp_path, "decode.py", "\n\n".join(text))
-    with serving(tmp_path, example(STEPS, "serve")) as started:
-        prompt = {"prompt": "all rows take", "limit": 9}
-        url = f"http://127.0.0.1:{started.port}/v2/models/decode/generate_stream"
-        found = []
-        with httpx.stream(
-            "POST", url, json=prompt, timeout=60, trust_env=False, verify=False
-        ) as answer:
-            for line in answer.iter_lines():
-                if line:
-                    found.append(json.loads(line.removeprefix("data: "))["words"])
-                    if len(found) == 2:
-                        os.kill(started.role("worker decode/0"), signal.SIGKILL)
+def test_the_resumable_model_goes_on_behind_its_worker_s_death(others: Server) -> None:
+    prompt = {"prompt": "all rows take", "limit": 9}
+    url = f"http://127.0.0.1:{others.port}/v2/models/resumable/generate_stream"
+    found = []
+    with httpx.stream(
+        "POST", url, json=prompt, timeout=60, trust_env=False, verify=False
+    ) as answer:
+        for line in answer.iter_lines():
+            if line:
+                found.append(json.loads(line.removeprefix("data: "))["words"])
+                if len(found) == 2:
+                    os.kill(others.role("worker resumable/0"), signal.SIGKILL)
     assert " ".join(found) == "one step at the same time and each of"
 
 
-def test_prompts_in_pieces_send_nothing_until_they_are_read(tmp_path: Path) -> None:
-    text = [example(STEPS, "decode.py"), example(STEPS, "pieces")]
-    write(tmp_path, "decode.py", "\n\n".join(text))
-    with serving(tmp_path, example(STEPS, "serve")) as started:
-        found = printed(example(STEPS, "events"), tmp_path, started)
-        assert without_ids(found) == without_ids(output_after(STEPS, "events"))
-        joined = printed(example(STEPS, "joined"), tmp_path, started)
-        assert without_ids(joined) == without_ids(output_after(STEPS, "joined"))
-        url = f"http://127.0.0.1:{started.port}/v2/models/decode/generate_stream"
-        prompt = {"prompt": "word " * 50 + "each of them", "limit": 2}
-        with httpx.stream(
-            "POST", url, json=prompt, timeout=60, trust_env=False, verify=False
-        ) as answer:
-            lines = [line.removeprefix("data: ") for line in answer.iter_lines() if line]
+def test_prompts_in_pieces_send_nothing_until_they_are_read(others: Server, tmp_path: Path) -> None:
+    def in_pieces(name: str) -> str:
+        return printed(example(STEPS, name).replace("decode", "pieces"), tmp_path, others)
+
+    def shown(name: str) -> str:
+        return output_after(STEPS, name).replace("decode", "pieces")
+
+    assert without_ids(in_pieces("events")) == without_ids(shown("events"))
+    assert without_ids(in_pieces("joined")) == without_ids(shown("joined"))
+    url = f"http://127.0.0.1:{others.port}/v2/models/pieces/generate_stream"
+    prompt = {"prompt": "word " * 50 + "each of them", "limit": 2}
+    with httpx.stream(
+        "POST", url, json=prompt, timeout=60, trust_env=False, verify=False
+    ) as answer:
+        lines = [line.removeprefix("data: ") for line in answer.iter_lines() if line]
     assert [json.loads(line)["words"] for line in lines] == ["ends", "when"]
 
 
@@ -106,15 +123,12 @@ def test_live_rows_of_the_model_with_a_cost_are_bounded(tmp_path: Path) -> None:
     assert "the request costs 21, and max_batch_cost is 20" in refused.json()["error"]
 
 
-def test_the_model_with_arrays_keeps_its_rows_apart(tmp_path: Path) -> None:
-    write(tmp_path, "arrays.py", example(STEPS, "arrays.py"))
-    command = example(STEPS, "serve").replace("decode.py", "arrays.py").replace("size 8", "size 3")
-    with serving(tmp_path, command) as started:
-        instances = [{"first": n, "limit": n} for n in range(1, 8)]
-        url = f"http://127.0.0.1:{started.port}/v1/models/arrays:predict"
-        answer = httpx.post(
-            url, json={"instances": instances}, timeout=60, trust_env=False, verify=False
-        )
+def test_the_model_with_arrays_keeps_its_rows_apart(others: Server) -> None:
+    instances = [{"first": n, "limit": n} for n in range(1, 8)]
+    url = f"http://127.0.0.1:{others.port}/v1/models/arrays:predict"
+    answer = httpx.post(
+        url, json={"instances": instances}, timeout=60, trust_env=False, verify=False
+    )
     fibonacci = [1, 1, 2, 3, 5, 8, 13]
     assert answer.json()["predictions"] == [[n * f for f in fibonacci[:n]] for n in range(1, 8)]
 

@@ -7,6 +7,7 @@ before the next was made.
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 from collections import Counter
@@ -21,6 +22,7 @@ from dev_shm import takes
 from serve.client import Closed, Connection, fast, instances, request
 from serve.secure import KEY, Authority, bearer, write_private
 from serve.server import COMMAND, Server, Start, configured
+from serve.server import MODELS as SOURCES
 from serve.test_load_balancers import ENGINES, GRPC, HTTP, KINDS, Balancer
 
 pytestmark = takes(30)
@@ -28,8 +30,9 @@ pytestmark = takes(30)
 WaitUntil = Callable[..., Any]
 
 EVENTS: Final = {"Accept": "text/event-stream"}
-PATH: Final = "/v1/models/gated:predict"
+PATH: Final = "/v1/models/{}:predict"
 MODELS: Final = {"gated": {"path": "let_through.py"}}
+LOG: Final = {"access_log": "all", "log_format": "json"}
 TIMEOUT_S: Final = 60
 COUNT: Final = 4
 WAYS: Final = ("http1", "http2", "tls", "tls-http2")
@@ -78,10 +81,12 @@ class Stream:
 
 
 @contextmanager
-def streamed(client: httpx.Client, address: str, folder: Path) -> Iterator[Stream]:
+def streamed(
+    client: httpx.Client, address: str, folder: Path, model: str = "gated"
+) -> Iterator[Stream]:
     """Ask for an answer in parts."""
-    body = {"instances": [[str(folder), COUNT]]}
-    with client.stream("POST", address + PATH, json=body, headers=EVENTS) as answer:
+    url, body = address + PATH.format(model), {"instances": [[str(folder), COUNT]]}
+    with client.stream("POST", url, json=body, headers=EVENTS) as answer:
         yield Stream(answer, folder)
 
 
@@ -91,8 +96,34 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def plain(start_for_module: Start) -> Server:
-    return start_for_module(MODELS, http2=True)
+def ports(free_port_factory: Callable[[], int]) -> dict[int, int]:
+    """Where the engine is, by the ports that the balancers' configuration names for it."""
+    return {port: free_port_factory() for port in ENGINES[0]}
+
+
+@pytest.fixture(scope="module")
+def changing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model file that one test changes."""
+    return Path(shutil.copy(SOURCES / "let_through.py", tmp_path_factory.mktemp("changing")))
+
+
+@pytest.fixture(scope="module")
+def plain(
+    start_for_module: Start,
+    tmp_path_factory: pytest.TempPathFactory,
+    ports: dict[int, int],
+    changing: Path,
+) -> Server:
+    http, grpc, agent = (ports[port] for port in ENGINES[0])
+    wide = tmp_path_factory.mktemp("wide") / "wide.py"
+    wide.write_text(WIDE)
+    models = MODELS | {
+        "changing": {"path": str(changing)},
+        "wide": {"path": str(wide), "max_batch_size": 1},
+        "parts": {"path": "streaming.py"},
+    }
+    addresses = {"port": http, "grpc_port": grpc, "agent_check_port": agent, "control_port": 0}
+    return start_for_module(models, http2=True, lane_bytes=1 << 22, **addresses, **LOG)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +148,8 @@ def test_each_part_comes_before_the_next_is_made(
         with streamed(client, address, tmp_path) as stream:
             stream.expect_one_by_one()
         if tls:
-            refused = client.post(address + PATH, headers=EVENTS | {"Authorization": "Bearer no"})
+            path = PATH.format("gated")
+            refused = client.post(address + path, headers=EVENTS | {"Authorization": "Bearer no"})
             assert refused.status_code == 401
             assert refused.headers["content-type"] == "application/json"
 
@@ -125,16 +157,15 @@ def test_each_part_comes_before_the_next_is_made(
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_proxies_pass_each_part_on_at_once(
     kind: Any,
-    start: Start,
+    plain: Server,
+    ports: dict[int, int],
     free_port_factory: Callable[[], int],
     tmp_path: Path,
     wait_until: WaitUntil,
 ) -> None:
-    ports = {port: free_port_factory() for port in (HTTP, GRPC, *ENGINES[0], *ENGINES[1])}
-    http, grpc, agent = (ports[port] for port in ENGINES[0])
-    start(MODELS, port=http, grpc_port=grpc, agent_check_port=agent)
+    own = {port: free_port_factory() for port in (HTTP, GRPC, *ENGINES[1])}
     with ExitStack() as stack:
-        balancer = Balancer(kind, tmp_path, ports)
+        balancer = Balancer(kind, tmp_path, own | ports)
         stack.callback(balancer.stop)
         wait_until(balancer.serves, "it has found the engine")
         client = stack.enter_context(httpx.Client(timeout=TIMEOUT_S, trust_env=False, verify=False))
@@ -143,21 +174,19 @@ def test_proxies_pass_each_part_on_at_once(
 
 
 def test_a_reload_lets_a_stream_end_on_the_old_model(
-    start: Start, tmp_path: Path, wait_until: WaitUntil
+    plain: Server, changing: Path, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    server = start(MODELS)
-    path = server.config.with_name("let_through.py")
     with (
         httpx.Client(timeout=TIMEOUT_S, trust_env=False, verify=False) as client,
-        streamed(client, f"http://127.0.0.1:{server.port}", tmp_path) as stream,
+        streamed(client, f"http://127.0.0.1:{plain.port}", tmp_path, "changing") as stream,
     ):
         assert stream.predictions() == "old 0"
-        path.write_text(path.read_text().replace('"old"', '"new"'))
+        changing.write_text(changing.read_text().replace('"old"', '"new"'))
         done = subprocess.run(
-            [*COMMAND, "reload", str(server.pid)], capture_output=True, text=True, check=False
+            [*COMMAND, "reload", str(plain.pid)], capture_output=True, text=True, check=False
         )
         assert (done.returncode, done.stderr) == (0, "")
-        wait_until(lambda: ask_once(server.port) == "new 0", "the new model serves")
+        wait_until(lambda: ask_once(plain.port, "changing") == "new 0", "the new model serves")
         stream.expect_one_by_one(1)
 
 
@@ -176,18 +205,18 @@ def test_a_handover_lets_a_stream_end_on_the_old_engine(start: Start, tmp_path: 
     ):
         assert stream.predictions() == "old 0"
         new = Server(folder, *arguments, command="handover")
-        stack.callback(new.destroy)
+        stack.callback(new.kill)
         new.wait_ready()
         assert ask_once(new.port) == "new 0"
         stream.expect_one_by_one(1)
         assert old.process.wait(TIMEOUT_S) == 0
 
 
-def ask_once(port: int) -> str:
+def ask_once(port: int, model: str = "gated") -> str:
     """Return the only prediction of an answer in one piece; empty if there is none."""
     try:
         with Connection(port) as connection:
-            answer = connection.ask(fast("gated", instances(["/", 1])))
+            answer = connection.ask(fast(model, instances(["/", 1])))
     except (OSError, Closed):
         return ""
     return str(answer.json["predictions"][0]) if answer.status == 200 else ""
@@ -203,39 +232,33 @@ MANY: Final = 200
 
 
 def test_a_client_that_reads_nothing_is_given_up_and_keeps_no_other_waiting(
-    start: Start, tmp_path: Path, wait_until: WaitUntil
+    plain: Server, wait_until: WaitUntil
 ) -> None:
-    path = tmp_path / "wide.py"
-    path.write_text(WIDE)
-    log = {"access_log": "all", "log_format": "json"}
-    model = {"path": str(path), "max_batch_size": 1}
-    server = start({"wide": model}, lane_bytes=1 << 22, **log)
-    ask = request("/v1/models/wide:predict", instances(MANY), headers=EVENTS)
+    ask = request(PATH.format("wide"), instances(MANY), headers=EVENTS)
     idle = socket.socket()
     idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
     with idle:
-        idle.connect(("127.0.0.1", server.port))
+        idle.connect(("127.0.0.1", plain.port))
         idle.sendall(ask)
         # The only worker runs one at a time, and the other comes behind.
-        with Connection(server.port) as other:
+        with Connection(plain.port) as other:
             answer = other.ask(fast("wide", instances(1)))
         assert answer.status == 200
         found = b""
         while not found.endswith(b"0\r\n\r\n"):
             found += idle.recv(1 << 20)
     assert b'data: {"error":"the client has not read 1048576 bytes of the answer"' in found
-    wait_until(lambda: len(lines(server)) == 2, "both are logged")
-    assert sorted(line["status"] for line in lines(server)) == [200, 503]
+    wait_until(lambda: len(lines(plain, "wide")) == 2, "both are logged")
+    assert sorted(line["status"] for line in lines(plain, "wide")) == [200, 503]
 
 
-def lines(server: Server) -> list[dict[str, Any]]:
-    """The lines of the access log, without those of health checks."""
+def lines(server: Server, model: str) -> list[dict[str, Any]]:
+    """The lines of the access log on requests to that model."""
     found = [json.loads(line) for line in server.stderr.splitlines()]
     return [
         line
         for line in found
-        if re.match("request (answered|failed)", line["message"])
-        and "health" not in line.get("target", "")
+        if re.match("request (answered|failed)", line["message"]) and line.get("model") == model
     ]
 
 
@@ -244,26 +267,26 @@ ENDS: Final = {"3": 200, '"raise"': 500, '"exit"': 503, '"refuse"': 500}
 
 
 def test_log_and_metrics_have_one_request_with_the_status_of_its_end(
-    start: Start, wait_until: WaitUntil
+    plain: Server, wait_until: WaitUntil
 ) -> None:
-    log = {"access_log": "all", "log_format": "json"}
-    server = start({"parts": {"path": "streaming.py"}}, control_port=0, **log)
-    address = f"http://127.0.0.1:{server.port}/v1/models/parts:predict"
+    address = f"http://127.0.0.1:{plain.port}" + PATH.format("parts")
     with httpx.Client(timeout=TIMEOUT_S, trust_env=False, verify=False) as client:
-        before = counted(client, server)
+        before = counted(client, plain)
         for number, (instance, status) in enumerate(ENDS.items(), start=1):
             body = f'{{"instances": [{instance}]}}'
             answer = client.post(address, content=body, headers=EVENTS)
             assert answer.status_code == (500 if instance == '"refuse"' else 200)
-            wait_until(lambda number=number: len(lines(server)) == number, "it is logged")
-            line = lines(server)[-1]
+            wait_until(lambda number=number: len(lines(plain, "parts")) == number, "it is logged")
+            line = lines(plain, "parts")[-1]
             assert (line["status"], line["model"], line["protocol"]) == (status, "parts", "v1")
             assert line["bytes_out"] == len(answer.content)
         with client.stream("POST", address, json={"instances": [[10**6, 0.01]]}, headers=EVENTS):
             pass
-        wait_until(lambda: len(lines(server)) == len(ENDS) + 1, "the client that left is logged")
-        assert lines(server)[-1]["status"] == 499
-        found = Counter(counted(client, server))
+        wait_until(
+            lambda: len(lines(plain, "parts")) == len(ENDS) + 1, "the client that left is logged"
+        )
+        assert lines(plain, "parts")[-1]["status"] == 499
+        found = Counter(counted(client, plain))
     found.subtract(before)
     model = 'model="parts",version="1",protocol="v1",code='
     ends = {"200": 1, "500": 2, "503": 1, "499": 1}
@@ -271,7 +294,7 @@ def test_log_and_metrics_have_one_request_with_the_status_of_its_end(
 
 
 def counted(client: httpx.Client, server: Server) -> dict[str, int]:
-    """The requests that have ended, by their labels."""
+    """The requests to the model that have ended, by their labels."""
     text = client.get(f"http://127.0.0.1:{server.control_port}/metrics").text
-    lines = re.findall(r"^ringbatch_requests_total\{(.*)\} (\d+)", text, re.MULTILINE)
+    lines = re.findall(r'^ringbatch_requests_total\{(model="parts",.*)\} (\d+)', text, re.MULTILINE)
     return {labels: int(number) for labels, number in lines}

@@ -27,8 +27,19 @@ server = supervised.server
 UNRULY: dict[str, dict[str, Any]] = {"unruly": {"path": "unruly.py"}}
 WORKER = "worker unruly/0"
 CMSG_BYTES = socket.CMSG_SPACE(struct.calcsize("3i"))
+GIVES_UP: dict[str, dict[str, Any]] = {"weary": {"path": "weary.py"}}
 REALTIME = 35
 """A signal that Python's table of names has not."""
+
+
+@pytest.fixture(scope="module")
+def both(start_for_module: Start) -> Iterator[Server]:
+    """One that ends well, whatever tests have done to its workers."""
+    server = start_for_module(UNRULY | GIVES_UP)
+    yield server
+    assert server.stop() == 0
+    assert "SIGABRT" not in server.stderr
+    assert "Traceback" not in server.stderr
 
 
 def notifications(listening: socket.socket) -> Iterator[tuple[int, str]]:
@@ -78,46 +89,39 @@ def test_a_realtime_signal_is_a_death_as_any_other(
 
 @pytest.mark.parametrize("group", first_of(["own", "the worker's"], 1))
 def test_children_of_a_killed_worker_go_with_it_and_keep_nothing_waiting(
-    start: Start, wait_until: WaitUntil, group: str
+    both: Server, wait_until: WaitUntil, group: str
 ) -> None:
-    server = start(UNRULY)
-    child = ask(server, f"fork {group}")
+    child = ask(both, f"fork {group}")
     born = start_time_of(child)
-    worker = server.role(WORKER)
+    worker = both.role(WORKER)
     os.kill(worker, signal.SIGKILL)
-    wait_until(lambda: replaced(server, WORKER, worker), "another worker is there")
-    wait_until(lambda: serves(server), "it serves")
+    wait_until(lambda: replaced(both, WORKER, worker), "another worker is there")
+    wait_until(lambda: serves(both), "it serves")
     wait_until(lambda: start_time_of(child) != born, "the child has ended")
-    assert server.stop() == 0
 
 
 def test_a_worker_whose_device_is_lost_says_so_and_ends_without_being_killed_by_its_libraries(
-    start: Start, wait_until: WaitUntil
+    both: Server, wait_until: WaitUntil
 ) -> None:
-    server = start(UNRULY)
-    worker = server.role(WORKER)
-    with Connection(server.port) as connection:
+    worker = both.role(WORKER)
+    with Connection(both.port) as connection:
         answer = connection.ask(fast("unruly", instances("lose the device is gone")))
     assert (answer.status, "died while it ran" in answer.error) == (503, True), answer.body
-    wait_until(lambda: replaced(server, WORKER, worker), "another worker is there")
-    wait_until(lambda: serves(server), "it serves")
-    assert server.stderr.count("ended with status 1: the device is gone") == 2
-    assert server.stop() == 0
-    assert "SIGABRT" not in server.stderr
+    wait_until(lambda: replaced(both, WORKER, worker), "another worker is there")
+    wait_until(lambda: serves(both), "it serves")
+    assert both.stderr.count("ended with status 1: the device is gone") == 2
 
 
 def test_a_model_that_asks_for_another_process_gets_one_and_its_request_runs_there(
-    start: Start,
+    both: Server,
 ) -> None:
-    server = start({"weary": {"path": "weary.py"}})
-    worker = server.role("worker weary/0")
-    with Connection(server.port) as connection:
+    worker = both.role("worker weary/0")
+    with Connection(both.port) as connection:
         answer = connection.ask(fast("weary", instances("restart")))
     assert answer.status == 200, answer.body
-    assert answer.json["predictions"] == [server.role("worker weary/0")] != [worker]
-    assert server.stderr.count("ended with status 1: its device is gone") == 1
-    assert "Traceback" not in server.stderr
-    assert server.stop() == 0
+    assert answer.json["predictions"] == [both.role("worker weary/0")] != [worker]
+    assert both.stderr.count("ended with status 1: its device is gone") == 1
+    assert "Traceback" not in both.stderr
 
 
 @exhaustive

@@ -41,27 +41,31 @@ def logged(wait_until: Callable[..., Any]) -> Logged:
     return logged
 
 
+@pytest.fixture(scope="module")
+def plain(start_for_module: Start) -> Server:
+    return start_for_module(MODELS, grpc_port=0, **LOG)
+
+
 def asked(request_id: str, seconds: float = 0.0, **headers: str) -> bytes:
     lines = {name.replace("_", "-"): value for name, value in headers.items()}
     own = {"X-Request-Id": request_id} | lines
     return request(predict_target("slow"), instances(seconds), headers=own)
 
 
-def test_lines_name_the_client_and_its_class(start: Start, logged: Logged) -> None:
-    server = start(MODELS, grpc_port=0, **LOG)
+def test_lines_name_the_client_and_its_class(plain: Server, logged: Logged) -> None:
     for source, text, name, kind in (
         ("127.0.0.1", asked("plain"), "127.0.0.1", None),
         (OTHER, asked("bulk", X_Priority="bulk"), OTHER, "bulk"),
         (OTHER, asked("normal", X_Priority="normal"), OTHER, None),
     ):
-        with Connection(server.port, source) as connection:
+        with Connection(plain.port, source) as connection:
             answer = connection.ask(text)
-        line = logged(server, answer.headers["x-request-id"])
+        line = logged(plain, answer.headers["x-request-id"])
         assert (line["account"], line.get("class")) == (name, kind)
     metadata = [("x-request-id", "grpc"), ("x-priority", "interactive")]
-    with Stub(grpc_port(server)) as stub:
+    with Stub(grpc_port(plain)) as stub:
         stub.infer("matmul", TENSOR, metadata=metadata)
-    line = logged(server, "grpc")
+    line = logged(plain, "grpc")
     assert (line["account"], line["class"]) == ("127.0.0.1", "interactive")
 
 
@@ -85,20 +89,19 @@ def test_without_fair_shares_lines_name_nobody(start: Start, logged: Logged) -> 
     assert not {"account", "class"} & logged(server, "nobody").keys()
 
 
-def test_whoever_waits_for_the_turns_of_others_is_said_to(start: Start, logged: Logged) -> None:
-    server = start(MODELS, **LOG)
+def test_whoever_waits_for_the_turns_of_others_is_said_to(plain: Server, logged: Logged) -> None:
     with ExitStack() as stack:
 
         def send(source: str, text: bytes) -> Connection:
-            connection = stack.enter_context(Connection(server.port, source))
+            connection = stack.enter_context(Connection(plain.port, source))
             connection.send(text)
             return connection
 
         flood = [send("127.0.0.1", asked(f"flood-{n}", 0.3)) for n in range(5)]
         polite = [send(OTHER, asked(f"now-{n}", 0.2, X_Priority="interactive")) for n in range(12)]
         assert {each.receive().status for each in flood + polite} == {200}
-    last, first = logged(server, "flood-4"), logged(server, "now-0")
+    last, first = logged(plain, "flood-4"), logged(plain, "now-0")
     assert last["cause"] == "share", last
     assert last["queue_ms"] > 2_400
     assert first["cause"] != "share", first
-    assert all(logged(server, f"now-{n}")["cause"] != "share" for n in range(12))
+    assert all(logged(plain, f"now-{n}")["cause"] != "share" for n in range(12))
