@@ -90,7 +90,7 @@ def test_a_model_file_has_sizes_modules_logging_and_bytes(tmp_path: Path) -> Non
                 assert answer.json["predictions"] == [answered, answered], answer.body
         assert "2 rows of 1" in server.stderr
     finally:
-        server.destroy()
+        server.kill()
         remove_dead_engines()
 
 

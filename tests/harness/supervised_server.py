@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 from start_times import all_running, start_time_of
 
 from ringbatch.engine.report.status import snapshot
-from ringbatch.shm.shm_objects import DIRECTORY, remove_dead_engines
+from ringbatch.shm.shm_objects import DIRECTORY
 
 WaitUntil = Callable[..., Any]
 WriteModel = Callable[..., Path]
@@ -121,16 +122,18 @@ class Server:
         return not alive and not self.names()
 
     def end(self) -> None:
-        """End everything that was started."""
-        self.family()
-        self.process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(20)
-        for pid, when in self.seen.items():
-            if start_time_of(pid) == when:
+        """End everything that was started, at once, and remove its names."""
+        self.process.poll()
+        while alive := [pid for pid, when in self.family().items() if start_time_of(pid) == when]:
+            for pid in alive:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+            time.sleep(0.005)
+            self.process.poll()
         self.process.wait()
+        for name in self.names():
+            # An engine that starts removes those of dead ones too.
+            (DIRECTORY / name).unlink(missing_ok=True)
 
     def names(self) -> list[str]:
         return [
@@ -171,7 +174,6 @@ def launch(tmp_path: Path, free_port_factory: Callable[[], int]) -> Iterator[Sta
     yield begin
     for server in servers:
         server.end()
-    remove_dead_engines()
 
 
 @pytest.fixture

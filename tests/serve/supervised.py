@@ -9,6 +9,8 @@ import pytest
 from serve.client import Closed, Connection, fast, instances
 from serve.server import Server, configured
 
+from ringbatch.shm.shm_objects import remove_dead_engines
+
 
 def serves(server: Server) -> bool:
     """Whether a request is answered."""
@@ -35,4 +37,5 @@ def server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
     yield begin
     for each in servers:
-        each.destroy()
+        each.kill()
+    remove_dead_engines()

@@ -78,7 +78,8 @@ class Site:
 
     def close(self) -> None:
         self._stub.channel.close()
-        self.server.destroy()
+        self.server.kill()
+        remove_dead_engines()
 
     def hold(self) -> None:
         (self._folder / "held").touch()

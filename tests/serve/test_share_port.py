@@ -12,6 +12,8 @@ from serve.load import Load
 from serve.server import Server, configured
 from tiers import exhaustive
 
+from ringbatch.shm.shm_objects import remove_dead_engines
+
 GATED = """\
 import time
 from pathlib import Path
@@ -68,7 +70,8 @@ class Pair:
     def end(self) -> None:
         """Leave nothing running."""
         for server in self._servers:
-            server.destroy()
+            server.kill()
+        remove_dead_engines()
 
 
 @pytest.fixture

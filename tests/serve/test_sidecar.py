@@ -22,6 +22,7 @@ from serve.server import SMALL, Server, Start
 from tiers import exhaustive, only
 
 from ringbatch.shm.host.key_headers import KEY_HEADERS
+from ringbatch.shm.shm_objects import remove_dead_engines
 
 pytestmark = takes(30)
 
@@ -387,7 +388,8 @@ def test_the_agents_command_line_serves(
         assert ask(server, drain)[0].status == 503
         assert behind.asked[-1].target == "/wait-for-drain"
     finally:
-        server.destroy()
+        server.kill()
+        remove_dead_engines()
 
 
 @exhaustive

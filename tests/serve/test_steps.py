@@ -374,7 +374,7 @@ def test_a_handover_lets_rows_end_on_the_old_engine(start: Start, tmp_path: Path
     path.write_text(path.read_text().replace('b"old"', 'b"new"'))
     with begun(old, f"until {end}") as (stream,), ExitStack() as stack:
         new = Server(folder, *arguments, command="handover")
-        stack.callback(new.destroy)
+        stack.callback(new.kill)
         new.wait_ready()
         assert asked(new, "1")[0]["by"] == "new"
         assert stream.part()["by"] == "old"
