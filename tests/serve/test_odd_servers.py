@@ -96,12 +96,6 @@ def sidecar(start_for_module: Start, odd: OddServer) -> Server:
     return start_for_module({"m": {"path": odd.url, "workers": 1}}, sidecar=True)
 
 
-@pytest.fixture(scope="module")
-def tensors(start_for_module: Start, odd: OddServer) -> Server:
-    model = {"path": f"{odd.url}/v2/models/tensors", "protocol": "v2", "workers": 1}
-    return start_for_module({"tensors": model})
-
-
 def answer(status: bytes, *lines: bytes, body: bytes = b"odd") -> bytes:
     head = b"".join(b"%b\r\n" % line for line in lines)
     return b"HTTP/1.1 %b\r\n%bcontent-length: %d\r\n\r\n%b" % (status, head, len(body), body)
@@ -153,12 +147,10 @@ def test_what_is_no_status_is_a_failure_of_the_server(
 
 
 @pytest.mark.parametrize("status", [499, 520, 600])
-def test_a_model_over_v2_has_the_same_statuses(
-    tensors: Server, odd: OddServer, status: int
-) -> None:
+def test_a_model_over_v2_has_the_same_statuses(little: Server, odd: OddServer, status: int) -> None:
     odd.answer = answer(b"%d" % status, body=b'{"error":"odd"}')
-    for path, body in (("/v1/models/tensors:predict", BODY), ("/v2/models/tensors/infer", V2)):
-        one, live = twice(tensors, request(path, body), LIVE)
+    for path, body in (("/v1/models/free:predict", BODY), ("/v2/models/free/infer", V2)):
+        one, live = twice(little, request(path, body), LIVE)
         assert one.status == (status if status < 600 else 502)
         assert live.status == 200
 
@@ -198,11 +190,14 @@ BOUND = " bytes, a 64th of the memory that worker_memory_bytes leaves"
 
 @pytest.fixture(scope="module")
 def little(start_for_module: Start, odd: OddServer) -> Server:
+    """Models with little memory, and one that may take what it likes."""
     model = {"workers": 2, "worker_memory_bytes": MEMORY_BYTES}
+    tensors = {"path": f"{odd.url}/v2/models/tensors", "protocol": "v2"}
     return start_for_module(
         {
             "any": {"path": odd.url, **model},
-            "tensors": {"path": f"{odd.url}/v2/models/tensors", "protocol": "v2", **model},
+            "tensors": {**tensors, **model},
+            "free": {**tensors, "workers": 1},
         },
         lane_bytes=4 << 20,
         client_lanes=0,

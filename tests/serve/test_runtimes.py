@@ -70,6 +70,9 @@ def server(
     models["taste"] = {"path": str(folder / "taste.joblib"), "trust_pickle": True}
     models["text"] = {"path": str(folder / "text.bin"), "runtime": "onnx"}
     models["table"] = {"path": str(folder / "table.onnx"), **HELD}
+    (folder / "fixed.onnx").write_bytes(linear_onnx(rows=1))
+    fixed = {"path": str(folder / "fixed.onnx")}
+    models |= {"single": fixed | {"max_batch_size": 1}, "whole": fixed | {"max_batch_size": 0}}
     return start_for_module(models)
 
 
@@ -257,16 +260,7 @@ def check_error(folder: Path, *arguments: str) -> str:
     return line.removeprefix("ringbatch: ")
 
 
-def test_a_fixed_batch_dimension_is_served_one_by_one_or_as_it_is(
-    folder: Path, start: Start
-) -> None:
-    path = str(folder / "fixed.onnx")
-    server = start(
-        {
-            "single": {"path": path, "max_batch_size": 1},
-            "whole": {"path": path, "max_batch_size": 0},
-        }
-    )
+def test_a_fixed_batch_dimension_is_served_one_by_one_or_as_it_is(server: Server) -> None:
     answers = [expected(ROWS[:1]).tolist()[0], expected(ROWS[1:2]).tolist()[0]]
     row, other = ROWS[:2].tolist()
     single, whole, v2 = ask(

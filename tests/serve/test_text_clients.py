@@ -295,15 +295,6 @@ def test_what_clients_ask_that_is_not_had_is_told(
     assert words in text
 
 
-def test_without_models_of_texts_there_are_no_such_paths(start: Start) -> None:
-    server = start({"m": {"path": "nap.py"}})
-    with Connection(server.port) as connection:
-        for path in ("/info", "/health"):
-            assert connection.ask(request(path, method="GET")).status == 404
-        for path in ("/embed", "/v1/embed", "/v2/embed"):
-            assert post(connection, path, {})[0] == 404
-
-
 @pytest.mark.skipif(find_spec("openai") is None, reason="not installed: openai")
 def test_openai_s_client_is_told_that_nothing_chats(server: Server) -> None:
     import openai

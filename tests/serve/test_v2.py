@@ -275,3 +275,11 @@ def test_documents_are_served(server: Server) -> None:
             "model_stats"
         ]
         assert stats["inference_count"] >= 1
+
+
+def test_without_models_of_texts_there_are_no_such_paths(server: Server) -> None:
+    with Connection(server.port) as connection:
+        for path in ("/info", "/health"):
+            assert connection.ask(request(path, method="GET")).status == 404
+        for path in ("/embed", "/v1/embed", "/v2/embed"):
+            assert connection.ask(request(path, b"{}")).status == 404
