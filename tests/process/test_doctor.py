@@ -36,6 +36,7 @@ sys.exit(main())
 """The command, with names in /dev/shm apart from those of all other engines."""
 AS_NOBODY: Final = f"""
 import email.parser, encodings.idna, os, sys
+import ringbatch.engine.command.cli
 import ringbatch.engine.doctor.examination
 from ringbatch.engine.__main__ import main
 from ringbatch.shm import shm_objects

@@ -156,7 +156,9 @@ SOUGHT_IN: Final = {
     **dict.fromkeys(DEVICE_MUTANTS, ON_DEVICE),
     CHAINED: Profile(requests=16, stride=8, chained=True, lead_ns=2 * MILLISECOND_NS),
     STARVES: replace(COSTLY, gap_ns=50 * MICROSECOND_NS, kills_of_workers=0.0, strange=0.0),
-    NOT_TO_THE_EMPTY: replace(COSTLY, changes=0.4, fatal=0.2, kills_of_collectors=0.03),
+    NOT_TO_THE_EMPTY: replace(
+        COSTLY, changes=0.4, fatal=0.3, kills_of_workers=0.05, kills_of_collectors=0.05
+    ),
     WAIT_UNWANTED: replace(COSTLY, cancels=0.8),
     SLOTS_FIRST: Profile(
         requests=16,
