@@ -20,8 +20,6 @@ from ringbatch.frontend.codec.resumption import MOST_KEPT_BYTES, MOST_RESUMPTION
 from ringbatch.shm.model_spec import MOST_PLACES
 
 STEPS: Final = "docs/how-to/serve-a-model-in-steps.md"
-MORE: Final = ("resumable", "pieces")
-"""Examples that go on with the page's model."""
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +35,12 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The page's other models side by side, with the places of its command, or fewer."""
     folder = tmp_path_factory.mktemp("others")
     (places,) = re.findall(r"--max-batch-size (\d+)$", example(STEPS, "serve"))
-    models = {name: f"{example(STEPS, 'decode.py')}\n\n{example(STEPS, name)}" for name in MORE}
-    models["arrays"] = example(STEPS, "arrays.py")
+    decode = example(STEPS, "decode.py")
+    models = {
+        "resumable": f"{decode}\n\n{example(STEPS, 'resumable')}",
+        "pieces": f"{decode}\n\n{example(STEPS, 'pieces')}",
+        "arrays": example(STEPS, "arrays.py"),
+    }
     lines = ["[server]", f"name = 'steps-{os.getpid()}'"]
     for name, source in models.items():
         write(folder, f"{name}.py", source)
