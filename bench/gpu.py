@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from host.gpu_busy import GpuBusy
+from host.gpu_busy import gpu_busy, mean
 from host.server import HOST, Server, ServerDied, ServerNotReady, free_port
 from load.device_ways import BulkDied, Way, bulk_rate, fleet, shared_row
 from load.made_rows import Row
@@ -148,13 +148,15 @@ class Scenario:
     ) -> Run:
         options, seconds = self.options, self.options.seconds
         if way is Way.BULK:
-            with GpuBusy(server.pid) as busy:
+            with gpu_busy(server.pid) as busy:
                 rate = bulk_rate(options.generators, row, server, options.bulk_rows, seconds)
-            return Run(program, way, workers, rate, busy=busy.mean, bus_bytes_per_s=rate * row.size)
+            return Run(
+                program, way, workers, rate, busy=mean(busy), bus_bytes_per_s=rate * row.size
+            )
         closed = Arrivals(Kind.CLOSED, seconds)
         p99_ms = None
         with fleet(way, options.generators, row, server, grpc_port) as many:
-            with GpuBusy(server.pid) as busy:
+            with gpu_busy(server.pid) as busy:
                 rate = answered(many.run(closed, options.connections, GRACE_S)).rate_per_s()
             if way is Way.V2:
                 p99_ms = self._p99_ms(f"{program}, {way}, {workers} workers", many, rate)
@@ -164,7 +166,7 @@ class Scenario:
                 alone = answered(one.run(Arrivals(Kind.CLOSED, seconds / 2), 1, GRACE_S))
             lone_ms = alone.times().quantile_ns(0.5) / 1e6
         sent = rate * row.size
-        return Run(program, way, workers, rate, lone_ms, p99_ms, busy.mean, sent)
+        return Run(program, way, workers, rate, lone_ms, p99_ms, mean(busy), sent)
 
     def _p99_ms(self, what: str, many: Fleet, rate: float) -> float | None:
         """Return the p99 at a part of the highest rate; None if requests had no answer."""
@@ -271,7 +273,7 @@ def main() -> int:
             except FAILURES as failure:
                 scenario.fail(program, failure)
     finally:
-        # What was found is kept, whatever happens.
+        # An error may not cost the figures that there are.
         status = scenario.conclude()
     return status
 

@@ -1,4 +1,4 @@
-"""How much of a device's own rate is left behind a whole engine, with a device that is a clock.
+"""A whole engine before a device that is a clock: the share that is left of the device's own rate.
 
 The device takes the times of a GPU for copies and runs (`models/timed_device.py`), and has no other
 limits, so what it could answer at best is known: a full batch after each other, without a pause. It

@@ -10,8 +10,8 @@ __all__ = ["main"]
 
 def main() -> int:
     """Run the command that the program was given; its exit status."""
-    # What is imported lives until the end; to look through it for garbage, now and then and at the
-    # end, finds nothing.
+    # Imported objects live until the end. A search through them finds no garbage, and takes longer
+    # than some commands.
     gc.disable()
     from ringbatch.engine.command import cli
 

@@ -8,8 +8,8 @@ from ringbatch.shm.descriptors import PAIR
 class DeviceNoteWords:
     """Note of a worker on its device, see `ringbatch.shm.device_notes`.
 
-    UUID_HIGH and UUID_LOW are the halves of the UUID of its CUDA device, 0 without one. Whoever
-    loads them between their stores finds the UUID of no device. TEXT goes up to a zero; it is empty
+    UUID_HIGH and UUID_LOW are the halves of the UUID of its CUDA device, 0 without one. A
+    reader between their two stores finds the UUID of no device. TEXT goes up to a zero; it is empty
     without a device.
 
         word  name               stored by   how often  loaded by   how often  order

@@ -281,8 +281,8 @@ class Dispatcher:
                 self._drop_expired(model, request, now_ns)
             if not queue.rows:
                 return None
-        ends = bool(model.idle) or model.next_ns is not None
-        pending = queue.pending(cap, others=len(queues) > 1, idle=ends)
+        idle = bool(model.idle) or model.next_ns is not None
+        pending = queue.pending(cap, others=len(queues) > 1, idle=idle)
         decision = self._decide(model, pending, now_ns)
         if isinstance(decision, Wait):
             return decision

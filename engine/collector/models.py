@@ -403,7 +403,7 @@ class Model:
     def next_ns(self) -> int | None:
         """The instant from which a busy worker takes its next batch; None if none does.
 
-        What a lone worker runs is part of the next batch if its clients come back and that pays.
+        A lone worker takes none early if its clients come back, and to wait for them pays.
         """
         if self.size_times is None or self.idle or self.retries:
             return None
@@ -442,7 +442,7 @@ class Model:
         if pace.lead_ns and self.size_times is None:
             self.size_times = SizeTimes()
         sizes = sorted({trial.rows for trial in tried})
-        if len(sizes) == pace.sizes:
+        if pace.sizes and len(sizes) == pace.sizes:
             self.policy = replace(self.policy, sizes=tuple(sizes))
         costs = costs_ns(tried, self.policy.sizes)
         if costs:

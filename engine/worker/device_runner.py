@@ -1,8 +1,8 @@
 """Run of batches on a device in two halves: `begin` and `finish`, with another batch between them.
 
-What belongs to one batch goes from its `begin` to its `finish` in a `Begun`. Batches that need more
+A `Begun` carries the state of one batch from its `begin` to its `finish`. Batches that need more
 than one run, or may, are run by `run` alone, with nothing else under way. So are batches that fail:
-what fails beside another batch is run again by itself before anybody is blamed.
+one that fails beside another is run again by itself before any request is blamed.
 """
 
 from collections.abc import Callable, Sequence

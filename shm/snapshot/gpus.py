@@ -1,7 +1,7 @@
 """GPUs of an engine's workers, as NVML sees them at one instant.
 
-NVML, a library of NVIDIA's driver, is asked by whoever shows the figures. It may take for ever with
-a device that has failed, so no process that serves asks it.
+NVML is a library of NVIDIA's driver. Only processes that show the figures ask it, because it may
+take for ever with a device that has failed.
 """
 
 from collections.abc import Callable, Collection, Mapping

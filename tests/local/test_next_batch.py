@@ -1,5 +1,6 @@
 """When a worker on a device is given its next batch: shortly before the end of the one it runs."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -331,3 +332,9 @@ def test_a_lone_worker_whose_clients_come_back_gets_no_small_batch_early(
     harness.send(5)
     harness.step(began_ns + 10 * RUN)
     assert max(len(worker.tasks()) for worker in harness.workers) == given
+
+
+def test_allowed_sizes_stay_where_no_warm_up_has_tried_them() -> None:
+    harness = CollectorHarness(replace(eager(), allowed_batch_sizes=(1, 4))).begin()
+    (model,) = harness.collector._models.values()
+    assert model.policy.sizes == (1, 4)

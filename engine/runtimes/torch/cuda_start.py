@@ -31,7 +31,7 @@ class CudaStart:
         try:
             self._torch.zeros(1, device=self._device)
         except RuntimeError:
-            # Whoever uses the device next meets the same error, and knows for which model.
+            # The model's own load meets the same error, and names the model.
             return
         self._took_ns = self._clock_ns() - began_ns
 
