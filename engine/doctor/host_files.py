@@ -10,6 +10,7 @@ import resource
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -200,11 +201,10 @@ class HostFiles:
 
     def _open(self, pid: int) -> set[str]:
         found = set()
-        try:
+        with suppress(OSError):  # another user's, or it has ended
             for entry in (self._proc / str(pid) / "fd").iterdir():
-                found.add(os.readlink(entry))
-        except OSError:  # another user's, or it has ended
-            pass
+                with suppress(OSError):  # closed between the list and the look
+                    found.add(os.readlink(entry))
         return found
 
     def title(self, pid: int) -> str:

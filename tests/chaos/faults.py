@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from open_files import open_files
 from serve.server import COMMAND
 
 from ringbatch.shm.shm_objects import DIRECTORY
@@ -128,7 +129,7 @@ def _limited(kind: int, pids: list[int], most: Callable[[int], int]) -> Iterator
 
 
 def _next_fd(pid: int) -> int:
-    taken = {int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir()}
+    taken = open_files(pid).keys()
     return min(set(range(len(taken) + 1)) - taken)
 
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from chaos.clients import Scene
+from open_files import open_files
 from serve.server import Server
 
 ROLES = {
@@ -136,10 +137,9 @@ def _born(pid: int) -> int:
 
 def connections_of(pid: int, server_port: int) -> set[int]:
     """The clients' ports of the connections that a process has accepted."""
-    inodes = set()
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(OSError):
-            inodes.add(os.readlink(entry).removeprefix("socket:[").removesuffix("]"))
+    inodes = {
+        target.removeprefix("socket:[").removesuffix("]") for target in open_files(pid).values()
+    }
     found = set()
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         row = line.split()

@@ -6,6 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from open_files import open_files
+
 YOUNG_S = 20.0
 """Until then a process warms up."""
 
@@ -26,7 +28,7 @@ def held(pid: int) -> Held | None:
         fields = dict(line.split(":", 1) for line in lines)
         return Held(
             memory_kib=int(fields["RssAnon"].split()[0]),
-            descriptors=len(list(Path(f"/proc/{pid}/fd").iterdir())),
+            descriptors=len(open_files(pid)),
             threads=int(fields["Threads"]),
         )
     return None

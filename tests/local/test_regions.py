@@ -9,11 +9,12 @@ import gc
 import os
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from open_files import open_files
 from segment_fixture import local_segment, spec
 
 from ringbatch.frontend.codec.outcome import NotSupported
@@ -49,13 +50,13 @@ def frontends(registry: Registry, tmp_path: Path) -> Iterator[tuple[Regions, Reg
     """Two that share a registry; an object of 64 bytes is there."""
     (tmp_path / "app_x").write_bytes(DATA)
     both = Regions(registry, ALLOWED, tmp_path), Regions(registry, ALLOWED, tmp_path)
-    before = open_files()
+    before = objects_open()
     yield both
     for regions in both:
         regions.close()
-    if open_files() != before:
+    if objects_open() != before:
         gc.collect()  # what errors still hold
-    assert open_files() == before
+    assert objects_open() == before
 
 
 @pytest.fixture
@@ -63,13 +64,9 @@ def regions(frontends: tuple[Regions, Regions]) -> Regions:
     return frontends[0]
 
 
-def open_files() -> int:
+def objects_open() -> int:
     """The descriptors of objects, whose names begin so; other tests' threads open other files."""
-    found = 0
-    for entry in os.listdir("/proc/self/fd"):
-        with suppress(OSError):
-            found += "/app_" in os.readlink(f"/proc/self/fd/{entry}")
-    return found
+    return sum("/app_" in target for target in open_files(os.getpid()).values())
 
 
 def read(regions: Regions, offset: int = 0, size: int = 64, name: str = "r") -> bytes:
@@ -128,15 +125,15 @@ def test_all_are_unregistered_at_once_and_let_go_by_each_frontend(
     frontends: tuple[Regions, Regions],
 ) -> None:
     one, other = frontends
-    before = open_files()
+    before = objects_open()
     for name in "abc":
         one.register(name, "/app_x", 0, 64)
         read(other, name=name)
-    assert open_files() == before + 6
+    assert objects_open() == before + 6
     one.unregister(None)
-    assert open_files() == before + 3
+    assert objects_open() == before + 3
     other.sweep()
-    assert open_files() == before
+    assert objects_open() == before
 
 
 def test_a_region_may_be_any_stretch_of_its_object(regions: Regions, tmp_path: Path) -> None:
@@ -180,10 +177,10 @@ def test_impossible_numbers_are_refused(regions: Regions, offset: int, size: int
 def test_a_name_is_taken_until_it_is_given_back(frontends: tuple[Regions, Regions]) -> None:
     one, other = frontends
     one.register("r", "/app_x", 0, 64)
-    before = open_files()
+    before = objects_open()
     for regions in frontends:
         assert "registered already" in refused(RegionTaken, regions.register, "r", "/app_x", 0, 64)
-    assert open_files() == before
+    assert objects_open() == before
     other.unregister("r")
     other.register("r", "/app_x", 0, 64)
 
@@ -191,11 +188,11 @@ def test_a_name_is_taken_until_it_is_given_back(frontends: tuple[Regions, Region
 def test_the_table_of_regions_is_bounded(regions: Regions) -> None:
     for number in range(MAX_REGIONS):
         regions.register(str(number), "/app_x", 0, 64)
-    before = open_files()
+    before = objects_open()
     for number in range(MAX_REGIONS, 1000):
         text = refused(Overloaded, regions.register, str(number), "/app_x", 0, 64)
         assert "unregister some first" in text
-    assert open_files() == before
+    assert objects_open() == before
     regions.unregister("7")
     regions.register("new", "/app_x", 0, 64)
     regions.unregister(None)
@@ -258,10 +255,10 @@ def test_what_is_no_plain_object_is_not_opened_and_not_waited_for(
     regions: Regions, tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
     make(tmp_path / "app_odd")
-    before = open_files()
+    before = objects_open()
     text = refused(MemoryNotFound, regions.register, "r", "/app_odd", 0, 8)
     assert text == REFUSAL.format("/app_odd")
-    assert open_files() == before
+    assert objects_open() == before
 
 
 @contextmanager

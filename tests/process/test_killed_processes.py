@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -44,8 +45,11 @@ def runs(server: Server, pid: int) -> bool:
 
 def stopped_now(pid: int) -> bool:
     """Whether all threads of a process are stopped: one takes the signal, and stops the others."""
-    threads = Path(f"/proc/{pid}/task").glob("*/stat")
-    return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in threads)
+    states = []
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # this thread has ended
+            states.append(stat.read_text().rpartition(")")[2].split()[0])
+    return bool(states) and set(states) == {"T"}
 
 
 def test_a_worker_killed_in_mid_batch_is_replaced_and_its_requests_are_answered(

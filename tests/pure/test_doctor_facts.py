@@ -244,8 +244,13 @@ def test_who_listens_is_found_by_the_socket_that_it_has_open(tmp_path: Path) -> 
         },
     )
     for pid, inode in (("12", 4711), ("13", 4712)):
-        (tmp_path / f"proc/{pid}/fd").mkdir()
-        (tmp_path / f"proc/{pid}/fd/3").symlink_to(f"socket:[{inode}]")
+        folder = tmp_path / f"proc/{pid}/fd"
+        folder.mkdir()
+        for number in range(3):
+            (folder / str(number)).touch()  # closed between the list and the look
+        *_, seen_last = folder.iterdir()
+        seen_last.unlink()
+        seen_last.symlink_to(f"socket:[{inode}]")
     (tmp_path / "proc/14").mkdir()  # its descriptors are not to be seen
     assert files.listeners(8080) == ((12, "nginx: master -g"),)
     assert files.listeners(80) == ()

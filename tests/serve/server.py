@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from open_files import open_files
 from start_times import all_running
 
 from ringbatch.engine.report.status import snapshot
@@ -211,13 +212,8 @@ class Server:
         inode = next((row[9] for row in _tcp_rows() if _ports(row) == (self.port, client_port)), "")
         if inode in ("", "0"):
             return None
-        for pid in self.living():
-            with suppress(OSError):
-                for entry in Path(f"/proc/{pid}/fd").iterdir():
-                    with suppress(OSError):
-                        if os.readlink(entry) == f"socket:[{inode}]":
-                            return pid
-        return None
+        socket_name = f"socket:[{inode}]"
+        return next((pid for pid in self.living() if socket_name in open_files(pid).values()), None)
 
     @contextmanager
     def listeners(self) -> Iterator[list[socket.socket]]:
@@ -227,9 +223,9 @@ class Server:
             holder = os.pidfd_open(self.pid)
             stack.callback(os.close, holder)
             yield [
-                stack.enter_context(socket.socket(fileno=_duplicate(holder, int(entry.name))))
-                for entry in Path(f"/proc/{self.pid}/fd").iterdir()
-                if os.readlink(entry) in inodes
+                stack.enter_context(socket.socket(fileno=_duplicate(holder, number)))
+                for number, target in open_files(self.pid).items()
+                if target in inodes
             ]
 
     def stop(self) -> int:

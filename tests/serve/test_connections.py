@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from dev_shm import takes
+from open_files import open_files
 from serve.client import (
     Connection,
     assert_serves,
@@ -110,8 +111,8 @@ def memory_bytes(server: Server) -> int:
     return int(line.split()[1]) << 10
 
 
-def open_files(server: Server) -> int:
-    return len(os.listdir(f"/proc/{server.role('frontend 0')}/fd"))
+def files_open(server: Server) -> int:
+    return len(open_files(server.role("frontend 0")))
 
 
 def p50_ms(server: Server) -> float:
@@ -128,7 +129,7 @@ def p50_ms(server: Server) -> float:
 def test_idle_connections_cost_little_and_those_above_the_limit_are_told(
     server: Server, wait_until: WaitUntil, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    alone_ms, before_bytes, before_files = p50_ms(server), memory_bytes(server), open_files(server)
+    alone_ms, before_bytes, before_files = p50_ms(server), memory_bytes(server), files_open(server)
     with ExitStack() as stack:
         for _ in range(IDLE):
             connection = stack.enter_context(Connection(server.port))
@@ -155,21 +156,21 @@ def test_idle_connections_cost_little_and_those_above_the_limit_are_told(
                 return True
 
         wait_until(turned_away, "a connection above the limit to be refused")
-    wait_until(lambda: open_files(server) <= before_files + 1, "all of them to be closed")
+    wait_until(lambda: files_open(server) <= before_files + 1, "all of them to be closed")
 
 
 @pytest.mark.parametrize("started", [b"", fast("echo", instances("sleep"))], ids=["idle", "busy"])
 def test_a_half_closed_connection_is_closed_and_its_request_given_up(
     server: Server, wait_until: WaitUntil, started: bytes
 ) -> None:
-    before = open_files(server)
+    before = files_open(server)
     with Rude(server.port) as connection:
         connection.send(fast("echo", instances(1)))
         assert connection.receive().status == 200
         connection.send(started)
         connection.half_close()
         assert connection.ended()
-        wait_until(lambda: open_files(server) <= before, "the connection to be closed")
+        wait_until(lambda: files_open(server) <= before, "the connection to be closed")
 
 
 @exhaustive

@@ -6,11 +6,12 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from open_files import open_files
 from serve.client import Closed, Connection, assert_serves, escaped, fast, instances, request
 from serve.load import BROKEN, CLIENTS, Load
 from serve.server import Server, Start
@@ -140,7 +141,7 @@ def test_a_stop_finishes_what_has_begun_where_nothing_more_can_be_opened(
         wait_until(lambda: server.status().frontends["requests"] >= 4, "they are in the engine")
         for frontend in range(2):
             pid = server.role(f"frontend {frontend}")
-            taken = {int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir()}
+            taken = open_files(pid).keys()
             first_free = min(set(range(len(taken) + 1)) - taken)
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (first_free, first_free))
         server.process.send_signal(signal.SIGTERM)
@@ -395,11 +396,7 @@ def test_kill_9_of_a_frontend_breaks_its_own_connections_only(
 
 def sockets_of(pid: int) -> int:
     """How many a process has open."""
-    found = 0
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):
-            found += os.readlink(entry).startswith("socket:")
-    return found
+    return sum(target.startswith("socket:") for target in open_files(pid).values())
 
 
 @exhaustive

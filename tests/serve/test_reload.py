@@ -7,11 +7,11 @@ import os
 import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import reload_site
+from open_files import open_files
 from reload_site import SERVER, SPARE, Load, Site, WaitUntil, goes_on, write_model
 from serve.server import COMMAND, Start
 from tiers import exhaustive, only
@@ -112,11 +112,8 @@ def test_a_reload_goes_on_whatever_becomes_of_the_collector(
 
 def copies(site: Site) -> int:
     """Of model files, that the supervisor has in memory."""
-    held = 0
-    for entry in Path(f"/proc/{site.server.pid}/fd").iterdir():
-        with suppress(FileNotFoundError):
-            held += os.readlink(entry).startswith("/memfd:m.py")
-    return held
+    targets = open_files(site.server.pid).values()
+    return sum(target.startswith("/memfd:m.py") for target in targets)
 
 
 def test_copies_of_files_that_are_served_no_more_are_let_go(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from open_files import open_files
 from serve.client import Connection, Response, request
 from serve.server import Server, Start
 from tiers import exhaustive
@@ -332,8 +333,8 @@ def test_no_frontend_keeps_an_object_whose_region_is_gone(
     path = objects("in0", ONE_TWO + bytes(56))
 
     def holders() -> int:
-        files = (f for pid in server.living() for f in Path(f"/proc/{pid}/fd").iterdir())
-        return sum(path.name in os.readlink(file) for file in files)
+        targets = (target for pid in server.living() for target in open_files(pid).values())
+        return sum(path.name in target for target in targets)
 
     register(connections[0], "r0", path)
     for connection in connections:

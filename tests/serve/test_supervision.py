@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from open_files import open_files
 from serve import supervised
 from serve.client import Connection, Response, fast, instances, request
 from serve.server import COMMAND, Server, Start, configured
@@ -327,10 +328,8 @@ def test_closed_standard_descriptors_are_no_descriptors_of_the_engines(
     )
     assert own.process.poll() is None, own.stderr
     for pid in own.living():
-        # One that has ended meanwhile holds nothing.
-        with suppress(FileNotFoundError):
-            held = [os.readlink(f"/proc/{pid}/fd/{number}") for number in (0, 1, 2)]
-            assert not any(where.startswith(("socket:", "anon")) for where in held), held
+        held = [target for number, target in open_files(pid).items() if number <= 2]
+        assert not any(where.startswith(("socket:", "anon")) for where in held), held
     assert own.stop() == 0
     assert "Traceback" not in own.stderr
 
@@ -366,9 +365,11 @@ def test_what_a_service_manager_says_is_for_the_supervisor_alone(
         assert serves(own)
         for pid in own.living():
             if pid != own.pid:
-                variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-                names = {variable.partition(b"=")[0].decode() for variable in variables}
-                assert not names & own_environment.keys()
+                # It may end meanwhile.
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                    names = {variable.partition(b"=")[0].decode() for variable in variables}
+                    assert not names & own_environment.keys()
         assert own.stop() == 0
         messages = list(notifications(notified))
     assert {pid for pid, _ in messages} == {own.pid}

@@ -9,7 +9,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton_grpc
 from dev_shm import takes
+from open_files import open_files
 from serve.client import instances
 from serve.secure import Authority
 from serve.server import Server, Start, configured
@@ -113,9 +114,7 @@ def test_without_tcp_nothing_listens_on_a_port(alone: Alone) -> None:
         if row.split()[3] == "0A"
     }  # fmt: skip
     for pid in server.living():
-        with suppress(OSError):
-            links = {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}
-            assert not links & {f"socket:[{inode}]" for inode in inodes}
+        assert not set(open_files(pid).values()) & {f"socket:[{inode}]" for inode in inodes}
 
 
 def held(folder: Path, name: str, count: int, stack: ExitStack) -> list[socket.socket]:
@@ -141,7 +140,7 @@ def test_frontends_share_the_connections_of_one_socket(alone: Alone) -> None:
             assert client.recv(1 << 16).startswith(b"HTTP/1.1 200")
         for title, pid in alone.server.titles().items():
             if title.startswith("ringbatch: frontend "):
-                accepted[pid] = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+                accepted[pid] = len(open_files(pid))
     low, high = sorted(accepted.values())
     assert low > high / 8, accepted
 
