@@ -1,19 +1,22 @@
 """CPU time and delay of answers in parts.
 
 Each client asks again once its answer has ended, for 20 parts that the model makes 2 ms apart, or
-`--step-ms`. With `--in-steps` rows need not begin together. The same clients then ask for one
+`--parts` and `--step-ms`. With `--in-steps` rows need not begin together, and the CPU time of the
+model's own steps is measured alone and left out of the limit. The same clients then ask for one
 answer with all parts joined. Clients, frontends and the worker share the machine's cores.
 """
 
 import argparse
 import json
+import os
+import runpy
 import selectors
 import socket
 import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +33,10 @@ PARTS: Final = 20
 PATH: Final = "/v1/models/parts:predict"
 MOST_GAP_MS: Final = 100.0
 """The longest gap between two parts that may be, beyond the model's step."""
+MOST_STEP_US: Final = 60.0
+MOST_ROW_US: Final = 15.0
+"""CPU time of a step that all roles may take beyond the model's own: for the step, and each row."""
+_MEASURED_STEPS: Final = 500
 _HEAD_END: Final = b"\r\n\r\n"
 _EVENT_END: Final = b"\n\n"
 _LAST_CHUNK: Final = b"0\r\n\r\n"
@@ -71,12 +78,14 @@ class Reader:
         way: the form of the answers.
         value: the instance that the client sends.
         times: takes note of the parts.
+        parts: of an answer.
     """
 
-    def __init__(self, way: str, value: int, times: Times) -> None:
+    def __init__(self, way: str, value: int, times: Times, parts: int = PARTS) -> None:
         self._way = way
         self._value = value
         self._times = times
+        self._parts = parts
         self._unread = b""
         self._sent_s = self._last_s = 0.0
         self._found: list[float] = []
@@ -104,7 +113,7 @@ class Reader:
             self._in_body, self._unread = True, rest
         ended = self._take_events(now_s) if self._way == EVENTS else self._take_whole(now_s)
         if ended:
-            expected = [float(self._value + step) for step in range(PARTS)]
+            expected = [float(self._value + step) for step in range(self._parts)]
             if self._found != expected:
                 raise WrongAnswer(f"{self._found} and not {expected}")
             self._times.answers += 1
@@ -128,7 +137,7 @@ class Reader:
             return False
         self._read(self._unread)
         self._times.first.append(1e3 * (now_s - self._sent_s))
-        self._times.parts += PARTS
+        self._times.parts += self._parts
         return True
 
     def _read(self, text: bytes) -> None:
@@ -138,7 +147,7 @@ class Reader:
         self._found += answer["predictions"][0]
 
 
-def drive(port: int, way: str, clients: int, seconds: float) -> Times:
+def drive(port: int, way: str, clients: int, parts: int, seconds: float) -> Times:
     """Keep that many clients asking for some time; return the times of their answers.
 
     Raises:
@@ -150,7 +159,7 @@ def drive(port: int, way: str, clients: int, seconds: float) -> Times:
         for value in range(clients):
             connection = socket.create_connection((HOST, port))
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            reader = Reader(way, value, times)
+            reader = Reader(way, value, times, parts)
             selector.register(connection, selectors.EVENT_READ, (reader, message(way, value)))
             reader.sent(time.monotonic())
             connection.sendall(message(way, value))
@@ -203,7 +212,17 @@ class Run:
     cpu_us: float
 
 
-def measure(server: Server, way: str, clients: int, seconds: float) -> Run:
+def model_us(file: Path, rows: int) -> float:
+    """Return the CPU time of the model's own step for each of that many rows."""
+    model = runpy.run_path(str(file))
+    states = model["begin"](range(rows))
+    begun_s = time.process_time()
+    for _ in range(_MEASURED_STEPS):
+        model["step"](states)
+    return 1e6 * (time.process_time() - begun_s) / _MEASURED_STEPS / rows
+
+
+def measure(server: Server, way: str, clients: int, parts: int, seconds: float) -> Run:
     """Drive the server, and look at its processes meanwhile."""
     usages: list[procfs.ProcessUsage] = []
     watch = threading.Thread(
@@ -211,7 +230,7 @@ def measure(server: Server, way: str, clients: int, seconds: float) -> Run:
     )
     watch.start()
     begun_s = time.monotonic()
-    times = drive(server.port, way, clients, seconds)
+    times = drive(server.port, way, clients, parts, seconds)
     took_s = time.monotonic() - begun_s
     watch.join()
     busy = sum(usage.cpu_fraction for usage in usages)
@@ -250,11 +269,19 @@ def hold_to_limits(report: Report, clients: int, step_ms: float, runs: Sequence[
     report.limit(words, longest, at_most=MOST_GAP_MS, unit="ms")
 
 
+def hold_steps_to_limit(report: Report, clients: int, own_us: float, runs: Sequence[Run]) -> None:
+    """Compare the CPU time of a step, beyond the model's own, with what it may be."""
+    found_us = clients * (spread([run.cpu_us for run in runs]).median - own_us)
+    words = f"CPU time of a step of {clients} rows beyond the model's own"
+    report.limit(words, found_us, at_most=MOST_STEP_US + clients * MOST_ROW_US, unit="µs")
+
+
 def main() -> int:
-    """Run the rounds; the exit status is 1 where gaps are too long."""
+    """Run the rounds; the exit status is 1 where gaps are too long, or steps cost too much."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, nargs="+", default=[32, 64])
     parser.add_argument("--step-ms", type=float, default=2.0, help="time of a part")
+    parser.add_argument("--parts", type=int, default=PARTS, help="of an answer")
     parser.add_argument("--in-steps", action="store_true", help="by a model in steps")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5)
@@ -263,20 +290,24 @@ def main() -> int:
     rows = []
     with tempfile.TemporaryDirectory(prefix="bench-") as made:
         settings = {"max_batch_size": max(options.clients)}
-        file = "parts_in_steps.py" if options.in_steps else "parts.py"
-        engine = Ringbatch("parts", MODELS / file, settings=settings)
-        step = {"BENCH_STEP_MS": f"{options.step_ms:g}"}
-        with Server(replace(engine.command(Path(made)), env=step)) as server:
+        file = MODELS / ("parts_in_steps.py" if options.in_steps else "parts.py")
+        engine = Ringbatch("parts", file, settings=settings)
+        os.environ |= {"BENCH_STEP_MS": f"{options.step_ms:g}", "BENCH_PARTS": f"{options.parts}"}
+        with Server(engine.command(Path(made))) as server:
             for clients in options.clients:
 
                 def run(_turn: int, way: str, clients: int = clients) -> Run:
-                    found = measure(server, way, clients, options.seconds)
+                    found = measure(server, way, clients, options.parts, options.seconds)
                     report.run(way=way, clients=clients, **vars(found))
                     return found
 
                 found = run_rounds(WAYS, options.rounds, run)
                 rows += [row(clients, way, found[way]) for way in WAYS]
                 hold_to_limits(report, clients, options.step_ms, found[EVENTS])
+                if options.in_steps:
+                    own_us = model_us(file, clients)
+                    report.print_text(f"the model's own step: {own_us:.2f} µs of CPU a row")
+                    hold_steps_to_limit(report, clients, own_us, found[EVENTS])
     heads = ["clients", "answers as", "parts/s", "first p50, ms", "first p99", "gap p50", "gap p99"]
     report.print_text(table([*heads, "CPU µs a part"], rows))
     return report.finish()

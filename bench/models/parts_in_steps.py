@@ -11,6 +11,7 @@ from ringbatch.engine import Tensor
 inputs = [Tensor("x", "FP32", [])]
 outputs = [Tensor("y", "FP32", [-1])]
 STEP_S = float(os.environ.get("BENCH_STEP_MS", "2")) / 1e3
+PARTS = int(os.environ.get("BENCH_PARTS", "20"))
 
 
 def begin(x: Any) -> list[Any]:
@@ -24,4 +25,4 @@ def step(states: list[Any]) -> Any:
     numbers = np.array([[x + part] for x, part in states], np.float32)
     for state in states:
         state[1] += 1
-    return numbers, [part >= 20 for _, part in states]
+    return numbers, [part >= PARTS for _, part in states]

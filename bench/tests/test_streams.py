@@ -1,6 +1,8 @@
 """Reading of events, and limits of the measurement of answers in parts."""
 
 import json
+import time
+from pathlib import Path
 
 import pytest
 from report.record import Report
@@ -13,8 +15,10 @@ from streams import (
     Run,
     Times,
     WrongAnswer,
+    hold_steps_to_limit,
     hold_to_limits,
     message,
+    model_us,
     percentile,
 )
 
@@ -93,6 +97,28 @@ def test_only_one_of_the_ways_asks_for_events() -> None:
 def test_percentiles_are_of_all_values() -> None:
     assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
     assert percentile([], 0.99) == 0.0
+
+
+def test_model_time_is_of_its_own_step_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spent_s = [5.0]
+    monkeypatch.setattr(time, "process_time", lambda: spent_s[0])
+    monkeypatch.setattr(time, "spent_s", spent_s, raising=False)
+    file = tmp_path / "model.py"
+    file.write_text(
+        "import time\n\n\ndef begin(x):\n    time.spent_s[0] += 1\n    return [*x]\n\n\n"
+        "def step(states):\n    time.spent_s[0] += 1e-4 * len(states)\n"
+    )
+    assert model_us(file, 4) == pytest.approx(100)
+
+
+@pytest.mark.parametrize(("cpu_us", "met"), [(17.5, True), (18.5, False)])
+def test_costly_steps_miss_the_limit(cpu_us: float, met: bool) -> None:
+    report = Report("streams", {})
+    run = Run(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, cpu_us)
+    hold_steps_to_limit(report, 32, 1.0, [run])
+    assert [limit.met for limit in report.limits] == [met]
 
 
 @pytest.mark.parametrize(
