@@ -19,7 +19,7 @@ from ringbatch.frontend.grpc.status import GrpcStatus, grpc_status
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.expanding import expanded
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, Clock, Phase
-from ringbatch.frontend.http.stall_clock import StallClock, seconds_by
+from ringbatch.frontend.http.stall_clock import StallClock
 from ringbatch.frontend.http2.connection import Connection
 from ringbatch.frontend.http2.stream import Stream
 from ringbatch.shm.errors import (
@@ -192,7 +192,7 @@ class ServedCall:
         self._unreturned = 0
         self._clock = Clock(0)
         self._stall = StallClock()
-        self.stalled_s = seconds_by(self._stall, stream.look)
+        self.stalled_s = partial(self._stall.seconds, stream.look)
         self._task: asyncio.Task[Any] | None = None
         """Expands the message of the call, and then serves it."""
         self._begun = False

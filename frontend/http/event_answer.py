@@ -181,7 +181,7 @@ class EventAnswer:
         return self.begun
 
     def _stalled_s(self) -> int:
-        return self._stall.seconds(*self._look())
+        return self._stall.seconds(self._look)
 
     def _look(self) -> tuple[int, bool]:
         """Return the bytes that the client has taken, and whether others wait for it."""

@@ -8,6 +8,7 @@ learn that its client has gone.
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, NoReturn, Protocol
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, parse_url
@@ -22,7 +23,7 @@ from ringbatch.frontend.http.head import HEAD_TOO_LONG, MAX_HEAD_BYTES, MAX_HEAD
 from ringbatch.frontend.http.http10_answers import without_chunks
 from ringbatch.frontend.http.lingering_close import linger
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW, Clock, Phase
-from ringbatch.frontend.http.stall_clock import StallClock, seconds_by
+from ringbatch.frontend.http.stall_clock import StallClock
 
 MAX_PIPELINED: Final = 64
 """Requests of one connection that are read ahead of the first that is not answered."""
@@ -147,7 +148,7 @@ class FallbackProtocol(HttpToolsProtocol):
         """Begin a connection; called by the transport."""
         super().connection_made(transport)
         self._answering: Any = _AnswerTransport(transport, self._part)
-        self._exchanges.stalled_s = seconds_by(self._stall, self._answering.look)
+        self._exchanges.stalled_s = partial(self._stall.seconds, self._answering.look)
 
     def data_received(self, data: bytes) -> None:
         """Take received bytes; called by the transport."""

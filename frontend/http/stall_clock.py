@@ -26,11 +26,12 @@ class StallClock:
         self._s = self._s + 1 if stood else 0
         self._taken_bytes, self._waited = taken_bytes, waits
 
-    def seconds(self, taken_bytes: int, waits: bool) -> int:
-        """Return the whole seconds without a byte taken, by a look now; 0 if nothing waits."""
+    def seconds(self, look: Look) -> int:
+        """Return the whole seconds without a byte taken; 0 if nothing waits.
+
+        It looks only once a second has been counted, because callers ask for each part.
+        """
+        if not self._s:
+            return 0
+        taken_bytes, waits = look()
         return self._s if waits and taken_bytes == self._taken_bytes else 0
-
-
-def seconds_by(clock: StallClock, look: Look) -> Callable[[], int]:
-    """Return a function that looks, and returns the seconds by that look."""
-    return lambda: clock.seconds(*look())

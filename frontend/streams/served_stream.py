@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, Protocol
 
 from ringbatch.frontend.codec.outcome import error_body, outcome
@@ -22,7 +23,7 @@ from ringbatch.frontend.http.fallback import (
     Exchanges,
 )
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, Clock, Phase
-from ringbatch.frontend.http.stall_clock import StallClock, seconds_by
+from ringbatch.frontend.http.stall_clock import StallClock
 from ringbatch.frontend.http2.connection import Connection
 from ringbatch.frontend.http2.frames import INTERNAL_ERROR
 from ringbatch.frontend.http2.stream import Stream
@@ -98,7 +99,7 @@ class ServedStream:
         self._continues = head.continues
         self._exchanges = Exchanges()
         self._stall = StallClock()
-        self._exchanges.stalled_s = seconds_by(self._stall, stream.look)
+        self._exchanges.stalled_s = partial(self._stall.seconds, stream.look)
         self._asked_before = False
         self._held_bytes = 0
         self._read_bytes = 0

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.frontend.http.stall_clock import StallClock, seconds_by
+from ringbatch.frontend.http.stall_clock import StallClock
 
 second = st.tuples(st.sampled_from([0, 0, 1, 70_000]), st.sampled_from([0, 1, 70_000]))
 """Bytes that a client takes in a second, and bytes that then wait for it."""
@@ -21,18 +21,25 @@ def test_seconds_count_while_nothing_moves_and_something_waits(
         taken_bytes += moved_bytes
         # What has begun to wait amid a second has not waited for a second.
         expected = expected + 1 if waited and waiting_bytes and not moved_bytes else 0
-        clock.tick(taken_bytes, waiting_bytes > 0)
-        assert clock.seconds(taken_bytes, waiting_bytes > 0) == expected
+        found = (taken_bytes, waiting_bytes > 0)
+        clock.tick(*found)
+        assert clock.seconds(lambda found=found: found) == expected  # type: ignore[misc]
 
 
 def test_what_was_taken_since_the_last_tick_counts() -> None:
     clock = StallClock()
     for _ in range(6):
         clock.tick(0, True)
-    found = 0, True
-    seconds = seconds_by(clock, lambda: found)
-    assert seconds() == clock.seconds(0, True) == 5
-    found = 1, True
-    assert seconds() == clock.seconds(1, True) == 0
-    found = 0, False
-    assert seconds() == clock.seconds(0, False) == 0
+    assert clock.seconds(lambda: (0, True)) == 5
+    assert clock.seconds(lambda: (1, True)) == 0
+    assert clock.seconds(lambda: (0, False)) == 0
+
+
+def test_nothing_is_looked_at_before_a_second_has_counted() -> None:
+    clock = StallClock()
+    clock.tick(0, True)
+    assert clock.seconds(_must_not_look) == 0
+
+
+def _must_not_look() -> tuple[int, bool]:
+    raise AssertionError
