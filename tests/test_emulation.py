@@ -64,6 +64,12 @@ def test_every_python_of_a_debian_for_arm64_is_one_that_wheels_are_made_for() ->
     assert set(found[:at]) <= set(found[at + 1 :])
 
 
+def test_dependencies_are_compiled_for_pythons_of_such_a_debian_alone() -> None:
+    found = bash('printf "%s\n" "${!arm_unbuilt[@]}" -- "${!arm_suites[@]}"').stdout.split()
+    at = found.index("--")
+    assert set(found[:at]) <= set(found[at + 1 :])
+
+
 @pytest.mark.parametrize("flags", [("--arch", "riscv64"), ("--arch", "aarch64", "--tests")])
 def test_wheels_for_what_cannot_be_tried_are_refused(flags: tuple[str, ...]) -> None:
     found = subprocess.run(
