@@ -1,4 +1,4 @@
-"""What every test may ask for, and what every test run must leave behind: nothing.
+"""Fixtures for all tests, and the check that a test run leaves nothing behind.
 
 The fixtures that act (`wait_until`, `tmp_model`, `free_port_factory`) are values that one calls,
 because with pytest's importlib mode a test cannot import from here.
@@ -36,7 +36,7 @@ DEV_SHM = Path("/dev/shm")
 LEFTOVER_PREFIXES = ("ringbatch", "sem.ringbatch")
 LEFTOVER_GRACE_S = 10.0
 KEY_MARK: Final = b"a-key-of-the-tests"
-"""What every API key has in it that a test gives to an engine."""
+"""Part of every API key that a test gives to an engine, searched for in logs after the run."""
 LOGS: Final = ("stdout", "stderr", "*.log")
 ROOT: Final = Path(__file__).resolve().parents[1]
 EXAMPLES: Final = 15
@@ -45,8 +45,8 @@ LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 OF_A_TERMINAL: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 """Signals that a shell's background job, or one under nohup, ignores."""
 
-# All that is collected stays, so that looking for garbage meanwhile is a sixth of the time for
-# nothing.
+# Everything that is collected stays in use, so looking for garbage there finds nothing and costs a
+# sixth of the time.
 gc.disable()
 
 _names_before: Final = pytest.StashKey[set[str]]()
@@ -64,8 +64,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     _let_programs_have_signals()
     _ask_own_servers_directly()
-    # Servers are started by tests that call over gRPC meanwhile, and its own care for forks
-    # breaks a fork beside calls; nothing here uses gRPC on both sides of one.
+    # Tests start servers while they call over gRPC. gRPC's fork handlers break a fork beside calls,
+    # and no test uses gRPC on both sides of a fork.
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     in_ci = bool(os.environ.get("CI"))
     # No example has a time limit: the machine may be busy with something else.
@@ -81,7 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Watchdog())
     if walk := Walk.of(config):
         config.pluginmanager.register(walk)
-    # Runs that tests start are none of CI's.
+    # CI counts this run's outcomes, not those of runs that tests start.
     if folder := os.environ.pop(VARIABLE, None):
         config.pluginmanager.register(Outcomes(folder))
 
@@ -102,7 +102,7 @@ def _ask_own_servers_directly() -> None:
 
 
 def pytest_report_header() -> str:
-    """Which ringbatch is tested: an installed copy is not what one edits beside the tests."""
+    """Return the folder of the ringbatch under test, and whether it is an installed copy."""
     found = Path(str(ringbatch.engine.__file__)).resolve().parent
     kind = "this working copy" if found == ROOT / "engine" else "an installed copy"
     return f"ringbatch: {kind}, {found.parent}"
@@ -169,7 +169,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """What tests have measured (`record_property("figures", ...)`), and what they left behind."""
+    """Print the figures that tests recorded (`record_property("figures", ...)`), and leftovers."""
     for report in terminalreporter.getreports("passed"):
         for name, figures in report.user_properties:
             if name == "figures":
@@ -177,8 +177,8 @@ def pytest_terminal_summary(
                 terminalreporter.write_line(str(figures))
     if left := config.stash.get(_left, None):
         terminalreporter.section("left behind by the tests", red=True)
-        for what in left:
-            terminalreporter.write_line(what)
+        for leftover in left:
+            terminalreporter.write_line(leftover)
 
 
 def _leftovers(before: set[str], folder: Path) -> list[str]:
@@ -187,13 +187,16 @@ def _leftovers(before: set[str], folder: Path) -> list[str]:
 
 
 def _logs_with_keys(folder: Path) -> list[str]:
-    """What processes of the tests wrote, with an API key in it."""
+    """Return the log files of the tests' processes that contain an API key."""
     logs = (path for pattern in LOGS for path in folder.rglob(pattern) if path.is_file())
     return [f"an API key in {path}" for path in logs if KEY_MARK in path.read_bytes()]
 
 
 def _own_names() -> set[str]:
-    """Those of this user; what another's processes hold, only that user can see."""
+    """Return this user's names in /dev/shm.
+
+    Names of other users' processes are left to the runs of those users.
+    """
     found = set()
     for entry in DEV_SHM.iterdir():
         with suppress(FileNotFoundError):
@@ -203,7 +206,7 @@ def _own_names() -> set[str]:
 
 
 def _is_dead(name: str) -> bool:
-    """Whether that is no object of an engine that lives, which may be another test run's."""
+    """Return whether no living engine, not even one of another test run, owns an object."""
     segment = re.match(r"(?:sem\.)?(ringbatch[^.]*\.[^.]+\.\d+\.[0-9a-f]{16})", name)
     if segment is None:
         return True
@@ -247,7 +250,7 @@ def wait_until() -> Callable[..., object]:
             waited_s = time.monotonic() - started
             if waited_s > watchdog_s:
                 pytest.fail(f"waited {watchdog_s:g} s in vain for: {what}", pytrace=False)
-            # Whoever looks all the time keeps a busy machine from what is waited for.
+            # Looking all the time would take CPU from the process that is waited for.
             time.sleep(min(0.005 + waited_s / 20, 0.05))
         return value
 
@@ -284,7 +287,7 @@ def free_port_factory() -> Callable[[], int]:
 
 @pytest.fixture
 def free_port(free_port_factory: Callable[[], int]) -> int:
-    """One free TCP port of 127.0.0.1."""
+    """A free TCP port of 127.0.0.1."""
     return free_port_factory()
 
 

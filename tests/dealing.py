@@ -1,4 +1,4 @@
-"""In which order tests are handed to the processes of a run.
+"""Order in which tests are handed to the processes of a run.
 
 pytest-xdist cuts what was collected into as many equal runs as there are processes, and then lets
 who is done take the latter half of what another has left (`--dist worksteal`). In the order of the
@@ -20,7 +20,7 @@ SLOW: Final = (
     "tests/documents/",
     "bench/",
 )
-"""Where the files are that start processes, or take as long."""
+"""Folders of test files that start processes, or take as long."""
 
 
 def dealt(items: Sequence[T], processes: int, file_of: Callable[[T], str]) -> list[T]:

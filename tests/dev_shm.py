@@ -1,4 +1,4 @@
-"""How much of /dev/shm the tests take at once: no more than there is.
+"""Shares of /dev/shm: the engines of concurrent test processes never take more than there is.
 
 A container has 64 MiB where nobody asks for more. The engines of one file's tests take up to `EACH`
 bytes, or what the file says (`pytestmark = takes(mib)`). Files of several processes of a run whose
@@ -20,7 +20,7 @@ EACH: Final = 10 * MIB
 _POLL_S: Final = 0.05
 _ENGINES: Final = ("tests/serve/", "tests/process/", "tests/fuzz/", "tests/documents/", "bench/")
 _TURN: Final = 1 << 30
-"""The byte that is locked by who takes shares, so that nobody waits with half of what it needs."""
+"""Byte locked while a process takes shares, so that none waits with half of the shares it needs."""
 
 
 def takes(mib: int) -> pytest.MarkDecorator:
@@ -29,13 +29,13 @@ def takes(mib: int) -> pytest.MarkDecorator:
 
 
 def free_bytes() -> int:
-    """Of /dev/shm."""
+    """Return the free bytes of /dev/shm."""
     found = os.statvfs("/dev/shm")
     return found.f_bavail * found.f_frsize
 
 
 def shares_of(wanted_bytes: int) -> int:
-    """How many shares of `EACH` bytes that is."""
+    """Return the number of shares of `EACH` bytes that hold so many bytes."""
     return -(-wanted_bytes // EACH)
 
 

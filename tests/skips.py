@@ -67,7 +67,7 @@ HOSTS: Final[Mapping[str, str]] = {
 
 
 class Outcome(NamedTuple):
-    """What became of a test, or of a file whose tests were all skipped.
+    """Result of a test, or of a file whose tests were all skipped.
 
     Attributes:
         test: its name for pytest.

@@ -17,13 +17,13 @@ PACKAGES = ("shm", "engine", "frontend", "bench")
 
 
 def folder_of(package: str) -> Path:
-    """Where a package lies; beside the scripts of bench/ one has its own."""
+    """Return the folder of a package; the modules of bench/ lie deeper, beside its scripts."""
     return ROOT / "bench" / "ringbatch" / "bench" if package == "bench" else ROOT / package
 
 
 @dataclass(frozen=True)
 class Module:
-    """One source file.
+    """Source file of a module.
 
     Attributes:
         name: as it is imported, such as ``ringbatch.shm.ring``.

@@ -1,4 +1,4 @@
-"""When a process started: together with its process id, which is given out again, it names one."""
+"""Start times of processes: with its process id, which the kernel reuses, one names a process."""
 
 import os
 from typing import NamedTuple
@@ -16,7 +16,7 @@ class Running(NamedTuple):
 
 
 def running(pid: int) -> Running | None:
-    """What the kernel says of the process; None where none such runs."""
+    """Return a process's entry in /proc; None if no such process runs."""
     try:
         # Tests look at every process again and again, and a Path would cost most of that.
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
@@ -37,6 +37,6 @@ def all_running() -> dict[int, Running]:
 
 
 def start_time_of(pid: int) -> int | None:
-    """When the process started, in clock ticks since boot; None where none such runs."""
+    """Return a process's start time in clock ticks since boot; None if no such process runs."""
     process = running(pid)
     return None if process is None else process.started

@@ -19,7 +19,7 @@ PAGES: Final = {page.stem: page.read_text() for page in sorted((ROOT / "docs/des
 """The pages of decisions, by name."""
 DOCUMENTS: Final = {"ARCHITECTURE": TEXT, **PAGES}
 PUBLIC: Final = {"engine", "frontend"}
-"""What a package shows at its top; not drawn, as it takes from rooms above it."""
+"""Packages whose top level re-exports names of their rooms, and so is not drawn."""
 PARTS: Final = ("Problem", "Choice", "Figures", "Rejected")
 """The parts of a decision."""
 IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")

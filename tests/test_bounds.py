@@ -14,20 +14,20 @@ COLUMNS: Final = ["bound", "fast lane", "Falcon", "HTTP/2", "gRPC", "constants a
 REFERENCE: Final = re.compile(r"`((?:frontend|tests)/[\w/]+\.py):(\w+)`")
 ROOMS: Final = ("frontend/http", "frontend/http2", "frontend/streams", "frontend/grpc")
 BOUND: Final = re.compile(r"(MAX|MOST)(_\w+)?|\w+_TIMEOUT_S|\w+_ROOM")
-"""How constants are named that bound something."""
+"""Pattern of the names of constants that are bounds."""
 OF_THE_PROTOCOL: Final = {
     "frontend/http2/frames.py:MAX_WINDOW",
     "frontend/http2/frames.py:MAX_FRAME_BYTES",
     "frontend/http2/header_decoder.py:MOST_TABLE_BYTES",
     "frontend/http2/header_decoder.py:MOST_RESIZES",
 }
-"""What RFC 7541 and 9113 bound, in frames and blocks that HTTP/1.1 does not have."""
+"""Bounds on frames and header blocks of RFC 7541 and 9113, which HTTP/1.1 does not have."""
 PRICES: Final = {"frontend/http2/flood_budget.py:MOST_PACKED"}
-"""What a row's price depends on."""
+"""Constants that the price in a row depends on."""
 
 
 class Row(NamedTuple):
-    """One bound."""
+    """Row of the table of bounds."""
 
     name: str
     cells: list[str]
@@ -36,7 +36,7 @@ class Row(NamedTuple):
 
 
 def rows() -> Iterator[Row]:
-    """Those of the table."""
+    """Yield the rows of the table of bounds."""
     head, _, *lines = _table()
     assert cells_of(head) == COLUMNS
     for line in lines:
@@ -56,7 +56,7 @@ def cells_of(line: str) -> list[str]:
 
 
 def spelled(value: float) -> set[str]:
-    """How a number may stand in the table."""
+    """Return the ways to write a number in the table."""
     found = {f"{value:,g}"}
     if isinstance(value, int):
         found.add(f"{value:,}")

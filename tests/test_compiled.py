@@ -1,4 +1,4 @@
-"""What mypyc compiles where RINGBATCH_COMPILE=1 asks for it: that it can, read off the sources."""
+"""Compilation with mypyc (RINGBATCH_COMPILE=1): rules that the sources keep for it."""
 
 import ast
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ COMPILED = compiled()
 
 
 def can_be_compiled(module: Module) -> Iterator[str]:
-    """What mypyc accepts, and what fails once it runs.
+    """Yield the faults that mypyc rejects, or accepts and then fails on at run time.
 
     Its compiler takes a name in a function for the type that it is bound to first, also where
     handlers of several exceptions bind it; looks in vain for the type of a field that is a
@@ -67,7 +67,7 @@ def fails_compiled(node: ast.AST) -> Iterator[str]:
 
 
 def is_starred_super(node: ast.AST) -> bool:
-    """Whether a call of a base's method has starred arguments."""
+    """Return whether an expression calls a base's method with starred arguments."""
     return (
         isinstance(node, ast.Call)
         and ast.unparse(node.func).startswith("super().")

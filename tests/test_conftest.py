@@ -301,7 +301,7 @@ def test_what_is_selected_is_dealt(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_each_process_begins_to_read_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it has read, it has in the order in which one process alone reads."""
+    """Collected tests keep the order in which one process alone reads the files."""
     (tmp_path / "part").mkdir()
     for name in ("test_a", "test_b", "test_c", "test_d", "part/test_e", "part/test_f"):
         own = f"def test_{name[-1]}(): pass\nprint('read {name[-1]}')\n"

@@ -1,4 +1,4 @@
-"""What the tests take of /dev/shm is bounded by what there is."""
+"""Shares of /dev/shm (`dev_shm.py`): tests take no more than there is."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What .ci/emulation needs of a machine, and which machines .ci/wheels knows."""
+"""Requirements of .ci/emulation on its machine, and the machines that .ci/wheels knows."""
 
 import os
 import subprocess

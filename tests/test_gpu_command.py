@@ -15,7 +15,7 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parents[1]
 SCRIPT: Final = ROOT / ".ci/gpu"
 LIMIT_S: Final = 720
-"""Of all of it, as the device is lent for little longer."""
+"""Bound on the sum of the steps' limits, as the device is lent for little longer."""
 NOTING: Final = """#!/bin/sh
 echo "$*" >> {folder}/asked
 echo "$*, said"

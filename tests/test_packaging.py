@@ -1,4 +1,4 @@
-"""What is installed: the names it takes, what it carries, and the commands README.md promises."""
+"""Installed package: the names it takes, its files, and the commands README.md promises."""
 
 import importlib
 import importlib.metadata
@@ -38,7 +38,7 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def strays(names: list[str]) -> list[str]:
-    """What a wheel of ringbatch must not hold."""
+    """Return the files that do not belong into a wheel of ringbatch."""
     ours = re.compile(r"ringbatch(/(bench|engine|frontend|shm)|-[^/]+\.dist-info)/.+")
     top = {"ringbatch/__init__.py", "ringbatch/py.typed"}
     return [name for name in names if name not in top and not ours.fullmatch(name)]
@@ -110,7 +110,7 @@ def test_no_test_took_a_bare_name() -> None:
 
 @pytest.fixture(scope="session")
 def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What a wheel built from a clean copy of the tree holds.
+    """Names of the files in a wheel built from a clean copy of the tree.
 
     A copy, because a build leaves its output beside the sources and a later one packs it again.
     pip fetches the build system, as it did to install this very tree; nothing else is fetched.

@@ -42,7 +42,7 @@ MODEL: Final = sorted(FOLDER.glob("*.pml"))
 README: Final = (FOLDER / "README.md").read_text()
 
 LIVES: Final = 60
-"""Of the simulation, in which every store is looked at."""
+"""Number of lives simulated while every store is checked against the model."""
 
 searches = pytest.mark.timeout(1800)
 """Searches of seconds, on a machine that may be busy with something else."""
@@ -226,7 +226,7 @@ def replayed(seeds: Iterable[int], table: Rights) -> set[tuple[str, str]]:
 
 @pytest.fixture
 def allowed() -> Iterator[Table]:
-    """What the model lets each role store, on the simulation's machine."""
+    """Stores that the model allows each role on the simulation's machine."""
     with quiet():
         yield rights(path.read_text() for path in MODEL)
 

@@ -131,7 +131,7 @@ def always_raises_again(handler: ast.ExceptHandler) -> bool:
 
 
 def names_all(caught: ast.expr) -> bool:
-    """Whether an expression names `Exception` or `BaseException`, alone or in a tuple."""
+    """Return whether an expression names `Exception` or `BaseException`, alone or in a tuple."""
     return any(
         isinstance(node, ast.Name) and node.id in ("Exception", "BaseException")
         for node in ast.walk(caught)
@@ -139,8 +139,10 @@ def names_all(caught: ast.expr) -> bool:
 
 
 def passes_no_words_of_libraries_on(module: Module) -> Iterator[str]:
-    """What a frontend raises of another's error has words of its own: a library's may tell of what
-    is not the client's, such as addresses in memory. Where a text of the client's is no JSON is.
+    """Yield the errors of frontends that repeat a library's text.
+
+    A library's text may name things that are not the client's, such as addresses in memory. So an
+    error raised for another error has words of its own, except where the client's text is no JSON.
     """
     if not module.name.startswith("ringbatch.frontend.") or module.name.startswith(FOR_ITS_PROCESS):
         return
@@ -165,7 +167,7 @@ def last_name(expression: ast.expr) -> str:
 
 
 def is_text_of(node: ast.AST, name: str) -> bool:
-    """Whether something is the text of the error of that name: in braces, or by `str`."""
+    """Return whether an expression is that error's text: in braces, or by `str` or `repr`."""
     if isinstance(node, ast.FormattedValue):
         return isinstance(node.value, ast.Name) and node.value.id == name
     if not isinstance(node, ast.Call) or last_name(node.func) not in ("str", "repr"):
@@ -211,7 +213,7 @@ def has_docstring(
 
 
 def has_a_name_that_says_something(module: Module) -> Iterator[str]:
-    """What is in `utils`? Everything, so nothing is found there."""
+    """Yield a fault if a module's name, such as `utils`, says nothing of its contents."""
     if module.stem.strip("_") in VAGUE_NAMES:
         yield "name it after what it does"
 

@@ -318,7 +318,7 @@ OWN_BACKGROUND = {
     # Of a measurement, which waits for them.
     "ringbatch.bench.client.calls": {"Thread"},
 }
-"""Who starts threads and tasks itself, and which, beside `ringbatch.shm.host.background`."""
+"""Modules that start threads and tasks without `ringbatch.shm.host.background`, and which."""
 
 ORDERING = "ringbatch.shm.memory_order"
 """Its fences return nothing and change no value, so pure modules may import it."""

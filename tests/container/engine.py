@@ -31,11 +31,11 @@ _CUT_OFF: Final = re.compile(
     "Name or service not known|Network is unreachable|Failed to establish a new connection|"
     "Could not find a version that satisfies|Connection timed out|Could not connect to"
 )
-"""What tools say where the package registries cannot be reached."""
+"""Words of tools that cannot reach the package registries."""
 
 
 class NoRegistries(Exception):
-    """What the image is made of cannot be fetched here."""
+    """Failed fetch: the image's parts are in package registries that this host does not reach."""
 
 
 def why_not() -> str:
@@ -52,8 +52,7 @@ def why_not() -> str:
 
 
 class Engine:
-    """See above.
-
+    """podman in a mount namespace of its own, with a folder for images and containers.
     Args:
         folder: where images and containers lie.
         holder: a process in the mount namespace.
@@ -88,7 +87,7 @@ class Engine:
         )
 
     def configuration(self, tag: str) -> dict[str, Any]:
-        """What an image says of the containers that are made of it."""
+        """Return the image's configuration of its containers."""
         (image,) = json.loads(self.run("image", "inspect", tag).stdout)
         configuration: dict[str, Any] = image["Config"]
         configuration["Healthcheck"] = image["Healthcheck"]
@@ -112,7 +111,7 @@ class Engine:
 
 @contextmanager
 def engine() -> Iterator[Engine]:
-    """One whose store and mounts are gone afterwards."""
+    """Yield a container engine, and remove its store and mounts afterwards."""
     # The path of podman's state must not have more than 50 characters.
     folder = Path(tempfile.mkdtemp(prefix="ringbatch-", dir="/tmp"))
     held = subprocess.Popen(

@@ -64,7 +64,7 @@ class Container:
         self._engine = of
 
     def python(self, program: str, *arguments: str) -> str:
-        """What a program in it prints; empty where it fails."""
+        """Return the output of a program run in the container; empty if it fails."""
         done = self._engine.run("exec", NAME, "python", "-c", program, *arguments, check=False)
         return done.stdout if done.returncode == 0 else ""
 
@@ -155,7 +155,7 @@ def stops_in_order(podman: Engine, container: Container) -> None:
 def test_an_image_is_built_and_its_container_serves_and_stops(
     podman: Engine, container: Container, wait_until: Callable[..., object]
 ) -> None:
-    """One test, because the image takes minutes."""
+    """A single test, because building the image takes minutes."""
     is_described(podman)
     answers_as_an_ordinary_user_and_says_what_fits(podman, container)
     waits_for_orphans(container, wait_until)

@@ -1,1 +1,1 @@
-"""What the doctor says of made-up hosts: each outcome of each check, a row."""
+"""Rows of the doctor's findings on made-up hosts: each outcome of each check."""

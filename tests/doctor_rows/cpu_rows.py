@@ -1,4 +1,4 @@
-"""Of processors, clocks and wake-ups."""
+"""Rows of checks of processors, clocks and wake-ups."""
 
 from dataclasses import replace
 from typing import Final

@@ -1,4 +1,4 @@
-"""Of GPUs, their driver, and PyTorch for them."""
+"""Rows of checks of GPUs, their driver, and PyTorch for them."""
 
 from dataclasses import replace
 from pathlib import Path

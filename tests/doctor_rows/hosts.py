@@ -115,7 +115,7 @@ def findings(
 
 @dataclass(frozen=True)
 class Row:
-    """One outcome of one check.
+    """Outcome of a check.
 
     Attributes:
         check: the function.

@@ -1,4 +1,4 @@
-"""Of /dev/shm, memory and limits."""
+"""Rows of checks of /dev/shm, memory and limits."""
 
 from dataclasses import replace
 from typing import Final

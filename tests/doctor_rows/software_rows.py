@@ -1,4 +1,4 @@
-"""Of the kernel, of packages, ports, credentials and other engines."""
+"""Rows of checks of the kernel, packages, ports, credentials and other engines."""
 
 from dataclasses import replace
 from pathlib import Path

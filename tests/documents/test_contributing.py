@@ -24,7 +24,7 @@ WHERE: Final = {
     "V2's binary header read": "Inference-Header-Content-Length",
     "a metric named": "model_further_parts",
 }
-"""What a newcomer looks for, and what the file that the table names for it must hold."""
+"""Subjects that a newcomer looks for, and a text in the file that the table names for each."""
 
 
 def test_everything_is_where_it_is_said_to_be() -> None:

@@ -41,7 +41,7 @@ Letters = list[tuple[int, str]]
 
 
 class Batch(NamedTuple):
-    """One run of a worker: its first millisecond, its length, its requests, why it closed."""
+    """Run of a worker: its first millisecond, its length, its requests, why the batch closed."""
 
     began: int
     took: int
@@ -79,7 +79,7 @@ class Script:
 
     @property
     def run_ms(self) -> int:
-        """How long each run takes."""
+        """Length of each run, in milliseconds."""
         found = _RUN.search(self.first)
         assert found, f"how long does a run take? {self.first}"
         return int(found[1])

@@ -26,7 +26,7 @@ LONGEST: Final = 512
 
 
 class Layer(nn.Module):
-    """One layer of the encoder: attention between the words, then each word by itself."""
+    """Layer of the encoder: attention between the words, then each word by itself."""
 
     def __init__(self, width: int, heads: int, inner: int, epsilon: float) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ NAMES: Final = {
     "output.dense": "down",
     "output.LayerNorm": "down_norm",
 }
-"""What the file calls the parts, and what they are called here."""
+"""Names of the parts in the file, and their names here."""
 UNUSED: Final = re.compile(r"embeddings\.position_ids|pooler\..*")
 
 

@@ -117,7 +117,7 @@ class Transport(asyncio.Transport):
 
 
 class Harness:
-    """One connection to a service, and an engine that is run by hand."""
+    """Connection to a service, and an engine that the test runs by hand."""
 
     def __init__(self) -> None:
         self.segment = local_segment(*MODELS, slots=8, lane_bytes=LANE_BYTES)

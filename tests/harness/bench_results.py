@@ -28,7 +28,7 @@ def outcome(
     seed: int = 0,
     held_back: int = 0,
 ) -> Outcome:
-    """Of a second, with requests evenly spread and times that vary by a tenth."""
+    """Return a second's outcome, with requests evenly spread and times that vary by a tenth."""
     random = np.random.default_rng(seed)
     ends = np.full(count, 200, np.int16)
     at = 0
@@ -57,7 +57,7 @@ RATE = Asked("1,000 requests/s", 1000.0, 64)
 
 
 def result(took_ms: float = 5.0, seed: int = 0, rounds: int = 5) -> Result:
-    """Of a server that takes about so long."""
+    """Return the result for a server that takes about so long."""
 
     def of(asked: Asked, count: int) -> Point:
         runs = [

@@ -35,7 +35,7 @@ MODELS = (
     spec(2, name="untyped", max_batch_size=CAP, timeout_ns=DAY_NS),
 )
 CLIENT_LANE = 1
-"""Of the first client, whose lane comes after that of the frontend."""
+"""Lane of the first client, behind that of the frontend."""
 WaitUntil = Callable[..., object]
 MARK = BatchMark(1, 1, Reason.IDLE, 1)
 Answer = bytes | tuple[Status, str]
@@ -214,7 +214,7 @@ def counted(harness: ClientHarness, counter: LaneCounter) -> int:
 
 
 def own_threads() -> list[threading.Thread]:
-    """Those that clients have started."""
+    """Return the threads that clients have started."""
     return [thread for thread in threading.enumerate() if thread.name == "ringbatch client"]
 
 

@@ -62,7 +62,7 @@ class HandWorker:
         return given
 
     def let_go(self, batch: int) -> None:
-        """Of the first of those in the ring, if that is it."""
+        """Take a batch out of the ring if it is the first there."""
         first, *_ = [*read_tasks(self._tasks.peek()), None]
         if first is not None and first.mark.batch == batch:
             self._tasks.release(task_size(first.references))

@@ -24,7 +24,7 @@ from ringbatch.engine.runtimes.torch.cuda import CudaDevice
 
 
 class Stream:
-    """Of CUDA; it counts what is ordered by it."""
+    """CUDA stream that counts the operations ordered by it."""
 
     def __init__(self, cuda: "Cuda") -> None:
         self.cuda = cuda
@@ -41,7 +41,7 @@ class Stream:
 
 
 class CudaEvent:
-    """Of CUDA; it passes that long after it was recorded, as if the operations took so long."""
+    """CUDA event that passes some time after it was recorded, as if the operations took so long."""
 
     stream: Any = None
     passes_s = 0.0
@@ -69,7 +69,7 @@ class _Recording(TorchDispatchMode):  # type: ignore[misc]
 
 
 class CudaGraph:
-    """Of CUDA."""
+    """CUDA graph that replays its recorded operations on the CPU."""
 
     def __init__(self) -> None:
         self.made: list[tuple[Any, Any, Any, Any]] = []

@@ -33,7 +33,7 @@ _TURNS: Final = 10_000
 
 
 class Call:
-    """One call, from its client's side.
+    """gRPC call as its client sees it.
 
     Attributes:
         client: whose it is.

@@ -38,7 +38,7 @@ class Answer:
 
 
 class Client:
-    """Of one connection that a frontend serves."""
+    """HTTP/2 client of a connection that a frontend serves."""
 
     def __init__(self, *, window: int | None = None, **more: Any) -> None:
         self.connection = Connection(http2=True, **more)

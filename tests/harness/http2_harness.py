@@ -32,7 +32,7 @@ USUAL: Final = (
 
 
 class Frame(NamedTuple):
-    """One frame, read."""
+    """Parsed HTTP/2 frame."""
 
     kind: int
     flags: int

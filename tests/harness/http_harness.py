@@ -1,5 +1,7 @@
-"""One HTTP connection over a transport that records, fed by hand, with a service that the test
-answers for and an application that answers at once."""
+"""HTTP connection over a recording transport: the test feeds it and answers for the service.
+
+Its application answers at once.
+"""
 
 import asyncio
 import functools
@@ -241,7 +243,7 @@ class Connection:
         self.lane.connection_made(self.transport)
 
     def another(self) -> FastLane:
-        """One more of the same process, whose transport the test makes."""
+        """Return another connection of the same process, whose transport the test makes."""
         state = {"seen": self.seen, "headers": self.headers, "may_answer": self.may_answer}
         loop = asyncio.get_running_loop()
         return FastLane(self._settings, uvicorn_config(self._served), self.state, state, loop)

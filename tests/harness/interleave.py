@@ -97,7 +97,7 @@ class _Choice:
 
 
 class _Run:
-    """One execution of a scenario, step by chosen step."""
+    """Execution of a scenario, step by chosen step."""
 
     def __init__(self, scenario: Scenario, rules: "_Rules") -> None:
         self.memory_type = rules.memory
@@ -237,7 +237,7 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Rules:
-    """Of an exploration; see `explore`."""
+    """Rules of an exploration; see `explore`."""
 
     private: "_Answers"
     memory: type[Memory]

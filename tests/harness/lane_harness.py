@@ -1,4 +1,4 @@
-"""One lane and its holders, in one process."""
+"""Lane and its holders, in one process."""
 
 from dataclasses import dataclass, field
 
@@ -40,7 +40,7 @@ def ask(lane: Lane, request: bytes = b"request", result_bytes: int = 100) -> int
 
 @dataclass
 class Harness:
-    """One lane, a worker's and the collector's holder, over a process-local segment."""
+    """Lane with the holders of a worker and of the collector, over a process-local segment."""
 
     segment: Segment = field(default_factory=lambda: Segment.local(LAYOUT, (MODEL,)))
     lane_wakes: list[int] = field(default_factory=list)

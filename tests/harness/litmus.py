@@ -24,7 +24,7 @@ WORDS = "xyz"
 
 
 class Instruction(NamedTuple):
-    """One of a program.
+    """Instruction of a program.
 
     Attributes:
         kind: "load", "store" or a barrier's name.

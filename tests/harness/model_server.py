@@ -20,7 +20,7 @@ HEADER = "inference-header-content-length"
 
 
 class Asked(NamedTuple):
-    """One request."""
+    """Request that the server has received."""
 
     method: str
     target: str
@@ -68,7 +68,7 @@ class ModelServer:
 
     @property
     def url(self) -> str:
-        """Of the server."""
+        """URL of the server."""
         return f"http://127.0.0.1:{self.port}"
 
     def reset(self) -> None:

@@ -21,13 +21,13 @@ def engine(*models: ModelSpec) -> Segment:
 
 
 def client(keys: ApiKeys | None = None, subscribers: Subscribers | None = None) -> TestClient:
-    """Of the control address."""
+    """Return a test client of the control address."""
     subscribers = subscribers or Subscribers(History())
     return TestClient(create_control_app(engine(), "1.2.3", subscribers, keys))
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
-    """On a loop of its own; the limit is a watchdog."""
+    """Run a coroutine in an event loop of its own; the limit is a watchdog."""
     asyncio.run(asyncio.wait_for(test, 60))
 
 
@@ -37,7 +37,7 @@ async def next_events(subscriber: Subscriber) -> bytes:
 
 
 def admitted(subscribers: Subscribers, after_ms: int = 0) -> Subscriber:
-    """One for whom there is room, which has seen all that happened until then."""
+    """Return an admitted subscriber that has seen all events until `after_ms`."""
     subscriber = subscribers.admit(after_ms, set())
     assert subscriber is not None
     return subscriber

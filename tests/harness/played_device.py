@@ -59,7 +59,7 @@ def _following(made: list[tuple[int, int]]) -> list[int] | None:
 
 
 class _Op(NamedTuple):
-    """One thing that will happen."""
+    """Operation that the device has yet to run."""
 
     happen: Callable[[], object]
     behind: "_Place | None" = None

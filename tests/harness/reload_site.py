@@ -176,7 +176,7 @@ def common_site(start_for_module: Start, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def site(common_site: Site, wait_until: WaitUntil) -> Site:
-    """One model "m" that says 1, and one worker; whatever an earlier test has left."""
+    """Site with one model "m" that answers 1, and one worker, after any earlier test."""
     site = common_site
     for gate in ("hold", "pause"):
         (site.folder / gate).unlink(missing_ok=True)

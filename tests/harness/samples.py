@@ -49,7 +49,7 @@ LATER_CLASSES = {
     "normal": NO_REQUESTS,
     "bulk": ClassSample(52, 210 * S, S + 3 * S // 4, 7),
 }
-"""Of `MODEL`, and of the same two seconds later, if its requests have classes."""
+"""Classes in the later sample of `MODEL`, two seconds on, if its requests have classes."""
 WORKER = WorkerSample(4, "digits", "ready, process 4711", 4711, 40, 100, S)
 FIRST = Sample(
     at_ns=100 * S,

@@ -38,5 +38,5 @@ def silent_recorder() -> Recorder:
 
 
 def recorder_to(writer: Writer, settings: AccessSettings) -> Recorder:
-    """One whose lines go there."""
+    """Return a recorder whose lines go to this writer."""
     return Recorder(settings, cast(Any, _NoEndings()), BatchIds(0), writer)

@@ -21,7 +21,7 @@ MODELS: Final = Path(__file__).parents[1] / "serve" / "models"
 
 
 def tokenizer() -> Tokenizer:
-    """One token for each byte, in the order of the characters that stand for them."""
+    """Return a tokenizer with a token for each byte, in the order of the bytes' characters."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     made = Tokenizer(models.BPE(vocab={char: n for n, char in enumerate(alphabet)}, merges=[]))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

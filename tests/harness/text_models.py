@@ -30,7 +30,7 @@ CONFIG: Final[dict[str, Any]] = {
 
 
 def tokenizer() -> Tokenizer:
-    """One token for each word, and those that BERT adds."""
+    """Return a tokenizer with a token for each word, and BERT's special tokens."""
     made = Tokenizer(models.WordLevel({w: n for n, w in enumerate(VOCABULARY)}, unk_token="[UNK]"))
     made.normalizer = normalizers.BertNormalizer()
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -96,7 +96,7 @@ def write_directory(
 
 
 def write_json(path: Path, value: Any) -> None:
-    """One of the files beside a model."""
+    """Write a JSON file of a model's folder."""
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(value))
 

@@ -28,7 +28,7 @@ def spec(
 
 
 def codec(*inputs: Tensor, max_batch_size: int = 32) -> V1Model:
-    """Of a model with these inputs, and the same as outputs."""
+    """Return the codec of a model with these inputs, and the same as outputs."""
     return V1Model(spec(inputs, max_batch_size=max_batch_size))
 
 

@@ -16,7 +16,7 @@ TWO_THREE = bytes.fromhex("0000004000004040")
 def codec(
     inputs: Sequence[Tensor], outputs: Sequence[Tensor] = (), *, name: str = "m", cap: int = 32
 ) -> V2Model:
-    """Of a model with these inputs; without outputs, the same."""
+    """Return the codec of a model with these inputs; its outputs are the inputs unless given."""
     return V2Model(spec(0, inputs, outputs or inputs, name=name, max_batch_size=cap))
 
 

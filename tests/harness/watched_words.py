@@ -33,7 +33,7 @@ class Killed(BaseException):
 
 @dataclass
 class Player:
-    """One actor in one run; `resume` lets it take a step and go on to just before the next."""
+    """Actor of a run; `resume` lets it take a step and go on to just before the next."""
 
     name: str
     body: Body

@@ -1,4 +1,4 @@
-"""What SPIN looks at: configurations of the model, and controls, which are wrong on purpose."""
+"""Configurations of the model for SPIN, and controls, which are wrong on purpose."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ Defines = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Configuration:
-    """How much happens, in `defines`; what is not named there is as in slot.pml.
+    """Configuration of the model: `defines` of slot.pml that differ from those written there.
 
     Attributes:
         about: what it looks at.

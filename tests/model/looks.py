@@ -32,7 +32,7 @@ _UNUSED: Words = (0, 0)
 
 
 def complaint(before: Words, after: Words) -> str | None:
-    """What the table says against a slot's words, given those of an earlier look."""
+    """Return the objection of the table to a slot's words, given its words of an earlier look."""
     (control, done), (earlier_control, earlier_done) = after, before
     generation, answered = control >> FLAG_BITS, done >> FLAG_BITS
     published = generation - (earlier_control >> FLAG_BITS)
@@ -53,7 +53,7 @@ def complaint(before: Words, after: Words) -> str | None:
 
 @cache
 def reachable(state: State, publishes: int) -> frozenset[State]:
-    """Where a slot may be after so many times PUBLISH, and any other events."""
+    """Return the states that a slot can reach by so many PUBLISH events and any others."""
     found = {state}
     for _ in range(publishes):
         found = {
@@ -95,7 +95,7 @@ class Looks:
         self.steps = 0
 
     def look(self) -> Iterator[str]:
-        """What is against the table, slot by slot."""
+        """Yield the objections of the table, slot by slot."""
         dones, controls = self._dones.copy(), self._controls.copy()
         # Where DONE is the same before and after, CONTROL is of the same instant.
         steady = dones == self._dones

@@ -21,7 +21,7 @@ LARGE_MIB: Final = 7_000
 
 @dataclass(frozen=True)
 class Result:
-    """What pan said.
+    """Report of pan, SPIN's verifier.
 
     Attributes:
         states: different ones that were stored.
@@ -47,7 +47,7 @@ class Result:
 
 
 def missing_tools() -> list[str]:
-    """What is not installed of what it takes."""
+    """Return the tools for a search that are not installed."""
     return [tool for tool in TOOLS if shutil.which(tool) is None]
 
 
@@ -135,7 +135,7 @@ def _run(command: Sequence[str], folder: Path) -> str:
 
 
 def parsed(output: str, *, comes_to_rest: bool = False) -> Result:
-    """What pan said, read.
+    """Parse a report of pan.
 
     Raises:
         ValueError: that is no report of pan's.

@@ -47,7 +47,7 @@ class Forbidden(AssertionError):
 
 
 def references(comment: str) -> Iterator[tuple[str, str]]:
-    """What a comment names, as file and function, class or method."""
+    """Yield what a comment names, as file and function, class or method."""
     for file, names in _NAMED.findall(comment):
         for dotted, called in _NAME.findall(names):
             yield file, dotted or called
@@ -110,7 +110,7 @@ def _block(text: str, opening: "re.Match[str]") -> str:
 
 
 def _code_above(text: str, found: "re.Match[str]") -> set[Code]:
-    """What the comment names that belongs to what was found: the latest before it."""
+    """Return the code named in the last comment above a match."""
     *_, comment = ["", *_COMMENT.findall(text[: found.start()])]
     plain = " ".join(re.sub(r"\n\s*\*", " ", comment).split())
     return {(file, name.rpartition(".")[2]) for file, name in references(plain)}
