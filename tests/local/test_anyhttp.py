@@ -143,7 +143,7 @@ async def test_very_many_small_chunks_are_a_body_like_any_other() -> None:
 
 
 def lingers(connection: Connection) -> bool:
-    """Whether it has said its last word, and waits for its client to hang up."""
+    """Return whether the server has sent its final response and waits for the client to hang up."""
     transport = connection.transport
     return (
         transport.ended

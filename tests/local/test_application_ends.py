@@ -1,4 +1,4 @@
-"""Whatever an application does, its client gets the same over HTTP/1.1 and HTTP/2."""
+"""Ends of an application's answer: its client gets the same over HTTP/1.1 and HTTP/2."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ SIZED: Final[Message] = START | {"headers": [(b"Content-Length", b"4")]}
 
 
 class Got(NamedTuple):
-    """What a client gets."""
+    """Answer as a client receives it."""
 
     status: int
     body: bytes
@@ -54,7 +54,7 @@ def playing(steps: Sequence[Step], *, catches: bool = False) -> Any:
 
 
 async def over_http1(app: Any, method: str = "GET") -> tuple[Got, bool]:
-    """What comes over HTTP/1.1, and whether its head alone says that there is no body."""
+    """Return the answer over HTTP/1.1, and whether its head alone says that there is no body."""
     connection = Connection(served=app)
     client = h11.Connection(h11.CLIENT)
     asked = h11.Request(method=method, target="/p", headers=[("Host", "x")])
@@ -284,7 +284,7 @@ def test_who_listens_for_the_end_of_its_client_is_not_ended_by_an_error(ask: Ask
 
 @pytest.mark.parametrize("ask", [ask_http1, ask_http2])
 def test_one_that_answers_whole_after_its_client_has_left_goes_on(ask: Ask) -> None:
-    """What it does behind its answer is its own."""
+    """An application may go on working after its answer."""
     done: list[bool] = []
 
     async def app(scope: Any, _receive: Any, send: Any) -> None:

@@ -1,4 +1,4 @@
-"""What Gunicorn's arbiter counts of the frontends that end."""
+"""Gunicorn's arbiter: its counts of the frontends that end, and its log."""
 
 import logging
 import signal
@@ -26,7 +26,7 @@ def segment() -> Segment:
 
 @pytest.fixture
 def arbiter(segment: Segment, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """One that never ran, and whose frontends are processes of the test's."""
+    """Arbiter that never ran, and whose frontends are processes of the test."""
 
     def reap(arbiter: Any) -> None:
         for pid, worker in [*arbiter.WORKERS.items()]:

@@ -65,7 +65,7 @@ class Changes:
         self._underway[reference] = running, reply
 
     def running(self, reference: int) -> int:
-        """How many workers a model is to have soon."""
+        """Return the number of workers that a model is to have soon."""
         return self._underway[reference][0]
 
     def end(self, reference: int, end: End) -> None:
@@ -110,17 +110,17 @@ class Engine:
 
     @property
     def block(self) -> Scalings:
-        """What is told of the first model."""
+        """Published state of the first model's scaling."""
         spec = self.served.entries[0]
         return Scalings(self.segment.words, self.segment.layout, spec.account)
 
     @property
     def running(self) -> list[int]:
-        """How many workers each model has."""
+        """Number of workers of each model."""
         return [spec.running for spec in self.served.entries]
 
     def signals(self) -> tuple[int, bool]:
-        """How many workers are wanted, and whether the last could not be started."""
+        """Return the number of workers wanted, and whether the last could not be started."""
         return self.block.wanted, self.block.failed
 
     @property
@@ -156,7 +156,7 @@ class Engine:
         self._counters[number].add(ModelCounter.ROWS, rows)
 
     def finish(self, number: int = 0, *, failed: bool = False) -> None:
-        """What is carried out for a model is done, or has failed."""
+        """End the change of a model that is under way, as done or failed."""
         spec = self.served.entries[number]
         if not failed:
             self._are(spec, self.changes.running(spec.reference))

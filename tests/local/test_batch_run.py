@@ -122,7 +122,7 @@ def test_a_request_that_cannot_be_read_fails_alone() -> None:
 
 
 class Fault(Exception):
-    """What the model of a test raises."""
+    """Error raised by a test's model."""
 
 
 def raising_for(bad: float) -> Callable[[Any], Any]:
@@ -363,7 +363,7 @@ def test_the_quicker_way_is_measured_for_each_input() -> None:
     ids=["straight", "gathered", "refused"],
 )
 def test_copies_take_what_the_quicker_way_took(call_ns: int, refuses: str, taken_ns: int) -> None:
-    """Of two inputs; a copy of the clock takes 1 ns, and gathering takes one call."""
+    """Copies of two inputs; a copy of the clock takes 1 ns, and gathering takes one call."""
     device = Metered(call_ns)
     device.refuses = refuses
     run = BatchRun(device, [X, N], memoryview(bytearray(1 << 16)), 4096)

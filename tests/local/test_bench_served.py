@@ -31,7 +31,7 @@ METRICS = (
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Where a configuration may be written, beside its model."""
+    """Path for a configuration, beside its model."""
     (tmp_path / "model.py").touch()
     return tmp_path / "ringbatch.toml"
 
@@ -39,7 +39,7 @@ def file(tmp_path: Path) -> Path:
 def served_by(
     monkeypatch: pytest.MonkeyPatch, file: Path, flags: Sequence[str] = ()
 ) -> ServerConfig:
-    """What the engine itself makes of the command."""
+    """Return the configuration that the engine itself reads from the command."""
     given: list[Any] = []
     stand_in = ModuleType("run")
 
@@ -129,7 +129,7 @@ def subject_of(address: Address, **more: Any) -> Subject:
 
 
 def target_of(monkeypatch: pytest.MonkeyPatch, subject: Subject) -> tuple[Target, list[bytes]]:
-    """What generators are told."""
+    """Return the target and the messages that load generators are given."""
     created: list[Any] = []
     monkeypatch.setattr(
         "ringbatch.bench.command.subject.Fleet", lambda *given, **_: created.append(given)

@@ -27,7 +27,7 @@ from ringbatch.shm.tensor import Tensor
 X = (Tensor("x", "FP32", [1]),)
 OLD = spec(max_batch_size=4, workers=(0,))
 NEW = replace(OLD, index=1, generation=1, workers=(1,))
-"""What takes the place of the old one: another place and another worker."""
+"""Successor of the old model: another place in the table and another worker."""
 
 
 class Change(CollectorHarness):
@@ -52,7 +52,7 @@ class Change(CollectorHarness):
         self.segment.model_table.publish(models)
 
     def acknowledge(self, *lanes: int) -> None:
-        """What frontends do that have seen the table."""
+        """Acknowledge the model table as frontends do that have seen it."""
         for lane in lanes or range(len(self.clients)):
             word = self.segment.layout.lane(lane) + LaneWords.MODEL_TABLE
             self.segment.words[word] = self.segment.model_table.number

@@ -61,7 +61,7 @@ def test_a_batch_of_which_nothing_was_run_says_nothing_of_how_long_batches_take(
 
 
 def test_one_stalled_batch_refuses_nobody_and_a_slow_model_does() -> None:
-    """What is published is what frontends refuse by."""
+    """Frontends refuse by the published backlog."""
     harness, now_ns = busy_harness(0), 1000
     stall_ns = 1000 * CYCLE
     for took_ns, most in ((stall_ns, 2), (CYCLE, 2), (CYCLE, 2)):
@@ -134,7 +134,7 @@ PUBLISHED = ModelWords.ACCOUNT, ModelWords.LEAST_NS
 
 
 def published(harness: CollectorHarness) -> tuple[int, int]:
-    """Whose all is that waits, and the least time to an answer."""
+    """Return the account that owns all waiting requests, and the least time to an answer."""
     first = harness.segment.layout.model(0)
     account, least_ns = (harness.segment.words[first + word] for word in PUBLISHED)
     return account, least_ns

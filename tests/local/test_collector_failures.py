@@ -1,4 +1,4 @@
-"""What the collector does when workers die, frontends lie, or it is a dead one's successor."""
+"""Collector failures: dying workers, lying frontends, and work taken over from a dead collector."""
 
 from collections.abc import Iterator
 
@@ -112,7 +112,7 @@ def test_a_request_that_kills_again_and_again_fails_in_words_and_the_others_do_n
 
 
 HUNG = 1_000
-"""How long a batch may run, in nanoseconds, where it is limited."""
+"""Limit of a batch's run in nanoseconds, for tests that set one."""
 
 
 def test_a_worker_that_runs_one_batch_too_long_is_ended_once() -> None:

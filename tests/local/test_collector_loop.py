@@ -1,4 +1,4 @@
-"""How long the collector sleeps, and when a wake-up counts as missed."""
+"""Collector loop: how long it sleeps, and when a wake-up counts as missed."""
 
 import time
 from collections.abc import Callable
@@ -27,10 +27,10 @@ class Scripted:
         self.may = True
         self.rung_for_requests = True
         self.rings: list[bool] = []
-        """Whether each of the first waits is ended by a ring; the later ones are."""
+        """For each of the first waits, True if a ring ends it; a ring ends all later ones."""
         self.timeouts: list[float | None] = []
         self.looks = 0
-        """How often it was asked whether it had been rung, before a wait."""
+        """Number of looks at the doorbell before a wait."""
         segment = local_segment(spec())
         self.counters = Counters(segment.words, segment.layout.collector_counters())
         self.loop = Loop(cast(Collector, self), cast(Wakeup, self), self.counters, SPIN_NS)

@@ -13,7 +13,7 @@ HUNG = 1_000
 
 
 class Life:
-    """One worker that dies of some requests, and a clock."""
+    """Worker that dies of some requests, and a clock."""
 
     def __init__(self, *fatal: int, cap: int = 64, killed: bool = False) -> None:
         self.harness = CollectorHarness(eager(max_batch_size=cap)).begin()

@@ -15,7 +15,7 @@ from ringbatch.shm.slot import Status
 
 
 def state(harness: CollectorHarness, model: int = 0) -> ModelState:
-    """What is published; what frontends do follows from it."""
+    """Return the published state of a model, by which frontends take or refuse requests."""
     words, first = harness.segment.words, harness.segment.layout.model(model)
     found = ModelState(words[first + ModelWords.STATE])
     assert bool(words[first + ModelWords.TAKES]) == (not refuses(found))

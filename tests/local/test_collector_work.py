@@ -1,4 +1,4 @@
-"""How much the collector does in a step: no more if more is idle, waits or runs."""
+"""Work of a collector's step: it does not grow with what is idle, waits or runs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ def test_bytecodes_show_a_loop() -> None:
 
 
 def work(harness: CollectorHarness, now_ns: int) -> int:
-    """Of a step, until the collector would sleep."""
+    """Return the bytecodes that a step executes until the collector would sleep."""
 
     def turn() -> None:
         harness.step(now_ns)

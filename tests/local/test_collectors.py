@@ -1,4 +1,4 @@
-"""Which of two processes is the collector, and of which deaths it is told."""
+"""Two collector processes: which of them is active, and the worker deaths it is told of."""
 
 import signal
 from typing import Final, cast

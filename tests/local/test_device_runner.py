@@ -41,7 +41,7 @@ ANSWERED = "a copy reads the memory of an answered request"
 
 
 class Fault(Exception):
-    """What the model of a test raises."""
+    """Error raised by a test's model."""
 
 
 def doubled(x: Any) -> Any:
@@ -377,5 +377,5 @@ def test_a_codec_that_keeps_something_of_a_batch_has_no_two_of_them() -> None:
 
 
 def test_a_graphs_output_is_lost_to_the_next_replay_alone() -> None:
-    """What `Late` breaks is that, and nothing else: without graphs it is right."""
+    """`Late` breaks replays and nothing else: without graphs it is right."""
     assert played(harness_of(make=Late), LIVES["first-two"]) > 20

@@ -386,7 +386,7 @@ class Raising:
 
 
 class Refusal(Exception):
-    """What a model raises."""
+    """Error raised by a model."""
 
 
 def raise_for(condition: bool) -> None:

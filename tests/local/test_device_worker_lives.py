@@ -114,7 +114,7 @@ class Life:
         self.check()
 
     def check(self) -> None:
-        """Whatever a worker that dies now has not answered, its ring holds."""
+        """Check that the ring still holds every unanswered request, in case the worker dies now."""
         law = self.site.law
         assert not law.broken, law.broken
         held = {ref for task in held_by_all(self.site.segment)[0] or [] for ref in task.references}

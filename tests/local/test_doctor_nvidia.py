@@ -1,4 +1,4 @@
-"""What the doctor reads of NVIDIA's driver, on made-up hosts, with an NVML that is played."""
+"""Doctor's facts about NVIDIA's driver, on made-up hosts with a simulated NVML."""
 
 import os
 import resource

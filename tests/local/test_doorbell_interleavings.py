@@ -97,7 +97,7 @@ ORDERS = {
     "a batch to go on with, a worker finishes": (scenario("busy", [ONE], "finishes", cap=1), 1, 1),
     "a batch to go on with, a worker serves": (scenario("busy", [ONE], "serves", cap=1), 1, 1),
 }
-"""What is explored, and how many lanes and workers it has."""
+"""Scenarios to explore, each with its number of lanes and of workers."""
 LARGE = {
     "two at once, a worker serves",
     "two apart, a worker idle",
@@ -113,7 +113,7 @@ LARGE = {
     "a batch to go on with, a worker serves",
     "one request, a busy worker serves",
 }
-"""Those with many states, for the second tier."""
+"""Scenarios with many states, for the second tier."""
 
 
 @both_memories
@@ -304,7 +304,7 @@ def test_a_wrong_order_is_caught(parts: Parts, message: str, memory: type[Memory
 
 
 def ringing(order: Sequence[str]) -> Scenario:
-    """One actor stores a word and rings, in that order or the other; one sleeps, then loads."""
+    """Return a scenario: one actor stores and rings, in the order given; one sleeps, then loads."""
 
     def made(watch: Watch) -> tuple[list[Actor], Callable[[], None]]:
         words = watch(memoryview(bytearray(16)).cast("Q"))

@@ -52,7 +52,7 @@ class Site:
         self.segment.words[self.segment.layout.model(model) + ModelWords.AWAITED] = wait
 
     def step(self) -> list[int | None]:
-        """When the workers of a start, in seconds, after a look."""
+        """Take a look, and return the planned start of each worker in seconds."""
         self.now_ns += LOOK_NS
         self.awaited.step()
         planned = [self.pool.workers[number].restart_ns for number in (0, 1)]

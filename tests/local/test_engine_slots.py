@@ -1,4 +1,4 @@
-"""What a holder reads of requests, one by one and many at once, and how it answers them."""
+"""Engine slots: a holder reads requests, one by one and many at once, and answers them."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ def harness(request: pytest.FixtureRequest) -> Harness:
 
 
 def ways_to_read(harness: Harness) -> list[Callable[[list[int]], UniformBatch | None]]:
-    """Of a batch: few requests, and as many as are handled as arrays."""
+    """Return both ways to read a batch: for few requests, and for as many as take arrays."""
     reader = UniformBatchReader(harness.segment)
     return [reader.read, reader._read_many]
 

@@ -29,7 +29,7 @@ S = 1_000_000_000
 MINUTE = 60 * S
 START = 1_000 * S
 LOAD_NS = 3 * S
-"""What a new process takes to be ready."""
+"""Time from a new process's start until it is ready."""
 FOUND_NS = 2 * S
 """After so long a process says that its model fails."""
 

@@ -152,7 +152,7 @@ def test_a_batch_that_waits_for_company_counts_from_the_request_that_came_first(
 
 
 def step_of_many(accounts: int) -> int:
-    """What the collector does for a batch while requests of so many accounts wait."""
+    """Return the bytecodes of the collector's step while requests of so many accounts wait."""
     harness = CollectorHarness(eager(max_batch_size=CAP), slots=2 * MANY).begin()
     for number in range(accounts):
         for _ in range(2 * MANY // accounts):

@@ -1,4 +1,4 @@
-"""How a connection of the fast lane ends: by time, for lack of memory, by a stop."""
+"""Ends of a connection of the fast lane: by time, for lack of memory, by a stop."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What the fast lane does not serve: foreign requests are handed over, what is no HTTP refused."""
+"""Handover from the fast lane: foreign requests pass on whole, and what is no HTTP is refused."""
 
 import asyncio
 import time

@@ -194,7 +194,11 @@ LEADS = {
     },
     State.ENDED: {},
 }
-"""What is not here changes nothing: it waits in the buffer or is part of a body, or is too late."""
+"""Next state by state and event.
+
+Any other event changes nothing: its bytes wait in the buffer or belong to a body, or it is too
+late.
+"""
 
 
 @pytest.mark.parametrize("event", EVENTS)

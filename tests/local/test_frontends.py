@@ -1,4 +1,4 @@
-"""What the supervisor knows of its frontends before any starts: ports, lanes, processes."""
+"""Frontends as the supervisor knows them before any starts: ports, lanes, processes."""
 
 import re
 import socket

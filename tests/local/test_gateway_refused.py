@@ -1,4 +1,4 @@
-"""What the service refuses without asking its model: too late, too much, wrong, nobody's."""
+"""Requests that the service refuses by itself: too late, too many, wrong, or for no model."""
 
 import orjson
 import pytest

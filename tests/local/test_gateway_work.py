@@ -1,4 +1,4 @@
-"""How much a frontend's gateway does at a deadline: no more if more requests wait."""
+"""Work of a frontend's gateway at a deadline: it does not grow with the requests that wait."""
 
 import orjson
 import pytest

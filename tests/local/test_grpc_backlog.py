@@ -139,7 +139,7 @@ def test_of_a_connection_that_is_lost_nothing_waits() -> None:
 
 
 def test_a_stream_is_read_no_further_while_answers_wait() -> None:
-    """Those of its own that are not written yet among them."""
+    """Waiting answers include the stream's own that are not written yet."""
 
     async def test() -> None:
         harness = Harness()

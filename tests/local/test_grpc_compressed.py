@@ -34,7 +34,7 @@ def packed(harness: Harness, data: bytes, path: str = INFER) -> Call:
 
 
 async def turns_of(call: Call) -> int:
-    """How many turns of the loop go by until a call has ended."""
+    """Return the number of turns of the event loop until a call has ended."""
     turns = 0
     while call.status is None:
         await asyncio.sleep(0)

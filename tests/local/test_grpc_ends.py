@@ -1,4 +1,4 @@
-"""How connections over gRPC end: the server stops, the client is silent or does not read."""
+"""Ends of gRPC connections: the server stops, the client is silent or does not read."""
 
 import asyncio
 from typing import NoReturn
@@ -209,7 +209,7 @@ async def stalled(harness: Harness, call: Call) -> None:
 
 
 def nothing_is_left(harness: Harness) -> bool:
-    """Whether no call, no task and nothing of the budget is held by anybody."""
+    """Return whether no call, no task and no part of the budget is held any more."""
     assert harness.client.connection._serving == {}
     assert asyncio.all_tasks() == {asyncio.current_task()}
     harness.settings.budget.take(8 * MAX_REQUEST_BYTES)

@@ -43,12 +43,12 @@ def large(rows: int = 1, shape: tuple[int, ...] | None = None, **more: Any) -> b
 
 
 def owed_bytes(harness: Harness) -> int:
-    """What slots wait for."""
+    """Return the bytes that have yet to arrive in slots."""
     return harness.settings.inference._arrivals._owed_bytes
 
 
 def is_whole(harness: Harness) -> bool:
-    """Whether nothing is claimed or held for calls that are no more."""
+    """Return whether no ended call still holds memory or a slot."""
     harness.settings.budget.take(8 * MAX_REQUEST_BYTES)
     harness.settings.budget.give(8 * MAX_REQUEST_BYTES)
     return not owed_bytes(harness) and not harness.lane.in_flight
@@ -64,7 +64,7 @@ def begun(harness: Harness, data: bytes, part: float = 0.5, **more: Any) -> tupl
 
 
 async def answered(harness: Harness, call: Call, rows: int = 1, **expected: str) -> None:
-    """What stands in the slot is the tensor, and its answer comes to the client and says this."""
+    """Assert that the slot holds the tensor; answer it, and assert that the answer comes back."""
     (request,) = await harness.taken(1)
     memory, start, end = harness.segment.memory, request.request_offset, request.result_offset
     assert request.rows == rows

@@ -1,4 +1,4 @@
-"""One call over gRPC: what it comes to, and what is left of it where its client goes."""
+"""Single gRPC calls: their answers, and what they leave behind if their client goes."""
 
 import time
 from dataclasses import replace
@@ -212,7 +212,7 @@ def test_no_instances_are_answered_without_the_engine() -> None:
 def test_the_deadline_is_the_earliest_of_three(
     timeout: str | None, timeout_us: int, bound_ns: int
 ) -> None:
-    """That of the model, of the parameter and of the call."""
+    """The three are those of the model, of the parameter and of the call."""
 
     async def test() -> None:
         harness = Harness()

@@ -1,5 +1,7 @@
-"""What the head of a request decides alone, on every way that a request takes: that it is too long,
-and that its body is not wanted."""
+"""Refusals that a request's head decides alone, over every protocol.
+
+It is too long, or its body is not wanted.
+"""
 
 import asyncio
 import time

@@ -1,5 +1,7 @@
-"""What anybody may hold of a frontend for gRPC without a key: watches of health, and calls that do
-not come to their message."""
+"""Bounds on what clients without a key hold of a gRPC frontend.
+
+They hold watches of health, and calls whose message does not come.
+"""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""How a connection of HTTP/2 and its streams end: by their client, by a stop, by time."""
+"""Ends of an HTTP/2 connection and of its streams: by their client, by a stop, by time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -68,7 +68,7 @@ def long_heads(count: int) -> bytes:
 
 
 def seen(transport: Any) -> tuple[int, bool]:
-    """How many streams there are, and whether anything more is read."""
+    """Return the number of streams, and whether the connection is still read."""
     return len(transport.protocol.core.streams), transport.reading
 
 

@@ -1,4 +1,4 @@
-"""How a connection comes to HTTP/2: by its greeting alone."""
+"""Start of HTTP/2: a connection switches to it by its preface alone."""
 
 from http_harness import Connection, request, scenario
 

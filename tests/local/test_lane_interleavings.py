@@ -57,7 +57,7 @@ ALIKE_FIELDS = (
     ),
 )
 LARGEST = PAGE - PAGE // RESERVE_SHARE
-"""What one request may take of a lane that nothing else is in."""
+"""Most bytes that one request may take of an empty lane."""
 
 
 class Stepwise:
@@ -93,9 +93,10 @@ def layout_of(slots: int) -> Layout:
 
 
 def is_private(slots: int, *, every_word: bool = False) -> Callable[[int], bool]:
-    """What is no step: counters, as one process touches them; and headers but for three words.
+    """Return a predicate for words whose accesses are no steps.
 
-    The words of a header are alike, so that its first, its last and one between stand for all.
+    These are counters, which one process alone touches, and all words of a header but three. The
+    words of a header are alike, so that its first, its last and one between stand for all.
     """
     layout = layout_of(slots)
     private = set(range(layout.counters_word, layout.submissions_word))
@@ -108,7 +109,7 @@ def is_private(slots: int, *, every_word: bool = False) -> Callable[[int], bool]
 
 @dataclass
 class World:
-    """What one run has: the memory, and what its actors did."""
+    """State of a run: the memory, and the requests and answers of its actors."""
 
     slots: int
     watch: Watch
@@ -251,9 +252,10 @@ def reusing(
 
 
 def one_of_each(slots: int) -> Callable[[int], bool]:
-    """What is no step in a weak memory: of words that are alike in their order, all but one.
+    """Return a predicate for words whose accesses are no steps in a weak memory.
 
-    The others of a record stand as far behind CONTROL or DONE as that one.
+    Of words that are alike in their order, one is a step. The others of a record stand as far
+    behind CONTROL or DONE as that one.
     """
     layout = layout_of(slots)
     shared: set[int] = set()

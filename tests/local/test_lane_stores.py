@@ -31,7 +31,7 @@ from ringbatch.shm.slot import (
 
 
 class Log:
-    """What was stored, in order: an actor's name and what it stored to."""
+    """Log of stores in their order: an actor's name and the word that it stored to."""
 
     def __init__(self) -> None:
         self.actor = Actor.FRONTEND
@@ -42,7 +42,7 @@ class Log:
 
 
 def name_of(number: int) -> str:
-    """What the word with that number is."""
+    """Return the name of the word with that number."""
     if LAYOUT.slots_word <= number < LAYOUT.payload_byte // WORD:
         slot, within = divmod(number - LAYOUT.slots_word, SlotWords.SIZE)
         names = {
@@ -148,7 +148,7 @@ class RecordingStruct:
 
 @dataclass
 class Recorded:
-    """One lane and the holders, over memory that keeps a log."""
+    """Lane and its holders, over memory that keeps a log."""
 
     segment: Segment
     lane: Lane

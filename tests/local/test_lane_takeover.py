@@ -1,4 +1,4 @@
-"""What the next owner of a lane finds, and what becomes of it."""
+"""Takeover of a lane: the requests and answers that its next owner finds, and their end."""
 
 from collections.abc import Iterator
 

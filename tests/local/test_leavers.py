@@ -12,7 +12,7 @@ from ringbatch.shm.slot import as_part, reference
 CAP = 4
 SLOTS = 8
 LONG_NS = 2 * NEXT_UP_TO_NS
-"""What a batch takes behind which none is given in advance."""
+"""Length of a batch that is too long for a worker to be given the next one in advance."""
 
 
 def busy() -> CollectorHarness:
@@ -160,8 +160,10 @@ def test_what_comes_back_from_a_dead_worker_is_given_back() -> None:
 
 
 def test_one_that_left_is_still_suspected() -> None:
-    """Whose request the worker died of is not known, and may be that of a client that has left: the
-    other, beside which it was run, is not taken for guilty."""
+    """A request whose client has left stays suspected of the worker's death.
+
+    The worker may have died of it, so that the other request of the batch is not taken for guilty.
+    """
     harness = CollectorHarness(eager(max_batch_size=9), slots=16).begin()
     harness.measure(10_000_000_000)
     slots = [harness.send(number) for number in range(9)]

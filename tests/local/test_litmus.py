@@ -83,7 +83,7 @@ LITMUS = {
     "CoWR": (["x=1 a=x", "x=2"], "a=0", FORBIDDEN),
     "CoRW": (["a=x x=1", "x=2"], "a=1", FORBIDDEN),
 }
-"""Of each test the threads, the end that is asked for, and whether a processor may reach it."""
+"""Threads of each litmus test, the end in question, and whether a processor may reach it."""
 
 
 def end(text: str) -> set[tuple[str, int]]:
@@ -159,7 +159,7 @@ def test_the_explorer_reaches_the_same_ends(name: str) -> None:
 
 
 def test_the_explorer_s_x86_reaches_what_x86_reaches() -> None:
-    """Of the tests without a barrier only SB and R, see Sewell et al., "x86-TSO", 2010."""
+    """Without a barrier only SB and R; see Sewell et al., "x86-TSO", 2010."""
     plain = {n: t for n, t in LITMUS.items() if "+" not in n and n != "PPOCA"} | {
         "2+2W": LITMUS["2+2W"]
     }

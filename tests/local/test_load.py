@@ -1,4 +1,4 @@
-"""What the segment says of an engine's load, to HAProxy and in answers."""
+"""Load of an engine as the segment, HAProxy and answers report it."""
 
 import asyncio
 import socket
@@ -89,7 +89,7 @@ def test_a_report_says_by_how_much_the_model_with_the_most_is_slow() -> None:
 
 
 def after_slow_batches(reader: LoadReader, segment: Segment) -> EngineLoad:
-    """What is said once the collector has counted some that took twice their time for a while."""
+    """Return the load once the collector has counted batches of twice their time for a while."""
     counters = Accounts(segment.words, segment.layout).of(0)
     for second in range(2, 9):
         found = reader.look(second * S)

@@ -24,7 +24,7 @@ def given(harness: CollectorHarness) -> list[list[int]]:
 
 @pytest.fixture
 def harness() -> CollectorHarness:
-    """One in which batches have run at both, here in two thirds of the time."""
+    """Collector that has run batches locally and remotely, locally in two thirds of the time."""
     found = CollectorHarness(both()).begin()
     found.send()
     found.send(1, lane=1)

@@ -1,4 +1,4 @@
-"""What looks at running slots tell: every way through the table passes, and nothing else does."""
+"""Looks at running slots: they pass every way through the table, and report anything else."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""How long the event loop is held by the largest bodies and answers, by its own CPU time."""
+"""CPU time for which the largest bodies and answers hold the event loop."""
 
 import gc
 import gzip

@@ -1,4 +1,4 @@
-"""What the collector counts of a model: under which size and time, for whom, and through what."""
+"""Counts of a model in the collector: by batch size and time, for each account and protocol."""
 
 from dataclasses import replace
 

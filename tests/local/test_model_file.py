@@ -1,4 +1,4 @@
-"""What a version of a model was loaded from, whatever becomes of the file at its path."""
+"""Model file of a version: its contents stay, whatever becomes of the file at its path."""
 
 import os
 from collections.abc import Callable
@@ -53,7 +53,7 @@ CHANGES = pytest.mark.parametrize("change", [replace, write_over, remove])
 
 
 def read(file: ModelFile, path: Path) -> bytes:
-    """What a worker that is started now reads."""
+    """Return the contents that a worker started now reads."""
     return (file.kept().content(path) or path).read_bytes()
 
 

@@ -1,4 +1,4 @@
-"""When a worker on a device is given its next batch: shortly before the end of the one it runs."""
+"""Next batch of a worker on a device: handed out shortly before the running one ends."""
 
 from dataclasses import replace
 from typing import Any

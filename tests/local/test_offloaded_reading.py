@@ -61,7 +61,7 @@ class Case:
 
     @property
     def ends(self) -> list[str]:
-        """How requests have ended that were not answered with 200."""
+        """Status codes of the requests that were not answered with 200."""
         account = self.service.model("double").spec.account
         by_protocol = ends_of(self.harness.segment, [account])[account].codes
         codes = ("200", *CODE_LABELS)

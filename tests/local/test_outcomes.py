@@ -65,7 +65,7 @@ class Seen(FrontendHarness):
         return ending
 
     def counts(self) -> dict[tuple[str, Protocol, str], int]:
-        """What is counted, by model, protocol and code."""
+        """Return the counts of answers by model, protocol and code."""
         nobody = self.segment.layout.models
         found = ends_of(self.segment, [0, nobody])
         return {
@@ -273,7 +273,7 @@ def test_an_answer_that_cannot_be_put_together_is_told_and_counted() -> None:
 
 
 def answer_all_but_one(harness: Seen, count: int) -> Request:
-    """Of so many that are sent; the one that is under way yet."""
+    """Answer all but one of so many requests, and return that one, which is under way yet."""
     for each in range(count):
         harness.predict(each, [each])
     harness.loop.turn()

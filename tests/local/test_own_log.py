@@ -1,4 +1,4 @@
-"""What models do to `logging`: ringbatch's own words go where they went before."""
+"""ringbatch's log lines beside models that configure `logging`: they go where they went before."""
 
 import re
 import subprocess

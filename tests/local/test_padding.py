@@ -91,7 +91,7 @@ class Harness:
         return [replies[ref & SLOT_MASK] for ref in references]
 
     def shapes(self) -> list[list[tuple[int, ...]]]:
-        """Of the arguments of each run."""
+        """Return the shapes of the arguments of each run."""
         return [[array.shape for array in arguments] for arguments in self.seen]
 
 
@@ -275,7 +275,7 @@ def test_an_output_of_another_length_cannot_be_cut() -> None:
 
 
 def test_only_whose_own_answer_is_no_number_fails() -> None:
-    """What stands in the padding is nobody's answer."""
+    """NaN in the padding belongs to no answer."""
 
     def predict(ids: Any) -> Any:
         tokens = as_tokens(ids)

@@ -1,4 +1,4 @@
-"""Who may have the page: this host, and others with a key."""
+"""Access to the page: from this host, and from others with a key."""
 
 import base64
 import os

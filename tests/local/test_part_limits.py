@@ -26,7 +26,7 @@ MS: Final = 1_000_000
 FIRST: Final = "no part of the answer came within "
 FURTHER: Final = "no further part of the answer came within "
 GRAIN_NS: Final = 2 * MS
-"""How much later than its deadline a request may end: a timer of the loop counts milliseconds."""
+"""Tolerance of a request's end behind its deadline: a timer of the loop counts milliseconds."""
 
 
 def error(answer: Any) -> tuple[int, str]:

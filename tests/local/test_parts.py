@@ -30,7 +30,7 @@ def published(lane: Lane, reader: PartReader, result_bytes: int = RESULT_BYTES) 
 
 
 class Ring:
-    """One request that wants parts, with both ends of its ring."""
+    """Request that wants parts, with both ends of its ring."""
 
     def __init__(self) -> None:
         self.harness = Harness()

@@ -97,7 +97,7 @@ class Passing:
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "POST", "GET"])
 @pytest.mark.parametrize("read", ["nothing", "a part", "all"])
 def test_no_body_is_sent_a_second_time_as_what_is_left_of_it(method: str, read: str) -> None:
-    """Whichever release of aiohttp is installed: some repeat what may be repeated."""
+    """Some releases of aiohttp repeat requests that may be repeated."""
     pieces = [b"a" * 1000, b"b" * 1000]
 
     @scenario
@@ -138,7 +138,7 @@ async def test_a_body_is_not_begun_anew() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"ab"])
 def test_over_http_2_an_empty_piece_at_first_is_no_body(body: bytes) -> None:
-    """That is what comes where nothing of a body has come."""
+    """An empty piece comes first if nothing of the body has arrived yet."""
     pieces = [b"", body]
 
     async def receive() -> Mapping[str, Any]:

@@ -256,7 +256,7 @@ def log_to(sink: HeldSink, reader: socket.socket) -> PayloadLog[bytes]:
 
 
 def is_alive() -> bool:
-    """Whether there is a thread of the log."""
+    """Return whether the payload log's thread runs."""
     return "the delivery of payloads" in [thread.name for thread in threading.enumerate()]
 
 

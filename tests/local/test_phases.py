@@ -37,7 +37,7 @@ def sent(*pieces: bytes, at_once: bool = True) -> Enter:
 
 
 def deaf(*pieces: bytes) -> Enter:
-    """The same, and it takes nothing."""
+    """Send the pieces over a connection whose client reads no answer."""
 
     async def enter(connection: Connection) -> None:
         connection.transport.left_bytes = 1 << 20
@@ -48,7 +48,7 @@ def deaf(*pieces: bytes) -> Enter:
 
 
 async def at_the_control_address(connection: Connection) -> None:
-    """Where there is no fast lane that a connection could come from."""
+    """Move the connection to the control address, which has no fast lane before it."""
     protocol = FallbackProtocol(uvicorn_config(), connection.state, {}, asyncio.get_running_loop())
     connection.transport.protocol = protocol
     protocol.connection_made(connection.transport)
@@ -129,7 +129,7 @@ def tick(connection: Connection) -> None:
 
 
 async def answer(connection: Connection) -> None:
-    """What is under way, which no clock ends here, however long it takes."""
+    """Answer the request under way, which no clock ends here, however long it takes."""
     for _ in range(10_000):
         connection.transport.protocol.tick()
     assert not connection.transport.closing

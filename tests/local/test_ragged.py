@@ -35,7 +35,7 @@ BARE = Tensor("bare", "INT32", [-1])
 
 
 class Answered:
-    """What a model's returned value comes to for requests of so many rows each.
+    """Answers made of a model's returned value, for requests of so many rows each.
 
     Args:
         outputs: of the model.

@@ -26,7 +26,7 @@ class Cluster:
         self.asked, self.may = threading.Event(), threading.Event()
 
     def get(self, call: str, timeout: float | None = None) -> bool:
-        """What a call gives."""
+        """Return the result of a call."""
         if call == "leave":
             return False
         self.asked.set()

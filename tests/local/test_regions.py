@@ -263,7 +263,7 @@ def test_what_is_no_plain_object_is_not_opened_and_not_waited_for(
 
 @contextmanager
 def without_rights() -> Iterator[None]:
-    """Whoever runs the tests may be allowed everything."""
+    """Run a block as an ordinary user, because root may open everything."""
     if os.geteuid():
         yield
         return

@@ -1,4 +1,4 @@
-"""What clients are told of their requests' time, where what a batch has in common is made once."""
+"""Timing headers of responses: text that the requests of a batch share is made once."""
 
 import re
 from typing import Any, Final

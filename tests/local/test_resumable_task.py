@@ -101,12 +101,12 @@ class Generation:
         return self.harness.lane.counters[counter]
 
     def counts(self) -> Ends:
-        """What is counted of the model's requests."""
+        """Return the counted ends of the model's requests."""
         account = self.harness.service.models["echo"].spec.account
         return ends_of(self.harness.segment, [account])[account]
 
     def ended(self) -> tuple[int, int]:
-        """How many requests were answered with 200, and how many ended otherwise."""
+        """Return the number of requests answered with 200, and of those that ended otherwise."""
         return self.counts().answered, self.counts().ended
 
 

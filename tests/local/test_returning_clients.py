@@ -55,7 +55,7 @@ class Loop:
 
     @property
     def waits(self) -> bool:
-        """Whether the worker was given nothing."""
+        """True if the worker has been given no task."""
         return not self.harness.workers[0].tasks()
 
 

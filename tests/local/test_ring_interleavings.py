@@ -51,7 +51,7 @@ def ring(
 
 
 class Check:
-    """When both are done: what was accepted came out, once and in order."""
+    """Check after both actors end: accepted items came out, once and in order."""
 
     def __init__(self, accepted: list[int], taken: list[int], consumer: Consumer) -> None:
         self.accepted = accepted
@@ -212,7 +212,7 @@ def test_every_order_of_two_times_two_steps_is_counted() -> None:
 
 
 def test_stores_that_wait_in_buffers_are_seen_late_as_on_x86() -> None:
-    """What total store order allows beyond taking turns: a load overtakes an earlier store."""
+    """A load overtakes an earlier store: total store order allows more than taking turns."""
     with pytest.raises(Violation, match="neither saw the other"):
         explore(crossed, memory=TotalStoreOrder)
 

@@ -292,7 +292,7 @@ def test_places_may_be_fewer_than_costs_allow() -> None:
 
 @given(st.data())
 def test_live_rows_never_cost_too_much_and_each_has_its_turn(data: st.DataObject) -> None:
-    """Whatever joins, fails, is cancelled and dies, in any order."""
+    """Requests join, fail, are cancelled and die in any order."""
     workers = (0, 1)
     harness = costly(
         places=data.draw(st.integers(1, 5)),

@@ -69,7 +69,7 @@ def test_a_row_with_nothing_left_takes_no_number() -> None:
 
 @given(st.data())
 def test_numbers_are_unique_below_the_number_of_places_and_come_back(data: st.DataObject) -> None:
-    """Whatever joins, fails and is cancelled, in any order."""
+    """Requests join, fail and are cancelled in any order."""
     places = data.draw(st.integers(1, 5))
     harness = numbered(places, refuses={7}, repeatable=data.draw(st.booleans()))
     model = model_of(harness)

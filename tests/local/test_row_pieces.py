@@ -78,7 +78,7 @@ def test_an_end_may_say_nothing() -> None:
 
 @pytest.mark.parametrize(("nothing", "part"), [("", {"a": 1}), ([], {"a": 1}), ("", 7), ([], "x")])
 def test_nothing_is_no_last_part(nothing: Any, part: Any) -> None:
-    """Of parts that are not joined the last counts, and this is none."""
+    """The last of parts that are not joined counts, and an empty one is no part."""
     said = {(3, 0): nothing, (3, 1): part, (3, 2): nothing}
     harness = slow(said=said)
     events, whole = harness.send(3), harness.send(3, in_parts=False)

@@ -1,4 +1,4 @@
-"""One batch: everybody's own answer, in room that is claimed for it, of models of either kind."""
+"""Run of a batch: each request's own answer, in memory claimed for it, for every kind of model."""
 
 from typing import Any
 

@@ -56,7 +56,7 @@ class Site:
             self.harness.now_ns += ENOUGH_NS
 
     def statuses(self, *kinds: int) -> list[Status]:
-        """What becomes of the requests of one batch more."""
+        """Run another batch and return the statuses of its requests."""
         replies = self.harness.run(*[self.harness.send_tensor([[kind, 0]]) for kind in kinds])
         return [reply.answer.status for reply in replies]
 

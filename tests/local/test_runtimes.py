@@ -28,7 +28,7 @@ PACKAGES = {
         name: (name,) for name in ("xgboost", "lightgbm", "catboost", "openvino") if installed(name)
     },
 }
-"""What each runtime needs beyond the engine's own packages."""
+"""Packages of each runtime beyond the engine's own."""
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ DRAWS = (np.arange(1000) + 0.5) / 1000
 
 
 def shares(top_p: float, temperature: float = 1.0) -> list[float]:
-    """How often each token is chosen."""
+    """Return the share of draws that choose each token."""
     found = [chosen(SCORES / temperature, top_p, float(draw)) for draw in DRAWS]
     return [round(found.count(token) / len(DRAWS), 2) for token in range(4)]
 

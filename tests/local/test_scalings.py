@@ -1,4 +1,4 @@
-"""What is told of a number of workers that the load decides."""
+"""Reports of an autoscaled number of workers: readiness, Retry-After, messages."""
 
 import errno
 import time
@@ -25,7 +25,7 @@ ELASTIC = replace(spec(workers=(0, 1, 2)), least=0, most=8)
 
 
 def engine(ready: int = 3, **more: object) -> Segment:
-    """With one model."""
+    """Return a segment with one model."""
     segment = local_segment(ELASTIC, spare=8)
     segment.models = (replace(ELASTIC, **more),)  # type: ignore[arg-type]
     segment.model_table.publish(segment.models)

@@ -50,7 +50,7 @@ class Harness:
         return int(self.segment.words[self.segment.layout.lane(0) + LaneWords.MODEL_TABLE])
 
     def status(self, name: str) -> tuple[int, bytes]:
-        """How a V1 request that is wrong for every model ends."""
+        """Return the status and body of a V1 request that is wrong for every model."""
         answers: list[tuple[int, bytes]] = []
         self.service.predict(name, b"{", lambda answer: answers.append(answer[:2]))
         (answer,) = answers

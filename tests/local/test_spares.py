@@ -9,7 +9,7 @@ from ringbatch.shm.slot import Reason
 
 
 def harness(**more: int) -> CollectorHarness:
-    """One worker that runs, number 0, and a spare, number 1."""
+    """Return a collector with a worker that runs, number 0, and a spare, number 1."""
     found = CollectorHarness(eager(workers=(0, 1), spares=1, **more))
     for worker in found.workers:
         worker.ready()
@@ -18,7 +18,7 @@ def harness(**more: int) -> CollectorHarness:
 
 
 def ready(found: CollectorHarness) -> int:
-    """What everybody reads of how many workers run."""
+    """Return the published number of ready workers."""
     return int(found.segment.words[found.segment.layout.model(0) + ModelWords.READY])
 
 

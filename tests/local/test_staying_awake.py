@@ -1,4 +1,4 @@
-"""When the event loop of a frontend stays awake for answers, and when it sleeps."""
+"""Event loop of a frontend: it stays awake for answers that are near, and sleeps otherwise."""
 
 import pytest
 from frontend_harness import FrontendHarness, predictions, untyped
@@ -19,7 +19,7 @@ def turn(harness: FrontendHarness, duration_ns: int = 0) -> None:
 
 
 def ask(harness: FrontendHarness, number: int, answer_ns: int) -> None:
-    """One request, answered after so long; the doorbell rings for whoever sleeps."""
+    """Send a request and answer it after so long; the doorbell rings if the loop sleeps."""
     harness.predict(number, [number])
     turn(harness)
     spent_ns = 0

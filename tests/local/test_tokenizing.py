@@ -127,7 +127,7 @@ def run(
 
 
 def nothing() -> None:
-    """What most do meanwhile."""
+    """Do nothing while the tokens are made."""
 
 
 def test_tokens_go_on_their_way() -> None:

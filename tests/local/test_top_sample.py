@@ -1,4 +1,4 @@
-"""What is under way, and what `ringbatch top` reads of an engine's memory."""
+"""Samples for `ringbatch top`: requests under way, read from an engine's memory."""
 
 from dataclasses import replace
 

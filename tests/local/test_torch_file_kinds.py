@@ -1,4 +1,4 @@
-"""What PyTorch's files are told apart by, without torch."""
+"""Kinds of PyTorch files, told apart without torch."""
 
 import io
 import json

@@ -1,5 +1,8 @@
-"""What an application sees of a request's id and trace, what it cannot say itself, and what is
-counted where nobody else has counted."""
+"""Application behind a frontend: request id, trace, and counts.
+
+The application sees the request's id and trace and cannot override them. A request is counted
+here only if no other place has counted it.
+"""
 
 import asyncio
 import time
@@ -32,7 +35,7 @@ THEIRS = [(b"x-request-id", b"own"), (b"endpoint-load-metrics", b"theirs")]
 def passed(
     *headers: tuple[bytes, bytes], load_report: bool = False
 ) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
-    """What the application is given, and what the client gets, of one that has its own id."""
+    """Return the headers that the application and the client get for a request with its own id."""
     given: dict[bytes, bytes] = {}
     got: dict[bytes, bytes] = {}
 
@@ -97,8 +100,7 @@ Asked = Callable[[Service, Any, Any], Awaitable[None]]
 def ended(
     asked: Asked, *headers: tuple[bytes, bytes], path: str = "/other"
 ) -> tuple[dict[str, int], list[int]]:
-    """What was counted of a request for no model, by its status, and the status that is known of
-    it afterwards."""
+    """Return the counts of a request for no model, by status, and the status logged for it."""
     segment = local_segment(spec(), slots=8)
 
     async def send(_message: Any) -> None:

@@ -73,7 +73,7 @@ ENDLESS = b"8000\r\n" + bytes(0x8000) + b"\r\n"
     ids=["length", "longest length", "zeros", "to the end", "chunks", "extension", "trailer"],
 )
 def test_more_of_an_answer_than_may_be_is_not_taken(begun: bytes, drop: bytes) -> None:
-    """Where its length says so, nothing of it."""
+    """An answer whose length is already too large is not read at all."""
 
     def handle(connection: socket.socket) -> None:
         request_of(connection)

@@ -14,7 +14,7 @@ from ringbatch.shm.slot import Status
 
 
 class Resolver:
-    """What names stand for, to be changed."""
+    """Resolver of names, whose addresses a test changes."""
 
     def __init__(self, *found: str) -> None:
         self.found: Sequence[str] | OSError = found

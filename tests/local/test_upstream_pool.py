@@ -118,7 +118,7 @@ class Attended(Pool):
 
 
 def pool_of(*ports: int, always: bool = False, clock: Clock | None = None) -> Pool:
-    """Of servers on this host, which are asked in their order where they are equal."""
+    """Return a pool of servers on this host, tried in their order if they are equal."""
     names = Names("m", [Address("127.0.0.1", port, "") for port in ports])
     draws = iter(range(1_000_000))
     return Attended(names, Manner("m", "/up", always), lambda: next(draws), clock or Clock())

@@ -1,4 +1,4 @@
-"""What workers write down of model servers, in a segment of this process."""
+"""Counts and states of model servers that workers write into the segment."""
 
 from dataclasses import replace
 

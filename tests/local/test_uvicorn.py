@@ -1,4 +1,4 @@
-"""Which of uvicorn's internals are used, and that the installed release has them.
+"""Used internals of uvicorn: the table of them, and that the installed release has them.
 
 `frontend/http/fallback.py` and `frontend/http/server.py` inherit from classes that uvicorn may
 change with any minor release, so `setup.cfg` bounds it from above. To raise the bound: read what
@@ -104,8 +104,10 @@ OWNERS: Final = {"config", "cycle", "flow", "server_state"}
 
 
 def uses(file: Path, base: str, instance: object) -> set[str]:
-    """What the class in a file that inherits from `base` overrides or uses of what an instance of
-    that has, such as ``url`` and ``cycle.keep_alive``."""
+    """Return the members of an instance that a class in the file overrides or uses.
+
+    The class inherits from `base`; the members are such as ``url`` and ``cycle.keep_alive``.
+    """
     found = {chain for chain in _chains(file, base) if hasattr(instance, chain.partition(".")[0])}
     return found - OWNERS
 

@@ -1,4 +1,4 @@
-"""What V2 tells of the server and its models: metadata, settings, statistics, the index."""
+"""Server and models as V2 describes them: metadata, settings, statistics, the index."""
 
 import asyncio
 import time

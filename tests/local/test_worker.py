@@ -19,7 +19,7 @@ from ringbatch.shm.snapshot.status import read
 
 RUN_NS = 30
 RAN = Spent(0, RUN_NS, 0, 0, 0)
-"""What a batch takes here: the clock moves while the model runs."""
+"""Time that a batch takes here: the clock moves while the model runs."""
 
 
 class Harness:
@@ -199,7 +199,7 @@ def test_a_batch_stays_in_the_ring_until_its_answers_are_posted() -> None:
 
 
 def test_a_batch_has_left_the_ring_when_it_is_reported() -> None:
-    """What is reported already would not be reported again to a collector that finds it held."""
+    """A collector that finds a reported batch in the ring would not get another report."""
     harness = Harness()
     seen = []
     harness.hand_over(1, reference(1, harness.client.send(b"[0]")))

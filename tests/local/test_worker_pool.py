@@ -1,4 +1,4 @@
-"""When a worker's number is free for another."""
+"""Numbers of workers: when one is free for another worker."""
 
 import signal
 from typing import Any, cast

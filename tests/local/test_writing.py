@@ -100,7 +100,7 @@ class Case:
 
     @property
     def ends(self) -> list[str]:
-        """How requests have ended that were not answered with 200."""
+        """Status codes of the requests that were not answered with 200."""
         account = self.service.model(self.harness.name).spec.account
         codes = ends_of(self.harness.segment, [account])[account].codes
         labels = ("200", *CODE_LABELS)
@@ -205,7 +205,7 @@ WAYS: Final[dict[str, tuple[ModelSpec, Any, Callable[[Case], RequestHandle | Non
 
 
 def both(case: Case, send: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What another process did for an answer, which is what this process alone gives."""
+    """Return the jobs of another process for an answer, which equals that of this process alone."""
     assert send(case) is not None
     there, jobs = case.finish(), case.apart.jobs
     case.apart.jobs = []

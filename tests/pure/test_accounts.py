@@ -1,4 +1,4 @@
-"""Whose a request is: by key, by address, behind proxies, and what nobody can make up."""
+"""Accounts of requests: by key, by address, behind proxies, and safe from forged headers."""
 
 import hashlib
 from functools import partial

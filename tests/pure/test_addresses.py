@@ -1,4 +1,4 @@
-"""Where other servers are, as a configuration says it."""
+"""Addresses of other servers in a configuration."""
 
 import pytest
 

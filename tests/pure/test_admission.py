@@ -42,7 +42,7 @@ def queues_of(waiting: Sequence[Request]) -> Queues:
 
 
 def really_before(queues: Queues, new: Request) -> int:
-    """How many instances are taken before a new request."""
+    """Return the number of instances that are taken before a new request."""
     queues.extend(b"", [new], new.rows, 1 << 62, SEVERAL)
     rows = 0
     while True:

@@ -62,7 +62,7 @@ def test_arrays_of_any_order_are_the_same(spell: Any) -> None:
 
 
 def test_equal_values_are_the_bytes_of_v2() -> None:
-    """That is what lets requests of all protocols share a batch."""
+    """Requests of all protocols can share a batch because their values have equal bytes."""
     tensors = [Tensor("a", "FP32", [-1]), Tensor("s", "BYTES", []), Tensor("n", "BOOL", [2])]
     one = spec(0, tensors, tensors, timeout_ns=1)
     body = (

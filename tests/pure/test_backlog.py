@@ -1,4 +1,4 @@
-"""How long a request that comes now would take: tables and properties."""
+"""Predicted time to the answer of a new request: tables and properties."""
 
 import pytest
 from hypothesis import given

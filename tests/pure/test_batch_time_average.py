@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ringbatch.engine.collector.batch_time_average import FAR, SHARE, Departures
 
 NEAR = st.lists(st.integers(1000, 2000), min_size=1, max_size=40)
-"""What batches of a steady model take."""
+"""Times of batches of a steady model."""
 STALL = st.integers(20_000, 10**12)
 
 

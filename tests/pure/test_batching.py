@@ -1,4 +1,4 @@
-"""When a batch closes: the table of cases, one nanosecond at a time, and what holds for all."""
+"""Closing of a batch: the table of cases, one nanosecond at a time, and rules for all cases."""
 
 from collections.abc import Iterable
 from dataclasses import replace

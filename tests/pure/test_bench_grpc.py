@@ -30,7 +30,7 @@ def v2(*tensors: dict[str, Any]) -> bytes:
 
 
 def response(*tensors: dict[str, Any], request_id: str = "") -> bytes:
-    """What a server answers, with raw contents."""
+    """Return a server's response with raw contents."""
     outputs = [{key: one[key] for key in ("name", "datatype", "shape")} for one in tensors]
     raw = [np.array(one["data"], "<f4").tobytes() for one in tensors]
     made = inference("ModelInferResponse")(

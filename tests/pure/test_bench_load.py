@@ -1,4 +1,4 @@
-"""When requests are due, what answers are read as, and what outcomes say."""
+"""Load generator: arrival times of requests, parsing of answers, and outcomes."""
 
 import numpy as np
 import pytest
@@ -132,7 +132,7 @@ def test_a_request_has_one_host(headers: list[tuple[str, str]], hosts: list[str]
 
 
 def outcome(due: list[int], took: list[int], statuses: list[int]) -> Outcome:
-    """Of a run of a second."""
+    """Return the outcome of a run of a second."""
     return Outcome(
         np.asarray(due, np.int64),
         np.asarray(took, np.int64),

@@ -1,4 +1,4 @@
-"""Which engines are asked in a measurement, and how often: with engines that are made up."""
+"""Engines of a measurement, and the runs that each of them gets; the engines are made up."""
 
 import os
 from collections.abc import Iterator

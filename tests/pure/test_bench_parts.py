@@ -31,7 +31,7 @@ def streamed(
     short: int = 0,
     busy: float = 0.3,
 ) -> Outcome:
-    """Of a second, with answers that are alike."""
+    """Return a second's outcome with answers that are alike."""
     whole = outcome(count, first_ms + gap_ms * (parts - 1), statuses)
     gaps = np.full(count * (parts - 1), int(gap_ms * MS), np.int64)
     return replace(

@@ -1,4 +1,4 @@
-"""What runs come to, what may not be believed, and what two results say of each other."""
+"""Reports of runs: their figures, the runs that are void, and the comparison of two results."""
 
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -208,7 +208,7 @@ def test_the_knee_is_a_sentence(found: dict[str, Any], words: str) -> None:
 def test_no_row_contradicts_the_headline(
     rows: dict[float, float], knee_per_s: float | None
 ) -> None:
-    """What is told to be within the limit, no row has missed, nor has a higher one been within."""
+    """No row at or below the reported rate missed the limit, and no higher row kept it."""
     points = tuple(
         point(replace(RATE, title=f"{rate:g}", rate_per_s=rate), [outcome(2000, took_ms)])
         for rate, took_ms in rows.items()

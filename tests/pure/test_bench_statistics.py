@@ -1,4 +1,4 @@
-"""What measured times say: percentiles, steadiness, differences and the knee."""
+"""Statistics of measured times: percentiles, steadiness, differences and the knee."""
 
 import itertools
 import math

@@ -30,7 +30,7 @@ from ringbatch.bench.tuning.search import Search, Trial
 
 START, LONGEST, CLIMB = 2.5, 4, 3
 PROOF = 6 * 2 * (START + 2)
-"""What proving the choice may cost."""
+"""Most that the proof of the choice may cost."""
 
 
 def usual(cpus: int) -> dict[str, int | float | str]:
@@ -114,7 +114,7 @@ class Ridges:
 
 
 def tuned(server: Formula | Ridges, noise: float, seed: int) -> tuple[Candidate, Search]:
-    """What the search ends with."""
+    """Run a search, and return its best candidate and the search itself."""
     random = np.random.default_rng(seed)
     search = Search(choices_for(server.cpus), usual(server.cpus))
     while (trial := search.next()) is not None:
@@ -170,7 +170,7 @@ def test_nothing_is_changed_where_nothing_helps() -> None:
 @pytest.mark.parametrize("drift", [0, 0.02])
 @pytest.mark.parametrize("cpus", [2, pytest.param(16, marks=exhaustive)])
 def test_noise_and_drift_recommend_nothing(noise: float, drift: float, cpus: int) -> None:
-    """Of searches on a host where no setting matters, all but a few say so."""
+    """All but a few searches recommend nothing on a host where no setting matters."""
     recommended = 0
     for seed in range(40):
         random, search = np.random.default_rng(seed), Search(choices_for(cpus), usual(cpus))
@@ -330,7 +330,7 @@ class MadeUpServer:
 
 
 def rate_as_it_is(server: MadeUpServer, monkeypatch: pytest.MonkeyPatch) -> float:
-    """What is found for the configuration as it is."""
+    """Return the rate measured for the configuration as it is."""
 
     @contextmanager
     def entered(value: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""How the steps of chains fit together, and what their words say where they do not."""
+"""Chains: how the outputs and inputs of steps are matched, and the errors if they do not match."""
 
 import json
 import tomllib

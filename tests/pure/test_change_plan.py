@@ -1,4 +1,4 @@
-"""What one change of one model takes, and the tables that it leads to."""
+"""Steps of a change of one model, and the model tables that they lead to."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a model is told of a request, as frontends write it, and where it stands in slots."""
+"""Request context for models: the id, parameters and headers that frontends write into slots."""
 
 import json
 from dataclasses import replace
@@ -73,7 +73,7 @@ CONTEXT = {"id": "r7", "parameters": {"k": 1}, "headers": {"x-tenant": "blue"}}
 
 
 def expected(context: Any) -> list[tuple[int, bytes, int]]:
-    """Of three slots, each has it in its first row."""
+    """Return the expected parts of three slots, with the context in the first row of each."""
     parts = []
     for start in (0, 2, 4):
         rows = ROWS[start : start + 2]

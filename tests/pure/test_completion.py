@@ -1,4 +1,4 @@
-"""What completes commands in shells, and the manual page: they have all that --help has."""
+"""Shell completion and the manual page: they have everything that --help has."""
 
 import contextlib
 import io
@@ -20,7 +20,7 @@ CHECKS = {
     "fish": ["fish", "-n"],
 }
 END = {"bash": "esac ;;", "zsh": " ;;"}
-"""What follows the last flag of a command."""
+"""Text behind the last flag of a command in a shell's script."""
 OFFERED = {
     "": {"serve", "check", "units", "completion"},
     "se": {"serve"},

@@ -14,7 +14,7 @@ COMPOSE: Final = (ROOT / FOLDER / "compose.yaml").read_text()
 
 
 def only(pattern: str, text: str) -> str:
-    """What the only match has in its group."""
+    """Return the group of the only match."""
     found = re.findall(pattern, text, re.MULTILINE)
     assert len(found) == 1, f"{pattern}: {found}"
     return str(found[0])

@@ -1,4 +1,4 @@
-"""What warm-up says of batches that have not run yet."""
+"""Estimated cost, from warm-up, of batches that have not run yet."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Where processes run: a table of hosts, and what no plan may do."""
+"""CPUs of each process: a table of hosts, and rules for every plan."""
 
 from typing import Any
 

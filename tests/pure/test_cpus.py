@@ -1,4 +1,4 @@
-"""How many CPUs there are to use."""
+"""Number of usable CPUs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What is computed of two samples."""
+"""Differences between two samples."""
 
 import pytest
 from samples import FIRST, SECOND, WORKER, times

@@ -120,7 +120,7 @@ def test_what_is_behind_an_outcome_begins_with_the_next_word() -> None:
 
 
 def test_the_numbers_of_version_31() -> None:
-    """Who changes a number here has changed the layout, and gives it another version."""
+    """A change of a number here changes the layout, and needs another version."""
     assert LAYOUT_VERSION == 31
     assert MAGIC_VALUE.to_bytes(8, "little") == b"RNGBTCH1"
     assert constants(HeaderWords) == {

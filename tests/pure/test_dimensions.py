@@ -1,4 +1,4 @@
-"""How large a segment is made, and what it is cut down to where /dev/shm is small."""
+"""Size of a segment, also in a small /dev/shm."""
 
 from pathlib import Path
 

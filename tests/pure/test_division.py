@@ -135,7 +135,7 @@ def test_a_request_that_fills_the_memory_is_taken_when_nothing_else_is_there() -
 
 
 class Held(NamedTuple):
-    """What a request has."""
+    """Part of the lane that a request holds."""
 
     model: int
     size: int
@@ -150,7 +150,7 @@ class Claims(RuleBasedStateMachine):
         self.memory = lane(slots, models)
         self.held: dict[int, Held] = {}
         self.settled = True
-        """Whether nothing in flight is older than the division."""
+        """True if every request in flight is younger than the division."""
 
     @rule(model=st.integers(1, MOST_MODELS), size=st.sampled_from([1, 64, 100, 1000, 5000]))
     def claim(self, model: int, size: int) -> None:
@@ -164,8 +164,7 @@ class Claims(RuleBasedStateMachine):
         self.held[slot] = Held(model, size)
 
     def has_own_left(self, model: int) -> bool:
-        """Whether a model has less than its own, of slots and of memory, and all have what is
-        theirs."""
+        """Return whether a model has own slots and memory left, and no model holds another's."""
         divided = division(self.slots, LANE_BYTES, self.models)
         own = [held.size for held in self.held.values() if held.model == model]
         size = sum(-(-size // ALIGNMENT) * ALIGNMENT for size in own) + ALIGNMENT

@@ -1,4 +1,4 @@
-"""What the doctor says of made-up hosts: every line of its checks, with its level."""
+"""Doctor's checks on made-up hosts: every line, with its level."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""What the doctor reads of a host, on made-up ones below a folder."""
+"""Doctor's facts about hosts that are made up as folders."""
 
 import os
 import platform
@@ -19,7 +19,7 @@ from ringbatch.engine.process.cpu_plan import Host
 from ringbatch.shm.host.platform import SUPPORTED
 
 HUGE: Final = str((1 << 63) - 4096)
-"""What cgroup v1 has for no limit."""
+"""Value of cgroup v1 for no limit."""
 
 
 def host(root: Path, files: Mapping[str, str]) -> HostFiles:

@@ -1,4 +1,4 @@
-"""How findings are printed."""
+"""Doctor's report: printed findings."""
 
 import json
 

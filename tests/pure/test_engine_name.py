@@ -1,4 +1,4 @@
-"""What engines may be called, and which of several is meant."""
+"""Names of engines: the legal ones, and the choice among several engines."""
 
 from pathlib import PurePath
 from typing import NamedTuple

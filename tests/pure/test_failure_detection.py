@@ -1,4 +1,4 @@
-"""When a model that fails is taken for one that fails every request."""
+"""Detection of models that fail every request."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from ringbatch.engine.worker.failure_detection import AGAIN_NS, ENOUGH, ENOUGH_N
 
 
 class FailureReport(NamedTuple):
-    """What is told of a model."""
+    """Report of a model that fails every request."""
 
     batches: int
     why: str

@@ -27,7 +27,7 @@ _COMMON = (type, ModuleType, FunctionType, MethodType, type(len))
 
 
 def held(root: object) -> int:
-    """How many objects a container holds, with what these hold."""
+    """Return the number of objects reachable from a container."""
     seen, left = {id(root): root}, [root]
     while left:
         for each in gc.get_referents(left.pop()):

@@ -37,7 +37,7 @@ def refs(requests: Iterable[Request]) -> list[int]:
 
 
 def batches(queues: Queues, cap: int = CAP) -> list[list[int]]:
-    """What is taken until nothing waits."""
+    """Return the batches taken until no request waits."""
     found = []
     while queues.rows:
         found.append(refs(queues.take(queues.first(1_000), cap)))
@@ -266,7 +266,7 @@ TestFairQueues = FairQueuesMachine.TestCase
 def test_one_account_is_served_in_the_order_of_arrival(
     rows: Sequence[int], cap: int, word: int
 ) -> None:
-    """Whatever its word is, batches are those of requests without an account."""
+    """The account's word makes no difference: batches are those of requests without an account."""
 
     def served(account: int) -> list[list[int]]:
         queues = Queues()
@@ -282,14 +282,14 @@ SECONDS = 10
 
 
 class Client(NamedTuple):
-    """One that sends its next request a moment after each answer."""
+    """Client that sends its next request a moment after each answer."""
 
     account: int
     thinking_ns: int = 100_000
 
 
 def served(clients: Sequence[Client], cap: int = 32) -> dict[int, list[int]]:
-    """What answers took, by account, with one batch ahead of the one that runs."""
+    """Return the latencies by account, with one batch given in advance of the running one."""
     queues, took_ns = Queues(), dict[int, list[int]]()
     coming = [(1000 * number, number) for number in range(len(clients))]
     ahead: list[Request] = []

@@ -1,4 +1,4 @@
-"""What tests read a control address's page with reads it as prometheus_client does."""
+"""Tests' parser of a metrics page: it reads the page as prometheus_client does."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""How requests for another server stand in slots."""
+"""Envelopes in slots: requests for another server, and its refusals."""
 
 import pytest
 

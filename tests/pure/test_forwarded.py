@@ -40,7 +40,7 @@ def parsed(body: str, origin: bytes | None = None) -> list[tuple[int, Envelope, 
 
 
 def one(body: str) -> tuple[bytes, str, bytes]:
-    """What stands before the list, the list, and what stands behind."""
+    """Return the text before the list, the list, and the text behind it."""
     ((_, envelope, text),) = parsed(body)
     return envelope.opening, text, envelope.closing
 

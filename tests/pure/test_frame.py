@@ -1,4 +1,4 @@
-"""Where the tensors of a request lie in its extent."""
+"""Frame of a request: offsets and shapes of its tensors in the extent."""
 
 from itertools import pairwise
 from math import prod

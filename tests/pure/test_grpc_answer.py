@@ -123,7 +123,7 @@ def test_results_of_any_length_are_read_back(size: int) -> None:
 @pytest.mark.parametrize("datatype", sorted(name for name, d in DATATYPES.items() if d.fixed))
 @pytest.mark.parametrize("cap", [0, 8])
 def test_an_answer_in_one_part_is_that_of_its_parts(datatype: str, cap: int) -> None:
-    """One part is written at once where its size is known, several go the long way."""
+    """A single part of known size is written at once; several parts go the long way."""
     tensor = Tensor("y", datatype, [2])
     model = spec(0, [Tensor("x", "FP32", [])], [tensor], max_batch_size=cap)
     answers = GrpcAnswers(model)

@@ -1,4 +1,4 @@
-"""What is remembered of messages makes no difference: what is recalled is what protobuf reads."""
+"""Cache of message heads: a recalled head says what protobuf reads in the message."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -52,7 +52,7 @@ def parsed(data: bytes) -> Any:
 
 
 def expect_no_difference(messages: Sequence[bytes]) -> int:
-    """How many of them were recalled."""
+    """Compare recalled heads with protobuf's, and return how many were recalled."""
     heads: MessageHeadCache[bytes] = MessageHeadCache()
     count = 0
     for data in messages:

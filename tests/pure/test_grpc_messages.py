@@ -132,14 +132,14 @@ def test_every_method_takes_and_gives_what_tritons_client_expects() -> None:
 
 
 def test_the_messages_stand_in_nobodys_way() -> None:
-    """Whichever is imported first, generated code with the same names can be imported too."""
+    """Generated code with the same names can be imported too, in either order."""
     ours, theirs = "ringbatch.frontend.grpc.messages", "tritonclient.grpc.service_pb2"
     for first, second in ((ours, theirs), (theirs, ours)):
         subprocess.run([sys.executable, "-c", f"import {first}, {second}"], check=True)
 
 
 def compiled(folder: Path, output: Path) -> bytes:
-    """What protoc makes of the .proto files of a folder."""
+    """Return the descriptor set that protoc compiles from a folder's .proto files."""
     pytest.importorskip("grpc_tools", reason="protoc is in the extra `test-exhaustive`")
     files = sorted(folder.glob("*.proto"))
     command = (sys.executable, "-m", "grpc_tools.protoc", "-I", folder)

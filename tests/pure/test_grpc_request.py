@@ -391,7 +391,7 @@ def test_shared_memory_is_refused_where_it_is_off() -> None:
 
 
 class Memory:
-    """One region, "r"; a stretch of it is read only when asked for."""
+    """Shared memory with one region, "r"; a stretch of it is read only when asked for."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

@@ -1,4 +1,4 @@
-"""How errors are told over gRPC, and what reflection answers."""
+"""gRPC status of errors, and answers of reflection."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""When a process is taken for hung."""
+"""Detection of hung processes."""
 
 import pytest
 

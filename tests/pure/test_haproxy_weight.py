@@ -1,4 +1,4 @@
-"""What HAProxy is told of an engine: tables and properties."""
+"""Weight of an engine for HAProxy: tables and properties."""
 
 import re
 from dataclasses import dataclass

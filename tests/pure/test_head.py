@@ -1,4 +1,4 @@
-"""Which heads the fast lane takes, and what it reads from them."""
+"""Heads of requests on the fast lane: those that it takes, and the fields that it reads."""
 
 import pytest
 from hypothesis import given

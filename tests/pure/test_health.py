@@ -1,4 +1,4 @@
-"""What the collector says of a model's workers, and what a frontend makes of it."""
+"""Health of a model's workers: the collector's report, and the frontend's answer by it."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""What further workers would take, by what those that there are have used."""
+"""Gauge of the host: room for further workers, estimated from the use by those that run."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a client may send on a connection of HTTP/2, and what becomes of it, by RFC 9113."""
+"""HTTP/2 connection: a client's frames and their effects, by RFC 9113."""
 
 import random
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What attackers send over HTTP/2, and what patience a connection has with it."""
+"""HTTP/2 floods: attackers' frames, and a connection's budget for them."""
 
 import pytest
 from hpack import Encoder

@@ -73,7 +73,7 @@ def test_a_block_that_grows_beyond_measure_ends_the_connection() -> None:
 
 
 def test_the_same_bytes_mean_what_the_table_says() -> None:
-    """What a block said is remembered, but not beyond a change of the table."""
+    """Remembered blocks are not used beyond a change of the table."""
     served, encoder = Served(), Encoder()
     paths = [b"/a", b"/a", b"/b", b"/b", b"/a", b"/a"]
     numbers = range(1, 99, 2)
@@ -156,7 +156,7 @@ def test_a_size_of_the_table_that_does_not_end_is_refused(rest: bytes) -> None:
 
 
 def test_values_have_no_ends_of_lines_and_no_blanks_around_them() -> None:
-    """Of all short ones (8.2.1)."""
+    """All short values are tried, by RFC 9113, 8.2.1."""
     for letters in itertools.product(b"\0\r\n \ta", repeat=4):
         for value in (bytes(letters), bytes(letters[:2])):
             sound = not {*value} & {*b"\0\r\n"} and value == value.strip(b" \t")

@@ -84,7 +84,7 @@ def blocks(draw: st.DrawFn) -> bytes:
 
 
 def is_ours_alone(block: bytes) -> bool:
-    """Whether a block has a number of many bytes, or begins with three sizes of the table."""
+    """Return whether a block has a number of many bytes, or begins with three table sizes."""
     return (
         re.search(rb"[\x80-\xff]{5}", block) is not None
         or re.match(rb"(?:\x3f[\x80-\xff]*[\0-\x7f]|[\x20-\x3e]){3}", block) is not None

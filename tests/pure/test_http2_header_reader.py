@@ -66,7 +66,7 @@ def written(several: Sequence[Fields], way: str) -> list[bytes]:
 
 
 def asked(heads: Heads, blocks: Sequence[bytes], *, remembers: bool) -> Found:
-    """What is found of each head, up to one that ends the connection; last, the patience left.
+    """Read heads up to one that ends the connection, and return the results and the budget left.
 
     Args:
         heads: reads them.
@@ -105,7 +105,7 @@ KNOWN = [USUAL, USUAL, [*USUAL, trace(8)], [*USUAL, trace(9)]]
 
 
 def same(several: list[Fields], way: str) -> Found:
-    """What is found of heads behind `KNOWN` ones, the same with a memory and without."""
+    """Return the results for heads behind `KNOWN` ones: the same with a memory and without."""
     blocks = written([*KNOWN, *several], way)
     found = asked(Heads(), blocks, remembers=True)
     assert found == asked(Heads(), blocks, remembers=False)

@@ -24,7 +24,7 @@ PIECE = bytes(range(256)) * 64
 
 
 class Taker:
-    """Whoever serves streams: every other one is given a sink with the first of its body.
+    """Service of streams that gives every other stream a sink with the first bytes of its body.
 
     Args:
         in_place: whether bytes are read where they lie.
@@ -82,7 +82,7 @@ class Taker:
 
 
 def frames(chance: random.Random) -> list[bytes]:
-    """What a client sends that mostly keeps to the rules."""
+    """Return frames of a client that mostly keeps to the rules."""
     found, begun, last = [], [1], 1
     found.append(headers(1))
     for _ in range(40):

@@ -66,7 +66,7 @@ def manifest() -> Any:
 
 
 def faults(value: Any, kind: str, kinds: Kinds, place: str = "") -> Iterator[str]:
-    """Where a value is not of a kind that the models of KServe or Kubernetes name."""
+    """Yield the places where a value is not of the kind that KServe or Kubernetes declares."""
     # Of the two packages each has its own way of writing them.
     listed = re.fullmatch(r"[Ll]ist\[(.+)\]", kind)
     of_text = re.fullmatch(r"[Dd]ict[\[(]str, (.+)[\])]", kind)

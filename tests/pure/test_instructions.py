@@ -1,4 +1,4 @@
-"""Where the workers of a configuration run."""
+"""CPUs of a configuration's workers."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ EIGHT = Host(tuple(range(8)), {0: tuple(range(8))}, 8)
 
 
 def by_name(placement: str, **more: object) -> list[tuple[int, ...] | None]:
-    """The CPUs of the workers of one model, spares behind."""
+    """Return the CPUs of a model's workers, followed by those of its spares."""
     model = ModelConfig(name="m", path=Path("/m.py"), **more)  # type: ignore[arg-type]
     server = ServerConfig(placement=placement, frontends=1)  # type: ignore[arg-type]
     config = Config(server=server, models=(model,))

@@ -1,5 +1,7 @@
-"""Which rows of a model in steps begin, and how many a worker can hold: tables, and what holds of
-all of them."""
+"""Rows of a model in steps: which of them begin, and how many a worker can hold.
+
+Tables, and rules for all cases.
+"""
 
 from math import inf, nan
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where the tensor of a large message stands, against what protobuf reads in the same bytes."""
+"""Tensor of a large message: its place in the bytes, compared with protobuf's reading."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Where the time of a request went."""
+"""Breakdown of a request's latency into phases."""
 
 import re
 from typing import Any

@@ -211,7 +211,7 @@ def test_nothing_that_is_written_overlaps(layout: Layout) -> None:
 
 
 def test_where_the_regions_of_version_31_lie() -> None:
-    """Who changes a number here has changed the layout, and gives it another version."""
+    """A change of a number here changes the layout, and needs another version."""
     assert LAYOUT_VERSION == 31
     layout = Layout(lanes=2, slots=8, lane_bytes=8192, workers=3, models=1, model_table_bytes=100)
     assert {name: start * WORD for name, (start, _) in spans(layout).items()} == {

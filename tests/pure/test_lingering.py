@@ -27,7 +27,7 @@ def request(accepted_ns: int, rows: int = 1) -> Request:
 
 
 class Server:
-    """One worker and what waits for it; see the module.
+    """Server with one worker and a queue; see the module.
 
     Args:
         fixed_ns, row_ns: of a run.
@@ -44,11 +44,11 @@ class Server:
     ) -> None:
         self.now_ns = 0
         self.waits_ns: list[int] = []
-        """How long each request waited from its acceptance to its answer."""
+        """Time of each request from its acceptance to its answer."""
         self.lingered_ns: list[int] = []
-        """How long the worker was idle while each batch waited."""
+        """Time that the worker was idle while each batch waited."""
         self.rows: list[int] = []
-        """Of the batches."""
+        """Sizes of the batches, in rows."""
         self.lingering = Lingering()
         self.lingering.learn(Trial(n, 0, fixed_ns + n * row_ns) for n in (1, 8, CAP))
         self._costs_ns = fixed_ns, row_ns

@@ -1,4 +1,4 @@
-"""What a client may say of the configuration of a model that it has loaded."""
+"""Configuration that a client may give with the load of a model."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Whether a batch waits for a worker here although one elsewhere is idle."""
+"""Choice between waiting for a local worker and sending the batch to an idle remote one."""
 
 import pytest
 from hypothesis import given

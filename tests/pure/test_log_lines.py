@@ -1,4 +1,4 @@
-"""One form for the lines of every process's log."""
+"""Log lines: one form for every process."""
 
 import json
 import logging

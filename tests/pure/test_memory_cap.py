@@ -1,4 +1,4 @@
-"""How large a batch may be for the memory there is: what is learned, and how it is forgotten."""
+"""Memory cap of batches: how it is learned from failed runs, and forgotten."""
 
 import pytest
 
@@ -46,7 +46,7 @@ def test_a_batch_is_run_in_parts_that_are_allowed(rows: list[int], parts: list[l
 
 
 def full_runs(cap: MemoryCap, rows: int) -> int:
-    """How many runs of that many rows it takes until the cap is another."""
+    """Return the number of runs of so many rows until the cap changes."""
     for count in range(1, 1 << 20):
         if cap.fitted(rows):
             return count

@@ -1,4 +1,4 @@
-"""What has to be done so that what serves becomes what is wanted."""
+"""Difference between served and wanted models, as changes to make."""
 
 from dataclasses import fields, replace
 from pathlib import Path

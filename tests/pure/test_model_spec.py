@@ -118,8 +118,11 @@ def test_no_two_entries_of_one_place_have_the_same_reference(a: ModelSpec, b: Mo
 
 
 def test_what_stands_in_the_model_table_of_version_31() -> None:
-    """Who changes a name here has changed the layout, and gives it another version: an engine of
-    an older one that runs on the host is told by that number, before its table is read."""
+    """A change of a name here changes the layout, and needs another version.
+
+    An engine of an older layout that runs on the host is known by that number, before its table is
+    read.
+    """
     assert LAYOUT_VERSION == 31
     named = (ModelSpec, Forward, Tokens, Generator, Chain, Step)
     assert {kind.__name__: " ".join(each.name for each in fields(kind)) for kind in named} == {

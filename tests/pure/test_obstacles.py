@@ -1,4 +1,4 @@
-"""What is decisive for a start, of all that a doctor knows."""
+"""Obstacles to a start, out of all findings of the doctor."""
 
 import os
 from dataclasses import replace

@@ -149,7 +149,7 @@ def test_a_model_in_every_state_stands_in_the_index_as_described() -> None:
 
 
 class Reader(HTMLParser):
-    """What stands in a page, its tags in balance."""
+    """Parser of a page that checks the balance of its tags."""
 
     def __init__(self) -> None:
         super().__init__()

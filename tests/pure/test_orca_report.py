@@ -13,7 +13,7 @@ from ringbatch.frontend.load.orca_report import Form, Report, encoded, form_of, 
 
 REPORT: Final = Report(0.25, 1234.5, 0.5, 0.0625, 17.0, 2.0)
 FIELDS: Final = {"rps_fractional": 6, "eps": 7, "application_utilization": 9}
-"""Of xds.data.orca.v3.OrcaLoadReport, with the map named_metrics, 8."""
+"""Fields of xds.data.orca.v3.OrcaLoadReport; the map named_metrics is 8."""
 
 
 def parsed(data: bytes) -> Any:

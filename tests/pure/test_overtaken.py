@@ -1,4 +1,4 @@
-"""Who was overtaken: requests that wait while later ones of other accounts have their turn."""
+"""Overtaken accounts: their requests wait while later ones of other accounts have their turn."""
 
 from collections.abc import Iterable
 from itertools import count
@@ -29,7 +29,7 @@ def add(queues: Queues, *requests: Request, key: bytes = b"") -> None:
 
 
 def overtaken(accounts: Iterable[int], cap: int = 2) -> dict[int, int]:
-    """Whoever was, by number, if so many go at a time, at 100, 200 and so on."""
+    """Return when each request was first overtaken; a turn of `cap` requests takes 100 ns."""
     usage = Usage()
     order = FairOrder(usage, lambda each: each.rows, map(request, count(), accounts))
     now_ns = 0
@@ -134,7 +134,7 @@ def test_a_request_that_only_finds_room_in_a_batch_overtakes_nobody() -> None:
 
 
 def test_a_queue_that_goes_out_of_turn_overtakes_nobody() -> None:
-    """One that is full goes before one that waits for company."""
+    """A full queue goes before one whose batch may still grow."""
     queues = Queues()
     add(queues, *[request(ref, A) for ref in range(10)], key=b"a")
     add(queues, request(10, B), key=b"b")

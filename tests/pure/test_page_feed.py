@@ -1,4 +1,4 @@
-"""What the page is told of two samples of an engine, and what is kept of it."""
+"""Feed of the page: differences between two samples of an engine, and the history kept of them."""
 
 from dataclasses import replace
 

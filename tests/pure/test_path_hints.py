@@ -1,4 +1,4 @@
-"""Whoever asks at a path of another server's is told where it is here."""
+"""Hints for paths of other servers: the 404 names the path here."""
 
 import pytest
 

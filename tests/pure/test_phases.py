@@ -1,4 +1,4 @@
-"""How long a connection may be about the same."""
+"""Phases of a connection, and their time limits."""
 
 import pytest
 

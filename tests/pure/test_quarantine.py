@@ -1,4 +1,4 @@
-"""Who is suspected when a worker dies, and who is remembered."""
+"""Quarantine: the requests suspected of a worker's death, and those remembered as fatal."""
 
 import pytest
 from hypothesis import given

@@ -43,7 +43,7 @@ def seen(queue: Queue, cap: int = CAP, *, others: bool = False, idle: bool = Tru
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """One queue, and the list that it should be."""
+    """State machine of a queue, compared with a plain list."""
 
     def __init__(self) -> None:
         super().__init__()

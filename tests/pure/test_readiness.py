@@ -31,7 +31,7 @@ WORKER: Final = MODEL + ModelWords.SIZE
 
 
 class Workers(NamedTuple):
-    """Those of a model, as the engine knows them."""
+    """Workers of a model, as the engine knows them."""
 
     ready: int = 0
     losses: tuple[Loss, ...] = ()

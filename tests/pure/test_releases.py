@@ -1,4 +1,4 @@
-"""Which releases of a library count as tested."""
+"""Releases of a library that count as tested."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How long a client waits: the header, on the fast lane and elsewhere, and what it is good for."""
+"""Timeout header of requests, on the fast lane and elsewhere, and its effects."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How much memory is claimed for answers, against plain lists of those that came."""
+"""Memory claimed for answers, compared with plain lists of earlier ones."""
 
 import pytest
 from hypothesis import given

@@ -40,7 +40,7 @@ PLAN: Final = ResumptionPlan(replace(spec(inputs=INPUTS, outputs=OUTPUTS), resum
 
 
 def laid_out(tensors: tuple[Tensor, ...], values: list[Any]) -> bytes:
-    """One row of these values, as a slot has it."""
+    """Return the bytes of a row of these values, as a slot holds it."""
     arrays = [
         np.array(value, t.datatype.numpy if t.datatype.fixed else object)
         for t, value in zip(tensors, values, strict=True)

@@ -1,4 +1,4 @@
-"""What the supervisor and its processes say to each other, with whatever else may be said."""
+"""Messages between the supervisor and its processes, with malformed ones."""
 
 import json
 from contextlib import suppress
@@ -80,7 +80,7 @@ messages = st.one_of([st.from_type(kind) for kind in get_args(FromRole | ToRole)
 
 
 def understood(vocabulary: Vocabulary[object], line: bytes) -> bool:
-    """Whether a message may come in a vocabulary."""
+    """Return whether a vocabulary decodes a message."""
     try:
         vocabulary.decode(line)
     except MalformedMessage:

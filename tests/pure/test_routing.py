@@ -1,4 +1,4 @@
-"""Which requests stay and which are passed on."""
+"""Routing: requests that stay here, and requests that are passed on."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How many workers a model is to have, decided with a clock that is moved by hand."""
+"""Autoscaling: the wanted number of workers, with a clock that is moved by hand."""
 
 from dataclasses import replace
 from typing import Any
@@ -74,7 +74,7 @@ class Played:
         return self.scaler.step(reading._replace(**more))
 
     def for_s(self, seconds: float, load: float = 0.0, wait_ms: float = 0.0) -> list[Decision]:
-        """What is decided, and carried out at once, while so much time passes."""
+        """Let so much time pass, carry out the decisions, and return them."""
         found = []
         for _ in range(int(seconds * S / TICK_NS)):
             decision = self.look(load, wait_ms)

@@ -1,4 +1,4 @@
-"""Whose turn it is to be scaled: by need, several at once, and nobody starves."""
+"""Queue of models to scale: by need, several at once, and none starves."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from ringbatch.engine.supervisor.scaling_queue import Wish, in_turn
 from ringbatch.shm.scalings import Cause
 
 MOST_ROUNDS = 3
-"""What a start takes at most."""
+"""Most rounds that a start takes."""
 MODELS = 6
 
 
@@ -47,7 +47,7 @@ def test_two_places_go_to_those_who_need_them_most(
 
 
 class Round(NamedTuple):
-    """What a model wants next, once it has got what it wanted.
+    """Wish of a model, once it has got the one before.
 
     Attributes:
         starts: workers; 0 where it is to be let go.
@@ -61,7 +61,7 @@ class Round(NamedTuple):
 
 
 class Model:
-    """One that wants something again and again."""
+    """Model that has one wish after the other."""
 
     def __init__(self, reference: int, rounds: list[Round]) -> None:
         self.reference = reference

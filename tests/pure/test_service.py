@@ -1,4 +1,4 @@
-"""What systemd is told, and when; in the part of systemd, a socket that is read here."""
+"""Messages to systemd, which is played by a socket."""
 
 import os
 import socket
@@ -186,7 +186,10 @@ def test_a_stop_says_what_it_may_take(manager: Manager) -> None:
 
 
 def turns(manager: Manager, seconds: int, collector_ns: int | None = None) -> int:
-    """How often the watchdog is fed in that time; the collector moves, but where that is given."""
+    """Return the number of watchdog messages in that time.
+
+    The collector moves unless its last sign of life is given.
+    """
     fed = 0
     for _ in range(seconds * 2):
         manager.now_ns += S // 2

@@ -1,4 +1,4 @@
-"""What must hold between the settings that shape batches: each rule broken once, and kept once."""
+"""Rules between the settings that shape batches: each rule broken once, and kept once."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What batches are padded to and cut to: tables, and what holds for all of them."""
+"""Shaping of batches by padding and cutting: tables, and rules for all cases."""
 
 from collections.abc import Sequence
 

@@ -24,7 +24,7 @@ SECONDS: Final = 20
 
 
 def run_ns(rows: int) -> int:
-    """What a batch takes at full speed."""
+    """Return the time of a batch at full speed."""
     return (10 + rows) * MS
 
 
@@ -34,7 +34,7 @@ BASELINE: Final = Baseline([[Trial(rows, 0, run_ns(rows)) for rows in (1, 2, 4, 
 
 @dataclass
 class Engine:
-    """One worker, which takes what waits as soon as it is idle; and its place at the balancer."""
+    """Engine behind a balancer, whose only worker takes all waiting requests once it is idle."""
 
     factor: float = 1.0
     share: int = FULL
@@ -97,7 +97,7 @@ def roundrobin(engines: list[Engine], _source: random.Random) -> Engine:
 def p99_ms(
     choose: Choose, load: float, *, agent: bool, slow: float = 3.0, engines: int = 2
 ) -> float:
-    """Of the requests that came after one engine had become slow.
+    """Return the 99th percentile of the latency after one engine has become slow.
 
     Args:
         choose: how the balancer chooses.

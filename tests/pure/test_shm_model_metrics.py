@@ -1,4 +1,4 @@
-"""What model code counts, as it stands in a block: written and read in one of this process."""
+"""Metrics of model code in shared memory, written and read in one process."""
 
 from collections.abc import Iterator
 

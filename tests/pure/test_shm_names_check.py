@@ -1,4 +1,4 @@
-"""When an engine ends because nobody can attach to it any more."""
+"""Check of the names in /dev/shm: an engine without them ends, as no client can attach to it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How a model is said to fare, from what warm-up and the collector have counted."""
+"""Slowdown of a model: its batches now, compared with warm-up."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""When a waiter watches its doorbell before it sleeps, and for how long."""
+"""Spinning: when, and for how long, a waiter watches its doorbell before it sleeps."""
 
 from typing import cast
 
@@ -10,7 +10,7 @@ from ringbatch.shm.wakeup import Wakeup
 
 LIMIT_NS = 60_000
 LOOK_NS = 1_000
-"""What one look at the doorbell takes."""
+"""Duration of one look at the doorbell."""
 
 
 class Scripted:

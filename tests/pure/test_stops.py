@@ -17,7 +17,7 @@ def fed(stops: list[str], pieces: list[str]) -> tuple[str, bool]:
 
 
 def first_stop(stops: list[str], text: str) -> int | None:
-    """Where the stop begins that is complete first, by looking at each beginning of the text."""
+    """Return the start of the stop that is complete first, by trying each beginning of the text."""
     for end in range(len(text) + 1):
         starts = [end - len(stop) for stop in stops if text[:end].endswith(stop)]
         if starts:

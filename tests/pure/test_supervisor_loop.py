@@ -1,4 +1,4 @@
-"""What becomes of exceptions that nobody expected."""
+"""Supervisor's loop: its handling of unexpected exceptions."""
 
 import logging
 import socket

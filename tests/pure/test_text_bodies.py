@@ -91,7 +91,7 @@ def test_numbers_are_tokens(given_input: Any, ids: Any) -> None:
 
 
 def results(*rows: Any) -> list[tuple[int, memoryview]]:
-    """Of parts of one row each."""
+    """Return results in parts of one row each."""
     return [(1, memoryview(np.array([row], "<f4").tobytes())) for row in rows]
 
 
@@ -204,7 +204,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 def rendering_of(path: str, **members: Any) -> Any:
-    """How a request of two texts is answered, by a model of two numbers or of one score."""
+    """Return the rendering for a request of two texts, by a model of two numbers or a score."""
     if path == openai.PATH:
         asked = openai.read(orjson.dumps({"input": ["a", "b"], **members}))
         return openai.EmbeddingsRendering(asked, "m")

@@ -1,4 +1,4 @@
-"""What a configuration says of a model of texts."""
+"""Configuration of text models."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What `ringbatch tune` reads of the settings as they are."""
+"""Present settings as `ringbatch tune` reads them."""
 
 from pathlib import Path
 

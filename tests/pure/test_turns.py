@@ -15,7 +15,7 @@ SHORT, LONG = 10, 256
 THINKING_NS = 2_500_000
 """Between an answer and the next request of its client."""
 FIXED_NS, TOKEN_NS = 2_300_000, 143_000
-"""What a batch takes, and each token of it; an encoder of MiniLM's size on one core."""
+"""Time of a batch, and of each token of it; an encoder of MiniLM's size on one core."""
 SECONDS = 60
 
 
@@ -89,7 +89,7 @@ def mixed(seed: int) -> Callable[[], int]:
 
 
 def quantile_ms(answers: Iterable[Answer], share: float, tokens: int = 0) -> float:
-    """Of the times of all, or of those with so many tokens."""
+    """Return a quantile of all latencies, or of those of requests with so many tokens."""
     took = [one.took_ns for one in answers if tokens in (0, one.tokens)]
     return float(np.quantile(took, share)) / 1e6
 

@@ -1,4 +1,4 @@
-"""What requests, answers and documents are where a model has no batch dimension."""
+"""Models without a batch dimension: requests, answers and documents."""
 
 import json
 from collections.abc import Sequence

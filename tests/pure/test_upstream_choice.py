@@ -1,4 +1,4 @@
-"""Which model server gets a batch: by tables, by rules that always hold, and played through."""
+"""Choice of the model server for a batch: tables, rules for all cases, and played runs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -251,7 +251,7 @@ def sent(
     ms: int,
     random: Random,
 ) -> bool:
-    """Whether some server takes a worker's batch."""
+    """Send a worker's batch; False if no server takes it."""
     tried: set[int] = set()
     while True:
         states = {t: concluded([s.known], s.since, ms * MS) for t, s in servers.items()}

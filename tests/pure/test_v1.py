@@ -146,7 +146,7 @@ def as_columns(model: Model) -> Any:
 
 
 def read(model: V1Model, text: bytes) -> tuple[list[Part], bool]:
-    """What a body is read as, the fields of its parts by name."""
+    """Return the parts of a parsed body, fields by name, and whether the body is in columns."""
     parts, columns = model.requests.parse(text)
     return [Part(*part) for part in parts], columns
 
@@ -164,7 +164,7 @@ def check_parts(model: Model, request: Any) -> tuple[list[Part], bool]:
 
 
 def check_echo(model: Model, parts: list[Part], columns: bool) -> Any:
-    """What the request's own tensors, given back as its answer, are written as."""
+    """Return the JSON for the request's own tensors, given back as its answer."""
     for rows, payload, key_bytes in parts:
         assert model.codec.result_bytes(rows) == (None if key_bytes else len(payload))
     results = [(rows, payload) for rows, payload, _ in parts]

@@ -1,4 +1,4 @@
-"""What the V1 codec refuses, and in which words."""
+"""Refusals of the V1 codec, and their texts."""
 
 import json
 from collections.abc import Callable

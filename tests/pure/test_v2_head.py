@@ -1,4 +1,4 @@
-"""Which heads of V2 requests the fast lane takes, and what it reads from them."""
+"""Heads of V2 requests on the fast lane: those that it takes, and the fields that it reads."""
 
 import pytest
 

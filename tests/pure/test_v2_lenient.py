@@ -1,4 +1,4 @@
-"""What V2 requests may leave to the server: the name of the one input, a wider datatype, null.
+"""Leniency of V2: the name of a single input, convertible datatypes, and null members.
 
 Tests frontend/v2/converted_input.py.
 """
@@ -30,7 +30,7 @@ def model(datatype: str, platform: str = "python", inputs: int = 1) -> ModelSpec
 def over_rest(
     given: ModelSpec, datatype: str, *, binary: bool, name: str = "x0"
 ) -> list[InferRequest]:
-    """A request, and the same again, which may be remembered by then; and one that is not."""
+    """Parse a request three times, so that the codec may remember it from the first time."""
     values = VALUES.astype(DTYPES[datatype])
     entry: dict[str, Any] = {"name": name, "shape": [2, 2], "datatype": datatype}
     requests = requests_of(given)

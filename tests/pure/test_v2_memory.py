@@ -1,4 +1,4 @@
-"""What requests say of memory of the client's: tensors in it, regions to register, names."""
+"""Clients' shared memory in V2 requests: tensors in it, regions to register, names."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the V2 codec refuses, and in which words."""
+"""Refusals of the V2 codec, and their texts."""
 
 import json
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""What goes through the V2 codec comes out of it."""
+"""Round trips through the V2 codec."""
 
 import json
 from collections.abc import Sequence
@@ -155,7 +155,7 @@ ONE_OUTPUT = [name for name, datatype in DATATYPES.items() if datatype.fixed]
 
 @given(st.data())
 def test_an_answer_that_is_written_at_once_is_that_of_the_long_way(data: st.DataObject) -> None:
-    """Of any number of elements, with NaN among them, and with and without an id."""
+    """The answer has any number of elements, NaN among them, with and without an id."""
     name = data.draw(st.sampled_from(ONE_OUTPUT))
     shape = data.draw(st.lists(st.sampled_from([1, 2, 3, 16, 50]), max_size=2))
     cap = data.draw(st.sampled_from([0, 4]))
@@ -189,7 +189,7 @@ def test_an_answer_that_is_written_at_once_is_that_of_the_long_way(data: st.Data
 
 @pytest.mark.parametrize("name", sorted(set(ONE_OUTPUT) - {"FP16", "BF16", "BOOL"}))
 def test_few_numbers_are_written_as_many_are(name: str) -> None:
-    """One way for a list, another for an array: the text is the same."""
+    """Lists and arrays are written in different ways, with the same text."""
     numbers = np.frombuffer(np.random.default_rng(7).bytes(8 * 400), DATATYPES[name].numpy)
     numbers = numbers[np.isfinite(numbers)][:400]
     edges = np.array([0, 1, 100], numbers.dtype)

@@ -1,5 +1,7 @@
-"""What is remembered of V2 requests makes no difference: each is read as by a codec that has seen
-none, and refused in the same words."""
+"""Cache of V2 requests: each request is read as by a codec that has seen none.
+
+It is also refused in the same words.
+"""
 
 import json
 from collections.abc import Sequence

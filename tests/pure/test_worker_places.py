@@ -1,4 +1,4 @@
-"""Which of a model's workers run here and which drive actors, by their places."""
+"""Places of a model's workers: which run here, and which drive Ray actors."""
 
 import pytest
 from hypothesis import given

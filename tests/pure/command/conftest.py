@@ -1,4 +1,4 @@
-"""What the tests of the command line ask for: an engine that only records, and files to name."""
+"""Fixtures for tests of the command line: an engine that only records, and files to name."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ from ringbatch.engine.doctor.obstacles import Outlook
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """What the commands call, recorded instead of run."""
+    """Calls of the commands, recorded instead of run."""
     recorded: list[tuple[Any, ...]] = []
 
     def record(*given: Any) -> int:

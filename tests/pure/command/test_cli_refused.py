@@ -1,4 +1,4 @@
-"""What a mistake on the command line is told.
+"""Error messages for mistakes on the command line.
 
 Tests engine/command/unknown_commands.py.
 """
