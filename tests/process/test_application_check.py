@@ -27,7 +27,7 @@ def test_a_thread_that_goes_on_does_not_keep_one_from_being_accepted(tmp_path: P
 
 
 def test_one_that_is_accepted_ends_as_python_does(tmp_path: Path) -> None:
-    """What an application has started, it may end at the exit."""
+    """An application's exit handlers run."""
     ended = tmp_path / "ended"
     (tmp_path / "api.py").write_text(
         f"import atexit, pathlib\natexit.register(pathlib.Path({str(ended)!r}).touch)\n"

@@ -1,4 +1,4 @@
-"""What a command prints, where nobody reads it any more."""
+"""Broken pipe: output of a command whose reader has left."""
 
 import os
 import subprocess

@@ -21,7 +21,7 @@ from ringbatch.shm.shm_objects import DIRECTORY, remove_dead_engines
 
 COMMAND: Final = (sys.executable, "-m", "ringbatch.engine")
 APART: Final = f"ringbatch-check-{os.getpid()}"
-"""What names in /dev/shm begin with here, apart from those of all other engines."""
+"""Prefix of names in /dev/shm here, apart from those of all other engines."""
 PROGRAM: Final = f"""
 import sys
 from ringbatch.shm import shm_objects
@@ -39,7 +39,7 @@ MODEL: Final = '[models.m]\npath = "model.py"\nmax_batch_size = 4\n'
 
 
 class Case(NamedTuple):
-    """What a start ends with.
+    """Configuration whose start fails.
 
     Attributes:
         server: the section of the configuration.

@@ -1,4 +1,4 @@
-"""One process of the supervisor's: every way to end, everything that it may leave behind."""
+"""Child process of the supervisor: every way to end, and everything that it may leave behind."""
 
 import errno
 import gc

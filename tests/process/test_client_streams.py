@@ -77,12 +77,12 @@ class Worker:
 
     @property
     def is_late(self) -> bool:
-        """Whether the client has given the request up at a deadline."""
+        """True if the request's deadline has passed."""
         return self._writer.deadline_ns <= time.monotonic_ns()
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the client still waits."""
+        """True if the client still waits."""
         return self._slots.wanted(self.ref)
 
 

@@ -93,7 +93,7 @@ def test_a_server_that_ignores_sigterm_is_killed_with_its_children(
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a process is gone, or dead and only waits for a parent to take note."""
+    """Return whether a process is gone, or a zombie that its parent has yet to reap."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] == "Z"

@@ -73,7 +73,7 @@ def doctor(
 
 
 def findings_of(*arguments: str | Path, **options: Any) -> dict[str, list[dict[str, str]]]:
-    """What is found, by check; nothing is to go wrong."""
+    """Run the doctor, which must not fail itself, and return its findings by check."""
     done = doctor(*arguments, "--json", **options)
     assert done.stderr == ""
     document = json.loads(done.stdout)

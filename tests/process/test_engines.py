@@ -1,4 +1,4 @@
-"""Which of the engines that run is meant, with segments as engines make them."""
+"""Choice among running engines, with segments as engines make them."""
 
 import os
 import subprocess
@@ -300,7 +300,7 @@ def test_of_processes_that_take_a_name_in_one_instant_one_has_it() -> None:
 
 
 def test_a_name_lock_that_was_removed_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits for it may get the one that the process before has removed."""
+    """A waiter may get the lock that the process before it has removed."""
     path = shm_objects.DIRECTORY / f"{OWN}.{NAME}.{os.geteuid()}.name"
     waits, tried = shm_objects.wait_for_lock, list[int]()
 

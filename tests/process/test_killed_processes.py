@@ -39,12 +39,15 @@ launch, start = supervised_server.launch, supervised_server.start
 
 
 def runs(server: Server, pid: int) -> bool:
-    """Whether the very process that was seen under that id still runs."""
+    """Return whether the very process that was seen under that id still runs."""
     return start_time_of(pid) == server.seen[pid]
 
 
 def stopped_now(pid: int) -> bool:
-    """Whether all threads of a process are stopped: one takes the signal, and stops the others."""
+    """Return whether all threads of a process are stopped.
+
+    One of them takes the signal and stops the others.
+    """
     states = []
     for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
         with suppress(FileNotFoundError, ProcessLookupError):  # this thread has ended

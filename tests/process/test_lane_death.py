@@ -100,7 +100,7 @@ POINTS = {
     "after submitting": True,
     "after cancelling": True,
 }
-"""Where it stops, and whether the slot is in flight from there on."""
+"""Points at which the frontend stops, and whether the slot is in flight from there on."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What a process of the engine does with the signal that ends it."""
+"""Signals that end a process of the engine, and processes that it has forked."""
 
 import contextlib
 import os

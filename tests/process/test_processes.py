@@ -1,4 +1,4 @@
-"""What processes use, by what the kernel says of them."""
+"""Resource use of processes, as the kernel reports it."""
 
 import os
 import subprocess

@@ -9,7 +9,7 @@ import pytest
 
 
 def python(code: str, folder: Path) -> str:
-    """What a program prints that has nothing but what is installed."""
+    """Return the output of a program that can import nothing but the installed package."""
     completed = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""What keeps an engine from starting, before any process is made."""
+"""Obstacles that keep an engine from starting, before any process is made."""
 
 from collections.abc import Callable
 

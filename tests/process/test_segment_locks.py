@@ -43,7 +43,7 @@ def test_a_segment_is_alive_as_long_as_its_maker_holds_it(segment: Segment) -> N
 
 
 def test_no_program_that_the_maker_started_keeps_its_engine_alive() -> None:
-    """Whether it forks and runs another program, or forks and goes on as it is and lets go."""
+    """The program either forks and runs another, or forks, goes on and lets go of the segment."""
     start = (
         "import subprocess\nmade = Segment.create(layout, models)\n"
         "subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL)\n"

@@ -1,4 +1,4 @@
-"""What SIGHUP asks for, by whether there was a terminal, and whether it is to be outlived."""
+"""SIGHUP with and without a terminal, and with nohup."""
 
 import os
 import pty
@@ -52,7 +52,7 @@ class Catching:
         assert self.process.stdout.readline() == "caught\n"
 
     def decided(self) -> str:
-        """What follows from the signal that it gets."""
+        """Return the effect of the signal that the process gets."""
         output, _ = self.process.communicate(timeout=60)
         return str(output.strip())
 

@@ -35,7 +35,7 @@ AnyDoorbell = Wakeup | Doorbell
 
 @dataclass(frozen=True)
 class Kind:
-    """One of the doorbells, and a name for the test's own."""
+    """Kind of doorbell, and a name for the test's own."""
 
     type: type[Wakeup] | type[Doorbell]
     name: str

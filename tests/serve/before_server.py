@@ -23,12 +23,12 @@ def as_new(behind: ModelServer) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def prompt(start_for_module: Start, behind: ModelServer) -> Server:
-    """One that waits for nobody, and gives up early."""
+    """Sidecar that gives up early on a silent model server."""
     model = {"path": behind.url, "workers": 2, "isolate_errors": True}
     return start_for_module({"model": model}, sidecar=True)
 
 
 def ask(server: Server, *requests: bytes) -> list[Response]:
-    """One after the other, over one connection."""
+    """Send requests one after the other over one connection, and return the responses."""
     with Connection(server.port) as connection:
         return [connection.ask(one) for one in requests]

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def installed() -> str:
-    """Where it is; a skip where it is not."""
+    """Return the path of chromium, or skip the test if it is not installed."""
     found = shutil.which("chromium")
     if found is None:
         pytest.skip("chromium is not installed (Debian: chromium)")
@@ -26,7 +26,7 @@ def installed() -> str:
 
 
 class Browser:
-    """One, with one page.
+    """Headless chromium with one page.
 
     Args:
         folder: for its profile and its words.
@@ -80,7 +80,7 @@ class Browser:
         self.do("Page.navigate", url=url)
 
     def value(self, expression: str) -> Any:
-        """What an expression of JavaScript is in the page."""
+        """Return the value of a JavaScript expression in the page."""
         found = self.do(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )

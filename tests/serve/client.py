@@ -29,7 +29,7 @@ _ERRORS: Final = (["error"], ["error", "error_type"], ["message", "error"])
 
 @dataclass(frozen=True)
 class Response:
-    """One answer; header names in lower case."""
+    """HTTP response; header names in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -49,7 +49,7 @@ class Response:
 
     @property
     def comparable(self) -> tuple[int, Any, str]:
-        """What two ways to the same answer have in common: all but the batch and the date."""
+        """All of the response but batch and date, to compare two ways to the same answer."""
         body = self.json if self.headers["content-type"] == "application/json" else self.body
         if isinstance(body, dict):
             body = {key: value for key, value in body.items() if key != "batchId"}
@@ -57,7 +57,7 @@ class Response:
 
 
 class Connection:
-    """One connection to 127.0.0.1; a context manager.
+    """HTTP connection to 127.0.0.1; a context manager.
 
     Args:
         port: of the server.

@@ -14,7 +14,7 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 
 
 class Sample(NamedTuple):
-    """One line of a page."""
+    """Sample of a metrics page: one of its lines."""
 
     name: str
     labels: dict[str, str]

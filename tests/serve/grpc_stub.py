@@ -33,14 +33,14 @@ _SERVES = re.compile(r"^ringbatch: serving gRPC on 127\.0\.0\.1:(\d+)$", re.MULT
 
 
 def grpc_port(server: Server) -> int:
-    """Where a server that serves does so over gRPC."""
+    """Return the gRPC port of a running server."""
     found = _SERVES.search(server.stdout)
     assert found is not None, server.stdout
     return int(found[1])
 
 
 class End(NamedTuple):
-    """How a call ended.
+    """End of a call.
 
     Attributes:
         code: the name of its status.

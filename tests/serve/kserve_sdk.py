@@ -1,4 +1,4 @@
-"""What the inference clients of the kserve SDK make of a server, as JSON on standard output.
+"""Inference clients of the kserve SDK, asking a server; prints their results as JSON.
 
 A program of its own, because the SDK and tritonclient both register the messages of the protocol
 under one name in the one pool of protobuf that a process has.
@@ -53,7 +53,7 @@ def found(response: InferResponse) -> Any:
 
 
 async def refused(call: Callable[[], Awaitable[Any]]) -> str:
-    """What the client says of a call that fails."""
+    """Return the client's error for a call that fails."""
     try:
         await call()
     except Exception as error:

@@ -14,7 +14,7 @@ BROKEN: Final = "the connection ended"
 
 
 class Listening(Protocol):
-    """Who answers requests at a port of 127.0.0.1."""
+    """Server at a port of 127.0.0.1."""
 
     port: int
 
@@ -121,7 +121,7 @@ class Load:
             connection.close()
 
     def _receive(self, connection: Connection, value: list[int]) -> bool:
-        """Whether the connection goes on."""
+        """Receive an answer and count it; False if the connection ends."""
         answer = connection.receive()
         if answer.status == 200 and answer.json["predictions"] == [value]:
             self._note(answered=1)

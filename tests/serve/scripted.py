@@ -67,7 +67,7 @@ Ask = Callable[..., int]
 
 
 def too_busy(asked: Asked) -> Answer:
-    """What the model server answers: what its model takes, and no inference."""
+    """Answer as a busy model server: with the model's metadata, but no inference."""
     return answer_json({"error": "busy"}, 429) if asked.method == "POST" else linear(asked)
 
 

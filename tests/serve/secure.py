@@ -40,7 +40,7 @@ class Authority:
         return write_private(self._folder / f"{name}.pem", chain), key
 
     def client_context(self, certificate: tuple[Path, Path] | None = None) -> ssl.SSLContext:
-        """What a client trusts, and what it shows."""
+        """Return a client's TLS context: the authority it trusts, and its own certificate."""
         context = ssl.create_default_context(cafile=self.file)
         if certificate is not None:
             context.load_cert_chain(*certificate)
@@ -48,7 +48,7 @@ class Authority:
 
 
 class SecureConnection(Connection):
-    """One connection to localhost over TLS.
+    """HTTP connection to localhost over TLS.
 
     Args:
         context: the client's.

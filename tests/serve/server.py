@@ -49,7 +49,7 @@ _PR_CAPBSET_DROP: Final = 24
 
 @cache
 def _stopped_with_parent() -> tuple[str, ...]:
-    """What executes a command that is to end with this process; nothing where that is not there.
+    """Return the prefix of a command that is to end with this process; empty without setpriv.
 
     Python could ask for the signal itself behind a fork, but to fork a process of hundreds of MiB
     takes thirty milliseconds of processor time.
@@ -64,7 +64,7 @@ def _stop_with_parent() -> None:
 
 
 def _give_up_privileges() -> None:
-    """What is executed next has none, not even as root; whoever has none keeps none."""
+    """Drop all privileges for the next program, even as root; a process without any keeps none."""
     number = 0
     while _LIBC.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
         number += 1
@@ -138,7 +138,7 @@ class Server:
 
     @property
     def control_port(self) -> int:
-        """Of its control address, once it has said so."""
+        """Port of the control address, once the server has printed it."""
         found = _CONTROL.search(self.stdout)
         assert found is not None, self.stdout
         return int(found[1])
@@ -160,7 +160,7 @@ class Server:
         self.living()
 
     def living(self) -> list[int]:
-        """Those of its processes, of all ever seen, that have not ended."""
+        """Return the server's processes, of all ever seen, that have not ended."""
         self.process.poll()
         processes = all_running()
         children: dict[int, list[int]] = {}
@@ -192,7 +192,7 @@ class Server:
         return self.titles()[f"ringbatch: {title}"]
 
     def names(self) -> list[str]:
-        """What it has in /dev/shm."""
+        """Return the server's names in /dev/shm."""
         return [
             e.name
             for e in DIRECTORY.iterdir()
@@ -200,7 +200,7 @@ class Server:
         ]
 
     def gone(self) -> bool:
-        """Whether nothing is left of it, neither processes nor names."""
+        """Return whether neither processes nor names of the server are left."""
         return not self.living() and not self.names()
 
     def status(self) -> EngineStatus:

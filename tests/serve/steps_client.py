@@ -124,6 +124,6 @@ def samples(server: Server) -> Counter[str]:
 
 
 def reasons(server: Server) -> Counter[str]:
-    """How many rows have ended, by reason."""
+    """Return the number of ended rows by reason."""
     found = samples(server)
     return Counter({key: found[key] for key in ("done", "cancelled", "deadline", "failed")})

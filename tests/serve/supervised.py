@@ -13,7 +13,7 @@ from ringbatch.shm.shm_objects import remove_dead_engines
 
 
 def serves(server: Server) -> bool:
-    """Whether a request is answered."""
+    """Return whether the server answers a request."""
     try:
         with Connection(server.port) as connection:
             return connection.ask(fast("unruly", instances("answer"))).status == 200

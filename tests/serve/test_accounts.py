@@ -1,4 +1,4 @@
-"""Whose a request is, as it stands in the slots: by address, behind a proxy, by key."""
+"""Accounts of requests in the slots of a server: by address, behind a proxy, by key."""
 
 import json
 from collections.abc import Iterator
@@ -106,7 +106,7 @@ def asked(server: Server, data: bytes, source: str = PROXY) -> None:
 
 
 def ways(**headers: str) -> dict[str, bytes]:
-    """One request for each way through a frontend of HTTP."""
+    """Return a request for each way through an HTTP frontend."""
     lines = {name.replace("_", "-"): value for name, value in headers.items()}
     own = "".join(f"\r\n{name}: {value}" for name, value in lines.items()).encode()
     found = {

@@ -45,7 +45,7 @@ def flood(server: Server) -> Iterator[None]:
 
 
 def statuses(server: Server, source: str) -> Counter[int]:
-    """How a client's requests end that wait no longer than `TIMEOUT_S`, one after the other."""
+    """Count the statuses of a client that sends one request after the other, with `TIMEOUT_S`."""
     headers = {"X-Request-Timeout": str(TIMEOUT_S)}
     text = request(predict_target("nap"), BODY, headers=headers)
     with Connection(server.port, source) as connection:

@@ -1,5 +1,7 @@
-"""What a whole server tells balancers: HAProxy at the port of its agent-check, and in its answer
-whoever asks for a load report."""
+"""Reports of a whole server to load balancers.
+
+HAProxy gets one at the port of its agent-check, and clients on request in their answers.
+"""
 
 import json
 import re
@@ -33,7 +35,7 @@ def server(start_for_module: Start) -> Server:
 
 
 def word(server: Server) -> str:
-    """What HAProxy is told."""
+    """Return the server's report to HAProxy."""
     found = re.search(r"answering agent-checks on 127\.0\.0\.1:(\d+)", server.stdout)
     assert found is not None, server.stdout
     with socket.create_connection(("127.0.0.1", int(found[1])), 60) as connection:

@@ -126,7 +126,7 @@ def site(start: Start, tmp_path: Path) -> Site:
 
 @pytest.fixture(scope="module")
 def standing(start_for_module: Start, tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """One for all tests that only ask it."""
+    """Server for all tests that only send requests."""
     return Site(start_for_module, tmp_path_factory.mktemp("models"))
 
 
@@ -180,7 +180,7 @@ class Load:
         self._going = True
         self._lock = threading.Lock()
         self.factors = {1}
-        """Which answers are right now."""
+        """Correct factors at present."""
         self.answered = 0
         self.wrong: list[str] = []
         self._threads = [threading.Thread(target=self._run, args=(n,)) for n in range(CLIENTS)]

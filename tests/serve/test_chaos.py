@@ -123,7 +123,7 @@ FAULTS: dict[str, tuple[str, list[str], list[str]]] = {
     "disk for logs is full": ("log-disk", [], ["worker", "collector", "frontend"]),
     "clock goes forward and back": ("clock", [], ["worker"]),
 }
-"""What is refused, to whom, and who is killed meanwhile."""
+"""Faults: the resource that is denied, the processes that lose it, and those killed meanwhile."""
 
 
 @exhaustive

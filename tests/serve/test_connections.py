@@ -35,7 +35,7 @@ MAX_CONNECTIONS = IDLE + 100
 CROWDED = f"too many connections are open; max_connections = {MAX_CONNECTIONS}"
 MAX_REQUEST_BYTES = 1 << 20
 LARGEST_EACH_BYTES = 32 << 10
-"""Of the frontend's memory, for a connection that does nothing."""
+"""Most memory of the frontend for a connection that does nothing."""
 FLOOD = 5_000
 DEAF, EACH = 8, 40
 LARGE_BYTES = 500_000
@@ -57,7 +57,7 @@ def descriptors() -> Iterator[None]:
 
 
 class Rude(Connection):
-    """One that does what no client should.
+    """HTTP connection of a badly behaved client.
 
     Args:
         receive_bytes: how much its kernel takes that it has not read; 0 for the usual.
@@ -99,13 +99,13 @@ def server(start_for_module: Start, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(autouse=True)
 def still_serves(server: Server) -> Iterator[None]:
-    """Whatever a test does, the server serves afterwards."""
+    """Check after each test that the server still serves."""
     yield
     assert_serves(server.port)
 
 
 def memory_bytes(server: Server) -> int:
-    """Of the one frontend, what is resident."""
+    """Return the resident memory of the only frontend."""
     status = Path(f"/proc/{server.role('frontend 0')}/status").read_text()
     (line,) = [line for line in status.splitlines() if line.startswith("VmRSS:")]
     return int(line.split()[1]) << 10
@@ -116,7 +116,7 @@ def files_open(server: Server) -> int:
 
 
 def p50_ms(server: Server) -> float:
-    """What a request takes on one connection."""
+    """Return the median latency of a request on one connection."""
     body, times = fast("matmul", instances([0] * 16)), []
     with Connection(server.port) as connection:
         for _ in range(ROUNDS):
@@ -191,7 +191,7 @@ FLOODS = {
     "fast": (fast("echo", SLEEP), fast("echo", instances(1)) * (FLOOD // 4)),
     "behind-a-body": (chunked("echo", SLEEP), request("/", method="GET") * FLOOD),
 }
-"""What takes a second, and what has to wait for it."""
+"""A request that takes a second, and the flood that has to wait for it."""
 
 
 @pytest.mark.parametrize(("first", "rest"), only(FLOODS, "falcon", "fast"))

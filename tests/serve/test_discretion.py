@@ -1,6 +1,6 @@
-"""What an error tells a stranger: nothing of files, processes, memory, or the model's own words.
+"""Discretion of errors: nothing of files, processes, memory, or the model's own words.
 
-The kind of an exception is told, as whoever asks may know the model's library.
+The kind of an exception is told, as clients may know the model's library.
 """
 
 import re

@@ -29,7 +29,7 @@ def complaint(server: Server, model: str) -> str:
 
 
 def restarts(server: Server, control_port: int, case: str) -> int:
-    """How many workers were started again for that."""
+    """Return the number of workers restarted for that reason."""
     with Connection(control_port) as connection:
         text = connection.ask(request("/metrics", method="GET")).body.decode()
     return sum(

@@ -22,7 +22,7 @@ WaitUntil = Callable[..., Any]
 FAULTY: Final = Path(__file__).with_name("faulty.py")
 ECHO: dict[str, dict[str, Any]] = {"echo": {"path": "moody.py"}}
 LIMIT_S: Final = 30
-"""What an engine with a fault gets to serve again or to end."""
+"""Time limit for an engine with a fault to serve again or to end."""
 FAULTS: Final = (
     # Where the fault is, at which calls, and the exit status: 0 where it is given up alone, 2 where
     # that is a process without which the engine cannot start.

@@ -21,8 +21,7 @@ SHARED: Final = {
     "flags": "Python's are read-only; -P is missing, so the fork server shortens sys.path itself",
     "packages": "more are imported: `PACKAGES`",
 }
-"""What forked processes share though executed ones do not, or have though those have not; and why
-that stays."""
+"""State that forked processes share and executed ones do not, or the reverse, and the reasons."""
 PACKAGES: Final = {
     "httptools",
     "numpy",
@@ -48,8 +47,11 @@ def state(server: Server, model: str) -> dict[str, Any]:
 
 
 def differences(forked: list[dict[str, Any]], executed: list[dict[str, Any]]) -> dict[str, Any]:
-    """What a fork shows: two that are alike though executed ones differ, or the reverse, or others
-    than those have."""
+    """Return the state by which forked processes can be told from executed ones.
+
+    Two forks are alike though executed processes differ, or the reverse, or both forks have another
+    value than the executed ones.
+    """
     found = {}
     for name in {**forked[0], **executed[0]}:
         ours, theirs = ([each.get(name) for each in each_way] for each_way in (forked, executed))

@@ -1,4 +1,4 @@
-"""What clients that begin and do not go on make a frontend for gRPC hold, and for how long."""
+"""Memory and connections held in a gRPC frontend by clients that begin and do not go on."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -24,9 +24,9 @@ WaitUntil = Callable[..., Any]
 METHODS = ["ModelInfer", "ModelStreamInfer"]
 LARGEST_BYTES = 4 << 20
 BUDGET_BYTES = 64 << 20
-"""What a frontend may spend on what is not whole."""
+"""Memory that a frontend may spend on incomplete messages."""
 HEAD = b"\0" + (LARGEST_BYTES - 100).to_bytes(4)
-"""What stands before a message: it is not compressed, and so many bytes long."""
+"""Prefix of a gRPC message: not compressed, and so many bytes long."""
 
 
 def held_bytes(pid: int) -> int:

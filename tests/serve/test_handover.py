@@ -1,4 +1,4 @@
-"""One engine takes the place of another, and nobody who asks them notices."""
+"""Handover: an engine takes the place of another, and clients notice nothing."""
 
 import os
 import re

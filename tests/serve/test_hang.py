@@ -15,11 +15,11 @@ from tiers import exhaustive
 
 WaitUntil = Callable[..., Any]
 LIMIT_S = 1.5
-"""How long a batch may run in these tests."""
+"""Limit of a batch's run in these tests, in seconds."""
 
 
 def replaced(server: Server, role: str, pid: int) -> bool:
-    """Whether another process has that role now."""
+    """Return whether another process has that role now."""
     return server.titles().get(f"ringbatch: {role}", pid) != pid
 
 

@@ -119,7 +119,7 @@ REFUSED: Final = [
     ("POST", PREDICT, KEY, "application/cloudevents+json", 415),
     ("GET", "/v2/health/ready", KEY, "", 200),
 ]
-"""What the head of a request decides alone, and one that is served in spite of its body."""
+"""Requests that their head alone decides, and one that is served in spite of its body."""
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ def results(
     tmp_path_factory: pytest.TempPathFactory,
     free_port_factory: Callable[[], int],
 ) -> dict[str, Any]:
-    """What the SDK's clients found."""
+    """Results of the SDK's clients."""
     if importlib.util.find_spec("kserve") is None:
         pytest.skip(
             "kserve is not installed; the extra `test-exhaustive` has it, but there is no release "

@@ -116,7 +116,7 @@ def test_senders_that_give_up_half_way_take_nothing_with_them(
             connection.close()
 
     def all_served() -> bool:
-        """Whether three are, which take three quarters of the memory together."""
+        """Return whether three requests are answered, which take three quarters of the memory."""
         with ExitStack() as stack:
             connections = [stack.enter_context(Connection(server.port)) for _ in range(3)]
             for connection in connections:

@@ -28,7 +28,7 @@ def held(tmp_path: Path) -> Held:
 
 @pytest.fixture
 def server(start: Start, held: Held, tmp_path: Path) -> Server:
-    """One frontend of each kind, a model that holds its batches, and one that does not."""
+    """Server with a frontend of each kind, a model that holds its batches, and a free one."""
     models = {
         "held": {"path": held.path, "max_batch_size": 1},
         "free": {"path": Held(tmp_path / "free.py").path},

@@ -60,7 +60,7 @@ def load(server: Server, wait_until: WaitUntil) -> Iterator[Load]:
 
 
 def refused(port: int) -> bool:
-    """Whether nobody can connect any more."""
+    """Return whether the port refuses connections."""
     try:
         Connection(port).close()
     except ConnectionRefusedError:
@@ -383,7 +383,7 @@ def test_kill_9_of_a_frontend_breaks_its_own_connections_only(
                 assert connection.receive().json["predictions"] == ["sleep", number]
 
     def replaced() -> bool:
-        """Whether a connection that the new frontend has accepted is answered."""
+        """Return whether a connection that the new frontend has accepted is answered."""
         with Connection(server.port) as connection:
             answer = connection.ask(fast("echo", instances("new")))
             assert answer.json["predictions"] == ["new"]
@@ -395,7 +395,7 @@ def test_kill_9_of_a_frontend_breaks_its_own_connections_only(
 
 
 def sockets_of(pid: int) -> int:
-    """How many a process has open."""
+    """Return the number of open sockets of a process."""
     return sum(target.startswith("socket:") for target in open_files(pid).values())
 
 

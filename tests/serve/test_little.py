@@ -23,11 +23,11 @@ done
 cd /proc
 exec "$@"
 """
-"""What the server is run by: root of a namespace, which is nobody outside."""
+"""Script that runs the server as root of a namespace, which is nobody outside."""
 
 
 def possible() -> bool:
-    """Whether one can have such namespaces here."""
+    """Return whether this host allows such namespaces."""
     there = subprocess.run([*IN_A_NAMESPACE, "true"], capture_output=True, check=False)
     return there.returncode == 0
 

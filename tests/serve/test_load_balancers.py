@@ -34,10 +34,10 @@ FreePort = Callable[[], int]
 
 EXAMPLES: Final = Path(__file__).parents[2] / "systemd/proxies"
 STOP_DELAY_S: Final = 5.0
-"""What the examples ask for."""
+"""Stop delay that the examples advise."""
 HTTP, GRPC = 8000, 8001
 ENGINES: Final = ((8081, 9081, 8181), (8082, 9082, 8182))
-"""Where the examples have the engines listen: for HTTP, for gRPC and for HAProxy's agent-check."""
+"""Ports of the engines in the examples: for HTTP, for gRPC and for HAProxy's agent-check."""
 AGENT_PORTS: Final = tuple(ports[-1] for ports in ENGINES)
 MODELS: Final = {"echo": {"path": "moody.py"}}
 
@@ -95,7 +95,7 @@ def rendered(kind: Kind, folder: Path, ports: Mapping[int, int]) -> Path:
 
 
 class Balancer:
-    """One that runs.
+    """Running load balancer.
 
     Attributes:
         port, grpc_port: where it listens.
@@ -120,7 +120,7 @@ class Balancer:
             )
 
     def serves(self) -> bool:
-        """Whether it has an engine that is ready."""
+        """Return whether the balancer has an engine that is ready."""
         assert self.process.poll() is None
         try:
             with Connection(self.port) as connection:
@@ -186,7 +186,7 @@ class Engines:
         self.running = [self.started(number) for number in range(2)]
 
     def started(self, number: int) -> Server:
-        """One that serves."""
+        """Start an engine, which serves."""
         http, grpc, agent = (self._ports[port] for port in ENGINES[number])
         keys = {"port": http, "grpc_port": grpc, "agent_check_port": agent, "frontends": 2}
         return self._start(self._models, stop_delay_s=STOP_DELAY_S, **keys)
@@ -402,7 +402,7 @@ def test_haproxy_understands_each_word_and_an_operator_has_the_last(tmp_path: Pa
 
 
 async def haproxy_command(folder: Path, command: str) -> str:
-    """What HAProxy says to an operator."""
+    """Return HAProxy's answer to an operator's command."""
     reader, writer = await asyncio.open_unix_connection(str(folder / "admin"))
     writer.write(command.encode() + b"\n")
     found = await reader.read()
@@ -411,7 +411,7 @@ async def haproxy_command(folder: Path, command: str) -> str:
 
 
 async def known(folder: Path) -> tuple[str, str, str]:
-    """What HAProxy takes for the state of its server, its weight, and what an operator has set."""
+    """Return the state, weight and administrative state of HAProxy's server."""
     head, row = (await haproxy_command(folder, "show servers state engines")).splitlines()[1:3]
     found = dict(zip(head.lstrip("# ").split(), row.split(), strict=True))
     return found["srv_op_state"], found["srv_uweight"], found["srv_admin_state"]

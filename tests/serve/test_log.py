@@ -76,7 +76,7 @@ class Pipe:
 
     @property
     def text(self) -> str:
-        """What was read."""
+        """Text read so far."""
         return self._read.decode()
 
     def _pump(self) -> None:
@@ -136,7 +136,7 @@ def test_the_traceback_that_clients_are_told_of_is_there_whatever_the_model_does
 def test_a_server_serves_on_where_nobody_reads_its_log(
     start: Start, pipe: Pipe, tmp_path: Path, wait_until: Any
 ) -> None:
-    """Whatever process has something to say, it goes on; and what it said is there later."""
+    """Processes go on though their log is not read, and their lines are there later."""
     model = tmp_path / "chatty.py"
     model.write_text(CHATTY)
     server = start(

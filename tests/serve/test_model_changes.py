@@ -155,7 +155,7 @@ def _largest_batch(client: Any, name: str) -> int:
 
 
 def _ready(client: Any, name: str) -> bool:
-    """Whether a model is; to Triton's client over gRPC one that is not there is an error."""
+    """Return whether a model is ready; Triton's gRPC client raises an error for an unknown one."""
     try:
         return bool(client.is_model_ready(name))
     except InferenceServerException:

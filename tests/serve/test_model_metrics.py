@@ -1,4 +1,4 @@
-"""What the code of a model counts, asked for at the control address, through deaths and reloads.
+"""Metrics of model code at the control address, through deaths and reloads.
 
 Tests engine/worker/metrics_block.py.
 """

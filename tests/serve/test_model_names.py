@@ -57,7 +57,7 @@ def server(
 
 
 def asked(server: Server, name: str) -> list[int | str]:
-    """How a model of that name is answered: over V1, V2, gRPC and in this process."""
+    """Return the answers of a model of that name: over V1, V2, gRPC and in this process."""
     quoted = urllib.parse.quote(name, safe="")
     body = v2_body((1,), binary=False)[0]
     statuses: list[int | str] = []
@@ -101,7 +101,7 @@ def counted(server: Server) -> dict[tuple[str, str, str], float]:
 
 
 def fields(line: str) -> dict[str, Any]:
-    """What a line of the log says, whatever its form."""
+    """Return the fields of a log line in either form."""
     if line.startswith("{"):
         return dict(json.loads(line))
     # Quoted values are JSON.
@@ -111,7 +111,7 @@ def fields(line: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def before(server: Server) -> dict[tuple[str, str, str], float]:
-    """What was counted before the first test asks anything."""
+    """Counts before the first test sends anything."""
     return counted(server)
 
 

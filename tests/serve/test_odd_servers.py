@@ -270,7 +270,7 @@ def test_an_answer_that_comes_before_the_whole_request_is_passed_on(
 
 
 def is_delivered(connection: socket.socket) -> bool:
-    """Whether the other end's kernel has all that was sent: tcp(7)'s SIOCOUTQ."""
+    """Return whether the other end's kernel has all bytes that were sent: tcp(7)'s SIOCOUTQ."""
     return not any(fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))
 
 

@@ -1,5 +1,7 @@
-"""Who may use ringbatch's own paths where an application is served beside them: over HTTP/1.1 on
-the fast lane and on Falcon, over HTTP/2, and over gRPC."""
+"""Access to ringbatch's own paths beside an application, over every protocol.
+
+These are HTTP/1.1 on the fast lane and on Falcon, HTTP/2, and gRPC.
+"""
 
 import http.client
 from collections.abc import Callable

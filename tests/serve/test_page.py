@@ -40,7 +40,7 @@ def asking(path: str, headers: dict[str, str] | None = None) -> bytes:
 
 
 class Stream(Connection):
-    """One that watches.
+    """HTTP connection that watches the page's events.
 
     Args:
         port: of the control address.
@@ -228,7 +228,7 @@ def test_the_slowest_requests_are_told(server: Server, stream: Stream, port: int
 def test_a_slow_or_failed_request_like_the_one_before_is_looked_at(
     server: Server, port: int, wait_until: WaitUntil
 ) -> None:
-    """Of a kept connection's requests with the same head, which are the quickest to serve."""
+    """Requests with the same head on a kept connection are the quickest to serve."""
     with Connection(server.port) as connection:
         usual, slow, failed = (
             connection.ask(request(predict_target("echo"), instances(word)))
@@ -263,7 +263,7 @@ def test_a_stop_does_not_wait_for_those_who_watch(start: Start) -> None:
 
 
 def own_address() -> str:
-    """One of this host by which it does not call itself."""
+    """Return an address of this host that is not 127.0.0.1."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             # Nothing is sent: the kernel says by which way it would go.
@@ -275,7 +275,7 @@ def own_address() -> str:
 
 
 class FromAfar(Connection):
-    """One that the server takes for another host's."""
+    """HTTP connection that the server takes for another host's."""
 
     def __init__(self, address: str, port: int) -> None:
         super().__init__(port)

@@ -108,7 +108,7 @@ def page(server: Server, url: str, browser: Browser) -> Iterator[Browser]:
 
 
 def number(page: Browser, name: str) -> float:
-    """One of the first model's numbers."""
+    """Return a number that the page shows for the first model."""
     text = page.value(f"{CARD}?.querySelector('.{name} dd').textContent ?? ''")
     found = re.match(r"[\d,.]+", text)
     return float(found[0].replace(",", "")) if found else 0.0

@@ -97,7 +97,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def ports(free_port_factory: Callable[[], int]) -> dict[int, int]:
-    """Where the engine is, by the ports that the balancers' configuration names for it."""
+    """Ports of the engine, by those that the balancers' configuration names for it."""
     return {port: free_port_factory() for port in ENGINES[0]}
 
 

@@ -103,7 +103,7 @@ class Clients:
         return f"r{self._number}"
 
     def fast(self, model: str, body: bytes, **more: str) -> None:
-        """One request that is one piece, as the fast lane likes it best."""
+        """Send a request in one piece, which the fast lane serves quickest."""
         name = self._id()
         path = f"/v1/models/{model}:predict"
         headers = {"X-Request-Id": name} | self._headers | more
@@ -152,7 +152,7 @@ class Clients:
             self.asked[f"{name}.{number}"] = Asked(name, 200, body, b"", "", "m")
 
     def ask_in_turn(self, number: int) -> None:
-        """One of every kind, by its number."""
+        """Send the request of one kind, chosen by its number."""
         row = np.full(16, number, np.float32)
         binary, length = v2(row)
         plain = {"name": "x", "datatype": "FP32", "shape": [1, 16], "data": row.tolist()}

@@ -20,7 +20,7 @@ PROGRAM = os.environ.get("RINGBATCH_PERF_ANALYZER", "")
 pytestmark = pytest.mark.skipif(not PROGRAM, reason="RINGBATCH_PERF_ANALYZER is not set")
 
 PREFIX = f"pa{os.getpid()}"
-"""How the names of the tensors begin, and so those of the objects in shared memory."""
+"""Prefix of the tensors' names, and so of the names of objects in shared memory."""
 ADD = f"""
 from ringbatch.engine import Tensor
 inputs = [Tensor("{PREFIX}_a", "FP32", [16]), Tensor("{PREFIX}_b", "FP32", [16])]
@@ -42,7 +42,7 @@ MODES = {
 }
 THROUGHPUT = re.compile(r"throughput: ([0-9.]+) infer/sec")
 INSIDE = re.compile(r"queue \d+ usec \+ compute input \d+ usec \+ compute infer \d+ usec")
-"""What it makes of the statistics."""
+"""Pattern of the times that perf_analyzer prints from the statistics."""
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ def needs(program: str) -> pytest.MarkDecorator:
 
 
 class Prometheus:
-    """One that looks at an engine every second."""
+    """Prometheus server that scrapes an engine every second."""
 
     def __init__(self, folder: Path, port: int, control_port: int) -> None:
         configuration = {
@@ -70,7 +70,7 @@ class Prometheus:
             )
 
     def ask(self, path: str, **arguments: str) -> Any:
-        """What its API answers."""
+        """Return the data that its API answers."""
         query = urllib.parse.urlencode(arguments)
         with urllib.request.urlopen(f"{self._address}/api/v1/{path}?{query}", timeout=60) as answer:
             found = json.load(answer)
@@ -83,7 +83,7 @@ class Prometheus:
         return found
 
     def ends(self) -> Ends:
-        """What it knows of how requests ended, but for those with a key that are no inferences."""
+        """Return the counts of ended requests, but for those with a key that are no inferences."""
         ends: Ends = Counter()
         inferences = 'ringbatch_requests_total{protocol!="http"}'
         for series in self.query(inferences + ' or ringbatch_requests_total{code="401"}'):
@@ -217,7 +217,7 @@ def test_prometheus_finds_what_the_clients_counted(
 
 
 def expressions() -> list[str]:
-    """Of every panel of the dashboard, as Grafana would send them."""
+    """Return the expressions of every panel of the dashboard, as Grafana would send them."""
     dashboard = json.loads((MONITORING / "dashboard.json").read_text())
     return [
         target["expr"].replace("$__rate_interval", "1m").replace("$model", ".*")

@@ -39,9 +39,9 @@ app = FastAPI()
 """
 SEEDED: Final = "np.random.seed(20); random.seed(20)"
 KINDS: Final = 3
-"""Of numbers in `FIRST`."""
+"""Number of kinds of random numbers in `FIRST`."""
 WORKERS: Final = 4
-"""Of each of the two models that seed nothing."""
+"""Number of workers of each of the two models that seed nothing."""
 
 
 class Files:
@@ -77,7 +77,7 @@ class Files:
 
 
 def distinct(rows: list[list[float]]) -> list[int]:
-    """How many there are of each kind of number."""
+    """Return the count of distinct values for each kind of number."""
     return [len(set(numbers)) for numbers in zip(*rows, strict=True)]
 
 

@@ -102,7 +102,7 @@ def logged(server: Server) -> list[str]:
 
 
 def readiness(server: Server, stub: Stub) -> dict[str, bool]:
-    """What each way of asking says, of the server or of its model."""
+    """Return whether the server or its model is ready, by each way of asking."""
     serves = re.search(r"serving metrics on http://127\.0\.0\.1:(\d+)", server.stdout)
     assert serves is not None, server.stdout
     paths = ("/v2/health/ready", "/v2/models/echo/ready", "/v1/models/echo")

@@ -33,7 +33,7 @@ def predict(values):
     return values
 """
 TIMEOUT_S: Final = 40.0
-"""Of requests; who is refused is refused long before."""
+"""Timeout of requests; a refusal comes long before."""
 SOON_S: Final = TIMEOUT_S / 4
 
 
@@ -98,7 +98,7 @@ class Site:
             return connection.ask(request(path, method="GET")).status
 
     def readiness(self) -> dict[str, bool]:
-        """What each way of asking says."""
+        """Return whether the server or its model is ready, by each way of asking."""
         assert self.get("/v2/health/live") == 200
         found = {
             "V1": self.get("/v1/models/m") == 200,

@@ -111,7 +111,7 @@ def test_a_reload_goes_on_whatever_becomes_of_the_collector(
 
 
 def copies(site: Site) -> int:
-    """Of model files, that the supervisor has in memory."""
+    """Return the number of copies of model files in the supervisor's memory."""
     targets = open_files(site.server.pid).values()
     return sum(target.startswith("/memfd:m.py") for target in targets)
 

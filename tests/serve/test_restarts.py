@@ -1,4 +1,4 @@
-"""Whatever ends and is started again is counted by what it was and why it ended."""
+"""Restart counts: each restarted process is counted by its role and the reason of its end."""
 
 import os
 import re

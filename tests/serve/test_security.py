@@ -403,7 +403,7 @@ def test_a_new_certificate_is_shown_once_it_is_there(
 
 
 class Stream:
-    """One call that streams requests, under way."""
+    """gRPC call under way that streams requests."""
 
     def __init__(self, server: Server, authority: Authority) -> None:
         credentials = grpc.ssl_channel_credentials(authority.file.read_bytes())
@@ -415,8 +415,7 @@ class Stream:
         )
 
     def answers(self) -> bool:
-        """Whether another request is answered, with an error as this one deserves it; otherwise it
-        has no key any more."""
+        """Return whether another request is answered with its error; False if the key is gone."""
         self._asked.put(b"")
         try:
             return bool(next(self._call))

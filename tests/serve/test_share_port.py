@@ -50,7 +50,7 @@ class Pair:
         self._servers: list[Server] = []
 
     def start(self, *, gate: Path | None = None, **more: Any) -> Server:
-        """One more; it loads its model once there is a file at the gate."""
+        """Start another engine; it loads its model once there is a file at the gate."""
         folder = self._folder / f"engine{len(self._servers)}"
         folder.mkdir()
         keys = {"port": self.port, "share_port": True, "name": self._name(), **more}

@@ -70,7 +70,7 @@ def objects() -> Iterator[Callable[..., Path]]:
 
 @pytest.fixture
 def connections(server: Server) -> Iterator[list[Connection]]:
-    """One to each frontend; afterwards no region is registered."""
+    """Connections, one to each frontend; afterwards no region is registered."""
     with ExitStack() as stack:
         yield one_to_each(server, stack)
         with Connection(server.port) as last:

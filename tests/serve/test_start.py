@@ -1,4 +1,4 @@
-"""What an operator reads where the server cannot start: words, an exit status, and nothing left."""
+"""Failed starts as an operator sees them: an error text, an exit status, and nothing left."""
 
 import re
 import socket
@@ -201,7 +201,7 @@ def test_a_port_in_use_is_named(folder: Path) -> None:
 
 
 def test_a_port_of_another_server_is_in_use(folder: Path, start: Callable[..., Server]) -> None:
-    """Whose sockets let its own frontends share the port."""
+    """The other server's sockets let its own frontends share the port."""
     other = start({"echo": {"path": "moody.py"}}, frontends=2)
     server = Server(folder, "--port", str(other.port), "--frontends", "2", *SMALL)
     assert server.process.wait() == 2

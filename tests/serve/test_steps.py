@@ -425,7 +425,7 @@ REFUSED: Final[dict[str, tuple[str, dict[str, Any], str]]] = {
 
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What a check prints of all of them, and of a chain."""
+    """Output of a check of all of these models, and of a chain."""
     folder = tmp_path_factory.mktemp("check")
     models: dict[str, dict[str, Any]] = {
         name: {"path": f"{name}.py", "max_batch_size": PLACES} | settings

@@ -1,4 +1,4 @@
-"""Whatever its processes do, the engine serves or is gone."""
+"""Supervision: after any fault of its processes, the engine serves or is gone."""
 
 import os
 import re
@@ -35,7 +35,7 @@ REALTIME = 35
 
 @pytest.fixture(scope="module")
 def both(start_for_module: Start) -> Iterator[Server]:
-    """One that ends well, whatever tests have done to its workers."""
+    """Server that must end well, whatever tests have done to its workers."""
     server = start_for_module(UNRULY | GIVES_UP)
     yield server
     assert server.stop() == 0
@@ -61,7 +61,7 @@ def ask(server: Server, what: str) -> int:
 
 
 def replaced(server: Server, role: str, pid: int) -> bool:
-    """Whether another process has that role."""
+    """Return whether another process has that role."""
     return server.titles().get(f"ringbatch: {role}", pid) != pid
 
 
@@ -132,7 +132,7 @@ def test_only_workers_have_sessions_of_their_own(start: Start, wait_until: WaitU
     server = start(UNRULY, control_port=0, grpc_port=0, frontends=2)
 
     def serving() -> int:
-        """How many frontends there are; their numbers are those of the lanes that they found."""
+        """Return the number of frontends; their numbers are those of the lanes that they found."""
         return sum(title.startswith("ringbatch: frontend ") for title in server.titles())
 
     wait_until(lambda: serving() == 2, "both frontends are there")

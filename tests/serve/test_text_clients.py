@@ -75,7 +75,7 @@ def of_cohere_v2(answer: Any) -> Any:
 
 
 class Recorded(NamedTuple):
-    """What a client posts where it embeds `TEXTS`, and what reads vectors from the answer."""
+    """Request by which a client embeds `TEXTS`, and a function that reads the vectors."""
 
     path: str
     body: dict[str, Any]

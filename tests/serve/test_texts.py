@@ -40,7 +40,7 @@ TEXTS = (
     "ran home",
 )
 LONG = "the cat sat on the mat " * 250
-"""Of so many characters that a thread makes its tokens."""
+"""Text that is long enough for a thread to make its tokens."""
 
 folder, server, connection = texts_site.folder, texts_site.server, texts_site.connection
 

@@ -27,7 +27,7 @@ def server(start_for_module: Start) -> Server:
 
 
 class Terminal:
-    """One of tmux's, in which a command runs.
+    """Terminal of tmux in which a command runs.
 
     Args:
         socket: of its tmux.
@@ -48,12 +48,12 @@ class Terminal:
 
     @property
     def shown(self) -> str:
-        """What stands on the screen."""
+        """Text on the screen."""
         return self.do("capture-pane", "-p")
 
     @property
     def runs(self) -> bool:
-        """Whether the command has not ended."""
+        """True if the command has not ended."""
         return bool(self.do("list-sessions", check=False))
 
 

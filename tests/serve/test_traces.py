@@ -26,7 +26,7 @@ X: Final = {"name": "x", "datatype": "FP32", "shape": [1, 16]}
 
 
 class Collector:
-    """One that takes OTLP over HTTP, on a port of its own; a context manager.
+    """OTLP collector over HTTP, on a port of its own; a context manager.
 
     Attributes:
         endpoint: its address.
@@ -73,7 +73,7 @@ class Collector:
         self._server.server_close()
 
     def take(self, message: Any) -> None:
-        """One message has come."""
+        """Store the resource and the spans of a message."""
         for of_resource in message.resource_spans:
             self.resource = attributes(of_resource.resource)
             for of_scope in of_resource.scope_spans:
@@ -104,7 +104,7 @@ def context(span: Any) -> tuple[bytes, bytes]:
 
 
 def traces(server: Server) -> dict[str, int]:
-    """What the metrics say of them: `exported`, and how many were dropped by the reason."""
+    """Return the counts of traces in the metrics: `exported`, and dropped ones by reason."""
     with Connection(server.control_port) as connection:
         text = connection.ask(b"GET /metrics HTTP/1.1\r\nhost: h\r\n\r\n").body.decode()
     found = re.findall(r'^ringbatch_traces_\w+?(?:\{reason="(\w+)"\})? (\d+)$', text, re.MULTILINE)
@@ -124,7 +124,7 @@ def collector() -> Iterator[Collector]:
 
 @pytest.fixture(scope="module")
 def server(start_for_module: Start, collector: Collector) -> Server:
-    """Of requests that say nothing of it, none is traced."""
+    """Server that traces no request unless the request asks for it."""
     return start_for_module(
         {
             "slow": {"path": "slow.py"},

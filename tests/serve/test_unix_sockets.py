@@ -126,7 +126,7 @@ def held(folder: Path, name: str, count: int, stack: ExitStack) -> list[socket.s
 
 
 def test_frontends_share_the_connections_of_one_socket(alone: Alone) -> None:
-    """One that is woken first takes one connection, not all that wait."""
+    """The frontend that wakes first takes one connection, not all that wait."""
     head = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (
         PATH.encode(),
         len(BODY),

@@ -1,4 +1,4 @@
-"""What comes over the connection itself: heads, lengths, methods, paths, pieces, their order."""
+"""Requests on the wire: heads, lengths, methods, paths, pieces, and their order."""
 
 import re
 from collections.abc import Iterator
@@ -467,7 +467,7 @@ def test_requests_that_stop_in_the_middle_are_given_up_in_words(
 
 
 def test_nothing_of_all_that_was_an_error_of_the_server(server: Server) -> None:
-    """What the models raise when asked to is logged; nothing else may stand there."""
+    """Only the errors that the models raise on request are logged."""
     unexpected = server.stderr.replace("moody.py", "")
     unexpected = re.sub(r"model echo raised; batch \S+\n  Traceback", "", unexpected)
     assert "Traceback" not in unexpected

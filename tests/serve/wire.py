@@ -22,6 +22,6 @@ def server(start_for_module: Start) -> Server:
 
 @pytest.fixture(autouse=True)
 def still_serves(server: Server) -> Iterator[None]:
-    """Whatever a test sends, the server serves afterwards."""
+    """Check after each test that the server still serves."""
     yield
     assert_serves(server.port)

@@ -22,7 +22,7 @@ def load(device: str) -> None:
 
 
 def predict(x: Any, times: Any, request: Any) -> Any:
-    """What each row is told, as JSON."""
+    """Return each row's request context as JSON."""
     assert len(request) == len(x)
     if any(own.parameters.get("die") for own in request) and not died.exists():
         died.touch()

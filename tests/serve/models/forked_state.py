@@ -50,12 +50,12 @@ PR_GETS = {"dumpable": 3, "keeps capabilities": 7, "securebits": 27, "huge pages
 
 
 def named(thing: object) -> str:
-    """What it is, without its address."""
+    """Return the representation of an object without its address."""
     return repr(thing).partition(" at 0x")[0]
 
 
 def descriptors() -> list[Any]:
-    """What each leads to, its flags, and whether programs inherit it; the numbers are anyone's."""
+    """Return target, flags and inheritance of each open file; their numbers are anyone's."""
     found = []
     for number in map(int, os.listdir(OWN / "fd")):
         # That of the list itself is closed already.
@@ -86,7 +86,7 @@ def objects() -> dict[str, Any]:
 
 
 def packages() -> list[str]:
-    """Those that are imported, beside Python's own."""
+    """Return the imported packages beside Python's own."""
     return sorted({name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names)
 
 

@@ -1,4 +1,4 @@
-"""Runs parts of its work in processes that it forks."""
+"""Model that forks processes, or runs parts of its work in them."""
 
 import multiprocessing
 import os
@@ -11,7 +11,7 @@ LOADED: list[int] = []
 
 
 def load() -> None:
-    """Forks a child that leaves by an exit."""
+    """Fork a child that exits, and keep its status."""
     LOADED.append(exited())
 
 
@@ -24,7 +24,7 @@ def predict(instances: list[str]) -> list[Any]:
 
 
 def terminated() -> int | None:
-    """How a child ends that is told to at once."""
+    """Return the exit code of a child that is terminated at once."""
     child = CONTEXT.Process(target=time.sleep, args=(1000,))
     child.start()
     child.terminate()
@@ -33,25 +33,25 @@ def terminated() -> int | None:
 
 
 def daemon() -> int | None:
-    """A child that lives as long as this process."""
+    """Return the process id of a child that lives as long as this process."""
     child = CONTEXT.Process(target=time.sleep, args=(1000,), daemon=True)
     child.start()
     return child.pid
 
 
 def pooled() -> int:
-    """A child of a pool."""
+    """Return the process id of a pool's child."""
     return POOL.submit(os.getpid).result()
 
 
 def returned() -> int:
-    """A child that comes back from `predict`: how it ended."""
+    """Fork a child that returns from `predict`, and return its status."""
     child = os.fork()
     return _ended(child) if child else -1
 
 
 def raised() -> int:
-    """One that comes back by an exception."""
+    """Fork a child that ends with an exception, and return its status."""
     child = os.fork()
     if not child:
         raise RuntimeError("of a child")
@@ -59,7 +59,7 @@ def raised() -> int:
 
 
 def exited() -> int:
-    """One that comes back by an exit, with a status."""
+    """Fork a child that exits with a status, and return that."""
     child = os.fork()
     if not child:
         sys.exit(3)
@@ -67,7 +67,7 @@ def exited() -> int:
 
 
 def loaded() -> int:
-    """The same of `load`."""
+    """Return the status of a child that returned from `load`."""
     return LOADED[0]
 
 
