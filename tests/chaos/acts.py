@@ -1,4 +1,4 @@
-"""What can be played: kills, a hail of them, stops, poison, a soak."""
+"""Acts of chaos: kills, a hail of them, stops, poison, a soak."""
 
 import asyncio
 import signal
@@ -168,7 +168,7 @@ async def squeezed(folder: Path, *, times: int = 1, **setup: Any) -> Play:
 async def poison(
     folder: Path, deed: Deed, *, times: int = _POISONINGS, limit_s: float = 2.0, **setup: Any
 ) -> Play:
-    """One request that harms the model among good ones in one batch, several times.
+    """Send a request that harms the model among good ones of the same batch, several times.
 
     The good ones must be answered, the bad one must be refused.
 

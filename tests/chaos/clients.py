@@ -19,7 +19,7 @@ _EXPIRED = 504
 
 
 class Ticker:
-    """How late this process's own event loop is, so that its delays are not the server's."""
+    """Delays of this process's own event loop, which are not the server's."""
 
     def __init__(self) -> None:
         self._due = time.monotonic() + TICK_S
@@ -48,7 +48,7 @@ class Ticker:
 
 @dataclass
 class Scene:
-    """What all clients share.
+    """State that all clients share.
 
     Attributes:
         port: of the server.
@@ -77,14 +77,14 @@ class Scene:
     going: bool = True
 
     def pause_s(self) -> float:
-        """How long a client waits between the beginnings of two requests, on average."""
+        """Return the average time between the beginnings of a client's requests."""
         if self.rate_per_s is None:
             return 0.0
         return self.source.uniform(0.5, 1.5) * self.clients / self.rate_per_s
 
 
 class Line(asyncio.Protocol):
-    """One connection, with at most one request under way."""
+    """HTTP connection with at most one request under way."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
@@ -185,7 +185,7 @@ class Client:
         return self._line
 
     async def ask(self, line: Line, deed: Deed) -> int:
-        """One request, to its end and into the ledger; its status, 0 where it has none."""
+        """Send a request, note its end in the ledger, and return its status, 0 for none."""
         scene, ledger = self._scene, self._scene.ledger
         self._count += 1
         values = (self._number, self._count, scene.source.randrange(NONCES), int(deed))

@@ -1,5 +1,7 @@
-"""What a host may refuse to running processes for a while: descriptors, memory, shared memory, a
-disk for logs, the right time."""
+"""Resources that a host denies to running processes for a while.
+
+They are descriptors, memory, shared memory, a disk for logs, and the right time.
+"""
 
 import os
 import resource
@@ -18,7 +20,7 @@ from ringbatch.shm.shm_objects import DIRECTORY
 
 _DAY_NS: Final = 24 * 60 * 60 * 1_000_000_000
 _ROOM_BYTES: Final = 1 << 20
-"""What a process may still have where it can have no more memory."""
+"""Memory that a process still gets once it is denied more."""
 _GROUP_ROOM_BYTES: Final = 512 << 20
 _GROUPS: Final = Path("/sys/fs/cgroup")
 _OFFSET: Final = "clock-offset"
@@ -30,7 +32,7 @@ class Impossible(Exception):
 
 @dataclass(frozen=True)
 class Scenery:
-    """What a server runs in, and how its host lets it down.
+    """Surroundings of a server, and the fault of its host.
 
     Attributes:
         program: what runs ringbatch.
@@ -47,7 +49,7 @@ class Scenery:
 
 
 def scenery(fault: str, folder: Path) -> Scenery:
-    """That of a key of `FAULTS`.
+    """Return the surroundings for a key of `FAULTS`.
 
     Args:
         folder: for files that it needs.

@@ -22,12 +22,12 @@ ROLES = {
     "control": "control",
     "supervisor": "supervisor",
 }
-"""How the titles of each role begin, after the name of the engine."""
+"""Prefix of the titles of each role, after the name of the engine."""
 _AWAY_LIMIT_S = 120.0
 
 
 class Havoc:
-    """What is done to one server.
+    """Kills and stops of a server's processes.
 
     Attributes:
         done: how many processes were killed or stopped.

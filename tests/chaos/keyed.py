@@ -15,7 +15,7 @@ _FACTORS: Final = (1_000_003, 7_368_787, 48_271)
 
 
 class Deed(IntEnum):
-    """What a request makes the model do; nothing at 1 either, of which a warm-up is made."""
+    """Action that a request makes the model take; none at 1 either, as warm-up sends that."""
 
     NONE = 0
     RAISES = 2

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 GRACE_S = 0.1
-"""What is promised."""
+"""Promised bound on the time from a deadline to its error."""
 _KEPT_FAILURES = 50
 
 
@@ -21,7 +21,7 @@ def _never_late(_since: float) -> float:
 
 @dataclass
 class Ledger:
-    """What came of the requests so far; times are seconds.
+    """Outcomes of the requests so far; times are seconds.
 
     Attributes:
         grace_s: how long after its deadline a request may be answered.

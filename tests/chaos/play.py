@@ -32,7 +32,7 @@ _LOOK_AT_SLOTS_EVERY_S = 0.01
 _KEPT_COMPLAINTS = 50
 _KEY_BITS = 40
 _QUIET_LIMIT_S = 30.0
-"""How long after the last request everything may take to be as it was before the first."""
+"""Time limit, after the last request, for everything to be as it was before the first."""
 _LANE_BYTES = 1 << 18
 _RESERVE = 1
 """libuv opens a descriptor at the first connection, to have one when they run out."""
@@ -41,7 +41,7 @@ _ASKED_FOR = re.compile(r"model keyed raised; batch [0-9a-f-]{36}\n  Traceback")
 
 @dataclass(frozen=True)
 class Setup:
-    """One run.
+    """Settings of a run.
 
     Attributes:
         seed: of everything that is drawn.
@@ -84,7 +84,7 @@ class Setup:
     grace_s: float = GRACE_S
 
     def count(self, role: str) -> int:
-        """How many processes have a role."""
+        """Return the number of processes that have a role."""
         counts = {
             "worker": (self.workers + self.spares) * (len(STEPS) if self.chain else 1)
             + self.workers * bool(self.streams),
@@ -97,7 +97,7 @@ class Setup:
 
 @dataclass
 class Play:
-    """A run under way, and after it what broke the law.
+    """A run under way, and after it the violations that were found.
 
     Attributes:
         problems: in words; empty is what it must be.
@@ -120,7 +120,7 @@ class Play:
         return self.scene.ledger
 
     def report(self) -> Iterable[str]:
-        """What there is to say, line by line."""
+        """Yield the lines of the report."""
         ledger = self.ledger
         yield (
             f"sent {ledger.sent}, right {ledger.right}, refused {sum(ledger.refused.values())}, "
@@ -292,7 +292,7 @@ async def _reckon(play: Play, before: dict[str, Held]) -> None:
 
 
 def _unfinished(play: Play, before: dict[str, Held]) -> list[str]:
-    """What is not as it was before the clients came."""
+    """Return the differences from the state before the clients came."""
     found = []
     setup, server = play.setup, play.server
     for role in ("worker", "collector", "frontend", "grpc", "control"):

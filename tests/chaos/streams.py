@@ -94,7 +94,7 @@ class StreamClient:
     async def _ask(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int
     ) -> bool:
-        """One request, to its end and into the ledger; whether its connection goes on."""
+        """Send a request, note its end in the ledger, and return whether its connection goes on."""
         scene, ledger = self._scene, self._scene.ledger
         self._count += 1
         nonce, count = scene.source.randrange(NONCES), scene.source.randint(1, MOST_PARTS)

@@ -1,4 +1,4 @@
-"""What the processes of a server hold, over time: memory, descriptors, threads."""
+"""Resources that the processes of a server hold, over time: memory, descriptors, threads."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ YOUNG_S = 20.0
 
 @dataclass(frozen=True)
 class Held:
-    """What one process holds: anonymous memory in KiB, open descriptors, threads."""
+    """Resources of a process: anonymous memory in KiB, open descriptors, threads."""
 
     memory_kib: int
     descriptors: int
@@ -22,7 +22,7 @@ class Held:
 
 
 def held(pid: int) -> Held | None:
-    """What a process holds; None where it has ended."""
+    """Return the resources that a process holds; None if it has ended."""
     with suppress(OSError, KeyError):
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         fields = dict(line.split(":", 1) for line in lines)

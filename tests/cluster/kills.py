@@ -30,7 +30,7 @@ _CLIENTS: Final = 8
 
 @dataclass
 class Ledger:
-    """What became of the requests."""
+    """Outcomes of the requests."""
 
     right: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -77,7 +77,7 @@ def configuration(address: str, workers: object, here: int = 0, **more: object) 
 
 
 def ask_on(port: int, ledger: Ledger, stop: threading.Event, seed: int) -> None:
-    """One client, until it is told to stop."""
+    """Send requests as one client until `stop` is set."""
     source = random.Random(seed)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     while not stop.is_set():
@@ -139,7 +139,7 @@ def play(cluster: Nodes, server: Server, kills: int, of_nodes: int, workers: int
 def run(
     cluster: Nodes, kills: int, of_nodes: int, workers: int, folder: Path, here: int = 0
 ) -> Ledger:
-    """One engine, and all of it; what became of the requests."""
+    """Run an engine under kills, and return the outcomes of the requests."""
     ledger, stop = Ledger(), threading.Event()
     config = folder / "ringbatch.toml"
     config.write_text(configuration(cluster.address, workers, here))

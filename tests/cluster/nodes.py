@@ -47,7 +47,7 @@ class Nodes:
         )
 
     def add(self, **more: Any) -> None:
-        """One more node."""
+        """Start another node."""
         given = {"num_cpus": self._cpus, "object_store_memory": STORE_BYTES, **more}
         self.nodes.append(self._cluster.add_node(**given))
 
@@ -79,12 +79,12 @@ def nodes(count: int, cpus: int = 2) -> Iterator[Nodes]:
 
 
 def actor_names() -> list[str]:
-    """Of all actors in ringbatch's namespace."""
+    """Return the names of all actors in ringbatch's namespace."""
     return sorted(ray.util.list_named_actors())
 
 
 def about(name: str, timeout_s: float = 30.0) -> dict[str, Any]:
-    """What an actor says of itself."""
+    """Return an actor's description of itself."""
     actor: Any = ray.get_actor(name)
     found: dict[str, Any] = ray.get(actor.about.remote(), timeout=timeout_s)
     return found

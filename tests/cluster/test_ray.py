@@ -50,7 +50,7 @@ def no_actor_is_left(cluster: Nodes, wait_until: Callable[..., object]) -> Itera
 
 
 class Folder:
-    """Where one test has its configuration, its model and what that says of its loads."""
+    """Folder of a test: its configuration, its model, and the model's record of its loads."""
 
     def __init__(self, folder: Path, cluster: Nodes) -> None:
         self.config = folder / "ringbatch.toml"
@@ -89,7 +89,7 @@ class Folder:
 
     @property
     def loads(self) -> int:
-        """How often the model was loaded so far."""
+        """Number of loads of the model so far."""
         return len(self._loads.read_text().splitlines()) if self._loads.exists() else 0
 
     def end(self) -> None:
@@ -112,7 +112,7 @@ def ask(server: Server, body: str = ONES) -> tuple[int, Any]:
 
 
 def readiness(server: Server) -> str:
-    """Of the model, in words."""
+    """Return the server's answer about the model's readiness."""
     with Connection(server.port) as connection:
         answer = connection.ask(request("/v2/models/m/ready", method="GET"))
     return json.dumps(answer.json)
@@ -209,7 +209,7 @@ def test_checking_a_model_leaves_no_actor(
 
 
 def refused(folder: Folder) -> str:
-    """What the engine says that does not start."""
+    """Return the error of an engine that does not start."""
     server = folder.start()
     assert server.process.wait(100) == 2
     return server.stderr
@@ -268,7 +268,7 @@ def test_an_actor_of_the_same_name_that_is_none_of_ours_is_refused(folder: Folde
     assert folder.run("actors", "--config", str(folder.config), "--end").returncode == 0
 
     class Foreign:
-        """Of somebody else's."""
+        """Actor of another program."""
 
         def hello(self, *_: object) -> dict[str, object]:
             return about_it
@@ -282,7 +282,7 @@ def test_an_actor_of_the_same_name_that_is_none_of_ours_is_refused(folder: Folde
 
 
 def about_own() -> dict[str, Any]:
-    """What an actor of this ringbatch says of itself."""
+    """Return the description that an actor of this ringbatch gives of itself."""
     return Holder("digest").about()
 
 

@@ -129,7 +129,7 @@ _POST: Final = headers(1, 0, block(fields=_FIELDS))
 
 
 def _framed(chance: random.Random, first: bytes, body_of: Filled) -> Filled:
-    """One stream with such a body."""
+    """Return a function that makes a stream with such a body."""
     each = chance.choice([1, 33, 33, 100, 1 << 14])
     padded = each <= 1 << 8 and chance.random() < 0.4
 

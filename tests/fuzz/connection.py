@@ -66,17 +66,19 @@ from ringbatch.shm.tensor import Tensor
 MAX_REQUEST_BYTES: Final = 1 << 12
 FLOOD_BYTES: Final = 1 << 20
 MEMORY_BYTES: Final = 6 << 20
-"""What a connection may take at most beside its answers. The largest head, of the shortest lines,
-is 2 MiB of objects, and some stand twice."""
+"""Most memory that a connection may take beside its answers.
+
+The largest head, of the shortest lines, is 2 MiB of objects, and some stand twice.
+"""
 CPU_S: Final = 1.0
-"""What a connection may take at most, and as much again for each `FLOOD_BYTES`."""
+"""Most CPU time that a connection may take, and as much again for each `FLOOD_BYTES`."""
 _FLOOD_CPU_S: Final = 8.0
 _FLOOD_EVERY: Final = 100
 _NOW_NS: Final = 1_000_000_000
 _CONTINUE: Final = 100
 _REFUSALS: Final = frozenset({400, 408, 431})
 _TURNS: Final = 6
-"""Of the event loop, in which nothing comes, before a connection counts as quiet."""
+"""Idle turns of the event loop before a connection counts as quiet."""
 _TURNS_AT_MOST: Final = 5_000
 _ENDS_IN_S: Final = 200
 """Some clock ends a connection on which nothing comes."""
@@ -120,7 +122,7 @@ class Pair:
         self._config.load()
 
     async def both(self, steps: Sequence[Step]) -> tuple[Seen, Seen]:
-        """What comes of the steps through the fast lane, and past it."""
+        """Return the records of the steps through the fast lane, and past it."""
         return await self._one(steps, fast=True), await self._one(steps, fast=False)
 
     async def _watched(self, scope: Any, receive: Any, send: Any) -> None:
@@ -290,7 +292,7 @@ class Pair:
 
 
 class _Taken:
-    """What the fast lane asks of the models."""
+    """Recorder of the requests that the fast lane passes to the models."""
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
@@ -366,13 +368,15 @@ async def check(pair: Pair, steps: Sequence[Step]) -> Seen:
 
 
 def _alike(some: Sequence[Any], others: Sequence[Any], deaf: bool) -> bool:
-    """How far is gone on with a client that reads nothing is for each way to say."""
+    """Return whether two records agree; if the client reads nothing, as far as both go."""
     return some == others or (deaf and all(map(eq, some, others)))
 
 
 def _refused_sooner(answers: list[Any], others: list[Any]) -> bool:
-    """Whether only the last one differs, of a request that is wrong before its head has ended: the
-    fast lane waits for that end."""
+    """Return whether only the last answers differ, each refusing a request before its head ends.
+
+    The fast lane waits for that end.
+    """
     if not answers or len(answers) != len(others) or answers[:-1] != others[:-1]:
         return False
     return {answers[-1][0], others[-1][0]} <= _REFUSALS

@@ -1,4 +1,4 @@
-"""Where the inputs of each decoder begin, and what is put into them."""
+"""Corpora of the decoders: initial inputs, and tokens that are put into them."""
 
 import gzip
 import struct
@@ -13,7 +13,7 @@ from ringbatch.frontend.grpc.messages import inference
 from ringbatch.shm.region import Region, encode
 
 TYPES: Final = ("BOOL", "INT8", "UINT64", "FP32", "FP64", "INT64")
-"""Of the model that has one input of each."""
+"""Datatypes of the model that has one input of each."""
 
 
 def _v2_binary(text: bytes, binary: bytes = b"") -> bytes:
@@ -259,12 +259,12 @@ _GENERATE_TEXTS: Final = (
 
 
 def mutator(target: str) -> Mutator:
-    """What makes the inputs of one of the decoders' targets."""
+    """Return the mutator of a target."""
     return Mutator(*_begins(target))
 
 
 def corpus_of(target: str) -> Sequence[bytes]:
-    """Where the inputs of one of the decoders' targets begin."""
+    """Return the initial inputs of a target."""
     corpus, _ = _begins(target)
     return corpus
 

@@ -1,4 +1,4 @@
-"""What strangers' bytes are given to, one function a decoder, with what it may raise.
+"""Decoders of strangers' bytes, as one function each, with the exceptions that they may raise.
 
 Whatever a frontend accepts for a model must be readable in the worker: so what comes out of the
 protocols' decoders is put into memory and read back by the engine.
@@ -167,7 +167,7 @@ def _readable(model: ModelSpec) -> Callable[[Any], None]:
 
 
 def _alike(here: Callable[[], Any], job: Job, value: Any, data: bytes) -> Any:
-    """What is read here, after another process, which reads large bodies, has read the same.
+    """Return the result of reading here, after another process has read the same large body.
 
     Raises:
         Difference: it has read something else.
@@ -268,7 +268,7 @@ def _grpc(model: ModelSpec) -> Callable[[bytes], None]:
 def read_texts_here(
     form: str, data: bytes, max_in_flight: int = ANY_NUMBER
 ) -> TokenizedTexts | None:
-    """What a body about texts becomes, where it has tokens; None where it has texts."""
+    """Return a body about texts as tokens, or None if it holds plain texts."""
     given = FORMS[form].read(data).given
     parts = ((len(given), given, 0),)
     if not given.ids:
@@ -397,7 +397,7 @@ TARGETS: Final[dict[str, Target]] = {
 
 
 def try_one(target: str, data: bytes) -> bool:
-    """Whether a decoder accepts some bytes.
+    """Return whether a decoder accepts some bytes.
 
     Raises:
         Exception: any but what it may raise.

@@ -35,11 +35,11 @@ TIMES: Final = 4
 MOST_RATIO: Final = 2.5
 """Times that, and what takes so much longer is not linear: a quadratic decoder takes four times."""
 WORTH_S: Final = 0.02
-"""What takes less is not judged: it may be the garbage collector's."""
+"""Least CPU time that is judged; less may be the garbage collector's."""
 CLEAR_S: Final = 1.0
-"""What takes so long, and too long, is not tried again."""
+"""CPU time from which an input that takes too long is not tried again."""
 LARGEST_BYTES: Final = 1 << 20
-"""Of what a connection carries; for bodies of the limit there is tests/local/test_loop_held.py."""
+"""Largest input of a connection; tests/local/test_loop_held.py tries bodies of the limit."""
 MAX_IN_FLIGHT: Final = 1024
 MOST_BATCHES: Final = 1 << 16
 """So that requests of many small batches are looked at as well, in bounded time."""
@@ -88,7 +88,7 @@ class Repeated:
 def runs_of(
     target: str, seed: int, max_in_flight: int, *, by_loop: bool = False
 ) -> Callable[[int], Run]:
-    """What has a decoder read about so many bytes, which that seed chooses.
+    """Return a function that makes a run of about so many bytes, chosen by the seed.
 
     Args:
         target: its name.
@@ -115,7 +115,7 @@ def runs_of(
 
 
 def check_growth(target: str, seed: int) -> bool:
-    """Whether the larger of two inputs took long enough to be judged.
+    """Return whether the larger of two inputs took long enough to be judged.
 
     Raises:
         Overrun: it took far more than in proportion.
@@ -137,7 +137,7 @@ def check_growth(target: str, seed: int) -> bool:
 
 
 def check_bound(target: str, seed: int) -> float:
-    """How long the largest input holds the event loop at most.
+    """Return the longest time for which the largest input holds the event loop, at best.
 
     Raises:
         Overrun: that is too long.
@@ -174,7 +174,7 @@ def _no_collector() -> Iterator[None]:
 
 @cache
 def reader_of(target: str, max_in_flight: int) -> Reads:
-    """What reads a target's inputs, and does nothing else."""
+    """Return the function that reads a target's inputs, and does nothing else."""
     protocol, _, name = target.partition(" ")
     if protocol == "texts":
         return lambda data: read_texts_here(name, data, max_in_flight)

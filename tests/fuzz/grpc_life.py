@@ -36,7 +36,7 @@ _SHORT_S: Final = 0.002
 
 
 class _Asked:
-    """One call and what its client may expect.
+    """gRPC call, with the answers that its client may expect.
 
     Attributes:
         call: of the client.
@@ -59,7 +59,7 @@ class _Asked:
 
     @property
     def over(self) -> bool:
-        """Whether its client knows its end."""
+        """True if the client knows the call's end."""
         return self.cancelled or self.call.status is not None or self.call.reset is not None
 
     def expect(self) -> None:
@@ -178,7 +178,7 @@ class _Life:
         return client
 
     def _deliver(self, client: Client) -> None:
-        """What a client has sent, in one read or in two."""
+        """Deliver the client's bytes, in one read or in two."""
         held, client.held = bytes(client.held or b""), None
         cut = self._chance.randrange(len(held) + 1) if self._chance.random() < 0.3 else 0
         if cut:
@@ -297,7 +297,7 @@ def _same(what: str, expected: object, found: object) -> None:
 
 
 class _Failures(logging.Handler):
-    """What a frontend says of failures, but for those of `BROKEN`."""
+    """Handler that collects a frontend's logged failures, but for those of `BROKEN`."""
 
     def __init__(self, found: list[str]) -> None:
         super().__init__(logging.ERROR)

@@ -24,7 +24,7 @@ PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, PRIORITY, RESET, SETTINGS, PROMISE, PING, GOAWAY, WINDOW, CONTINUATION = range(10)
 END_STREAM, END_HEADERS, PADDED, PRIORITIZED, ACK = 0x1, 0x4, 0x8, 0x20, 0x1
 MEMORY_BYTES: Final = 256 << 20
-"""What the process may take at most beyond what it took at first."""
+"""Most memory that the process may take beyond that of its start."""
 WITNESS_EVERY: Final = 25
 """Connections, after which the other client asks."""
 _ANSWERED_IN_S: Final = 20.0
@@ -39,7 +39,7 @@ def predict(x):
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    """One frame (RFC 9113, section 4.1)."""
+    """Return an HTTP/2 frame (RFC 9113, section 4.1)."""
     return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
 
@@ -72,12 +72,12 @@ def head(path: bytes, content_type: bytes = b"application/grpc") -> bytes:
 
 
 def message(data: bytes) -> bytes:
-    """One of gRPC's, as it stands in DATA."""
+    """Return a gRPC message as it stands in DATA."""
     return b"\0" + struct.pack(">I", len(data)) + data
 
 
 class Asked(NamedTuple):
-    """What is asked over HTTP/2 by those who mean well.
+    """Request of a well-behaved client over HTTP/2.
 
     Attributes:
         paths: the first is that of a short answer.

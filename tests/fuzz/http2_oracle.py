@@ -283,11 +283,11 @@ def compare(seed: int) -> int:
 
 
 def _may_differ(piece: bytes, *, well: bool, late: bool) -> bool:
-    """Whether only one of them finds a fault in what came last, and may.
+    """Return whether a fault that only h2, or only ours, finds in the last frame is a known one.
 
-    h2 reads over a bare CONTINUATION, over promises of a client, over a body that was announced and
-    has ended with the head, and over the reset of what has not begun. It takes a reserved bit for a
-    part of the number; and of a request that was answered before its end, it looks at the trailers.
+    h2 accepts a bare CONTINUATION, promises of a client, an announced body that has ended with the
+    head, and the reset of a stream that has not begun. It reads a reserved bit as part of the
+    number. It checks the trailers of a request even if that was answered before its end.
     """
     kind, flags = piece[3:5]
     if not well:

@@ -1,4 +1,4 @@
-"""What can be wrong with whoever reads strangers' bytes, beside that it crashes."""
+"""Faults of decoders of strangers' bytes, other than crashes."""
 
 
 class Overrun(AssertionError):

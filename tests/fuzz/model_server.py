@@ -48,7 +48,7 @@ _LONG_NS: Final = 60_000_000_000
 PROTOCOLS: Final = ("v1", "v2")
 LANE_BYTES: Final = 4 * PAGE
 BOUND_BYTES: Final = 4 * LANE_BYTES
-"""What an answer may have."""
+"""Most bytes of an answer."""
 _AT_A_TIME: Final = 1 << 16
 _FORWARD: Final = Forward("/p", (), any_path=False)
 _REQUESTS: Final = ForwardedRequests(replace(spec(0), forward=_FORWARD), _FORWARD)
@@ -192,7 +192,7 @@ _LENGTH: Final = b"Inference-Header-Content-Length: "
 
 
 def good_answer(protocol: str) -> bytes:
-    """What a server answers as it should."""
+    """Return a server's valid answer."""
     if protocol == "v1":
         return _framed(b"200 OK", [], _V1_BODIES[0])
     length, body = _V2_BODIES[0]
@@ -259,7 +259,7 @@ class Wire(socket.socket):
         """It is none of TCP."""
 
     def send(self, data: Any, flags: int = 0, /) -> int:
-        """What comes is one whole request."""
+        """Take the bytes as one whole request, and answer it."""
         server = self._server
         server.asked += 1
         self._left = server.answer
@@ -295,7 +295,7 @@ class Wire(socket.socket):
 
 
 class Server:
-    """What the connections of one attempt answer.
+    """Model server whose connections give one answer in an attempt.
 
     Attributes:
         answer: the same to every request.
@@ -328,7 +328,7 @@ class _Pool(Pool):
 
 
 class Worker:
-    """What a worker does with the batches of one model.
+    """Worker that sends the batches of a model to model servers.
 
     Args:
         protocol: ``v1`` or ``v2``.

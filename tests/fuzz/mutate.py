@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Final
 
 MOST_BYTES: Final = 1 << 13
-"""Of an input: what grows beyond it is cut."""
+"""Most bytes of an input; a longer one is cut."""
 
 
 class Mutator:

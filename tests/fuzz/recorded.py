@@ -1,4 +1,4 @@
-"""What comes of bytes on a fuzzed connection, and the transport that records it."""
+"""Record of a fuzzed connection, and the transport that makes it."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -9,10 +9,10 @@ from fuzz.talk import PROXY
 
 @dataclass
 class Seen:
-    """What came of some bytes."""
+    """Record of the effects of some bytes."""
 
     asked: list[tuple[Any, ...]] = field(default_factory=list)
-    """Of the models."""
+    """Requests to the models."""
     headers: list[tuple[bytes, list[tuple[bytes, bytes]]]] = field(default_factory=list)
     """Path and headers of what Falcon served, once it had."""
     written: bytes = b""
@@ -21,9 +21,9 @@ class Seen:
     """Written to one that does not."""
     closed: bool = False
     taken: list[tuple[Any, ...]] = field(default_factory=list)
-    """Of what the models were asked, what came by the fast lane."""
+    """Requests to the models that came by the fast lane."""
     peak_bytes: int = 0
-    """What it took at most, where that was measured."""
+    """Most memory that the connection took, if that was measured."""
     cpu_s: float = 0.0
 
 

@@ -90,12 +90,12 @@ class HttpSide:
 
     @property
     def reads(self) -> bool:
-        """Whether more may come."""
+        """True if the transport is read at present."""
         return self.transport.reading
 
     @property
     def over(self) -> bool:
-        """Whether nothing more is read, ever."""
+        """True if the connection closes, so that it is never read again."""
         return self.transport.closing
 
     def feed(self, data: bytes) -> None:

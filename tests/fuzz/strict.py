@@ -1,4 +1,4 @@
-"""What h11, a third and strict parser, reads from the bytes of a connection.
+"""Requests on a connection as h11, a third and strict parser, reads them.
 
 Behind a proxy that reads them otherwise, what one takes for a body is a request to the other. So
 whatever is served must be a request to h11 too, in the same order and with the same body, and no
@@ -30,12 +30,14 @@ class Parsed(NamedTuple):
     whole: bool
 
     def values(self, name: bytes) -> list[bytes]:
-        """Of the headers of that name."""
+        """Return the values of the headers of that name."""
         return [value for known, value in self.headers if known == name]
 
 
 def requests_of(data: bytes) -> tuple[list[Parsed], bool]:
-    """What is on a connection. Empty lines before a request are no part of it (RFC 9112, 2.2).
+    """Return the requests on a connection.
+
+    Empty lines before a request are no part of it (RFC 9112, 2.2).
 
     Returns:
         All requests up to the first that is not whole, which is the last; and whether a head is
@@ -62,15 +64,17 @@ def requests_of(data: bytes) -> tuple[list[Parsed], bool]:
 
 
 def _has_chunks_too_early(head: h11.Request) -> bool:
-    """Whether it is of HTTP/1.0, which has no chunks, and may end elsewhere to those who know that
-    (RFC 9112, 6.1). h11 reads it as one of HTTP/1.1."""
+    """Return whether an HTTP/1.0 request has chunks, which that version lacks (RFC 9112, 6.1).
+
+    Its body may end elsewhere for servers that know so; h11 reads it as a request of HTTP/1.1.
+    """
     return head.http_version == b"1.0" and any(
         name == b"transfer-encoding" for name, _ in head.headers
     )
 
 
 def _is_kept_though_old(head: h11.Request) -> bool:
-    """Whether one of HTTP/1.0 asks for its connection to be kept, of which h11 knows nothing."""
+    """Return whether an HTTP/1.0 request asks for keep-alive, of which h11 knows nothing."""
     wishes = [value.lower() for name, value in head.headers if name == b"connection"]
     return head.http_version == b"1.0" and b"keep-alive" in b",".join(wishes)
 
@@ -99,7 +103,7 @@ def first_stranger(
 
 
 def check_head(data: bytes, max_request_bytes: int) -> bool:
-    """Whether the fast lane takes the head that the bytes begin with.
+    """Return whether the fast lane takes the head that the bytes begin with.
 
     Raises:
         AssertionError: it does, and h11 reads it otherwise; or so does who has read others before.

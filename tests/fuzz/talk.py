@@ -17,7 +17,7 @@ KEYS: Final = (b"first", b"second")
 PROXY: Final = "10.0.0.1"
 """Address of the peer of every connection, a trusted proxy."""
 IDLE_S: Final = 7
-"""How long a connection may be idle. Other limits are the server's own."""
+"""Longest time that a connection may be idle; other limits are the server's own."""
 _PIECE_BYTES: Final = 1 << 15
 MOMENT_S, WHILE_S, AGE_S = 2, 13, 100
 """Shorter than every limit; longer than that of a head, and twice shorter than that of a body;
@@ -76,12 +76,12 @@ class Ask:
 
     @property
     def begins(self) -> int:
-        """Where its first line does; empty ones may stand before it."""
+        """Offset of the first line; empty ones may stand before it."""
         return len(self.data) - len(self.data.lstrip(b"\r\n"))
 
     @property
     def head_ends(self) -> int:
-        """Where its body begins."""
+        """Offset of the body."""
         return self.data.index(b"\r\n\r\n", self.begins) + 4
 
 
@@ -89,7 +89,7 @@ Talk = Sequence[Ask | Seconds | Keys]
 
 
 def expected(talk: Talk, *, asks_for_keys: bool) -> list[int]:
-    """What is answered on a connection that holds this: a status for each request, up to its end.
+    """Return the expected answers on a connection: a status for each request, up to its end.
 
     A connection is over after a request that asks for that, and once a phase of it has taken too
     long. A request is judged where its head ends.

@@ -1,5 +1,7 @@
-"""Whatever parses bytes in a frontend is a target of the fuzzer and of the oracle for growth, or
-nothing of a stranger's comes there."""
+"""Decoders in the frontend's sources: each is a target of the fuzzer and of the growth oracle.
+
+Others are listed, because no stranger's bytes come there.
+"""
 
 import ast
 from collections.abc import Iterator
@@ -101,7 +103,7 @@ OTHERS: Final = {
 
 
 def parses(tree: ast.AST) -> Iterator[str]:
-    """What in a module parses bytes or receives them."""
+    """Yield the names in a module that parse or receive bytes."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name in RECEIVES:
             yield node.name

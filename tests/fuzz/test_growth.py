@@ -80,7 +80,7 @@ def test_a_slow_decoder_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def overrun(check: Callable[[str, int], object], kind: str) -> bool:
-    """Whether any connection of a kind shows that something is wrong."""
+    """Return whether any connection of a kind takes too much time or memory."""
     for seed in range(SEEDS_FOR_A_DEFECT):
         try:
             check(kind, seed)

@@ -16,11 +16,11 @@ import orjson
 from fuzz.limits import Endless
 
 MOST_S: Final = 0.02
-"""Of one turn, on a quiet core."""
+"""Bound on one turn, on a quiet core."""
 _WORTH_S: Final = 0.005
 """A shorter turn is not looked into."""
 _QUIET_S: Final = 0.0003
-"""What the known work takes on a quiet core, as CI has them; a slower core has more time."""
+"""CPU time of the known work on a quiet core, as CI has them; a slower core has more time."""
 _PATIENCE_S: Final = 30.0
 _MANY: Final = 100_000
 """Turns."""

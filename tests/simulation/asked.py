@@ -23,7 +23,7 @@ STATUSES: Final = {
 _STRANGE_BYTES: Final = 6_000
 """More than there is room for at first."""
 NOT_READY: Final = b" is not ready: "
-"""Of the text where a request is refused for want of a worker."""
+"""Part of the text of a refusal for want of a worker."""
 TEXTS: Final = {400: b"refused", 429: b"for one client is reached", 500: b"RuntimeError"}
 """Text that the answer must have, by status."""
 

@@ -10,11 +10,11 @@ from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
 
 _ELASTIC: Final = 0.5
 RANGES: Final = ((0, 2), (1, 3), (2, 4))
-"""Of workers, where the load decides."""
+"""Ranges for the number of workers, if it is autoscaled."""
 
 
 def first_config(chance: random.Random, loads: random.Random) -> Config:
-    """One or two models, and every kind of frontend.
+    """Return a configuration with one or two models, and every kind of frontend.
 
     Args:
         chance: decides.

@@ -1,5 +1,6 @@
-"""One life of the real supervisor with many models that have no worker until a request comes: is
-each request served in its turn?
+"""Life of the real supervisor with many models that have no worker until a request comes.
+
+The question is whether each request is served in its turn.
 
 Each model is asked again and again, by one client that waits for its answer and pauses. Meanwhile
 its worker is let go. Nothing goes wrong.
@@ -58,7 +59,7 @@ _PAUSES_S: Final = (2.0, 3.0)
 
 
 class Crowd:
-    """One life, which `run` lets pass.
+    """Life of many such models, which `run` lets pass.
 
     Attributes:
         waits_s: of the requests that waited for a worker.

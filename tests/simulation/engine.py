@@ -65,7 +65,7 @@ Predict = Callable[..., Any]
 
 @functools.cache
 def _memory(specs: tuple[ModelSpec, ...]) -> tuple[Segment, memoryview, bytes]:
-    """One segment for all schedules, its memory, and how it begins."""
+    """Return the segment that all schedules share, its memory, and the memory's first contents."""
     segment = local_segment(*specs, lanes=LANES + 1, slots=SLOTS, lane_bytes=LANE_BYTES)
     return segment, segment.memory, bytes(segment.memory[: segment.layout.workers_word * WORD])
 
@@ -162,15 +162,17 @@ class Engine:
         self._said: list[Callable[[], object]] = []
         """Messages of collectors that the supervisor has yet to read."""
         self._dead_workers: dict[int, bool] = {}
-        """Those that have ended, until a collector says that what they held is reclaimed; and
-        whether by SIGKILL."""
+        """Dead workers, until a collector reports that their requests are reclaimed.
+
+        The value says whether SIGKILL ended the worker.
+        """
         self._vacant: set[int] = set()
-        """Those of which it has, and that are not started again yet."""
+        """Dead workers whose requests are reclaimed, and that are not started again yet."""
         self.workers: dict[int, Process] = {}
         self.slots: dict[int, EngineSlots] = {}
-        """Of each worker, since it is ready."""
+        """Slots as each ready worker holds them."""
         self.parts_runners: dict[int, PartsRunner] = {}
-        """Of each worker whose model yields, or works in steps."""
+        """Runner of each worker whose model yields, or works in steps."""
         self.stepping: dict[int, Stepping] = {}
         """Model of each worker whose model works in steps."""
         self.most_places = max(model.places for model in specs)
@@ -180,7 +182,7 @@ class Engine:
         """Shown the role and the number of a process, and which word is to have which value,
         before it stores that."""
         self.deaths = 0
-        """Of workers, as far as a collector has heard of them."""
+        """Deaths of workers that a collector has heard of."""
         self.sigkills = 0
         """Workers that were ended with SIGKILL."""
         self.life = 0

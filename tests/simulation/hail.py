@@ -60,7 +60,7 @@ RULES: Final = {
 
 
 class Hail(Life):
-    """One such life of a model with two workers.
+    """Life of a model with two workers, under such ends.
 
     Args:
         seed: decides everything.

@@ -14,7 +14,7 @@ _SPOILT_BYTES: Final = 512
 
 
 class HostileLane:
-    """One lane, in wrong hands.
+    """Lane of a hostile client.
 
     Args:
         segment: where it lies.

@@ -25,7 +25,7 @@ _TURNS_IN_A_SECOND: Final = 3_000
 _IN_VAIN_AT_MOST: Final = 100
 """Looks at what has not come, in one turn."""
 _ROOM_BYTES: Final = 4096
-"""Of what a process has not read yet."""
+"""Bound on the bytes that a process has not read yet."""
 
 
 class Violation(BaseException):
@@ -207,7 +207,7 @@ class Kernel:
 
 
 class End:
-    """One end of a socket pair, as much of a socket as a channel asks for.
+    """End of a socket pair, with the part of a socket's interface that a channel uses.
 
     Attributes:
         peer: the other end.

@@ -1,4 +1,4 @@
-"""One random life of an engine: its clients, its misfortunes, and what must hold nevertheless.
+"""Random life of an engine: its clients, its misfortunes, and what must hold nevertheless.
 
 Everything follows from the seed. Each life draws first what may happen in it at all, so that some
 lives have much of one misfortune and none of another (Groce et al., "Swarm testing", 2012).

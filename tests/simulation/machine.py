@@ -31,7 +31,7 @@ class Killed(RestartWorker):
 
 
 class Process:
-    """One process, and what the scheduler knows of it."""
+    """Process as the scheduler knows it."""
 
     def __init__(self, pid: int, name: str, body: Callable[[], object]) -> None:
         self.pid = pid
@@ -190,7 +190,7 @@ class Machine:
         return True
 
     def next_ns(self) -> int | None:
-        """When something happens next if nobody can go on now; None for never."""
+        """Return the instant of the next event if no process can go on now; None for never."""
         instants = [self._due[0][0]] if self._due else []
         for process in self.processes:
             until_ns = process.until_ns if process.asleep else self.now_ns

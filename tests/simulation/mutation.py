@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: in the method, property or function of that name, `right` becomes `wrong`."""
+    """Mutation: in the method, property or function of that name, `right` becomes `wrong`."""
 
     owner: type | ModuleType
     method: str
@@ -40,8 +40,10 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Late:
-    """One change of order: in the method of that name, a statement comes only after another of the
-    same block. Each is named by how it begins, spelled as `ast.unparse` does."""
+    """Mutation of order: in the method of that name, a statement moves behind another of its block.
+
+    Each statement is named by its beginning, spelled as `ast.unparse` does.
+    """
 
     owner: type
     method: str

@@ -17,7 +17,7 @@ _COPIES_NS: Final = 100 * MICROSECOND_NS
 
 
 class PlayedBatch:
-    """One under way.
+    """Batch under way on the device.
 
     Attributes:
         lost: see `ringbatch.engine.devices.batch_run.UnderWay`.

@@ -15,10 +15,13 @@ from ringbatch.shm.slot import slot_of
 END: Final[Answer] = (200, b"the end", ())
 """Reply behind the last part."""
 CUT_OFF: Final = b"what has come is not all"
-"""Of the text where a worker has died amid its parts."""
+"""Part of the error text after a worker has died amid its parts."""
 _RAISED: Final = {REFUSED: 400, POISON: 500}
 _UNTAKEN: Final = (b"has not taken the parts", b"internal error")
-"""Of the text where a ring was full for too long; without room it is the usual one."""
+"""Parts of the error text after a ring was full for too long.
+
+Without room for it, the text is that of any internal error.
+"""
 
 
 def rows_at_most(asked: Asked) -> int:

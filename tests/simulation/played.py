@@ -113,7 +113,7 @@ class Cast:
 
     @property
     def serving_lanes(self) -> int:
-        """Of frontends that serve."""
+        """Number of frontends that serve."""
         return sum(one.serves for kind in (Arbiter, GrpcFrontend) for one in self.living(kind))
 
     def wait_for_lock(self, process: "CollectorProcess") -> None:
@@ -166,7 +166,7 @@ class Cast:
 
     @property
     def standby(self) -> "CollectorProcess | None":
-        """One that waits for the lock."""
+        """Collector process that waits for the lock; None without one."""
         return next((p for p in self._waiting if not p.ended), None)
 
 

@@ -33,9 +33,9 @@ from ringbatch.engine.collector.dead_batches import MAX_DEATHS
 from ringbatch.engine.models.model import InvalidInput
 
 _VICTIMS_AT_MOST: Final = 12
-"""Of a request in one piece, with the batches in which it is looked for and other misfortunes."""
+"""Most deaths of workers by one request, with the batches that isolate it and other misfortunes."""
 _BEGINS_AT_MOST: Final = 3
-"""Of a row, where no step fails."""
+"""Most begins of a row, if no step fails."""
 
 
 class Models:

@@ -57,9 +57,9 @@ class Profile:
     chained: bool = False
     """There is a chain among the models."""
     in_parts: bool = False
-    """One of the models answers in parts; not beside a chain."""
+    """True if a model answers in parts; not beside a chain."""
     in_steps: bool = False
-    """One of the models works in steps; not beside a chain, nor beside one that yields."""
+    """True if a model works in steps; not beside a chain, nor beside a model that yields."""
     costs: bool = False
     """All live rows of a model in steps may cost no more than a limit."""
     lead_ns: int = 0
@@ -68,7 +68,7 @@ class Profile:
     changes: float = 0.0
     """A chance at each arrival that a worker may run another number of rows at once."""
     limits: AccountLimits = NO_LIMITS
-    """Of every account."""
+    """Limits of every account."""
 
     @staticmethod
     def of(

@@ -89,7 +89,7 @@ def failure(life: Life) -> str:
 
 
 def live(seeds: Iterable[int]) -> Found:
-    """One life for each seed.
+    """Play a life for each seed, and return what was found.
 
     Raises:
         Wrong: for the first in which something does not hold.

@@ -60,11 +60,14 @@ SERVED: Final[tuple[tuple[ModelSpec, ...], ...]] = ((TYPED, UNTYPED), (TYPED, FO
 YIELDING: Final = replace(UNTYPED, name="yielding", in_parts=True)
 """Its parts are joined for those who want none."""
 COUNTING: Final = replace(TYPED, name="counting", index=1, account=1, workers=(2,), in_parts=True)
-"""Of its parts the last is the answer for those who want none. Many requests fit into a lane."""
+"""Model whose last part is the answer for clients that want no parts.
+
+Many of its requests fit into a lane.
+"""
 PARTED: Final[tuple[tuple[ModelSpec, ...], ...]] = ((TYPED, YIELDING), (TYPED, COUNTING))
 """The same where one of them answers in parts."""
 PARTS: Final = 4
-"""Of each answer of theirs."""
+"""Number of parts of each answer of these models."""
 
 STEPPING: Final = replace(UNTYPED, name="stepping", max_batch_size=1, places=3, in_parts=True)
 STRIDING: Final = replace(

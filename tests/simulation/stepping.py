@@ -24,7 +24,7 @@ BEGINS: Final = -1
 MOST_PLACES: Final = 4
 """Places that any worker is ever allowed."""
 _MOST_COST: Final = 4
-"""Of a row."""
+"""Most that a row costs."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ PIECE_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     EMPTY_SENT: Mutant(StepsRunner, "_hand_out", "self._codec.empty_rows(results) if", "() if"),
     SILENT_UNCOUNTED: Mutant(StepsRunner, "_step", "row.steps += 1", "row.steps = len(row.parts)"),
 }
-"""Of rows that take steps before their first part."""
+"""Mutants in rows that take steps before their first part."""
 COST_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     TOO_DEAR: Mutant(
         join_limits, "beginning", "live_cost > most_cost", "live_cost > most_cost + 1"
@@ -67,7 +67,7 @@ COST_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     SAME_NUMBER: Mutant(RowNumbers, "begin", "heappop(self._free)", "self._free[0]"),
     LOST_NUMBER: Mutant(RowNumbers, "begin", "self._release(rows)", "pass"),
 }
-"""Of rows that have costs or numbers."""
+"""Mutants in rows that have costs or numbers."""
 OTHERS_FORGOTTEN: Final = "to forget a worker stores in slots that others are joining"
 STEPS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     RECLAIM: Mutant(takeover, "reclaim", "JoinedRows(segment).forget(worker)", "pass"),

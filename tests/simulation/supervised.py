@@ -73,7 +73,7 @@ def failure(life: Life) -> str:
 
 
 def live(seeds: Iterable[int], until_s: float = float("inf")) -> Lived:
-    """One life for each seed, as long as the monotonic clock has not come to that second."""
+    """Play a life for each seed, until the monotonic clock has come to that second."""
     lived = Lived()
     for number, seed in enumerate(seeds):
         if time.monotonic() >= until_s:

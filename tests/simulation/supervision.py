@@ -1,4 +1,4 @@
-"""One life of the real supervisor among played processes: does it end, or serve?
+"""Life of the real supervisor among simulated processes: does it end, or serve?
 
 For a while anything may happen, as the seed says. Then everybody behaves. The whole engine must
 serve within a bounded time. It may instead have ended with a status, if somebody asked for its end
@@ -48,11 +48,11 @@ from ringbatch.shm.tensor import Tensor
 
 REFUSALS: Final = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 SERVES_WITHIN_S: Final = 1_500.0
-"""Of an engine whose orders wait for those before them, each of which may take its whole limit."""
+"""Time for the engine to serve; each order waits for those before it, with their whole limits."""
 ENDS_WITHIN_S: Final = 120.0
 _LOOK_EVERY_S: Final = 1.0
 _UNSOUND: Final = 0.4
-"""Of the contents that a model file may have, those with which it fails at its declared shape."""
+"""Share of a model file's possible contents that fail at the declared shape."""
 _UNSOUND_AT_FIRST: Final = 0.05
 _FAULTY: Final = (
     "all",
@@ -79,7 +79,7 @@ _FAULTY: Final = (
 LOAD_EVERY_S: Final = 0.5
 _LOAD_CHANGES: Final = 0.05
 _NAMES_LOST: Final = 0.1
-"""Of the lives, those in which somebody removes the engine's names from /dev/shm."""
+"""Share of lives in which somebody removes the engine's names from /dev/shm."""
 _MAY_BE_LEFT_OUT: Final = (
     "something happens to a process",
     "the collector and the standby die",
@@ -127,7 +127,7 @@ MUCH: Final = Load(S, 10)
 
 
 class Life:
-    """One life, which `run` lets pass.
+    """Life of a supervisor, which `run` lets pass.
 
     Attributes:
         seen: what happened, by its kind.

@@ -27,7 +27,7 @@ _HIERARCHIES: Final = Path("/sys/fs/cgroup")
 _TOOLS: Final = ("systemctl", "systemd-analyze", "unshare", "nsenter", "pivot_root", "journalctl")
 _LIMIT_S: Final = 60.0
 PREFIX: Final = "/opt/ringbatch"
-"""Where the ringbatch under test is installed in it."""
+"""Folder in the machine in which the ringbatch under test is installed."""
 _PATH: Final = "/opt/path"
 
 
@@ -67,11 +67,11 @@ class Machine:
         return f"{self.run(self.python, '-c', code)}/ringbatch"
 
     def command(self, *words: str) -> list[str]:
-        """What runs a command in it."""
+        """Return the command line that runs a command in the machine."""
         return ["nsenter", f"--target={self.pid}", "--all", "--wdns=/", *words]
 
     def run(self, *words: str, check: bool = True) -> str:
-        """What a command says in it, errors included."""
+        """Run a command in the machine and return its output, errors included."""
         done = subprocess.run(
             self.command(*words),
             stdout=subprocess.PIPE,
@@ -95,7 +95,7 @@ class Machine:
         return self.run("systemctl", "show", "--value", f"--property={name}", unit)
 
     def processes(self, unit: str) -> dict[str, int]:
-        """Those of a unit: what `ps` calls them, to their ids in it."""
+        """Return the processes of a unit: their titles in `ps`, and their ids in the machine."""
         group = self.show(unit, "ControlGroup")
         procs = self.run("cat", f"/sys/fs/cgroup/systemd{group}/cgroup.procs", check=False)
         if not group or not procs:
@@ -108,7 +108,7 @@ class Machine:
         return found
 
     def journal(self, unit: str) -> str:
-        """What a unit has logged."""
+        """Return the log of a unit."""
         return self.run("journalctl", "--no-pager", "--output=cat", f"--unit={unit}")
 
 
@@ -202,7 +202,7 @@ def _python() -> str:
 
 
 def _installation() -> tuple[list[str], str]:
-    """What to bind where, and the text of the command: this interpreter and all that it imports."""
+    """Return the mounts and the command's text for this interpreter and all that it imports."""
     base = sys.base_prefix
     standard = sysconfig.get_path("stdlib")
     mounts = [base, PREFIX]

@@ -18,7 +18,7 @@ TIMEOUT_S = 60.0
 
 
 def outcome(port: int, key: str) -> str:
-    """What becomes of one request."""
+    """Send a request and return its outcome."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
     body = json.dumps({"instances": [[1, 2], [3, 4]]})

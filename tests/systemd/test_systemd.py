@@ -56,7 +56,7 @@ def deployment() -> list[str]:
 
 
 class Operator:
-    """Who runs the engine, and what was found.
+    """Operator of the engine, with a record of its actions.
 
     Attributes:
         figures: a line for each thing that was done.
@@ -80,7 +80,7 @@ class Operator:
             self.type(line)
 
     def type(self, line: str) -> str:
-        """What a line says that is typed in a shell, in whose path ringbatch is."""
+        """Run a line in a shell with ringbatch in its path, and return the output."""
         path = Path(self.machine.ringbatch).parent
         return self.machine.run("bash", "-c", f'PATH="{path}:$PATH"; {line}')
 
@@ -91,16 +91,16 @@ class Operator:
 
     @property
     def status(self) -> str:
-        """What `systemctl status` shows in words."""
+        """Status text that `systemctl status` shows."""
         return self.machine.show(UNIT, "StatusText")
 
     @property
     def restarts(self) -> int:
-        """How often systemd has started it anew by itself."""
+        """Number of automatic restarts by systemd."""
         return int(self.machine.show(UNIT, "NRestarts"))
 
     def serves(self) -> bool:
-        """Whether it serves, and nothing is missing."""
+        """Return whether the engine serves, and none of its processes is missing."""
         active = self.machine.run("systemctl", "is-active", UNIT, check=False) == "active"
         titles = self.machine.processes(UNIT) if active else {}
         return (
@@ -108,11 +108,11 @@ class Operator:
         )
 
     def pid_of(self, title: str) -> int:
-        """Of a process of the engine."""
+        """Return the id of a process of the engine."""
         return wait_for(lambda: self.machine.processes(UNIT).get(f"ringbatch: {title}", 0), title)
 
     def is_gone(self, pid: int) -> bool:
-        """Whether a process of the engine has ended."""
+        """Return whether a process of the engine has ended."""
         return pid not in self.machine.processes(UNIT).values()
 
     @contextmanager
@@ -270,7 +270,7 @@ def reload(operator: Operator) -> None:
 
 
 def reload_a_broken_file(operator: Operator) -> None:
-    """What serves, serves on, and the status says why."""
+    """The engine goes on with the old configuration, and its status says why."""
     machine = operator.machine
     with operator.load("reload of a broken file"):
         machine.write(CONFIGURATION, SETTINGS.replace("workers = 2", 'workers = "two"'))
