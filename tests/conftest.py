@@ -293,7 +293,7 @@ def free_port(free_port_factory: Callable[[], int]) -> int:
 
 @pytest.fixture
 def imports_as_before() -> Iterator[None]:
-    """Afterwards Python has the modules that it had, and finds others where it did."""
+    """Restore Python's modules and search paths after the test."""
     path, hooks, modules = list(sys.path), list(sys.path_hooks), set(sys.modules)
     yield
     sys.path[:], sys.path_hooks[:] = path, hooks

@@ -68,7 +68,7 @@ class Shares:
         return len(self._held) == wanted
 
     def leave(self) -> None:
-        """Let go of all that were taken."""
+        """Release all shares that were taken."""
         for share in self._held:
             fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, share)
         self._held.clear()
@@ -94,7 +94,7 @@ class Turns:
 
     @classmethod
     def of(cls, config: pytest.Config) -> "Turns":
-        """For a run of pytest, or one process of it."""
+        """Return the turns for a run of pytest, or for one process of it."""
         folder = Path(config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]
         shared = folder.parent if hasattr(config, "workerinput") else folder
         return cls(Shares(shared / "dev-shm", free_bytes()))

@@ -113,7 +113,7 @@ def imported(module: Module) -> Iterator[tuple[int, str]]:
 
 
 def calls(module: Module) -> Iterator[tuple[ast.Call, str]]:
-    """Each call with the plain name of what is called: ``print``, ``suppress``, ``load``."""
+    """Yield each call with the plain name of the callee: ``print``, ``suppress``, ``load``."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Call):
             called = node.func

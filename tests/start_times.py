@@ -12,7 +12,7 @@ class Running(NamedTuple):
 
     parent: int
     started: int
-    """In clock ticks since boot."""
+    """Start time in clock ticks since boot."""
 
 
 def running(pid: int) -> Running | None:
@@ -31,7 +31,7 @@ def running(pid: int) -> Running | None:
 
 
 def all_running() -> dict[int, Running]:
-    """Every process that has not ended, by its process id."""
+    """Return every process that has not ended, by its process id."""
     processes = {int(name): running(int(name)) for name in os.listdir("/proc") if name.isdigit()}
     return {pid: process for pid, process in processes.items() if process is not None}
 

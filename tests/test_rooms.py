@@ -105,7 +105,7 @@ ARROWS = {
         "frontend.routes frontend.streams"
     ),
 }
-"""Each room and those that it may import, from below upwards."""
+"""Rooms that each room may import, from below upwards."""
 
 
 def imports_by_the_table(module: Module) -> list[str]:

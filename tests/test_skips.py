@@ -22,7 +22,7 @@ ONE: Final = "tests/test_one.py"
 
 
 def reasons(source: str) -> Iterator[str]:
-    """Each reason that a file says as a constant, or that pytest makes of a package's name."""
+    """Return each reason that a file has as a constant, or pytest makes of a package's name."""
     for call in ast.walk(ast.parse(source)):
         name = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
         if not isinstance(call, ast.Call) or not name.startswith("pytest."):

@@ -43,8 +43,11 @@ def imports_point_downwards(module: Module) -> Iterator[str]:
 
 
 def bench_may_import(room: str, name: str) -> bool:
-    """It is a client, and knows nothing of what it measures but what is below that. One room is a
-    program that imports what programs do, which are public names."""
+    """Return whether a module of bench may import a name.
+
+    The benchmark is a client: of what it measures it knows only the rooms below. One of its rooms
+    is a program that imports the public names, as programs do.
+    """
     public = (
         room == "bench.client" and name.count(".") == 2 and is_under(name, "ringbatch.frontend")
     )
@@ -69,7 +72,7 @@ def shm_may_import(name: str) -> bool:
 
 
 def imports_nothing_banned(module: Module) -> Iterator[str]:
-    """No bare package names, no object serialisation, no resource tracker."""
+    """Yield imports of bare package names, of object serialisation and of the resource tracker."""
     for line, name in imported(module):
         for banned, reason in BANNED_IMPORTS.items():
             if is_under(name, banned):
@@ -101,7 +104,10 @@ def pure_stays_pure(module: Module) -> Iterator[str]:
 
 
 def catches_everything_only_where_anything_can_come(module: Module) -> Iterator[str]:
-    """At the top of a role, and around a model, which is somebody else's code.
+    """Yield the handlers of all exceptions outside the top of a role and calls of a model's code.
+
+    A model is somebody else's code, so that anything may come. Elsewhere the expected errors are
+    named. A handler that undoes something and raises again is allowed.
 
     Elsewhere the errors that are expected are named. To undo and raise again is no catch.
     """
@@ -176,7 +182,7 @@ def is_text_of(node: ast.AST, name: str) -> bool:
 
 
 def prints_only_where_a_person_reads(module: Module) -> Iterator[str]:
-    """Everything else goes through the log."""
+    """Yield calls of `print` in modules whose output no person reads; these use the log."""
     if any(matches(module.name, pattern) for pattern in PRINTERS):
         return
     for call, called in calls(module):

@@ -249,7 +249,7 @@ ROLE_TOPS = (
     "ringbatch.shm.host.background",
 )
 FOR_ITS_PROCESS = ("ringbatch.frontend.client.", "ringbatch.frontend.v1.json_values")
-"""They raise their errors to the program that they are a part of."""
+"""Modules that raise their errors to the program that they are a part of."""
 CALLERS_OF_MODELS = (
     "ringbatch.engine.models.model",
     "ringbatch.engine.runtimes.ray.actor",
@@ -321,7 +321,7 @@ OWN_BACKGROUND = {
 """Modules that start threads and tasks without `ringbatch.shm.host.background`, and which."""
 
 ORDERING = "ringbatch.shm.memory_order"
-"""Its fences return nothing and change no value, so pure modules may import it."""
+"""Module of fences, which return nothing and change no value; pure modules may import it."""
 IMPURE_IMPORTS = {
     "asyncio",
     "mmap",

@@ -149,7 +149,7 @@ async def faults(
 
 
 async def squeezed(folder: Path, *, times: int = 1, **setup: Any) -> Play:
-    """All processes share less memory than a request makes the model ask for; the kernel kills.
+    """Bound the memory of all processes together below a request's needs, so that the kernel kills.
 
     Args:
         folder, setup: as for `kills`.
@@ -267,7 +267,7 @@ def _tell(play: Play) -> None:
 
 
 async def _answers(play: Play, count: int) -> None:
-    """Until so many more requests are answered."""
+    """Wait until so many more requests are answered."""
     wanted = play.ledger.right + count
     while play.ledger.right < wanted:
         await asyncio.sleep(0.02)

@@ -27,7 +27,7 @@ class Ticker:
         self.worst_s = 0.0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Measure delays until cancelled."""
         while True:
             self._due = time.monotonic() + TICK_S
             await asyncio.sleep(TICK_S)
@@ -154,7 +154,7 @@ class Client:
         self._line: Line | None = None
 
     async def run(self) -> None:
-        """Until the scene is over."""
+        """Send requests until the scene is over."""
         while self._scene.going:
             line = await self.connected()
             if line is None:
@@ -168,7 +168,7 @@ class Client:
             self._line.transport.close()
 
     async def connected(self) -> Line | None:
-        """Its connection, a new one where there is none; None where that failed."""
+        """Return the client's connection, a new one if it has none; None if it cannot connect."""
         if self._line is not None and not self._line.closed:
             return self._line
         if self._line is not None and self._line.port not in self._scene.doomed:

@@ -61,21 +61,21 @@ def scenery(fault: str, folder: Path) -> Scenery:
 
 
 def _descriptors(_folder: Path) -> Scenery:
-    """They can open nothing more."""
+    """Deny new descriptors to the processes."""
     return Scenery(
         afflict=lambda pids: _limited(resource.RLIMIT_NOFILE, pids, _next_fd), tongue_tied=True
     )
 
 
 def _memory(_folder: Path) -> Scenery:
-    """They, and what they start, can have hardly any more memory."""
+    """Deny nearly all further memory to the processes and to their children."""
     return Scenery(
         afflict=lambda pids: _limited(resource.RLIMIT_AS, pids, _mapped), tongue_tied=True
     )
 
 
 def _shared_memory(_folder: Path) -> Scenery:
-    """Nothing can be added to /dev/shm, which must be small."""
+    """Fill /dev/shm, which must be small."""
     room = os.statvfs(DIRECTORY)
     if room.f_blocks * room.f_frsize > _GROUP_ROOM_BYTES:
         raise Impossible(f"{DIRECTORY} is large, and others need it: run it in a mount namespace")
@@ -83,7 +83,7 @@ def _shared_memory(_folder: Path) -> Scenery:
 
 
 def _log_disk(_folder: Path) -> Scenery:
-    """No line of the log can be written, from the start."""
+    """Fill the disk of the log from the start."""
     program = ("sh", "-c", 'exec "$@" 2>/dev/full', "sh", *COMMAND)
     # Unbuffered, nothing would be left to be written at the end.
     return Scenery(program, {"PYTHONUNBUFFERED": ""})
@@ -103,7 +103,7 @@ def _clock(folder: Path) -> Scenery:
 
 
 def _control_group(_folder: Path) -> Scenery:
-    """Together they have less memory than the model asks for, and the kernel kills for it."""
+    """Bound the processes' memory below the model's needs, so that the kernel kills some."""
     return Scenery(afflict=_grouped)
 
 

@@ -30,7 +30,7 @@ class GrpcClient:
         self._killing = killing
 
     async def run(self) -> None:
-        """Until the scene is over."""
+        """Send requests until the scene is over."""
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 500)]
         async with grpc.aio.insecure_channel(f"127.0.0.1:{self._port}", options) as channel:
             call = channel.unary_unary(_METHOD)

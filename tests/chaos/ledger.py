@@ -60,7 +60,7 @@ class Ledger:
     _last_right: float | None = None
 
     def resume(self, now: float) -> None:
-        """Nobody had asked until now, so that no answer can have been missed."""
+        """Begin to count the time without answers now, as no client has asked until now."""
         self._last_right = now
 
     def answered(self, sent_at: float, now: float) -> None:
@@ -90,13 +90,13 @@ class Ledger:
             self.fail(f"{what}: {late_s:.3f} s after its deadline, {excused_s:.3f} s excused")
 
     def fail(self, words: str) -> None:
-        """Something happened that must not."""
+        """Note a violation."""
         self.failed += 1
         if len(self.failures) < _KEPT_FAILURES:
             self.failures.append(words)
 
     def balance(self) -> list[str]:
-        """All that breaks the law, with the sum last where it does not come out."""
+        """Return all violations, and behind them the sum if requests are unaccounted for."""
         found = list(self.failures)
         if self.failed > len(found):
             found.append(f"and {self.failed - len(found)} more")

@@ -76,7 +76,7 @@ class StreamClient:
         self._count = 0
 
     async def run(self) -> None:
-        """Until the scene is over."""
+        """Send requests until the scene is over."""
         while self._scene.going:
             try:
                 reader, writer = await asyncio.open_connection("127.0.0.1", self._scene.port)

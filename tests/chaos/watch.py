@@ -9,7 +9,7 @@ from pathlib import Path
 from open_files import open_files
 
 YOUNG_S = 20.0
-"""Until then a process warms up."""
+"""Age until which a process warms up."""
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ def ready_workers(control_port: int) -> int:
 
 
 def wait_for(done: Callable[[], bool], what: str) -> None:
-    """Until something holds."""
+    """Wait until `done` holds, or end the program."""
     give_up_at = time.monotonic() + _BACK_WITHIN_S
     while not done():
         if time.monotonic() > give_up_at:

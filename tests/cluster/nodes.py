@@ -52,7 +52,7 @@ class Nodes:
         self.nodes.append(self._cluster.add_node(**given))
 
     def remove(self, node: Any) -> None:
-        """Have a node end as if its power had failed."""
+        """Kill a node as if its power had failed."""
         self.nodes.remove(node)
         self._cluster.remove_node(node, allow_graceful=False)
 

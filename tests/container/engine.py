@@ -39,7 +39,7 @@ class NoRegistries(Exception):
 
 
 def why_not() -> str:
-    """Why this machine can build and run no container; empty where it can."""
+    """Return the reason why this machine cannot build and run containers; empty if it can."""
     if os.geteuid() != 0:
         return "only root can make a base image"
     if missing := [tool for tool in _TOOLS if shutil.which(tool) is None]:

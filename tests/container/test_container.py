@@ -74,7 +74,7 @@ class Container:
         return done.stdout + done.stderr
 
     def processes(self) -> list[Process]:
-        """All but the one that looks; none where one ended meanwhile."""
+        """Return the container's processes but the one that looks; empty if one ended meanwhile."""
         return [Process(*row) for row in json.loads(self.python(LOOK) or "[]")]
 
     def arbiter(self) -> int:
@@ -96,7 +96,7 @@ def podman() -> Iterator[Engine]:
 def container(
     podman: Engine, tmp_path: Path, wait_until: Callable[..., object]
 ) -> Iterator[Container]:
-    """As the image starts by itself: 64 MiB of /dev/shm, nothing to write to, no capability."""
+    """Container as the image starts: 64 MiB of /dev/shm, nothing to write to, no capability."""
     tmp_path.chmod(0o755)
     for name, text in (("model.py", MODEL), ("ringbatch.toml", SETTINGS)):
         (tmp_path / name).write_text(text)

@@ -62,7 +62,7 @@ POSTED: Final = {
     "/generate_stream": ({"x": ROW}, None),
     "/index": ({}, None),
 }
-"""By the end of a path: its request's body, and the answer's keys; None if it is no object."""
+"""Body of a POST, by the end of its path, and the answer's keys; None if it is no object."""
 OFF: Final = ("load", "unload", "register", "unregister", "setting", "logging")
 """Last words of paths that change something, or need a setting that README's engine lacks."""
 

@@ -22,7 +22,7 @@ WORKERS_OWN = re.compile(r"model \.\.\.")
 
 @pytest.fixture(scope="module")
 def found() -> list[Message]:
-    """Every message of the code, which takes a second to read."""
+    """Messages of the code, which takes a second to read."""
     return [*messages(CLASSES)]
 
 

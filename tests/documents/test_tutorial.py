@@ -26,7 +26,7 @@ WaitUntil = Callable[..., object]
 
 
 class Reader:
-    """Somebody who follows the page in a folder.
+    """Reader who follows the page in a folder.
 
     Attributes:
         followed: the examples used so far.

@@ -148,10 +148,10 @@ class _Player:
         self._harness.begin()
         self._events: list[tuple[int, int, str]] = []
         self._held: list[list[BatchTask]] = [[] for _ in self._harness.workers]
-        """By worker, the batches that it holds, of which it runs the first."""
+        """Batches that each worker holds, of which it runs the first."""
         self._began = [0 for _ in self._harness.workers]
         self._letters: dict[int, str] = {}
-        """By slot, the request in it."""
+        """Letter of the request in each slot."""
         self._arrived: Letters = []
         self._late: Letters = []
         self._batches: list[Batch] = []

@@ -29,11 +29,11 @@ class Stream:
 
     @property
     def holds(self) -> tuple[int, int]:
-        """As in `RequestHandle`."""
+        """See `RequestHandle.holds`."""
         return 1, 1
 
     def abandon(self) -> None:
-        """As in `RequestHandle`."""
+        """See `RequestHandle.abandon`."""
         assert not self._ended, "abandoned after its end"
         self._ended = True
 

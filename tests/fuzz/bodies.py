@@ -29,11 +29,14 @@ from ringbatch.frontend.http2.frames import (
 from ringbatch.frontend.http2.header_text import field
 
 _READS: Final = (100, 1460, 1 << 14, 256_000)
-"""At once, by a client that sends little pieces, over a network, and what an event loop takes."""
+"""Bytes for each read of a connection.
+
+They range from a client's little pieces, over packets, to the most that an event loop reads.
+"""
 _ONE_BY_ONE: Final = 300
 
 Filled = Callable[[int], bytes]
-"""All that a client sends, of about so many bytes."""
+"""Function that makes all bytes of a client, about so many."""
 
 
 # What is sent over HTTP/1.1
@@ -259,7 +262,7 @@ CONNECTIONS: Final[dict[str, tuple[Callable[[Turns], Side], Make]]] = {
     "grpc deflate": (grpc_side, partial(_grpc_coded, coding="deflate")),
     "grpc control": (grpc_side, _grpc_control),
 }
-"""By what its client sends: the connection, and what makes that of a seed."""
+"""Connection of each name, and the function that makes its client's bytes from a seed."""
 
 
 class Talk:

@@ -239,7 +239,7 @@ class Pair:
         account: int = 0,
         in_parts: InParts[Answer] | None = None,
     ) -> Stream | None:
-        """As in `PredictionService`."""
+        """See `PredictionService.predict`."""
         # The head itself has another form from each path.
         own = origin if isinstance(origin, bytes) and not origin.startswith(b"POST ") else None
         return self._answer(
@@ -257,7 +257,7 @@ class Pair:
         account: int = 0,
         in_parts: InParts[Answer] | None = None,
     ) -> Stream | None:
-        """As in `PredictionService`."""
+        """See `PredictionService.infer`."""
         asked = ("infer", name, bytes(body), json_bytes, timeout_ns, account)
         return self._answer(asked, reply, in_parts)
 
@@ -271,7 +271,7 @@ class Pair:
         account: int = 0,
         in_parts: InParts[Answer] | None = None,
     ) -> Stream | None:
-        """As in `PredictionService`."""
+        """See `PredictionService.generate`."""
         asked = ("generate", name, bytes(body), timeout_ns, account)
         return self._answer(asked, reply, in_parts)
 
@@ -298,22 +298,22 @@ class _Taken:
         self._pair = pair
 
     def predict(self, *arguments: Any) -> Stream | None:
-        """As in `PredictionService`."""
+        """See `PredictionService.predict`."""
         return self._pair.taken(self._pair.predict, *arguments)
 
     def infer(self, *arguments: Any) -> Stream | None:
-        """As in `PredictionService`."""
+        """See `PredictionService.infer`."""
         return self._pair.taken(self._pair.infer, *arguments)
 
     def generate(self, *arguments: Any) -> Stream | None:
-        """As in `PredictionService`."""
+        """See `PredictionService.generate`."""
         return self._pair.taken(self._pair.generate, *arguments)
 
     def prepare(self, *_arguments: Any) -> None:
-        """As in `PredictionService`; every body is gathered."""
+        """See `PredictionService.prepare`; every body is gathered."""
 
     def record_outside(self, *_arguments: Any) -> None:
-        """As in `PredictionService`; nobody counts."""
+        """See `PredictionService.record_outside`; nobody counts."""
 
 
 async def live(pairs: Mapping[bool, Pair], seed: int) -> Seen:
@@ -383,8 +383,11 @@ def _refused_sooner(answers: list[Any], others: list[Any]) -> bool:
 
 
 def _check_strictly(steps: Sequence[Step], fast: Seen, slow: Seen) -> None:
-    """Nothing is served that h11 reads otherwise; and by the fast lane nothing that it refuses. Of
-    heads llhttp, which reads them past the fast lane, takes some that h11 does not."""
+    """Check that no request is served that h11 reads otherwise.
+
+    The fast lane also serves nothing that h11 refuses. Past it, llhttp reads the heads, and takes
+    some that h11 does not.
+    """
     if any(isinstance(step, Flood) for step in steps):
         return
     found, refused = requests_of(b"".join(step for step in steps if isinstance(step, bytes)))

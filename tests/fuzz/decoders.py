@@ -115,7 +115,7 @@ class Region:
     """Clients' memory, of which nothing is ever read."""
 
     def expect_on(self) -> None:
-        """It is."""
+        """Do nothing: shared memory is on."""
 
     def source(self, span: RegionSpan) -> LazyBytes:
         """Too large is refused, as by the real one."""
@@ -393,7 +393,7 @@ TARGETS: Final[dict[str, Target]] = {
     "region words": (_region_words, ()),
     "classification": (_classification, ()),
 }
-"""By name: what takes bytes, and what it may raise."""
+"""Decoder of each name, and the exceptions that it may raise."""
 
 
 def try_one(target: str, data: bytes) -> bool:

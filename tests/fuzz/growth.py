@@ -42,7 +42,7 @@ LARGEST_BYTES: Final = 1 << 20
 """Largest input of a connection; tests/local/test_loop_held.py tries bodies of the limit."""
 MAX_IN_FLIGHT: Final = 1024
 MOST_BATCHES: Final = 1 << 16
-"""So that requests of many small batches are looked at as well, in bounded time."""
+"""Bound that lets requests of many small batches be judged too, in bounded time."""
 _TRIES: Final = 4
 _BOUND_TRIES: Final = 10
 """A neighbour on the same core may be busy for longer than a turn and the known work behind it."""
@@ -52,7 +52,7 @@ _PIECES: Final = 60
 
 Reads = Callable[[bytes], object]
 Run = Callable[[Turns], object]
-"""Has a decoder read something, turn by turn."""
+"""Function that makes a decoder read an input, turn by turn."""
 NAMES: Final = (*TARGETS, *CONNECTIONS)
 
 

@@ -26,7 +26,7 @@ LIVE: Final = "/inference.GRPCInferenceService/ServerLive"
 BROKEN: Final = "/broken"
 """A method whose code raises before it serves anybody."""
 _MOST_IN_FLIGHT: Final = 180
-"""So that every call finds a slot."""
+"""Most requests under way, so that every call finds a slot."""
 _TURNS: Final = 12
 _STEPS: Final = 10
 _BURST: Final = 12
@@ -139,7 +139,7 @@ class _Life:
             self._leave(chance.randrange(2))
 
     async def finish(self) -> int:
-        """Let everything end, and see how; raises `Difference`. How many calls there were."""
+        """Let all calls end, compare their ends, and return the number of calls."""
         for client in self._clients:
             client.connection.resume_writing()
             client.held = client.held or bytearray()
@@ -244,7 +244,7 @@ class _Life:
         self._add(client, STREAM, numbers, end=False).open = True
 
     def _go_on(self, client: Client) -> None:
-        """More of a body, or its end."""
+        """Send more of a body, or its end."""
         open_ones = [asked for asked in self._of(client) if asked.open and not asked.over]
         if open_ones:
             self._send_on(self._chance.choice(open_ones))

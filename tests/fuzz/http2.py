@@ -119,7 +119,7 @@ REST: Final = Asked(
 
 
 def connection(seed: int, asked: Asked) -> list[bytes]:
-    """Everything that one client sends, piece by piece."""
+    """Return all bytes of a client, piece by piece."""
     chance = random.Random(seed)
     if seed % 8 == 0:
         return [PREFACE + frame(SETTINGS, 0, 0, b""), *_flood(chance, asked)]
@@ -176,7 +176,7 @@ def _frame(chance: random.Random, asked: Asked) -> bytes:
 
 
 def _flood(chance: random.Random, asked: Asked) -> list[bytes]:
-    """Much of what costs little to send."""
+    """Return a flood of frames that cost little to send."""
     first, second = (asked.head(path) for path in asked.paths[:2])
     # Which is refused by its head alone.
     last = asked.head(asked.paths[-1])
@@ -284,7 +284,7 @@ class Target:
             client.recv(1 << 16)
 
     def check(self) -> None:
-        """See to it that all is well; raises as `attempt`."""
+        """Check the server after the connections; raises as `attempt` does."""
         self._ask()
         assert self._server.role(self._role) == self._pid, "the process was replaced"
         grown = _resident_bytes(self._pid) - self._first_bytes
@@ -313,7 +313,7 @@ class Target:
 
 
 class GrpcTarget(Target):
-    """Its port of gRPC."""
+    """gRPC port of a server."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, GRPC, "grpc frontend 0", grpc_port=0)
@@ -342,7 +342,7 @@ class GrpcTarget(Target):
 
 
 class RestTarget(Target):
-    """Its port of HTTP, where HTTP/2 is spoken too; the other client has stayed with HTTP/1."""
+    """HTTP port of a server with HTTP/2; the other client has stayed with HTTP/1."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, REST, "frontend 0", http2=True)

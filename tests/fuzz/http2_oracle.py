@@ -52,7 +52,7 @@ _ODD_VALUES: Final = (b"1", b"trailers", b"4", b" x", b"a\nb")
 _RESIZE: Final = b"\x3f\xe1\x1f"
 """The header table has 4,096 bytes, as it has from the beginning."""
 _WRONG: Final = 0.03
-"""By how much of the time a client keeps to no rules."""
+"""Share of a client's steps that keep to no rules."""
 
 
 class _Frames:

@@ -2,12 +2,12 @@
 
 
 class Overrun(AssertionError):
-    """It takes more memory or time than it may."""
+    """Excess of memory or time."""
 
 
 class Endless(AssertionError):
-    """Something goes on for ever, or nothing ends."""
+    """Endless work, or a wait without an end."""
 
 
 class Difference(AssertionError):
-    """Two who should read the same do not."""
+    """Difference between two readings that should agree."""

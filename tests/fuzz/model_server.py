@@ -41,9 +41,9 @@ from ringbatch.shm.tensor import Tensor
 from ringbatch.shm.upstreams import OwnUpstreams
 
 REQUESTS: Final = 3
-"""In a batch, of one row each."""
+"""Requests in a batch, of one row each."""
 _PATIENCE_NS: Final = 4_000_000
-"""For a server that stays silent with its connection open."""
+"""Timeout for a server that stays silent with its connection open."""
 _LONG_NS: Final = 60_000_000_000
 PROTOCOLS: Final = ("v1", "v2")
 LANE_BYTES: Final = 4 * PAGE
@@ -256,7 +256,7 @@ class Wire(socket.socket):
         self._pieces: list[int] = []
 
     def setsockopt(self, *_options: Any) -> None:
-        """It is none of TCP."""
+        """Ignore options of TCP, which this socket lacks."""
 
     def send(self, data: Any, flags: int = 0, /) -> int:
         """Take the bytes as one whole request, and answer it."""
@@ -316,7 +316,7 @@ class Server:
         return wire
 
     def close(self) -> None:
-        """Be gone."""
+        """Close all connections."""
         for wire in self._wires:
             wire.close()
 
@@ -378,7 +378,7 @@ class Worker:
         return list(self._client.collect().values())
 
     def held_s(self) -> float:
-        """For how long a server is left alone, at most."""
+        """Return the longest time for which a server is still left alone."""
         now_ns = time.monotonic_ns() + self.ahead_ns
         states = self._records.own_states([e.tag for e in self._names.endpoints], now_ns)
         return max(state.held_until_ns - now_ns for state in states.values()) / 1e9

@@ -16,7 +16,7 @@ class Seen:
     headers: list[tuple[bytes, list[tuple[bytes, bytes]]]] = field(default_factory=list)
     """Path and headers of what Falcon served, once it had."""
     written: bytes = b""
-    """To a client that reads."""
+    """Bytes to a client that reads."""
     unread_bytes: int = 0
     """Written to one that does not."""
     closed: bool = False

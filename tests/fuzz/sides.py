@@ -127,12 +127,12 @@ class GrpcSide:
 
     @property
     def reads(self) -> bool:
-        """As of the other."""
+        """True if more may come."""
         return self.transport.reading
 
     @property
     def over(self) -> bool:
-        """As of the other."""
+        """True if nothing more is read, ever."""
         return self.transport.gone()
 
     def feed(self, data: bytes) -> None:
@@ -160,7 +160,7 @@ class _GrpcSink(GrpcClient):
 
 
 class Answering:
-    """Stands for `Inference`, which refuses an empty message: there is no such model."""
+    """Stand-in for `Inference`, which refuses an empty message with an unknown model."""
 
     def __init__(self, inference: Inference) -> None:
         self._inference = inference
@@ -169,10 +169,10 @@ class Answering:
         return getattr(self._inference, name)
 
     def prepare(self, *_: Any) -> None:
-        """As of `Inference`; every message is gathered."""
+        """See `Inference.prepare`; every message is gathered."""
 
     def start(self, data: bytes, timeout_ns: int, framing: Any, reply: Any) -> Any:
-        """As of `Inference`; every other message is answered at once."""
+        """See `Inference.start`; every other message is answered at once."""
         if not data:
             return self._inference.start(data, timeout_ns, framing, reply)
         return reply(GrpcAnswer(b"", None, ()))
@@ -216,7 +216,7 @@ def converse(
     singly: int = 0,
     patient: bool = False,
 ) -> None:
-    """Have a connection read all of it, and go on until nothing more happens.
+    """Feed all bytes to a connection, and go on until nothing more happens.
 
     Args:
         turns: of its loop.

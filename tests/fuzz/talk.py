@@ -20,27 +20,30 @@ IDLE_S: Final = 7
 """Longest time that a connection may be idle; other limits are the server's own."""
 _PIECE_BYTES: Final = 1 << 15
 MOMENT_S, WHILE_S, AGE_S = 2, 13, 100
-"""Shorter than every limit; longer than that of a head, and twice shorter than that of a body;
-longer than any. Sums of what is in one connection stay on the same side, too."""
+"""Times in seconds: shorter than every limit, between limits, and longer than every limit.
+
+The second is longer than the limit of a head, and twice shorter than that of a body. Sums of
+the times on one connection stay on the same side, too.
+"""
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """So long nothing is sent."""
+    """Pause in which nothing is sent."""
 
     count: int
 
 
 @dataclass(frozen=True)
 class Keys:
-    """From here on these are the keys of the server."""
+    """Change of the server's keys."""
 
     valid: tuple[bytes, ...]
 
 
 @dataclass(frozen=True)
 class Deaf:
-    """From here on the client reads nothing."""
+    """End of the client's reading."""
 
 
 @dataclass(frozen=True)

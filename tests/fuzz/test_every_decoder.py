@@ -68,7 +68,7 @@ READ_BY: Final = {
     "v2/request.py": ("v2 fixed", "v2 asking"),
     "v2/shared_memory.py": ("registration",),
 }
-"""By module, targets that lead there."""
+"""Targets that lead to each module."""
 OTHERS: Final = {
     "offload/messages.py": "the process for large bodies, which is this frontend's own",
     "client/client.py": "a program's own values, on its host",
@@ -99,7 +99,7 @@ OTHERS: Final = {
     "v2/generate.py": "V2's answer, which it writes anew",
     "v2/offloaded_answers.py": "the model table",
 }
-"""By module, whose bytes it parses instead."""
+"""Source of the bytes that each other module parses."""
 
 
 def parses(tree: ast.AST) -> Iterator[str]:

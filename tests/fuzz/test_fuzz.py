@@ -72,7 +72,7 @@ def _failures_are_not_logged() -> Iterator[None]:
 
 
 def converse(connections: Iterator[Sequence[Step]], *, asks_for_keys: bool = False) -> int:
-    """Let each take its course both ways; how many requests the fast lane served."""
+    """Play connections both ways, and return how many requests the fast lane served."""
 
     async def talk() -> int:
         pair, fast = Pair(asks_for_keys=asks_for_keys), 0
@@ -178,7 +178,7 @@ def test_a_path_that_is_not_utf_8_harms_nobody(tmp_path: Path) -> None:
 
 
 def live_all(seeds: range) -> int:
-    """Let frontends for gRPC live; how many calls they had."""
+    """Play lives of gRPC frontends, and return how many calls they had."""
     calls = 0
     for seed in seeds:
         try:
@@ -197,7 +197,7 @@ def test_calls_over_grpc_that_begin_and_are_taken_back_in_any_order_harm_no_othe
 
 
 def compare_many() -> int:
-    """As `compare`, with the seed of the first difference."""
+    """Compare many connections with h2; a failure names the seed."""
     frames = 0
     for seed in range(ORACLE_RUNS):
         try:

@@ -79,7 +79,7 @@ def called(
 
 
 class House:
-    """See above.
+    """Chain of models with its collector, workers and client, in one process.
 
     Attributes:
         entries: of the model table.
@@ -112,13 +112,13 @@ class House:
         self.client = Client(self.segment)
         self.collector = self.new_collector()
         self.points: Iterator[bool] = iter(())
-        """For each step of a worker, whether the worker dies there."""
+        """For each step of a worker, True if the worker dies there."""
         self.batches: list[tuple[str, int]] = []
         """The name of each model that was run, and with how many rows."""
         self.workers = [self.new_worker(number) for number in range(first)]
         self._sent: dict[int, tuple[ModelSpec, int, list[Array]]] = {}
         self.answers: dict[int, list[Array] | tuple[Status, str]] = {}
-        """By the number that `send` gave."""
+        """Answers by the number that `send` returned."""
         self.final_answers: dict[int, Answer] = {}
         self._count = 0
         self.step_collector()

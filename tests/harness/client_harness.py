@@ -40,7 +40,7 @@ WaitUntil = Callable[..., object]
 MARK = BatchMark(1, 1, Reason.IDLE, 1)
 Answer = bytes | tuple[Status, str]
 Predict = Callable[[bytes, Request], Answer]
-"""From a payload and its header to a result, or to how it failed and the words for that."""
+"""Function from a payload and its header to a result, or to a failure's status and text."""
 
 
 def echo(payload: bytes, _request: Request) -> Answer:
@@ -104,12 +104,12 @@ class ClientHarness:
         self.segment.detach()
 
     def end(self) -> None:
-        """Be as an engine whose supervisor has ended: hold nothing that says that it lives."""
+        """Release the life lock, as if the engine's supervisor had ended."""
         self.segment.disown()
 
     @property
     def name(self) -> str:
-        """For `Client(segment=...)`."""
+        """Name of the segment, for `Client(segment=...)`."""
         return self.segment.name
 
     def take(self) -> list[int]:

@@ -50,7 +50,7 @@ class HandWorker:
         self.segment.words[self.segment.layout.worker(self.number) + word] = value
 
     def tasks(self) -> list[BatchTask]:
-        """All that were given and not taken yet."""
+        """Return all tasks that the worker was given and has not taken."""
         given = read_tasks(self._tasks.peek())[self._taken :]
         self._taken += len(given)
         return given
@@ -133,7 +133,7 @@ class CollectorHarness:
         return self.collector.worker_died(number, now_ns, killed=killed)
 
     def begin(self, now_ns: int = 0) -> "CollectorHarness":
-        """All workers are ready."""
+        """Report all workers ready."""
         for worker in self.workers:
             worker.ready()
         self.collector.step(now_ns)

@@ -234,7 +234,7 @@ def _begin(run: BatchRun, plain: Any, awaited: list[int], *inputs: Any) -> Any:
 
 
 def install(lag_s: float = 0.0) -> None:
-    """Have Python model files of this process take their device for such a one.
+    """Replace the device of Python model files in this process by `CudaOnCpu`.
 
     The log says so once two batches are under way.
 

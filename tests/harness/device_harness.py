@@ -37,7 +37,7 @@ class MemoryLaw:
         self.places.append((start - self.segment.layout.payload_byte, size, ref))
 
     def reads(self, start: int, size: int) -> Callable[[], None]:
-        """See `PlayedDevice.reads`."""
+        """Return a check for `PlayedDevice.reads`."""
         for first, length, ref in reversed(self.places):
             if first < start + size and start < first + length:
                 return partial(self._expect_open, ref)
@@ -52,7 +52,9 @@ class MemoryLaw:
 
 
 class DeviceHarness(Harness):
-    """As `Harness`, on a device.
+    """Harness of a worker on a device.
+
+    Whenever a copy reads a request's memory, the request must not be answered yet.
 
     Whenever a copy reads a request's memory, the request must not be answered yet.
     """
@@ -113,6 +115,6 @@ class DeviceHarness(Harness):
         return self.replies(*references)
 
     def settle(self) -> None:
-        """Let everything happen that has begun, once all are answered."""
+        """Let all operations under way happen, once all requests are answered."""
         PlayedDevice.drain(self.device)
         assert not self.law.broken, self.law.broken

@@ -124,7 +124,7 @@ class Site:
         return ref
 
     def leave(self, ref: int) -> None:
-        """Have a request's client leave."""
+        """Cancel a request, as if its client left."""
         lane, slot = divmod(ref & SLOT_MASK, self.segment.layout.slots)
         self.clients[lane].lane.cancel(slot)
 
@@ -150,7 +150,7 @@ class Site:
         return [(report.kind, report.first) for report in self.take_reports()]
 
     def collect(self) -> dict[int, tuple[Status, list[float]]]:
-        """By the slot of all lanes, the answers that have come, with the rows' numbers."""
+        """Return the new answers by slot of all lanes, with the rows' numbers."""
         found = {}
         for lane, client in enumerate(self.clients):
             for slot, (answer, data) in client.collect().items():
@@ -166,5 +166,5 @@ class Site:
         return [numbers for _, numbers in self.collect().values()]
 
     def go_on(self) -> None:
-        """Have the device do at once what it can."""
+        """Let the device run every operation as soon as it can."""
         self.device.play = lambda options: options - 1

@@ -163,7 +163,7 @@ class Site:
         self.begun = True
 
     def check(self) -> None:
-        """Nobody can move: the property."""
+        """Check, when no actor can move, that none sleeps beside work."""
         layout = self.layout
         given = [self._given(number) for number in range(len(self.workers))]
         idle = self.begun and not all(given)
@@ -174,7 +174,7 @@ class Site:
         assert not (idle and (asked or queued)), "asleep beside a request that a worker could run"
 
     def check_left(self) -> None:
-        """As above, and of what is cancelled nothing is in flight but what a worker holds."""
+        """Check as `check` does, and that no cancelled request is in flight outside workers."""
         self.check()
         for lane in self.lanes:
             for slot in lane.collect():
@@ -184,7 +184,7 @@ class Site:
         assert left == held, "asleep beside a cancelled request"
 
     def check_answered(self) -> None:
-        """As above, and nobody has to wait for anything more."""
+        """Check as `check` does, and that every request has been answered."""
         self.check()
         for lane in self.lanes:
             asked = lane.in_flight
@@ -214,7 +214,10 @@ current = Current()
 
 
 def is_private(layout: Layout, *, slots: bool = False) -> Callable[[int], bool]:
-    """All but the flag, the doorbells and each ring's TAIL; with `slots`, slots' CONTROL too.
+    """Return a predicate for words whose accesses are no steps.
+
+    These are all but the flag, the doorbells and each ring's TAIL; with `slots`, slots' CONTROL
+    too.
 
     A ring's HEAD says only whether it is full, and none of these ever is.
     """

@@ -61,7 +61,7 @@ class _Pair:
 
 
 class Ledger:
-    """All requests that wait in one order.
+    """Ledger of all requests that wait in one order.
 
     Args:
         largest: L of the module.

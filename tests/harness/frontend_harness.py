@@ -47,7 +47,7 @@ class Timer:
 
 
 class SteppedLoop:
-    """As much of an event loop as the gateway uses; its clock is `now_ns`."""
+    """Event loop with as much as the gateway uses; its clock is `now_ns`."""
 
     def __init__(self) -> None:
         self.now_ns = 5 * SECOND_NS
@@ -124,12 +124,12 @@ def typed(**changes: Any) -> ModelSpec:
 
 
 class AtOnce(OtherProcess):
-    """In the place of another process: what that would do is done in this one, and at once."""
+    """Stand-in for another process: does its jobs in this process, and at once."""
 
     def submit(
         self, wanted: Callable[[], bool], job: Job, value: Any, data: Sequence[Bytes]
     ) -> Any:
-        """As of `OtherProcess`; the future is done."""
+        """See `OtherProcess.submit`; the future is done."""
         given = orjson.loads(orjson.dumps(value))
         answer, parts = outcome(job, given, [memoryview(bytes(one)) for one in data])
         found, error, defect = orjson.loads(orjson.dumps(answer))
@@ -159,7 +159,7 @@ class Held(OtherProcess):
     def submit(
         self, wanted: Callable[[], bool], job: Job, value: Any, data: Sequence[Bytes]
     ) -> Any:
-        """As of `OtherProcess`."""
+        """See `OtherProcess.submit`."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def work() -> None:

@@ -74,11 +74,11 @@ class Call:
             self.client.send(data(self.number, payload[at : at + (1 << 14)]))
 
     def finish(self) -> None:
-        """No more comes."""
+        """End the client's side of the call."""
         self.client.send(data(self.number, b"", END_STREAM))
 
     def cancel(self) -> None:
-        """Want no answer any more."""
+        """Cancel the call."""
         self.client.send(frame(RST_STREAM, 0, self.number, CANCEL.to_bytes(4, "big")))
 
     async def ended(self) -> tuple[str, str]:
@@ -188,7 +188,7 @@ class Client(asyncio.Transport):
         return self._gone
 
     def windows(self, size: int) -> None:
-        """Have streams begin with so much room."""
+        """Set the initial window of streams."""
         self.send(settings(window=size))
 
     def call(

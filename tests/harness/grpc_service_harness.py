@@ -91,7 +91,7 @@ class Harness:
         self.served(1)
 
     def connect(self) -> Client:
-        """Another client."""
+        """Return another client."""
         return Client(GrpcConnection(self.settings, asyncio.get_running_loop()))
 
     def call(self, *messages: bytes, path: str = INFER, **more: Any) -> Call:
@@ -129,7 +129,7 @@ class Harness:
         return [request for request in found if self.engine_slots.wanted(request.ref)]
 
     async def quiet(self) -> None:
-        """Until every task has run as far as it can."""
+        """Wait until every task has run as far as it can."""
         for _ in range(20):
             await asyncio.sleep(0)
 

@@ -23,7 +23,7 @@ GET: Fields = ((":method", "GET"), (":scheme", "http"), (":path", "/p"), (":auth
 
 
 class Answer:
-    """Everything received on one stream."""
+    """Answer on a stream: everything received there."""
 
     def __init__(self) -> None:
         self.fields: dict[str, str] = {}

@@ -156,11 +156,11 @@ class Placed:
         call.answer()
 
     def abandon(self) -> None:
-        """Nothing is to be given back."""
+        """Do nothing: no memory is to be given back."""
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    """Stands for Falcon: notes the request, and answers with one word, at once or when it may."""
+    """Note the request, as Falcon's stand-in, and answer with one word, at once or when it may."""
     body, more = b"", scope["path"] != UNREAD
     while more:
         event = await receive()
@@ -324,7 +324,7 @@ class Connection:
             protocol.data_received(data)
 
     async def settle(self) -> None:
-        """Let everything run that is ready to."""
+        """Run every task until it waits."""
         for _ in range(20):
             await asyncio.sleep(0)
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final, NamedTuple
 
 _BARRIER: Final = -1
-"""In place of a word in a buffer: nothing behind it leaves before what is in front of it."""
+"""Barrier in a store buffer: no store behind it leaves before those in front of it."""
 
 
 class Stored(NamedTuple):
@@ -85,7 +85,7 @@ class Memory:
         self._words[number] = value
 
     def commit(self, number: int, value: int) -> None:
-        """Have a store reach memory."""
+        """Write a store to memory."""
         self._words[number] = self.stores[number] = value
 
     def store(self, view: View, stored: Stored) -> None:
@@ -97,13 +97,13 @@ class Memory:
         return []
 
     def drain(self, view: View, place: int) -> Stored:
-        """Have a store of an actor reach memory."""
+        """Take a store of an actor out of its buffer, and write it to memory."""
         stored = view.buffer.pop(place)
         self.commit(stored.number, stored.value)
         return stored
 
     def settle(self, view: View) -> None:
-        """Have all stores of a dead actor reach memory."""
+        """Write all stores of a dead actor to memory."""
         while view.buffer:
             self.drain(view, self.drainable(view)[0])
 
@@ -177,7 +177,7 @@ class Armv8(Memory):
         self._history: dict[int, list[tuple[int, int]]] = {}
 
     def commit(self, number: int, value: int) -> None:
-        """Have a store reach memory; earlier values can still be loaded."""
+        """Write a store to memory; earlier values can still be loaded."""
         self._now += 1
         history = self._history.setdefault(number, [(0, int(self._words[number]))])
         history.append((self._now, value))
@@ -200,7 +200,7 @@ class Armv8(Memory):
         return found
 
     def drain(self, view: View, place: int) -> Stored:
-        """Have a store of an actor reach memory."""
+        """Take a store of an actor out of its buffer, and write it to memory."""
         if view.buffer[place].is_load:
             stored = view.buffer.pop(place)
             view.late[stored.value] = int(self._words[stored.number])
@@ -259,15 +259,15 @@ class Armv8(Memory):
         return not view.buffer
 
     def fence(self, view: View) -> None:
-        """Have later loads come after all earlier loads and stores."""
+        """Order later loads behind all earlier loads and stores."""
         view.floor = max(view.floor, view.loaded, view.stored)
 
     def acquire_fence(self, view: View) -> None:
-        """Have later loads come after all earlier loads."""
+        """Order later loads behind all earlier loads."""
         view.floor = max(view.floor, view.loaded)
 
     def release_fence(self, view: View) -> None:
-        """Have later stores come after all earlier stores."""
+        """Order later stores behind all earlier stores."""
         if view.buffer and view.buffer[-1].number != _BARRIER:
             view.buffer.append(Stored(_BARRIER, 0))
 
@@ -320,4 +320,4 @@ def _time(value: tuple[int, int]) -> int:
 
 STRONG: Final[dict[str, type[Memory]]] = {"in order": Memory, "buffered": TotalStoreOrder}
 MEMORIES: Final[dict[str, type[Memory]]] = STRONG | {"weak": Armv8}
-"""Each allows all that those before it do."""
+"""Memory models, of which each allows all that the ones before it allow."""

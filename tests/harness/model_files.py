@@ -224,9 +224,12 @@ def _each_of(runtimes: Iterable[str]) -> pytest.MarkDecorator:
 
 
 EVERY: Final = _each_of(LINEAR)
-"""Each runtime, or the reason why it cannot be tried here."""
+"""Parameters for each runtime, or the reason why it cannot be tried here."""
 EVERY_FORMAT: Final = _each_of(sorted(LINEAR.keys() - {"python"}))
-"""As above, of files that are no programs: part of a program may be a whole one."""
+"""Parameters for each runtime whose files are no programs.
+
+Part of a program may be a whole one.
+"""
 
 
 def written(folder: Path, runtime: str) -> Path:

@@ -72,7 +72,7 @@ class ModelServer:
         return f"http://127.0.0.1:{self.port}"
 
     def reset(self) -> None:
-        """As new."""
+        """Reset the server."""
         self.asked.clear()
         self.respond = linear
         self.gate.set()
@@ -83,7 +83,7 @@ class ModelServer:
         return [one for one in self.asked if one.method == "POST"]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """As ASGI has it."""
+        """Answer a request, as an ASGI application."""
         if scope["type"] != "http":
             return
         body, more = b"", True

@@ -42,7 +42,7 @@ TWO_PARTS = 4 * ALIGNMENT
 
 
 class Stepwise:
-    """Takes the place of a `Struct`: one store for each of its words."""
+    """Stand-in for a `Struct`: one store for each of its words."""
 
     words: memoryview
 
@@ -55,7 +55,7 @@ stepwise = Stepwise()
 
 
 class WholeWords:
-    """Takes the place of a segment's bytes: a store of a part is one of its word."""
+    """Stand-in for a segment's bytes: a store of a part is one of its word."""
 
     def __setitem__(self, where: slice, part: bytes) -> None:
         if part:
@@ -231,10 +231,10 @@ class Held:
         self._slots.fail(request, status, text, mark, now_ns)
 
     def forget(self, requests: list[Request]) -> None:
-        """Nothing: there are no queues."""
+        """Do nothing, as there are no queues."""
 
     def answer_cancelled(self, references: list[int], now_ns: int) -> None:
-        """Nothing: none is cancelled."""
+        """Do nothing, as no request is cancelled."""
 
     def run_again(self, groups: list[list[Request]]) -> None:
         self.again += [request for group in groups for request in group]

@@ -96,7 +96,7 @@ class _Outputs:
 
 
 class PlayedDevice:
-    """See `ringbatch.engine.devices.port.Device`.
+    """Simulated device; see `ringbatch.engine.devices.port.Device`.
 
     Args:
         model: takes an array for each input, and returns a list of them.

@@ -18,7 +18,7 @@ Fence = tuple[Any, str]
 
 
 class Publication(NamedTuple):
-    """Something that one process publishes and another reads.
+    """Publication: one process writes data that another reads.
 
     Attributes:
         scenario: both, as actors.
@@ -43,7 +43,7 @@ class Site:
 
 
 class WordByWord:
-    """In place of a structure: stores each of its words by itself."""
+    """Stand-in for a structure that stores each of its words by itself."""
 
     words: memoryview
 

@@ -238,7 +238,7 @@ def is_profile(site: Site) -> None:
 
 
 OLD, NEW = Region("a", "/a", 1, 11, 111, 1111), Region("a", "/a", 2, 22, 111, 1111)
-"""Only the words that differ are steps."""
+"""Records whose differing words are the only steps."""
 
 
 def registry(site: Site) -> Registry:
@@ -312,7 +312,7 @@ class Line(bytes):
 
 
 class Lines:
-    """In place of the format of a table, for one of a single `Line`; others are as usual."""
+    """Stand-in for the format of a table of a single `Line`; other tables are as usual."""
 
     line_of = staticmethod(lambda e: e if isinstance(e, Line) else model_spec.line_of(e))
     lines_of = staticmethod(lambda t: [t] if len(t) == WORD else model_spec.lines_of(t))
@@ -351,7 +351,7 @@ def is_table(site: Site) -> None:
 
 
 class TwoWords(WordByWord):
-    """In place of the structure of a record: two words, and the reader finds them equal."""
+    """Stand-in for the structure of a record: two words, which the reader finds equal."""
 
     size = 2 * WORD
 

@@ -191,7 +191,7 @@ def site(common_site: Site, wait_until: WaitUntil) -> Site:
 
 @pytest.fixture
 def load(site: Site, wait_until: WaitUntil) -> Iterator[Load]:
-    """Under way; at the end no request has failed."""
+    """Load under way, of which no request may have failed at the end."""
     load = Load(site)
     try:
         goes_on(load, wait_until)

@@ -19,7 +19,7 @@ from ringbatch.engine.runtimes.upstreams.connection import (
 )
 
 FAR_NS = 3_600_000_000_000
-"""Longer than any test."""
+"""Deadline beyond any test."""
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 Serve = Callable[[socket.socket], None]

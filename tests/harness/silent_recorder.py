@@ -13,7 +13,7 @@ from ringbatch.shm.tallies import PartTimes, Protocol, Tally
 
 
 class _NoEndings:
-    """Stands for those of a service that makes no answers itself."""
+    """Stand-in for the outcomes of a service that makes no answers itself."""
 
     must_log = False
     traced = None
@@ -27,7 +27,7 @@ class _NoEndings:
         return RequestOutcome(self._nobody, 200, 0, 0, 0, None)
 
     def log_slower_than(self, _took_ns: int) -> None:
-        """None takes any time."""
+        """Do nothing, as no request takes any time."""
 
     def may_be_slowest(self, _took_ns: int, _now_ns: int) -> bool:
         return False

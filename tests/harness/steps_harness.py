@@ -213,7 +213,7 @@ class StepsHarness:
         return slot
 
     def cancel(self, slot: int) -> None:
-        """Have the client wait no longer."""
+        """Cancel a request of the client."""
         self.client.lane.cancel(slot)
         self.client.lane.submit()
         del self.seen[slot]

@@ -44,7 +44,7 @@ HELD = """
 
 PROGRAM = ("-m", "ringbatch.engine")
 SMALL = ("--max-request-bytes", "65536", "--lane-bytes", "262144")
-"""No more of /dev/shm than such an engine needs: others have to run beside it."""
+"""Settings by which an engine needs little of /dev/shm, as others have to run beside it."""
 TITLE = "ringbatch: "
 
 

@@ -46,7 +46,7 @@ def tokenizer() -> Tokenizer:
 
 
 def weights(labels: int = 0, seed: int = 0) -> dict[str, NDArray[np.float32]]:
-    """By the names that transformers gives them; with a classifier where there are labels."""
+    """Return random weights by transformers' names, with a classifier if there are labels."""
     shapes: dict[str, tuple[int, ...]] = {
         "embeddings.word_embeddings.weight": (len(VOCABULARY), DIMS),
         "embeddings.position_embeddings.weight": (CONFIG["max_position_embeddings"], DIMS),

@@ -70,7 +70,7 @@ class Twice(nn.Module):
 
 
 class Greedy(nn.Module):
-    """Takes more memory than there is for any row at all."""
+    """Model that takes more memory than there is for any row at all."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + torch.ones(int(x.shape[0]) << 50).sum()

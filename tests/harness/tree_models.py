@@ -26,7 +26,7 @@ def opened(runtime: str, path: Path, **more: Any) -> Model:
 
 
 def asked(model: Model, *arrays: Any) -> tuple[Any, ...]:
-    """Its outputs, also where it is only one."""
+    """Return the model's outputs as a tuple, even a single one."""
     found = model.predict(*arrays)
     assert isinstance(found, tuple) == (len(model.outputs) > 1)
     return found if isinstance(found, tuple) else (found,)

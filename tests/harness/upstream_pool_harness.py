@@ -10,7 +10,7 @@ from ringbatch.engine.runtimes.upstreams.names import Names
 from ringbatch.engine.runtimes.upstreams.pool import Pool
 
 FAR_NS = 20_000_000_000
-"""Longer than any test, unless something hangs."""
+"""Deadline beyond any test, unless something hangs."""
 
 
 class Clock:

@@ -60,8 +60,11 @@ class Walk:
 
     @classmethod
     def of(cls, config: pytest.Config) -> Self | None:
-        """None where one process reads all, or files and tests were named, in an order of their
-        own."""
+        """Return this process's walk through the folders of a run.
+
+        It is None if one process reads all, or if files and tests were named, in an order of their
+        own.
+        """
         processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0"))
         folders = [Path(os.path.abspath(argument)) for argument in config.args]
         if processes < 2 or not all(folder.is_dir() for folder in folders):

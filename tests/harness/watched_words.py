@@ -112,8 +112,10 @@ NO_WORD = -1
 
 
 def fence() -> None:
-    """For the code under test, in place of a full memory fence: one step, after which all earlier
-    stores of the actor have reached memory."""
+    """Stand-in for a full memory fence in the code under test.
+
+    It is one step, after which all earlier stores of the actor have reached memory.
+    """
     _fence("fences", lambda memory, view: memory.fence(view), full=True)
 
 
@@ -139,12 +141,12 @@ def _store_release(words: memoryview, word: int, value: int) -> None:
 
 
 def acquiring(words: Any) -> memoryview:
-    """For the code under test, in place of words whose loads acquire."""
+    """Return a view of words whose loads acquire, as a stand-in in the code under test."""
     return cast(memoryview, _Acquiring(words) if isinstance(words, WatchedWords) else words)
 
 
 def releasing(words: Any) -> memoryview:
-    """For the code under test, in place of words whose stores release."""
+    """Return a view of words whose stores release, as a stand-in in the code under test."""
     return cast(memoryview, _Releasing(words) if isinstance(words, WatchedWords) else words)
 
 
@@ -163,7 +165,7 @@ _THEIRS: Final = {name: getattr(memory_order, name) for name in _ORDERS}
 
 
 def have_orders_explored(patches: pytest.MonkeyPatch) -> None:
-    """Have the code under test use the explorer's acquires, releases and fences.
+    """Replace acquires, releases and fences of the code under test by the explorer's.
 
     Every order begins with the same models, whose entries it need not write and read anew.
     """

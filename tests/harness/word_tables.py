@@ -11,7 +11,7 @@ from ringbatch.shm import (
 )
 
 OFTEN = ("once", "rarely", "batch", "request", "step")
-"""In the order of how often."""
+"""Frequencies of access, rising."""
 HOT = OFTEN[OFTEN.index("batch") :]
 NO_WORDS = {"SIZE", "TRIAL_SIZE", "MAX_TRIALS", "COPY_SIZE"}
 RECORDS = {

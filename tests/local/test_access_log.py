@@ -147,7 +147,7 @@ def test_a_model_with_odd_characters_stays_within_its_field() -> None:
 
 
 class Target:
-    """Takes lines when it may, and fails when it is to."""
+    """Target that takes lines when it may, and fails when it is to."""
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []

@@ -27,7 +27,7 @@ GOOD = {"id": "good", "object": "model", "created": SINCE_S, "owned_by": "ringba
 
 
 class BrokenService(ScriptedService):
-    """Has a defect."""
+    """Service with a defect."""
 
     def predict(
         self,
@@ -273,13 +273,18 @@ def test_who_has_no_key_is_counted_for_no_model() -> None:
 
 
 def is_described(path: str) -> bool:
-    """All are but another spelling of a path, and what has no answer but 501 or nothing."""
+    """Return whether the document describes a path.
+
+    It leaves out other spellings, and paths that answer nothing or 501.
+    """
     return path not in ("/v2/", "/v1/models/{name}:explain") and "/cudasharedmemory/" not in path
 
 
 def of_model_m(path: str) -> str:
-    """As the document has it, in which each model has paths of its own; those of its versions are
-    in its words."""
+    """Return the path of the model "m" as the document has it.
+
+    There each model has paths of its own; those of its versions are in its text.
+    """
     if not path.startswith(("/v1/models/", "/v2/models/")):
         return path
     return path.replace("{name}", "m").replace("/versions/{version}", "")

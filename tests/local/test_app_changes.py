@@ -121,7 +121,7 @@ def test_a_request_that_broke_off_changes_nothing(
 
 
 async def settle() -> None:
-    """Let everything run that is ready to."""
+    """Run every task until it waits."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -131,7 +131,7 @@ def test_whatever_is_new_and_can_be_posted_to_is_taken_for_a_change() -> None:
 
     class New:
         async def on_post(self, _req: Any, _resp: Any) -> None:
-            """Nothing."""
+            """Do nothing."""
 
     app.add_route("/new", New())
     got = TestClient(app).simulate_post("/new", headers=FOREIGN["cross-site"])

@@ -51,7 +51,7 @@ def frontend(arbiter: Any, *, aborted: bool = False) -> "subprocess.Popen[bytes]
 
 
 def end(process: "subprocess.Popen[bytes]", number: int | None = None) -> None:
-    """By a signal or by itself; it is not waited for."""
+    """End a process by a signal or by itself, and leave it a zombie."""
     assert process.stdin is not None
     if number is None:
         process.stdin.close()

@@ -130,14 +130,14 @@ class Engine:
         return [number for number, s in entries if not self.changes.can_scale(s.reference)]
 
     def let_all_go(self) -> None:
-        """No request comes until no model has a worker."""
+        """Let time pass without requests until no model has a worker."""
         while any(self.running):
             self.for_s(1)
             for number in self.underway:
                 self.finish(number)
 
     def for_s(self, seconds: float, wait_ms: float = 0.0, rows: int = 0) -> None:
-        """So much time passes, and requests wait or come, for each model."""
+        """Let so much time pass, while requests wait or come for each model."""
         until_ns = self.now_ns + int(seconds * S)
         while self.now_ns < until_ns:
             self.now_ns += LOOK_NS

@@ -39,7 +39,7 @@ def fails():
 
 @pytest.fixture
 def no_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Have the system give no thread, until it is called."""
+    """Refuse new threads, as the system may, until the returned function is called."""
 
     def refuse(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

@@ -201,7 +201,7 @@ class Keeping(BufferSet):
 
 
 class Regardless(BatchRun):
-    """Has such sets."""
+    """Defect: its sets keep the graphs of buffers that are gone."""
 
     def __init__(self, device: Any, inputs: Any, memory: memoryview, payload_byte: int) -> None:
         super().__init__(device, inputs, memory, payload_byte)
@@ -233,7 +233,7 @@ def two_batches(
     device: type[PlayedDevice] = PlayedDevice,
     make: type[BatchRun] = BatchRun,
 ) -> None:
-    """Two batches after one another, of one row each; the first is played, and may fail."""
+    """Run two batches of one row each, one after the other; the first is played, and may fail."""
 
     def fail(_rows: int) -> None:
         raise Fault

@@ -45,7 +45,7 @@ class World:
         )
 
     def turn(self, generator: Generator, until: Callable[[], bool]) -> None:
-        """Let the kernel's words come, until something is so."""
+        """Turn the loop over the kernel's events until a condition holds."""
         while not until():
             for fd, events in self.poll.poll(5):
                 generator.take(fd, events)

@@ -211,7 +211,7 @@ BOUND = 6 * CYCLE
 
 
 def standing_harness(most_ns: int = BOUND) -> CollectorHarness:
-    """Much waits for a model with a bound, and has for as long as makes a queue stand."""
+    """Return a harness with a standing queue, for a model whose queue wait is bounded."""
     bounded = replace(eager(max_batch_size=2), max_queue_wait_ns=most_ns)
     harness = CollectorHarness(bounded).begin()
     harness.measure(CYCLE)

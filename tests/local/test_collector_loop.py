@@ -14,7 +14,7 @@ from ringbatch.shm.counters import CollectorCounter, Counters
 from ringbatch.shm.wakeup import Wakeup
 
 SPIN_NS = 60_000_000_000
-"""So long that a loop which is not rung would be seen to hang."""
+"""Spin limit so long that a loop without a ring would be seen to hang."""
 
 
 class Scripted:

@@ -26,7 +26,7 @@ class Life:
         self.replies: dict[int, Reply] = {}
 
     def go_on(self, run_ns: int = 1) -> None:
-        """Until the worker has nothing to do."""
+        """Go on until the worker has nothing to do."""
         while True:
             self.harness.step(self.now_ns)
             tasks = self.harness.workers[0].tasks()

@@ -48,7 +48,7 @@ def beside_idle_models(count: int) -> int:
 
 
 def beside_busy_models(count: int) -> int:
-    """All of them run a batch, and have requests that wait for the next."""
+    """Return the work for a request beside models that run batches and have requests waiting."""
     harness = harness_of(*models(count, batch_timeout_ns=10_000))
     for _ in range(2):
         for number in range(1, count):
@@ -80,7 +80,7 @@ def behind_a_busy_worker(signatures: int) -> int:
 
 
 def with_an_idle_worker(signatures: int) -> int:
-    """All signatures wait for company."""
+    """Return the work for a request beside signatures that all wait for fuller batches."""
     harness = harness_of(fixed())
     for number in range(signatures):
         send_signature(harness, number, 10_000 + number)

@@ -337,7 +337,7 @@ def test_other_authorities_are_in_force_at_once(tmp_path: Path, authority: trust
 
 
 def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
-    """In memory, until both have what they need."""
+    """Complete a TLS handshake in memory."""
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [
         server.wrap_bio(up, down, server_side=True),

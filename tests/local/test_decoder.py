@@ -72,7 +72,7 @@ def with_input(name: str, kind: int, shape: list[Any]) -> onnx.ModelProto:
 
 
 class Named:
-    """Stands for a session whose inputs and outputs are those of a model."""
+    """Stand-in for a session with the inputs and outputs of a model."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.get_inputs = lambda: [*map(node, model.graph.input)]
@@ -200,7 +200,7 @@ def test_a_text_is_the_same_whatever_rows_run_beside_it(events: list[Any], piece
 
 
 def play(events: list[Any]) -> None:
-    """Have rows join, run, leave and fail; their texts are those that each has alone."""
+    """Let rows join, run, leave and fail, and check that each gets the text that it has alone."""
     model: Any = Fails()
     rows = DecodedRows(model, LIMIT, ends=(3,))
     live: dict[Row, tuple[list[int], int, list[int]]] = {}

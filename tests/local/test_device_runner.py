@@ -226,7 +226,7 @@ class Careless(BatchRun):
 
 
 class Crowded(BatchRun):
-    """Has two batches in one set of buffers."""
+    """Defect: two batches share one set of buffers."""
 
     def __init__(self, device: Any, inputs: Any, memory: memoryview, payload_byte: int) -> None:
         super().__init__(device, inputs, memory, payload_byte)
@@ -263,7 +263,7 @@ class Undrained(BatchRun):
 
 
 class Blaming(BatchRun):
-    """Takes every failure for that of the batch that is waited for."""
+    """Defect: takes every failure for that of the batch that is waited for."""
 
     def _lose(self) -> None:
         pass

@@ -67,13 +67,13 @@ class Life:
         self.site.on_run = self._run_begins
         self.site.on_wake = self.check
         self.given: dict[int, list[Sent]] = {}
-        """By batch."""
+        """Requests of each batch."""
         self.open: dict[int, Sent] = {}
-        """By slot, those without an answer."""
+        """Requests without an answer, by slot."""
         self.ended: list[int] = []
 
     def _run_begins(self, rows: int) -> None:
-        """Have room for so many rows, or half of them beside another batch."""
+        """Run out of memory above `most_rows` rows, or half of that beside another batch."""
         if rows == REFUSED:
             raise ValueError("the model refuses five rows")
         if rows * self.site.begun[-1] > self.most_rows:
@@ -149,7 +149,7 @@ class Life:
                 self.ended.append(report.first)
 
     def end(self) -> None:
-        """Have everything come to its end, and check that it is all."""
+        """Finish everything, and check that nothing is missing."""
         self.site.go_on()
         for _ in range(4 * MOST_HELD):
             self.step()
@@ -303,7 +303,7 @@ class Leaking(DeviceRunner):
 
 
 class Blaming(DeviceRunner):
-    """Takes each failure for the batch's own."""
+    """Defect: takes each failure for the batch's own."""
 
     def finish(self, begun: Begun) -> None:
         begun.under_way.lost = False

@@ -82,14 +82,14 @@ class Site:
             self.starts(number)
 
     def starts(self, number: int) -> None:
-        """Another process is ready."""
+        """Start another process of a worker, and let it get ready."""
         managed = self.processes[number]
         managed.child = cast(Child, Process(number))
         managed.note_start(self.segment)
         managed.ready_ns = self.now_ns
 
     def dies(self, number: int) -> RestartCase:
-        """Its process has ended."""
+        """End a worker's process."""
         managed = self.processes[number]
         managed.child = None
         managed.ended_ns = self.now_ns
@@ -100,7 +100,7 @@ class Site:
         return managed.case
 
     def fails(self, number: int, *, answered: int = 0, batches: int = 8) -> None:
-        """Its model fails from now on, after so many batches that it has answered."""
+        """Let a worker's model fail from now on, after so many answered batches."""
         self.counters[number].add(WorkerCounter.BATCHES, answered + batches - 1)
         word = self.segment.layout.worker(number) + WorkerWords.FAILING
         self.segment.words[word] = batches
@@ -284,7 +284,7 @@ class Life:
                 )
 
     def _check(self, number: int) -> None:
-        """No worker is started anew twice within a minute of failing or little else."""
+        """Check that a worker is not ended twice within a minute."""
         times = self.site.ended[number]
         if len(times) > 1:
             assert times[-1] - times[-2] >= MINUTE

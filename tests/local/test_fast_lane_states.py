@@ -42,7 +42,7 @@ HEAD_OF_LARGE = request(
 
 
 def assignments() -> set[tuple[str, str]]:
-    """By the source, each method that sets the state, and to what."""
+    """Return each method in the sources that sets the state, with the new state."""
     names = {f"_{state.name}" for state in State}
     nodes = [node for file in FILES for node in ast.walk(ast.parse((ROOT / file).read_text()))]
     found = set()
@@ -95,7 +95,7 @@ def test_strangers_bytes_lead_through_transitions_of_the_table_alone(
 
 
 def nothing(_: Connection) -> None:
-    """As a connection begins."""
+    """Leave a connection as it begins."""
 
 
 def half_a_body(connection: Connection) -> None:

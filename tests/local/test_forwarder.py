@@ -66,7 +66,7 @@ class Harness:
         return self.client.send(bytes(payload), rows, key_bytes=KEY_BYTES, **more)
 
     def run(self) -> dict[int, segment_fixture.Reply]:
-        """Everything sent, as one batch."""
+        """Run everything sent as one batch, and return the replies."""
         self.forwarder.run(self._taken.take(), BatchMark(7, 3, Reason.FULL, 5), 6)
         self._engine_slots.flush()
         return self.client.collect()

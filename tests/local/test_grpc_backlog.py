@@ -41,7 +41,7 @@ def pass_time(harness: Harness, seconds: int) -> None:
 
 
 async def all_gone(harness: Harness) -> None:
-    """Nothing of any call is left."""
+    """Check that nothing of any call is left."""
     await harness.quiet()
     connection = harness.client.connection
     assert (connection._serving, connection._held, connection.core.waiting_bytes) == ({}, {}, 0)

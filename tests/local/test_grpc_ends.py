@@ -199,7 +199,7 @@ def test_calls_that_are_taken_back_beside_new_ones_take_no_other_with_them() -> 
 
 
 async def stalled(harness: Harness, call: Call) -> None:
-    """Until a clock has reset a call whose answers its client has no room for."""
+    """Wait until a clock has reset a call whose client has no room for the answers."""
     for _ in range(70):
         harness.client.connection.tick()
         harness.client.absorb()

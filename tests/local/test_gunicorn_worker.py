@@ -36,7 +36,7 @@ class LastWords(asyncio.Protocol):
         self._connections.discard(self)
 
     def shutdown(self) -> None:
-        """Nothing is idle."""
+        """Do nothing, as no connection is idle."""
 
 
 async def no_app(scope: Any, receive: Any, send: Any) -> None:
@@ -44,7 +44,7 @@ async def no_app(scope: Any, receive: Any, send: Any) -> None:
 
 
 class Slow(TickingServer):
-    """Has shaken hands with nobody before it does so with everybody."""
+    """Server that completes its handshakes only all together."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

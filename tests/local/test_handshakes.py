@@ -15,7 +15,7 @@ from ringbatch.shm.host.credentials import Credentials
 
 
 class Clock:
-    """Stands still until it is told otherwise."""
+    """Clock that stands still until a test moves it."""
 
     now_s = 0.0
 

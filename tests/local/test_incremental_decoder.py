@@ -19,7 +19,7 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=30)
 
 
 def metaspace() -> Tokenizer:
-    """As Llama 2 and its kin have it: words with their space in front, and bytes of other text."""
+    """Return a tokenizer as Llama 2's: words with their space in front, and bytes of other text."""
     vocabulary = {token: n for n, token in enumerate((*WORDS, *BYTES))}
     made = Tokenizer(models.WordLevel(vocabulary, unk_token="a"))
     made.pre_tokenizer = pre_tokenizers.Metaspace()

@@ -61,7 +61,7 @@ LARGEST = PAGE - PAGE // RESERVE_SHARE
 
 
 class Stepwise:
-    """Takes the place of a `Struct`: one store for each of its words."""
+    """Stand-in for a `Struct`: one store for each of its words."""
 
     words: memoryview
 
@@ -181,7 +181,7 @@ class Sender(Frontend):
 
 
 class Engine:
-    """Takes references and answers them at once; the collector and its worker in one."""
+    """Collector and worker in one, which takes references and answers them at once."""
 
     def __init__(self, world: World, producer: int) -> None:
         layout = world.segment.layout

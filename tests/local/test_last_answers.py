@@ -76,7 +76,7 @@ class Client:
         self.answered = b""
 
     def will_reset(self) -> None:
-        """It ends its connection as who dies does, or who has not read all, or many a probe."""
+        """Close the connection with a reset, as dying clients and many probes do."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def send_all_and_then_read(self, first: bytes, rest: bytes = bytes(MANY)) -> None:
@@ -212,7 +212,7 @@ def test_a_connection_that_has_ended_is_freed_without_the_garbage_collector(rese
 
 
 async def let_its_time_pass(process: Connection, phase: Phase) -> None:
-    """Once a connection is in that phase."""
+    """Wait for a connection in that phase, and let the phase's time pass."""
     connections: set[Any] = process.state.connections
     await wait_until(lambda: phase in {connection.phase() for connection in connections})
     (connection,) = connections

@@ -51,7 +51,7 @@ def served(answer_ms: int = 0, row_ns: int = 0, ready: int = 2) -> Segment:
 
 
 def ran(segment: Segment, rows: int, batches: int, run_ms: int) -> None:
-    """Have the collector count batches."""
+    """Count batches as the collector does."""
     counters = Accounts(segment.words, segment.layout).of(0)
     for _ in range(batches):
         counters.ran(rows, rows, Spent(0, run_ms * MS, 0, 0, 0))

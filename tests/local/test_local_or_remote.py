@@ -15,7 +15,7 @@ def both(remote: tuple[int, ...] = (1, 2)) -> ModelSpec:
 
 
 def given(harness: CollectorHarness) -> list[list[int]]:
-    """By worker, the numbers in what it was given and has not taken."""
+    """Return the requests' numbers in each worker's untaken tasks."""
     return [
         [number for task in worker.tasks() for number in harness.payloads(task)]
         for worker in harness.workers[:3]

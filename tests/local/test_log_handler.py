@@ -17,7 +17,7 @@ WaitUntil = Callable[..., object]
 
 
 class Target:
-    """Takes lines once it may, or fails.
+    """Target that takes lines once it may, or fails.
 
     Attributes:
         lines: it has taken.

@@ -37,11 +37,11 @@ pytestmark = exhaustive
 TRIES: Final = 3
 _CHANCE: Final = random.Random(0)
 READ_BYTES: Final = 256_000
-"""As an event loop reads at once."""
+"""Bytes that an event loop reads at once."""
 _TYPED: Final = replace(typed(), max_batch_size=4096)
 _UNTYPED: Final = untyped("double", max_batch_size=4096)
 _LARGE: Final = replace(_TYPED, max_batch_size=1 << 21)
-"""Takes the largest body as one batch."""
+"""Model that takes the largest body as one batch."""
 _TEXTS: Final = untyped(
     "double",
     inputs=(TEXT,),
@@ -61,7 +61,10 @@ def _no_garbage_of_others() -> None:
 
 
 Ask = Callable[[Turns, Service, list[Any]], Side | None]
-"""Has a service asked, turn by turn; answers go into the list, or out of the connection."""
+"""Function that sends a request to a service, turn by turn.
+
+Answers go into the list, or out of the connection.
+"""
 
 
 def filled(front: bytes, item: bytes, back: bytes, most: int = 1 << 40) -> bytes:
@@ -194,7 +197,7 @@ def _v1() -> bytes:
 
 @cache
 def _zipped() -> bytes:
-    """So many rows that nothing comes again within the window of the coding."""
+    """Return a compressed body with so many rows that none repeats within the coding's window."""
     bits = random.Random(0).getrandbits
     rows = (b"[%d,%d]" % (bits(9), bits(9)) for _ in range(1 << 13))
     return gzip.compress(v1_body(b",".join(rows)), 1)
@@ -251,7 +254,7 @@ WAYS: Final[dict[str, tuple[ModelSpec, Callable[[], Ask], Callable[[Request], by
 
 
 def lead(turns: Turns, spec: ModelSpec, ask: Ask, result: Callable[[Request], bytes]) -> int:
-    """From the first byte of a request to the last of its answer; in how many slots it was."""
+    """Time a request from its first byte to its answer's last; return its number of slots."""
     harness = FrontendHarness(spec, slots=1024, lane_bytes=4 * LIMIT_BYTES)
     # What an engine has used before is there; new pages would be the first request's.
     harness.segment.memory[-4 * LIMIT_BYTES :] = bytes(4 * LIMIT_BYTES)

@@ -42,7 +42,7 @@ def two_frontends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def samples(harness: CollectorHarness) -> dict[tuple[str, ...], float]:
-    """By name and the values of labels."""
+    """Return the samples by name and label values."""
     text, _ = encoded(EngineMetrics(harness.segment, "1.2.3").collect(usage(os.getpid())), "")
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value

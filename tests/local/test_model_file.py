@@ -25,14 +25,14 @@ def path(tmp_path: Path) -> Path:
 
 
 def replace(path: Path, content: bytes = NEW) -> None:
-    """As a careful deployment does it."""
+    """Replace a file as a careful deployment does."""
     beside = path.with_name("beside")
     beside.write_bytes(content)
     beside.rename(path)
 
 
 def write_over(path: Path, content: bytes = NEW) -> None:
-    """As an editor or `cp` does it."""
+    """Overwrite a file as an editor or `cp` does."""
     path.write_bytes(content)
     os.utime(path, ns=(1, path.stat().st_mtime_ns + 1))
 
@@ -42,7 +42,7 @@ def remove(path: Path) -> None:
 
 
 def lead_elsewhere(path: Path) -> None:
-    """As `ln -sfn` does it, where the path is that of a link."""
+    """Make a link lead to another file, as `ln -sfn` does."""
     other = path.with_name("other")
     other.write_bytes(NEW)
     path.unlink()

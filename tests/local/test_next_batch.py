@@ -27,7 +27,7 @@ def harness_of(*models: ModelSpec, pace: Pace = PACE, **more: Any) -> CollectorH
 
 
 def running(harness: CollectorHarness, rows: int = 1, run_ns: int = RUN) -> int:
-    """Have a worker begin with a batch whose time is known; return when it began."""
+    """Start a batch of known duration on a worker, and return when it began."""
     for began_ns in (0, run_ns):
         for number in range(rows):
             harness.send(number)

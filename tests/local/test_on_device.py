@@ -177,7 +177,7 @@ def test_a_model_that_cannot_be_captured_runs_without() -> None:
 
 def test_a_graph_that_reads_the_other_buffers_is_not_used() -> None:
     class Mixed(PlayedDevice):
-        """Its second graph reads what its first one does."""
+        """Device whose second graph reads the first one's buffers."""
 
         first: Any = None
 

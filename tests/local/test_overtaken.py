@@ -14,7 +14,7 @@ FULL = eager(max_batch_size=CAP, timeout_ns=FAR_NS)
 
 
 def flooded(account: int = POLITE, *, deadline_ns: int = FAR_NS) -> CollectorHarness:
-    """So many requests that a third batch is needed, and then one of an account."""
+    """Return a harness with a flood of two batches, and behind it a request of one account."""
     harness = CollectorHarness(FULL, slots=16).begin()
     for number in range(2 * CAP):
         harness.send(number, account=FLOODER, deadline_ns=deadline_ns, accepted_ns=1)

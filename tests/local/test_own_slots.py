@@ -19,7 +19,7 @@ SET_ASIDE = f"{BOTH} but for what is set aside for other models"
 
 
 class Case(FrontendHarness):
-    """Two models, and requests by number."""
+    """Lane with two models, and requests by number."""
 
     def __init__(self, slow: ModelSpec = SLOW, idle: ModelSpec = IDLE) -> None:
         super().__init__(slow, SLOTS, others=(idle,))

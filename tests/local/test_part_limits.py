@@ -270,7 +270,7 @@ def test_each_of_several_answers_ends_when_its_own_limits_say(
     ended_ns: dict[int, int] = {}
 
     def pass_until(until_ns: int) -> None:
-        """Let time pass, and note at which millisecond each answer ends."""
+        """Let time pass, and note the millisecond at which each answer ends."""
         while loop.now_ns < until_ns:
             loop.advance(min(MS, until_ns - loop.now_ns))
             for number, parted in parteds.items():

@@ -126,7 +126,7 @@ class NoticeFirst(EngineSlots):
         return super().part_writer(request, batch)
 
     def post_part(self, ref: int) -> None:
-        """Nothing: it is posted."""
+        """Do nothing, as the part is posted already."""
 
 
 class TakesFirst(PartReader):
@@ -139,7 +139,7 @@ class TakesFirst(PartReader):
         return found
 
     def take(self, slot: int, size: int) -> None:
-        """Nothing: it is taken."""
+        """Do nothing, as the part is taken already."""
 
 
 class OpensNothing(PartReader):

@@ -123,7 +123,7 @@ def test_a_connection_ends_in_any_phase(falcon: bool, phase: Phase, enter: Enter
 
 
 def tick(connection: Connection) -> None:
-    """As the server does, which knows nothing of what the transport reads with."""
+    """Tick as the server does, which does not know what the transport reads with."""
     (protocol,) = connection.state.connections
     protocol.tick()  # type: ignore[union-attr]
 

@@ -16,10 +16,10 @@ from ringbatch.engine.runtimes.ray import runtime as runtime
 
 
 class Cluster:
-    """Takes the place of the package: its one actor is dead, and calls say so when they may."""
+    """Stand-in for Ray's package: its one actor is dead, and calls say so when they may."""
 
     class RayError(Exception):
-        """As its package names them."""
+        """Ray's base class of errors."""
 
     def __init__(self) -> None:
         self.exceptions = SimpleNamespace(RayError=self.RayError)

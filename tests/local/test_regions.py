@@ -47,7 +47,7 @@ def registry() -> Registry:
 
 @pytest.fixture
 def frontends(registry: Registry, tmp_path: Path) -> Iterator[tuple[Regions, Regions]]:
-    """Two that share a registry; an object of 64 bytes is there."""
+    """Two frontends that share a registry; an object of 64 bytes is there."""
     (tmp_path / "app_x").write_bytes(DATA)
     both = Regions(registry, ALLOWED, tmp_path), Regions(registry, ALLOWED, tmp_path)
     before = objects_open()

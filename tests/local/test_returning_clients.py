@@ -28,7 +28,7 @@ class Loop:
         self.now_ns = 100 * MS
 
     def come(self, number: int, later_ns: int = 0) -> int | None:
-        """So many requests come after that time; when the collector wants to be called again."""
+        """Send so many requests after that time, and return the instant of the next step."""
         self.now_ns += later_ns
         for _ in range(number):
             self.harness.send(accepted_ns=self.now_ns)

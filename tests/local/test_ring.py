@@ -32,7 +32,7 @@ class Ring:
         self.consumer = Consumer(self.words, FIRST, capacity)
 
     def outside(self) -> list[int]:
-        """Every word that is neither control word nor item."""
+        """Return every word that is neither a control word nor an item."""
         own = {self.tail, self.head, *range(self.first, self.first + self.capacity)}
         return [word for number, word in enumerate(self.words.tolist()) if number not in own]
 

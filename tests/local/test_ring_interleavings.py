@@ -187,7 +187,7 @@ def test_a_wrong_ring_is_caught(
 
 
 def crossed(watch: Watch) -> tuple[list[Actor], "Crossed"]:
-    """Each of two actors announces itself, then looks for the other."""
+    """Scenario of two actors, of which each announces itself and then looks for the other."""
     words = watch(memoryview(bytearray(16)).cast("Q"))
     seen: dict[int, int] = {}
 

@@ -50,7 +50,7 @@ class Site:
         self.harness.runner.try_out([np.ones((1, 2), np.float32)], 1)
 
     def batches(self, *kinds: int, count: int = ENOUGH) -> None:
-        """So many batches come of such requests each."""
+        """Run so many batches of such requests each."""
         for _ in range(count):
             self.harness.run(*[self.harness.send_tensor([[kind, 0]]) for kind in kinds])
             self.harness.now_ns += ENOUGH_NS

@@ -123,7 +123,7 @@ def with_text(arrays: list[Any], place: int, text: bytes) -> list[Any]:
 
 
 def assert_same(model: Model, estimator: Any, frame: Any) -> None:
-    """Its answers are those of the estimator, to the last bit, alone and in company."""
+    """Assert that the model's answers are the estimator's to the last bit, alone and in batches."""
     arrays = sent(model, frame)
     label, probabilities = model.predict(*arrays)
     assert np.array_equal(label, estimator.predict(frame))

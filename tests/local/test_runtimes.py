@@ -102,7 +102,7 @@ def test_a_batch_of_any_size_gets_its_answers(
 
 
 ALLOWED_DIFFERENCE = 1e-6
-"""Between answers alone and in company, as a part of the answer."""
+"""Allowed relative difference between answers alone and in a batch."""
 
 
 @EVERY_SOURCE

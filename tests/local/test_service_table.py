@@ -32,7 +32,7 @@ class Quiet:
         self.on_doorbell = on_doorbell
 
     def between_requests(self) -> None:
-        """Nothing is half sent."""
+        """Do nothing, as no answer is half sent."""
 
 
 class Harness:

@@ -41,7 +41,7 @@ def ran(harness: CollectorHarness) -> list[int]:
 
 
 def batches(harness: CollectorHarness, now_ns: int = 0) -> list[list[int]]:
-    """All batches until nothing waits."""
+    """Return all batches until no request waits."""
     found: list[list[int]] = []
     for _ in range(20):
         harness.step(now_ns)

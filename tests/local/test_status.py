@@ -27,7 +27,7 @@ from ringbatch.shm.slot import Reason
 from ringbatch.shm.snapshot.status import read
 
 NO_PID = 2**22 + 1
-"""More than Linux gives out."""
+"""Process id beyond those that Linux gives out."""
 
 
 def counted() -> Segment:

@@ -13,7 +13,7 @@ def spinning() -> FrontendHarness:
 
 
 def turn(harness: FrontendHarness, duration_ns: int = 0) -> None:
-    """Let time pass, and the loop do what it has to do by then without sleeping."""
+    """Let time pass, and run the loop for that time without sleeping."""
     harness.loop.now_ns += duration_ns
     harness.loop.turn()
 

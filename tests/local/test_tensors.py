@@ -313,7 +313,7 @@ def test_bf16_is_rounded_to_the_nearest() -> None:
 
 
 class Crooked(np.ndarray):
-    """Has two of what there is one, wherever a part of it is taken."""
+    """Array whose slices have doubled values, and whose bytes are not its values'."""
 
     def __getitem__(self, key: Any) -> Any:
         return np.asarray(self)[key] * 2

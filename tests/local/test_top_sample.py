@@ -25,7 +25,7 @@ S = 1_000_000_000
 
 
 def engine() -> tuple[Segment, Lane, list[int]]:
-    """Two models, and what was sent to the first: its references."""
+    """Return a segment of two models, its lane, and references of requests to the first model."""
     parted = replace(spec(0, name="a"), in_parts=True)
     segment = local_segment(parted, spec(1, name="b", workers=(1,)), lanes=2)
     segment.words[segment.layout.worker(0) + WorkerWords.STATE] = WorkerState.READY

@@ -47,7 +47,7 @@ def recorder_of(harness: FrontendHarness, settings: AccessSettings) -> Recorder:
 
 
 def end_one(harness: FrontendHarness, recorder: Recorder, trace: bytes = b"") -> None:
-    """Have a request answered, and recorded as its connection does."""
+    """Have a request answered, and record its end as its connection does."""
 
     def reply(_answer: object) -> None:
         exchanged = Exchanged(0, b"an-id", trace, "", "", 1, 2)

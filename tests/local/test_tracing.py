@@ -35,7 +35,7 @@ SPAN = Span(SpanContext("ab" * 16, "cd" * 8), "ef" * 8, "predict m", Kind.SERVER
 
 
 class Receiver:
-    """Stands for a collector: takes messages, or does what it is told."""
+    """Stand-in for a collector of traces that takes messages, or fails as a test says."""
 
     def __init__(self, *acts: Exception | str) -> None:
         self.acts = list(acts)
@@ -352,7 +352,7 @@ def test_an_answer_without_anything_is_no_refusal() -> None:
 
 
 class Spans:
-    """Stands for an exporter."""
+    """Stand-in for an exporter of spans."""
 
     exported = full = failed = 0
 

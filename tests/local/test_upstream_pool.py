@@ -59,7 +59,7 @@ class Server:
         return sum(line.startswith(b"POST") for line in self.asked)
 
     def close(self) -> None:
-        """Be gone, as a process that was killed."""
+        """Close the server, as if its process were killed."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -113,7 +113,7 @@ class Attended(Pool):
     """Looks after its servers only where a test has it take a turn."""
 
     def _keep(self) -> bool:
-        """Nothing by itself."""
+        """Do nothing by itself."""
         return False
 
 

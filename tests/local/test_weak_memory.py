@@ -28,7 +28,7 @@ PUBLICATIONS = SLOT_PUBLICATIONS | RECORD_PUBLICATIONS | METRIC_PUBLICATIONS
 
 @pytest.fixture(autouse=True)
 def _formats_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have headers, answers and records written word by word, and tables be of one word."""
+    """Write headers, answers and records word by word, and use tables of one word."""
     monkeypatch.setattr(model_table, "model_spec", Lines)
     monkeypatch.setattr(slow_requests, "REQUEST_RECORD_DETAILS", TwoWords())
     monkeypatch.setattr(lane, "_store_header", WordByWord().pack_into)

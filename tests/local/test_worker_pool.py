@@ -39,7 +39,7 @@ class Site:
         return managed
 
     def ends(self, managed: ManagedProcess) -> None:
-        """Its process ends, as the supervisor hears it."""
+        """End a worker's process, and let the supervisor know."""
         managed.child = None
         if managed.released:
             self.pool.remove(managed)

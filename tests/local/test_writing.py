@@ -55,7 +55,7 @@ class Noted(AtOnce):
     def submit(
         self, wanted: Callable[[], bool], job: Job, value: Any, data: Sequence[Bytes]
     ) -> Any:
-        """As of `AtOnce`."""
+        """See `AtOnce.submit`."""
         self.jobs.append(job.__name__)
         return super().submit(wanted, job, value, data)
 
@@ -71,7 +71,7 @@ class Case:
         self.answers: list[Answer] = []
 
     def answer(self) -> None:
-        """Have the engine answer all that is there."""
+        """Answer all requests as the engine does."""
         harness = self.harness
         harness.loop.turn()
         requests = harness.taken()

@@ -75,7 +75,7 @@ def _without_publish(states: Iterable[State]) -> set[State]:
 
 
 class Looks:
-    """All slots of a segment, looked at as often as one likes.
+    """Looks at all slots of a segment, as often as one likes.
 
     Attributes:
         steps: how many times a slot was seen to have changed since the look before.

@@ -28,8 +28,10 @@ from ringbatch.shm.slot import (
 Code = tuple[str, str]
 """A file and the name of a function or method in it, without its class."""
 Rights = Mapping[tuple[str, str], set[Code]]
-"""By role and variable, the code that stores it. Rings are two each: ``tasks!`` is stored by who
-puts something in, ``tasks?`` by who takes it out."""
+"""Code that stores a variable, by role and variable.
+
+Rings are two each: ``tasks!`` is stored by who puts something in, ``tasks?`` by who takes it out.
+"""
 
 _NAMED: Final = re.compile(r"((?:shm|engine|frontend)/[\w/]+\.py): (.*?)(?=;|\. |\.?$)")
 _NAME: Final = re.compile(r"\b([A-Z][a-z]\w*(?:\.\w+)?)\b|\b(\w+)\(\)")
@@ -54,7 +56,7 @@ def references(comment: str) -> Iterator[tuple[str, str]]:
 
 
 def rights(sources: Iterable[str]) -> dict[tuple[str, str], set[Code]]:
-    """See `Rights`; of the model's files, as no control makes them wrong."""
+    """Return the `Rights` that the model's files give, with no control that makes them wrong."""
     text = "\n".join(map(_without_controls, sources))
     inlines = {
         found[1]: (_block(text, found), _code_above(text, found))
@@ -100,7 +102,7 @@ def _without_controls(source: str) -> str:
 
 
 def _block(text: str, opening: "re.Match[str]") -> str:
-    """From an opening brace, the last of what was found, to its end."""
+    """Return the text from an opening brace, the match's last character, to the closing one."""
     depth = 1
     for end in range(opening.end(), len(text)):
         depth += {"{": 1, "}": -1}.get(text[end], 0)
@@ -134,7 +136,7 @@ class Replay:
         self._given: dict[int, set[int]] = {}
         """References that stood in each worker's ring."""
         self._rings: dict[int, tuple[str, int, int, int]] = {}
-        """By the word of a TAIL or a HEAD: which, whose, where its items begin, how many."""
+        """Ring of each TAIL or HEAD word: its kind, owner, first item and capacity."""
         for lane in range(lanes):
             self._add("submissions", lane, layout.submission_ring(lane), layout.slots)
             for producer in range(layout.workers + 1):

@@ -28,7 +28,7 @@ HARMLESS = {
     *(signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH, signal.SIGCONT),
     *(signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
 }
-"""They end nobody by default."""
+"""Signals that end no process by default."""
 UNUSABLE = {32, 33}
 """The C library keeps them for itself."""
 PROGRAM = """

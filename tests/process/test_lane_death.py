@@ -38,7 +38,7 @@ LARGEST = 2 * PAGE - 2 * PAGE // 8
 MARK = BatchMark(1, 1, Reason.IDLE, 1)
 DEAD, LIVING = b"the request of the dead", b"the request of the living"
 ROOM = 64
-"""For each result."""
+"""Bytes for each result."""
 
 FRONTEND = f"""
 import os, signal, sys
@@ -201,7 +201,7 @@ def successor(segment: Segment) -> Iterator[Lane]:
 
 
 def assert_whole(lane: Lane) -> None:
-    """Every slot and all memory can be used."""
+    """Assert that every slot and all memory can be used."""
     assert lane.in_flight == 0
     slots = [lane.claim(100, 100, 0) for _ in range(SLOTS)]
     assert None not in slots

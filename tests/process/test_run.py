@@ -13,7 +13,7 @@ from ringbatch.shm.host.log_lines import FORM_VARIABLE
 
 
 def nothing(*_: object) -> None:
-    """In the place of what a test must not do to its own process."""
+    """Stand-in for calls that a test must not make on its own process."""
 
 
 @pytest.fixture(autouse=True)

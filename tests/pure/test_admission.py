@@ -28,7 +28,7 @@ def request(ref: int, account: int, rows: int = 1) -> Request:
 
 
 def requests(*lines: tuple[int, int], rows: int = 1) -> list[Request]:
-    """For each account so many requests, one account after the other."""
+    """Return so many requests for each account, one account after the other."""
     words = [account for account, number in lines for _ in range(number)]
     return [request(ref, account, rows) for ref, account in enumerate(words)]
 

@@ -67,7 +67,7 @@ class Peer:
                 self.ended.add(event.stream_id)
 
     def send(self) -> int | None:
-        """Let the call take what there is, and read its reply; the last status."""
+        """Let a call take all that is there, read its reply, and return the last status."""
         found = None
         while data := self.h2.data_to_send():
             status = self.call.take(data)

@@ -72,7 +72,7 @@ class MadeUpSubject(Subject):
         return CpuTimes(fleet.looks_s, fleet.others * cpus * fleet.looks_s, 0.0, 0.0)
 
     def settle(self) -> None:
-        """It is never busy."""
+        """Do nothing, as the engine is never busy."""
 
 
 class Host:
@@ -169,7 +169,7 @@ def test_one_engine_serves_all_rounds_where_it_was_asked_for_or_runs(
 
 
 class Stopping(Host):
-    """Its generators are stopped, as by Ctrl-C, in their so manieth run of an engine."""
+    """Host whose generators are stopped, as by Ctrl-C, in a given run of a given engine."""
 
     def __init__(self, engine: int, run: int) -> None:
         super().__init__()

@@ -124,7 +124,7 @@ def tuned(server: Formula | Ridges, noise: float, seed: int) -> tuple[Candidate,
 
 
 def grid(cpus: int) -> list[Candidate]:
-    """Every combination."""
+    """Return every combination of choices."""
     choices = choices_for(cpus)
     return [
         dict(zip(choices, chosen, strict=True)) for chosen in itertools.product(*choices.values())

@@ -40,7 +40,7 @@ OFFERED = {
 
 
 def flags_in_help(*command: str) -> set[str]:
-    """By what a person reads."""
+    """Return the flags that --help shows."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), pytest.raises(SystemExit):
         cli.main([*command, "--help"])

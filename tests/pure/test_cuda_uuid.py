@@ -10,7 +10,7 @@ from ringbatch.engine.devices.cuda_uuid import cuda_uuid
 
 
 class Driver:
-    """Two devices; a step in `fails` returns an error."""
+    """Driver with two devices; a step in `fails` returns an error."""
 
     def __init__(self, fails: str = "") -> None:
         self.fails = fails

@@ -68,7 +68,7 @@ def test_over_v1(body: Any) -> None:
 FLAGS = [True] * 1024
 FLAGGED = spec(0, [Tensor("x", "INT8", []), Tensor("flags", "BOOL", [-1], default=FLAGS)], [X])
 FLAGGED_ROWS = 4096
-"""For so many rows the default takes 4 MiB, and as many values 32 MiB."""
+"""Number of rows for which the default takes 4 MiB, and given values 32 MiB."""
 FEW = [{"x": 1, "flags": FLAGS}, *[{"x": 1}] * (FLAGGED_ROWS - 1)]
 
 
@@ -180,7 +180,7 @@ def test_over_grpc() -> None:
 
 WIDE = spec(0, [Tensor("x", "INT8", []), Tensor("w", "FP32", [1024], default=[0] * 1024)], [X])
 WIDE_ROWS = 1024
-"""For so many rows the default takes 4 MiB."""
+"""Number of rows for which the default takes 4 MiB."""
 
 
 def parse_v2(number: int) -> None:

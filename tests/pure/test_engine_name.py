@@ -46,7 +46,7 @@ def test_every_file_gives_a_legal_name(file: str) -> None:
 
 
 class Engine(NamedTuple):
-    """As much of an engine as is looked at."""
+    """Engine with the fields that are looked at."""
 
     engine: str
     ready_ns: int

@@ -23,7 +23,7 @@ class Site:
         self.failing = Failing("m", lambda *fields: self.reports.append(FailureReport(*fields)))
 
     def fail(self, count: int, *, every_ns: int = ENOUGH_NS, start_ns: int = 5) -> list[bool]:
-        """So many batches fail; after which of them it is time to find out why."""
+        """Fail so many batches, and return for each whether its end calls for an inquiry."""
         return [self.failing.failed(start_ns + number * every_ns) for number in range(count)]
 
 

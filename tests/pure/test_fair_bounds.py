@@ -21,7 +21,7 @@ from ringbatch.shm.engine_slots import Request
 
 MOST_ROWS = 8
 NEW: Final = 0
-"""Stands for an account that was never seen before."""
+"""Account that was never seen before."""
 FIRST_NEW: Final = 1_000
 SEEDS: Final = range(30)
 
@@ -236,7 +236,7 @@ WRONG: Final[Mapping[tuple[Callable[[], None], str], Mapping[str, Mutant]]] = {
         ),
     },
 }
-"""For each property, and how it fails: the engine without a rule."""
+"""Engines that lack a rule, for each property and its failure."""
 CASES: Final = {
     name: (mutant, proof, how)
     for (proof, how), mutants in WRONG.items()

@@ -42,9 +42,10 @@ def address(number: int) -> tuple[str, int]:
 
 
 def flood(queues: Queues, addresses: int) -> int:
-    """Have each address send one request, while others wait; return the most objects held.
+    """Send one request from each address, while others wait, and return the most objects held.
 
-    The second half of the requests are of two signatures."""
+    The second half of the requests are of two signatures.
+    """
     accounts, most = Accounts(), 0
     for number in range(addresses):
         word = accounts.peer(address(number)).account

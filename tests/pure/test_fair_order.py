@@ -39,7 +39,7 @@ def order_of(*requests: Request, usage: Usage | None = None) -> FairOrder:
 
 
 def waiting(word: int, number: int, rows: int = 1, first: int = 0) -> list[Request]:
-    """So many requests of one account."""
+    """Return so many waiting requests of one account."""
     return [request(first + place, word, rows) for place in range(number)]
 
 
@@ -264,7 +264,7 @@ def test_a_wrong_rule_is_found_out(wrong: Mutant) -> None:
 
 
 class FairMachine(RuleBasedStateMachine):
-    """Two orders of one model, against a look at everything that waits."""
+    """State machine of two orders of one model, compared with a look at everything that waits."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -137,7 +137,7 @@ def test_an_answer_in_one_part_is_that_of_its_parts(datatype: str, cap: int) -> 
 
 
 class Target:
-    """So many bytes of a client's memory."""
+    """Span of a client's shared memory for an answer."""
 
     def __init__(self, size: int) -> None:
         self.size = size

@@ -35,7 +35,7 @@ def usual(data: bytes, identity: bytes = b"", *, name: bytes = b"m", version: by
 
 
 def meaning_of(request: Any) -> bytes:
-    """All that a request says but for its id and its raw tensors."""
+    """Return all parts of a request but its id and its raw tensors."""
     rest = Request()
     rest.CopyFrom(request)
     rest.ClearField("id")

@@ -23,7 +23,7 @@ BY_STATUS = {
     503: {"UNAVAILABLE"},
     504: {"DEADLINE_EXCEEDED"},
 }
-"""For the HTTP status of an error, the names of its gRPC status."""
+"""Names of the gRPC statuses for an error's HTTP status."""
 
 
 @pytest.mark.parametrize("kind", RULES, ids=lambda kind: str(kind.__name__))

@@ -56,7 +56,7 @@ def test_a_model_with_a_worker_is_ready_and_one_without_is_not() -> None:
 
 
 def loop(patient: Patient, deaths: int, lived_ns: int = S) -> int:
-    """Let the worker die that often; the time after."""
+    """Let the worker die that often, and return the time after."""
     now_ns = 0
     for _ in range(deaths):
         now_ns += lived_ns

@@ -63,7 +63,7 @@ class Taker:
                     stream.sink = memoryview(bytearray(SINK_BYTES))
 
     def found(self) -> object:
-        """All that it was told and has said."""
+        """Return everything that the connection has received and sent."""
         core = self.served.connection
         states = {
             number: (

@@ -21,7 +21,7 @@ yaml: Any = pytest.importorskip("yaml")
 FILE: Final = Path(__file__).parents[2] / "systemd/container/inferenceservice.yaml"
 PLAIN: Final = {"str": str, "int": int, "bool": bool, "float": float}
 SERVER, BATCHER = "kserve-container", "transformer-container"
-"""As KServe calls the model server, and what stands in front of it."""
+"""KServe's names of the containers of the model server and of the batcher in front of it."""
 
 
 PRINT_KINDS: Final = """
@@ -37,8 +37,11 @@ while wanted:
         wanted += re.findall("[A-Za-z0-9]+", " ".join(found.openapi_types.values()))
 print(json.dumps(kinds))
 """
-"""By a process of its own: kserve's messages for gRPC and Triton's have the same names, so that one
-process can have only one of them."""
+"""Program that prints the kinds of kserve's models.
+
+kserve's messages for gRPC and Triton's have the same names, so that one process can import only
+one of them.
+"""
 
 
 class Kind(NamedTuple):

@@ -147,7 +147,7 @@ def test_regions_are_in_order_on_pages_of_their_own_and_do_not_overlap(layout: L
 
 
 def written(layout: Layout) -> Iterator[tuple[str, int, int]]:
-    """Every stretch that one process writes while the engine runs: writer, start, size."""
+    """Yield every stretch that one process writes while the engine runs: writer, start, size."""
     copies = layout.model_table_copy(0), layout.model_table_copy(1)
     start, end = min(copy.start for copy in copies), max(copy.stop for copy in copies)
     yield "supervisor", start // WORD, aligned(end - start, WORD) // WORD

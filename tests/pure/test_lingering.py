@@ -81,7 +81,7 @@ class Server:
         return self
 
     def _take_in(self) -> None:
-        """While its only worker is busy, nothing wakes a collector for a request."""
+        """Note the requests that came while the only worker was busy, and woke no collector."""
         if self.lingering.watching:
             self.lingering.came(self._unseen)
         self._unseen.clear()
@@ -116,7 +116,7 @@ class Server:
 
 
 def closed_loop(clients: int, fixed_ns: int, row_ns: int, lingers: bool = True) -> Server:
-    """So many clients, each of which comes back 0.2 to 1 ms after its answer."""
+    """Play so many clients, each of which comes back 0.2 to 1 ms after its answer."""
     chance = random.Random(clients)
     again = lambda now_ns: now_ns + chance.randrange(200 * US, 1 * MS)  # noqa: E731
     server = Server(fixed_ns, row_ns, again, lingers)

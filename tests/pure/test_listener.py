@@ -150,7 +150,7 @@ class Refusing:
         self.asked: list[int] = []
 
     def setsockopt(self, level: int, option: int, value: Any) -> None:
-        """As a socket's."""
+        """See `socket.socket.setsockopt`."""
         self.asked.append(option)
         if option in self._refused:
             raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))

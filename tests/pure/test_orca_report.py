@@ -41,7 +41,7 @@ def parsed(data: bytes) -> Any:
 
 
 def of_text(value: bytes) -> dict[str, float]:
-    """As Envoy splits it."""
+    """Parse the text format as Envoy does."""
     word, _, pairs = value.decode().partition(" ")
     assert word == "TEXT"
     return {name: float(number) for name, number in (p.split("=") for p in pairs.split(", "))}

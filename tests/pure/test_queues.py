@@ -219,7 +219,7 @@ class QueuesMachine(RuleBasedStateMachine):
         self.by_cost = by_cost
         self.queues = Queues(share=by_hundredths if by_cost else None)
         self.model: dict[bytes, list[Request]] = {}
-        """In the order in which the queues began."""
+        """Requests of each queue, in the order in which the queues began."""
         self.count = 0
 
     @rule(key=keys, rows=st.integers(1, 100), accepted=st.integers(0, 30), left=st.integers(0, 40))

@@ -77,7 +77,7 @@ def test_whatever_tells_models_apart_makes_another_digest(other: dict[str, objec
 
 
 def error_of(*names: str, text: str = "") -> Exception:
-    """As one of Ray's: classes of these names, each below the one before."""
+    """Return an error like Ray's: of classes with these names, each below the one before."""
     kind: type[Exception] = Exception
     for name in names:
         kind = type(name, (kind,), {})

@@ -51,7 +51,7 @@ records = st.builds(Record, st.integers(0, 20), times)
 
 
 def recent(count: int, ago_ns: int = S) -> tuple[int, ...]:
-    """So many restarts at once, so long ago."""
+    """Return the times of so many restarts, all so long ago."""
     return (NOW - ago_ns,) * count
 
 

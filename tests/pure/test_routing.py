@@ -15,7 +15,7 @@ def scope(path: str, method: str = "GET", **headers: str) -> dict[str, Any]:
 
 class Resource:
     def on_get(self, _req: Any, _resp: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def ours() -> Any:
 
 class Named:
     def on_get(self, _req: Any, _resp: Any, name: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @pytest.mark.parametrize(

@@ -84,11 +84,11 @@ class Played:
         return found
 
     def count_anew(self) -> None:
-        """Somebody counts from zero again."""
+        """Reset the counters, as a new collector does."""
         self._rows = self._run_ns = 0.0
 
     def carry_out(self, decision: Decision) -> None:
-        """There are so many workers now."""
+        """Set the number of workers to the decision's."""
         self.running = decision.workers
         self.scaler.carried_out(decision, self.now_ns)
 

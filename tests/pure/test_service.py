@@ -40,7 +40,7 @@ class Manager:
         )
 
     def received(self) -> list[dict[str, str]]:
-        """All that was said since the last time."""
+        """Return all messages since the last call."""
         messages = []
         with suppress(BlockingIOError):
             while True:

@@ -86,7 +86,7 @@ def random2(engines: list[Engine], source: random.Random) -> Engine:
 
 
 def roundrobin(engines: list[Engine], _source: random.Random) -> Engine:
-    """In turn, by weight."""
+    """Return the next engine in turn, by weight."""
     for engine in engines:
         engine.owed += engine.share
     chosen = max(engines, key=lambda engine: engine.owed)

@@ -10,7 +10,7 @@ from ringbatch.engine.supervisor.loop import Loop
 
 
 class Fault(Exception):
-    """Nobody expects it."""
+    """Unexpected exception."""
 
 
 def fail() -> None:

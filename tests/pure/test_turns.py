@@ -13,7 +13,7 @@ from ringbatch.shm.engine_slots import Request
 
 SHORT, LONG = 10, 256
 THINKING_NS = 2_500_000
-"""Between an answer and the next request of its client."""
+"""Time between an answer and its client's next request."""
 FIXED_NS, TOKEN_NS = 2_300_000, 143_000
 """Time of a batch, and of each token of it; an encoder of MiniLM's size on one core."""
 SECONDS = 60

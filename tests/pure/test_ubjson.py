@@ -18,7 +18,7 @@ values = st.recursive(
 
 
 def length(count: int) -> bytes:
-    """As XGBoost writes every length."""
+    """Encode a length as XGBoost does."""
     return b"L" + struct.pack(">q", count)
 
 

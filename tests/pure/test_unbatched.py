@@ -22,7 +22,7 @@ BATCH_ID = "123e4567-e89b-42d3-a456-426614174000"
 
 
 def unbatched(inputs: Sequence[Tensor], outputs: Sequence[Tensor] = ()) -> ModelSpec:
-    """With these inputs; without outputs, the same."""
+    """Return an unbatched model with these inputs; its outputs are the inputs unless given."""
     return spec(0, inputs, outputs or inputs, max_batch_size=0)
 
 

@@ -95,7 +95,7 @@ class Browser:
         self.do("Input.dispatchKeyEvent", type="keyUp", **about)
 
     def look_like(self, width: int, height: int, scheme: str = "light", scale: float = 1) -> None:
-        """Be a screen of that size, of a person who likes such colours."""
+        """Set the size of the screen and the preferred color scheme."""
         size = {"width": width, "height": height, "deviceScaleFactor": scale}
         self.do("Emulation.setDeviceMetricsOverride", mobile=width < 600, **size)
         features = [{"name": "prefers-color-scheme", "value": scheme}]

@@ -85,7 +85,7 @@ class Connection:
         self._socket.close()
 
     def send(self, data: bytes) -> None:
-        """All of it."""
+        """Send all of the bytes."""
         self._socket.sendall(data)
 
     def receive(self, *, head: bool = False) -> Response:
@@ -131,7 +131,7 @@ class Connection:
         return self.receive()
 
     def send_aside(self, data: bytes) -> None:
-        """All of it, from a thread of its own, so that answers can be received meanwhile."""
+        """Send the bytes from a thread of their own, so that answers can be received meanwhile."""
         threading.Thread(target=self._socket.sendall, args=(data,), daemon=True).start()
 
     def ended(self) -> bool:
@@ -210,7 +210,7 @@ def old(model: str, body: bytes) -> bytes:
 
 
 WAYS: Final = {"fast": fast, "escaped": escaped, "chunked": chunked, "http10": old}
-"""All ways in which one prediction can be asked for."""
+"""Ways to request the same prediction."""
 
 
 def assert_serves(port: int) -> None:

@@ -11,11 +11,11 @@ from ringbatch.engine.command.cli import main
 
 
 class Fault(Exception):
-    """Nobody expects it."""
+    """Unexpected exception."""
 
 
 def plant(module: str, method: str, call: str) -> None:
-    """Have a method raise."""
+    """Replace a method by one that raises."""
     owner_name, _, name = method.rpartition(".")
     owner: Any = importlib.import_module(module)
     if owner_name:

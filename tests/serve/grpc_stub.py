@@ -130,7 +130,7 @@ class Started:
         return End(code.name, text, response, batch_id)
 
     def cancel(self) -> None:
-        """Want no answer any more."""
+        """Cancel the call."""
         self._future.cancel()
 
 
@@ -154,7 +154,7 @@ class Held:
         self._gate.touch()
 
     def open(self) -> None:
-        """They go on."""
+        """Let the held batches go on."""
         self._gate.unlink(missing_ok=True)
 
     def request(self, number: int = 0, model: str = "held") -> bytes:

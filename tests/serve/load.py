@@ -70,7 +70,7 @@ class Load:
             thread.join()
 
     def stop(self) -> None:
-        """Have every client finish its request and end."""
+        """Let every client finish its request, and wait for their ends."""
         self._going = False
         self.join()
 

@@ -61,7 +61,7 @@ BUSY: Final = "behind"
 """The model of the server that is too busy."""
 
 Ends = Counter[tuple[str, str, str]]
-"""By model, protocol and status, the requests that have ended."""
+"""Counts of ended requests by model, protocol and status."""
 WaitUntil = Callable[..., object]
 Ask = Callable[..., int]
 
@@ -94,7 +94,7 @@ class Script:
         self._reached = server.config.with_name("reached")
 
     def run(self) -> None:
-        """All of it."""
+        """Run the whole script."""
         self.over_v1()
         self.over_v2()
         self.over_grpc()
@@ -124,7 +124,7 @@ class Script:
             self._everything(partial(self._over_grpc, stub), MAX_IN_FLIGHT + 1)
 
     def over_the_client(self) -> None:
-        """From a program on this host, which needs no key."""
+        """Send requests from a program on this host, which needs no key."""
         with Client(self._server.pid) as client:
             ask = partial(self._over_the_client, client)
             self._everything(ask, MAX_IN_FLIGHT + 1, local=True)
@@ -147,7 +147,7 @@ class Script:
         self._overload(ask, enough)
 
     def _overload(self, ask: Ask, enough: int) -> None:
-        """So many requests at once that at least one is refused, while none is answered."""
+        """Send so many requests at once that at least one is refused, while none is answered."""
         statuses: list[int] = []
         self._gate.touch()
         with ThreadPoolExecutor(enough) as threads:

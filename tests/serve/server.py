@@ -144,7 +144,7 @@ class Server:
         return int(found[1])
 
     def wait_ready(self) -> "Server":
-        """Until the line that says where it serves, in which the port stands, and all are there."""
+        """Wait until the server prints its port and all its processes are there."""
         give_up_at = time.monotonic() + _START_LIMIT_S
         # It is cheap to look at the words, and costs milliseconds to look at all processes.
         while (ready := _READY.search(self.stdout)) is None or _LAST not in self.titles():
@@ -204,7 +204,7 @@ class Server:
         return not self.living() and not self.names()
 
     def status(self) -> EngineStatus:
-        """Its counters."""
+        """Return the engine's counters."""
         return snapshot(self.pid)
 
     def serves(self, client_port: int) -> int | None:
@@ -217,7 +217,7 @@ class Server:
 
     @contextmanager
     def listeners(self) -> Iterator[list[socket.socket]]:
-        """Its listening sockets for HTTP, which are this process's too for a while."""
+        """Yield copies of the server's listening HTTP sockets, held by this process for a while."""
         inodes = {f"socket:[{row[9]}]" for row in _tcp_rows() if _listens(row, self.port)}
         with ExitStack() as stack:
             holder = os.pidfd_open(self.pid)

@@ -21,16 +21,16 @@ class Handler(BaseHTTPRequestHandler):
     wbufsize = -1
 
     def handle(self) -> None:
-        """Until the connection ends, however it does."""
+        """Serve a connection until it ends, however it does."""
         with suppress(ConnectionError):
             super().handle()
 
     def do_GET(self) -> None:
-        """There it is."""
+        """Answer that the server is ready."""
         self._answer({"ready": True})
 
     def do_POST(self) -> None:
-        """Each instance, and who has had it."""
+        """Answer each instance with itself and the number of this server."""
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
         with ONE_AT_A_TIME:
             time.sleep(float(sys.argv[2]))
@@ -44,7 +44,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nothing is logged."""
+        """Log nothing."""
 
 
 if __name__ == "__main__":

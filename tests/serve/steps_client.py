@@ -112,7 +112,7 @@ def asked(server: Server, *texts: str) -> list[dict[str, Any]]:
 
 
 def samples(server: Server) -> Counter[str]:
-    """All figures of the control address, summed over their labels, except reasons of ends."""
+    """Return the figures of the control address, summed over labels but for the reasons of ends."""
     address = f"http://127.0.0.1:{server.control_port}/metrics"
     with urllib.request.urlopen(address, timeout=TIMEOUT_S) as answer:
         text = answer.read().decode()

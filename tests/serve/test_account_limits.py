@@ -50,7 +50,7 @@ def limited(server: Server) -> dict[str, float]:
 
 @pytest.fixture(scope="module")
 def rare(start_for_module: Start) -> Server:
-    """Every account may ask once in a hundred seconds, so each test has addresses of its own."""
+    """Server on which an account may ask once in a hundred seconds; each test has own addresses."""
     return start_for_module(
         MODELS,
         frontends=2,

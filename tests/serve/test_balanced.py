@@ -59,7 +59,7 @@ def load_report(server: Server, *forms: str, target: str = "") -> str | None:
 
 
 def trailers(server: Server, method: str, *sent: tuple[str, str]) -> bytes:
-    """As they come, because grpcio keeps this one from its callers."""
+    """Return the trailing headers as they come, because grpcio keeps this one from its callers."""
     with Http2(grpc_port(server)) as connection:
         stream = connection.begin(f"/{INFERENCE_SERVICE}/{method}", *sent)
         connection.send(stream, b"\0" + len(WANTED).to_bytes(4) + WANTED)

@@ -38,7 +38,7 @@ def server(start_for_module: Start) -> Server:
 
 
 def all_at_once(server: Server, *requests: bytes) -> list[Response]:
-    """Each over a connection of its own; all are sent before the first answer is awaited."""
+    """Send each request over a connection of its own, all before the first answer is awaited."""
     with ExitStack() as stack:
         connections = [stack.enter_context(Connection(server.port)) for _ in requests]
         for connection, data in zip(connections, requests, strict=True):

@@ -38,7 +38,7 @@ from ringbatch.engine.command import cli
 PAGE = "docs/how-to/choose-settings.md"
 QUICK = ("--even-if-busy", "--duration-s", "0.3", "--rounds", "1", "--max-lag-ms", "60000")
 SLACK = ("--even-if-busy", "--p99-ms", "5000")
-"""For a crowded machine, on which no rate keeps the page's limit."""
+"""Flags for a crowded machine, on which no rate keeps the page's limit."""
 STALL_S = 0.5
 ROW = orjson.dumps({"instances": [[*range(16)]]})
 
@@ -148,7 +148,7 @@ def test_the_command_of_the_readme_measures_the_model_and_draws_a_page(
 
 
 def looked_at(page: Path, folder: Path) -> None:
-    """It fits every screen, asks for nothing and complains of nothing."""
+    """Assert that the page fits every screen, requests nothing and complains of nothing."""
     shots = os.environ.get("RINGBATCH_SCREENSHOTS")
     browser = Browser(folder)
     try:

@@ -47,7 +47,7 @@ OPENAI = (Protocol.COMPLETIONS, Protocol.CHAT)
 
 @pytest.fixture(scope="module")
 def server(start_for_module: Start, tmp_path_factory: pytest.TempPathFactory) -> Server:
-    """Two models in steps, a text generator, and a model of one part."""
+    """Server with two models in steps, a text generator, and a model of one part."""
     generator = write_generator(tmp_path_factory.mktemp("generators") / "repeating")
     models = {
         "counting": {"path": str(COUNTING), "max_batch_size": 8},

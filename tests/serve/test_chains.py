@@ -204,7 +204,7 @@ class Load:
                         self.wrong.append(f"{text}: {answer.status} {answer.body!r}")
 
     def goes_on(self, wait_until: WaitUntil) -> None:
-        """Until many more were answered, however long a step's only worker stays away."""
+        """Wait until many more requests are answered, even if a step's only worker stays away."""
         enough = self.answered + 20 * CLIENTS
         wait_until(
             lambda: self.answered >= enough or self.wrong,
@@ -220,7 +220,7 @@ class Load:
 
 @pytest.fixture
 def load(site: Site, wait_until: WaitUntil) -> Iterator[Load]:
-    """Under way; at the end no answer was wrong, and none was missing."""
+    """Load under way, of which no answer may be wrong or missing at the end."""
     load = Load(site)
     try:
         load.goes_on(wait_until)

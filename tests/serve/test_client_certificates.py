@@ -21,7 +21,7 @@ from tiers import exhaustive
 
 pytestmark = takes(20)
 WATCHDOG_S = 60
-"""Shorter than a connection may be idle."""
+"""Watchdog's limit, shorter than a connection may be idle."""
 
 BODY = instances(1)
 

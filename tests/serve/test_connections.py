@@ -69,7 +69,7 @@ class Rude(Connection):
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
 
     def fileno(self) -> int:
-        """For select."""
+        """Return the socket's descriptor, for select."""
         return self._socket.fileno()
 
     def half_close(self) -> None:
@@ -77,7 +77,7 @@ class Rude(Connection):
         self._socket.shutdown(socket.SHUT_WR)
 
     def send_if_wanted(self, data: bytes) -> None:
-        """All of it, or what is taken before the server hangs up."""
+        """Send the bytes, or as many as are taken before the server hangs up."""
         with suppress(ConnectionError):
             self.send(data)
 

@@ -63,7 +63,7 @@ def connection(server: Server) -> Iterator[Connection]:
 
 
 def assert_discreet(text: str, server: Server) -> None:
-    """Nothing in it is of this machine."""
+    """Assert that a text reveals nothing of this machine."""
     secrets = (
         r"confidential|Traceback|File \"|\.py\b|site-packages|/dev/shm|ringbatch\.\d"
         r"|gunicorn|uvicorn|falcon|python|<module"

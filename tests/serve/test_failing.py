@@ -22,7 +22,7 @@ def ask(server: Server, model: str, what: object) -> Response:
 
 
 def complaint(server: Server, model: str) -> str:
-    """Why the model is not ready; empty if it is."""
+    """Return the reason why the model is not ready; empty if it is."""
     with Connection(server.port) as connection:
         answer = connection.ask(request(f"/v2/models/{model}/ready", method="GET"))
     return "" if answer.status == 200 else answer.error

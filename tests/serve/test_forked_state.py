@@ -32,8 +32,11 @@ PACKAGES: Final = {
     "setproctitle",
     "threadpoolctl",
 }
-"""All that may be imported before a fork. `after_fork.renew` knows them: another may have a
-generator, threads, connections or a cache of the process id, which it would have to renew."""
+"""Packages that may be imported before a fork; `after_fork.renew` knows them.
+
+Another package may have a generator, threads, connections or a cache of the process id, which
+`renew` would have to renew.
+"""
 BY_COMPILERS: Final = re.compile("__mypyc$|^_?cython_")
 OF_THE_MODEL: Final = {"forked_state", "__mp_main__"}
 PYTHONS_OWN: Final = "import sys; print(*{name.partition('.')[0] for name in sys.modules})"

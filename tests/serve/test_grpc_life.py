@@ -61,7 +61,7 @@ class Load:
             thread.start()
 
     def join(self) -> None:
-        """Until no client finds a server any more."""
+        """Wait until no client finds a server any more."""
         for thread in self._threads:
             thread.join()
 

@@ -97,7 +97,7 @@ class Stream:
         return seen(result)
 
     def until_last(self, id: str) -> list[int]:
-        """All values of a request that says its end, which runs alone."""
+        """Return all values of a request that marks its end, which runs alone."""
         found: list[int] = []
         while True:
             of, values, last = self.part()

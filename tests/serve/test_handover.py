@@ -48,8 +48,11 @@ AGE_S = 0.5
 STUBS = 3
 """Connections over gRPC, each of which leaves the old engine at an instant of its own."""
 PAUSE_S = 0.005
-"""Between an answer and the next request: many clients that ask without one take the CPUs from the
-engine that starts, and make a handover long and no harder."""
+"""Time between an answer and the next request.
+
+Many clients without a pause take the CPUs from the engine that starts, and make a handover long
+and no harder.
+"""
 
 
 def named(name: str) -> str:
@@ -127,7 +130,7 @@ def agent_port(server: Server) -> int:
 
 
 def expect_up(port: int) -> None:
-    """As HAProxy does, which may find nobody, and not somebody who is down or to get nothing."""
+    """Ask as HAProxy does: it may find no engine, but none that is down or gets no requests."""
     with socket.create_connection(("127.0.0.1", port)) as connection:
         word = connection.makefile().read()
     if not re.fullmatch(r"up [1-9]\d*%\n", word):

@@ -128,7 +128,7 @@ def server(start_for_module: Start) -> Server:
 
 
 def program(name: str) -> str:
-    """Its path; skips the test where it is not installed."""
+    """Return the path of a program, or skip the test if it is not installed."""
     found = shutil.which(name, path="/usr/sbin:/usr/bin:/usr/local/bin")
     if found is None:
         packages = "nginx-light, haproxy, nghttp2-client, golang-go"

@@ -52,7 +52,7 @@ whoever_runs_it = pytest.mark.parametrize(
 
 @pytest.fixture
 def load(server: Server, wait_until: WaitUntil) -> Iterator[Load]:
-    """Under way."""
+    """Load under way."""
     load = Load(server)
     wait_until(lambda: load.answered > 20 * CLIENTS, "the load is under way")
     yield load

@@ -60,7 +60,7 @@ class Kind:
 
 
 NGINX_USER: Final = "user root;" if os.geteuid() == 0 else ""
-"""Its workers are to write where root's tests may."""
+"""Directive that lets nginx's workers write into the folders of root's tests."""
 KINDS: Final = {
     "haproxy": Kind("haproxy.cfg", "haproxy", ("-c", "-f"), ("-db", "-f")),
     "nginx": Kind(
@@ -73,7 +73,7 @@ KINDS: Final = {
 
 
 def program(kind: Kind) -> str:
-    """Its path; skips the test where it is not installed, but not in CI, which installs it."""
+    """Return the path of a program, or skip the test if it is missing; CI must have it."""
     found = shutil.which(kind.program, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if found is None:
         assert "CI" not in os.environ, f"{kind.program} is missing"
@@ -154,7 +154,7 @@ class Calls:
         )
 
     def stop(self) -> None:
-        """Have every client finish its call and end."""
+        """Let every client finish its call, and read the counts."""
         out, _ = self._process.communicate()
         result = json.loads(out)
         self.answered, self.failures = result["answered"], result["failures"]
@@ -162,7 +162,7 @@ class Calls:
 
 @pytest.fixture
 def ports(free_port_factory: FreePort) -> dict[int, int]:
-    """For each port of the examples, one that is free."""
+    """Free port for each port of the examples."""
     usual = (HTTP, GRPC, *ENGINES[0], *ENGINES[1])
     return {port: free_port_factory() for port in usual}
 
@@ -364,7 +364,7 @@ LOADS: Final = (
     (EngineLoad(draining=False, models=(SLOW._replace(obstacle="no worker"),)), ("0", "0")),
     (EngineLoad(draining=False, models=()), ("2", "100")),
 )
-"""Each with what HAProxy makes of it: a server's state, 2 for up and 0 for down, and its weight."""
+"""Loads, each with HAProxy's state of the server, 2 for up and 0 for down, and its weight."""
 
 
 def test_haproxy_understands_each_word_and_an_operator_has_the_last(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def predict(x):
 
 
 class Pipe:
-    """Takes what a server writes once somebody reads.
+    """Pipe that takes a server's output once it is read.
 
     Attributes:
         writing: for the server.
@@ -58,7 +58,7 @@ class Pipe:
         self._read = b""
 
     def fill(self) -> None:
-        """To the last byte."""
+        """Fill the pipe to the last byte."""
         full = os.open(f"/proc/self/fd/{self.writing}", os.O_WRONLY | os.O_NONBLOCK)
         for size in (1 << 12, 1):
             with suppress(BlockingIOError):
@@ -67,11 +67,11 @@ class Pipe:
         os.close(full)
 
     def read(self) -> None:
-        """From now on, in a thread of its own."""
+        """Read from now on, in a thread of its own."""
         threading.Thread(target=self._pump, daemon=True).start()
 
     def close(self) -> None:
-        """Afterwards, what writes fails, and what reads ends."""
+        """Close the pipe, so that writers fail and the reader ends."""
         os.close(self.writing)
 
     @property

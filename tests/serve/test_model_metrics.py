@@ -19,7 +19,7 @@ COUNTER_MODEL = (MODELS / "teller.py").read_text()
 
 
 def scraped(server: Server) -> dict[tuple[str, ...], float]:
-    """By name and the values of labels, version left out."""
+    """Return the samples by name and label values, without the version."""
     address = f"http://127.0.0.1:{server.control_port}/metrics"
     with urllib.request.urlopen(address, timeout=60) as answer:
         text = answer.read().decode()

@@ -17,7 +17,7 @@ STUCK = {"nap_s": 50}
 
 
 def metric(server: Server, name: str) -> float:
-    """Its sum over the lanes."""
+    """Return a metric's sum over the lanes."""
     with Connection(server.control_port) as connection:
         text = connection.ask(request("/metrics", method="GET")).body.decode()
     lines = [line for line in text.splitlines() if line.startswith(f"ringbatch_{name}")]

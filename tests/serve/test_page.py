@@ -79,7 +79,7 @@ class Stream(Connection):
                 return document
 
     def wait_end(self) -> None:
-        """Until it is over."""
+        """Wait until the stream is over."""
         with suppress(Closed):
             while True:
                 self.event()
@@ -121,7 +121,7 @@ def ended(second: Json) -> int:
 
 
 def wait_for_marks(stream: Stream, *wanted: str) -> None:
-    """Until all of them were told, be it in one second or in several."""
+    """Wait until the page has been sent all these marks, in one second or in several."""
     left = set(wanted)
     while left:
         marks = stream.wait("second", lambda second: second["marks"])["marks"]

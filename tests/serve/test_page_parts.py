@@ -36,7 +36,7 @@ def page(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[B
 
 
 def count(server: Server, parts: int) -> None:
-    """Have the model answer with so many parts."""
+    """Send a request that is answered in so many parts."""
     with httpx.Client(timeout=60, trust_env=False, verify=False) as client:
         path = f"http://127.0.0.1:{server.port}/v1/models/counting:predict"
         body = {"instances": [[parts]]}

@@ -40,7 +40,7 @@ def asked(
 
 
 def events(answer: http.client.HTTPResponse) -> list[Any]:
-    """All events, decoded."""
+    """Return all events, decoded."""
     texts = answer.read().decode().split("\n\n")
     assert texts.pop() == ""
     return [json.loads(text.removeprefix("data: ")) for text in texts]

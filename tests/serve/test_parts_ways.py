@@ -68,7 +68,7 @@ class Stream:
         return None if event is None else str(event["predictions"][0])
 
     def let(self, number: int) -> None:
-        """Have the model make the part of that number."""
+        """Let the model make the part of that number."""
         (self._folder / str(number)).touch()
 
     def expect_one_by_one(self, begin: int = 0, by: str = "old") -> None:

@@ -116,7 +116,7 @@ class Clients:
         self._lane.ask(request("/v2/health/live", method="GET"))
 
     def post(self, path: str, body: bytes, model: str, *, http2: bool, **headers: str) -> None:
-        """By a client that sends head and body apart."""
+        """Send a request with a client that sends head and body apart."""
         name = self._id()
         own = {"X-Request-Id": name} | self._headers
         found = self._http[http2].post(
@@ -186,7 +186,7 @@ def _as(headers: dict[str, str]) -> dict[str, str]:
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
-    """Every event, once all are written."""
+    """Return every event, once all are written."""
     texts = [file.read_bytes() for file in sorted(folder.glob("log*"))]
     assert all(text.endswith(b"\n") for text in texts)
     return [json.loads(line) for text in texts for line in text.splitlines()]

@@ -29,7 +29,7 @@ def server(start_for_module: Start) -> Server:
 
 @pytest.fixture(params=["spans", "split"])
 def model(request: pytest.FixtureRequest) -> str:
-    """In one part, and in parts of two rows, each of which is padded for itself."""
+    """Model that answers in one part, or in parts of two rows, each padded for itself."""
     name: str = request.param
     return name
 

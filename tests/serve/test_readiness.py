@@ -20,7 +20,7 @@ LOOP = 3
 
 
 def complaint(server: Server) -> str:
-    """Why it is not ready; empty where it is."""
+    """Return the reason why the server is not ready; empty if it is."""
     with Connection(server.port) as connection:
         answer = connection.ask(request("/v2/health/ready", method="GET"))
     return "" if answer.status == 200 else answer.error

@@ -127,7 +127,7 @@ class Site:
         return found
 
     def wait_for_readiness(self, what: str, *, ready: bool) -> None:
-        """Until all say so."""
+        """Wait until every way of asking gives this answer."""
         self._wait_until(lambda: {*self.readiness().values()} == {ready}, what, 60)
 
     def ask(self) -> Asked:
@@ -156,7 +156,7 @@ class Site:
         self._wait_until(lambda: not self.worker(), "the load leaves it without a worker", 60)
 
     def worker(self) -> int:
-        """Its process; 0 where there is none."""
+        """Return the process id of the model's worker; 0 if it has none."""
         return self.server.titles().get("ringbatch: worker m/0", 0)
 
     def kill(self) -> None:

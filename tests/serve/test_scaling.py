@@ -27,7 +27,7 @@ CLIENTS = 12
 
 @pytest.fixture
 def server(start: Start, tmp_path: Path) -> Server:
-    """With a model that may be without a worker."""
+    """Server with a model that may be without a worker."""
     (tmp_path / "m.py").write_text(MODEL)
     model = {
         "path": str(tmp_path / "m.py"),
@@ -102,16 +102,16 @@ def test_a_range_changes_by_a_reload(server: Server, wait_until: WaitUntil) -> N
 
 MANY = 16
 ASKED = 14
-"""So many of the models are asked, by one client each."""
+"""Number of models that get requests, from one client each."""
 ASKED_FOR_S = 20.0
 FINDS_WORKER_S = 0.1
-"""No worker is started in that time."""
+"""Time in which no worker can be started."""
 CROWDED_S = 2.0
 """A wait that is not long, though others were short: the tests share the machine."""
 
 
 def many(start: Start, tmp_path: Path, count: int) -> Server:
-    """With models that have no worker, once all that the engine starts with are let go."""
+    """Start a server with models that have no worker, and wait until the first ones are let go."""
     (tmp_path / "m.py").write_text("def predict(values):\n    return values\n")
     model = {"path": str(tmp_path / "m.py"), "workers": [0, 1], "scale_down_after_s": 0.1}
     return start({f"m{number}": model for number in range(count)}, frontends=1, control_port=0)

@@ -329,7 +329,10 @@ def test_a_stream_over_grpc_wants_it_too(server: Server, authority: Authority) -
 
 
 def got(server: Server, path: str, **headers: str) -> tuple[int, str, str]:
-    """From the control address, by any certificate; `test_a_new_certificate` looks at that."""
+    """Fetch a path of the control address with any certificate.
+
+    `test_a_new_certificate` checks the certificate.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     port = server.control_port
@@ -343,7 +346,7 @@ def got(server: Server, path: str, **headers: str) -> tuple[int, str, str]:
 
 
 def samples(server: Server) -> dict[tuple[str, ...], float]:
-    """By name and the values of labels, what is counted."""
+    """Return the metrics by name and label values."""
     status, content_type, text = got(server, "/metrics")
     assert (status, content_type.partition(";")[0]) == (200, "text/plain")
     return {

@@ -82,7 +82,7 @@ def pair(tmp_path: Path, port: int) -> Iterator[Pair]:
 
 
 def answered(server: Server) -> int:
-    """By one engine, whatever its address."""
+    """Return the number of requests that one engine has answered."""
     return server.status().models["echo"].requests
 
 

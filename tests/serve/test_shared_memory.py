@@ -37,7 +37,7 @@ PREFIX = f"rbtest_{os.getpid()}_"
 
 @pytest.fixture(scope="module")
 def gate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """While there is no such file, the model does not answer to negative numbers."""
+    """Path of a file without which the model does not answer to negative numbers."""
     return tmp_path_factory.mktemp("gate") / "open"
 
 

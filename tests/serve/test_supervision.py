@@ -44,7 +44,7 @@ def both(start_for_module: Start) -> Iterator[Server]:
 
 
 def notifications(listening: socket.socket) -> Iterator[tuple[int, str]]:
-    """All that have come: which process each is from, and what it says."""
+    """Yield all messages to systemd: the process that each is from, and its text."""
     credentials = struct.Struct("3i")
     with suppress(BlockingIOError):
         while True:
@@ -53,7 +53,7 @@ def notifications(listening: socket.socket) -> Iterator[tuple[int, str]]:
 
 
 def ask(server: Server, what: str) -> int:
-    """Have the model do something; the process that it names."""
+    """Let the model do something, and return the process id that it answers."""
     with Connection(server.port) as connection:
         answer = connection.ask(fast("unruly", instances(what)))
     assert answer.status == 200, answer.body

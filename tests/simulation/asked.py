@@ -19,9 +19,9 @@ STATUSES: Final = {
     FATAL: {429, 503, 504},
     HANGING: {429, 503, 504},
 }
-"""With what a client may be answered."""
+"""Statuses that a client may get, by kind of request."""
 _STRANGE_BYTES: Final = 6_000
-"""More than there is room for at first."""
+"""Size of a strange request, more than there is room for at first."""
 NOT_READY: Final = b" is not ready: "
 """Part of the text of a refusal for want of a worker."""
 TEXTS: Final = {400: b"refused", 429: b"for one client is reached", 500: b"RuntimeError"}
@@ -42,12 +42,12 @@ class Asked:
     timeout_ns: int
     lost_ns: int
     at: int = 0
-    """In which step, or before which part, it does what its kind does."""
+    """Step in which, or part before which, the request has its effect."""
     wants_parts: bool = False
     parts: int = 0
     """Number of those that its client has been given."""
     due_ns: tuple[int, int] = (0, 0)
-    """Its deadline: between these, as the clock may move while it is accepted."""
+    """Bounds of its deadline, as the clock may move while the request is accepted."""
     body: bytes = b""
     call: RequestHandle | None = None
     victims: Counter[int] = field(default_factory=Counter)
@@ -55,11 +55,11 @@ class Asked:
     runs: Counter[int] = field(default_factory=Counter)
     """Number of its rows that each step has run."""
     ready: bool = False
-    """Its model counted as ready when it came."""
+    """True if its model counted as ready when the request came."""
     status: int = 0
     """0 while it has none."""
     gone: bool = False
-    """Nobody waits for it any more."""
+    """True once no client waits for it."""
 
 
 def padding(number: int) -> str:

@@ -47,7 +47,7 @@ MUTANTS: Final = {
 }
 """The autoscaler with one thing wrong at a time, which the life of 64 models must find."""
 TIMES_THE_MEDIAN: Final = 3
-"""No request waits longer than so many times the median of all that wait for a worker."""
+"""Bound on a request's wait for a worker, as a multiple of the median."""
 _LOOK_S: Final = LOOK_NS / S
 _NOTICED_NS: Final = 3 * LOOK_NS // 2
 """A request has been seen by then."""
@@ -82,13 +82,13 @@ class Crowd:
         self._config = _config(models)
         self._models = models
         self._since_ns: dict[int, int] = {}
-        """By model, since when a request waits that has found no worker."""
+        """Instant since when a request waits for a worker, by model."""
         self._unused_ns = [0] * models
         """Since when each model has had nothing to do; 0 while it is asked."""
         self._begun_ns = self._free_ns = 0
 
     def run(self) -> None:
-        """Let it pass.
+        """Play the life.
 
         Raises:
             Violation: a request waits too long, or a worker that nobody needs stays.
@@ -107,7 +107,7 @@ class Crowd:
             raise Violation(f"a request waits {longest_s:.2f} s, and half of all {most_s / 3:.2f}")
 
     def _await_start(self) -> None:
-        """Until all that the engine starts with is let go, so that none finds a worker at first."""
+        """Wait until all first workers are let go, so that no request finds a worker at first."""
         if self._house.orders is None or any(self._ready(n) for n in range(self._models)):
             self._kernel.after(_POLL_S, self._await_start)
             return
@@ -175,8 +175,10 @@ class Crowd:
             )
 
     def _expect_workers_let_go(self) -> None:
-        """At least one model is let go at each look, of those that nobody asks; who was asked again
-        soon afterwards is kept for longer the next time."""
+        """Check that unused models lose their workers, at least one at each look.
+
+        A model that is used again soon afterwards is kept for longer the next time.
+        """
         most_s = MOST_TIMES * _DOWN_AFTER_S + _LOOK_S * (self._models + 4)
         for number, since_ns in enumerate(self._unused_ns):
             unused_s = (self._kernel.now_ns - since_ns) / S if since_ns else 0.0

@@ -30,4 +30,4 @@ DEVICE_MUTANTS: Final[dict[str, Mutant]] = {
     ),
     CHAINED: Mutant(DeviceRunner, "_may_begin", "and asked == self._asked", ""),
 }
-"""By name."""
+"""Mutants of the device runner, by name."""

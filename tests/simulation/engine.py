@@ -52,12 +52,14 @@ from ringbatch.shm.wakeup import Wakeup
 
 FRONTENDS: Final = 2
 LANES: Final = 2 * FRONTENDS
-"""As many again as there are frontends, so that one that starts finds one; the hostile one is
-another."""
+"""Lanes: as many again as there are frontends, so that one that starts finds one.
+
+The hostile lane is another.
+"""
 HOSTILE_LANE: Final = LANES
 SLOTS, LANE_BYTES = 8, 32 * PAGE
 _DUMP_NS: Final = 500 * MILLISECOND_NS
-"""From SIGABRT to SIGKILL."""
+"""Time from SIGABRT to SIGKILL."""
 _SOON_NS: Final = 2 * MILLISECOND_NS
 _RESTART_NS: Final = 30 * MILLISECOND_NS
 Predict = Callable[..., Any]
@@ -176,7 +178,7 @@ class Engine:
         self.stepping: dict[int, Stepping] = {}
         """Model of each worker whose model works in steps."""
         self.most_places = max(model.places for model in specs)
-        """So far."""
+        """Most places of any model so far."""
         self._pending = 0
         self.observer: Callable[[str, int, int, int], object] | None = None
         """Shown the role and the number of a process, and which word is to have which value,
@@ -199,7 +201,7 @@ class Engine:
         return bool(self.raw[self.segment.layout.worker(number) + WorkerWords.ENDS])
 
     def publish(self, specs: tuple[ModelSpec, ...]) -> None:
-        """Have the model table be another, as the supervisor does."""
+        """Publish another model table, as the supervisor does."""
         self.most_places = max(self.most_places, *(model.places for model in specs))
         self.segment.model_table.publish(specs)
         self.collector_bell.poke()
@@ -217,7 +219,7 @@ class Engine:
         self._dead(process, sigkill)
 
     def _check_store(self, number: int, value: int) -> None:
-        """No answer is written to a slot that does not wait for that very answer."""
+        """Check that no answer is written to a slot that does not wait for that very answer."""
         if self.observer is not None:
             process = self.machine.current
             assert process is not None
@@ -261,7 +263,7 @@ class Engine:
         self.machine.after(int(self._chance.random() * most_ns), call)
 
     def _later(self, most_ns: int, call: Callable[[], object]) -> None:
-        """As `_after`; until then nothing is at rest."""
+        """Schedule a call as `_after` does; until then nothing is at rest."""
         self._pending += 1
 
         def due() -> None:

@@ -107,7 +107,7 @@ class Hail(Life):
         segment.words[first + WorkerCounter.BATCHES] += 1
 
     def _ends_early(self, process: Member, what: str) -> bool:
-        """As of `Life`: a worker ends in place of loading its model."""
+        """End a worker in place of loading its model; see `Life`."""
         early = self._rule.way is Way.LOADING and self._until_ns > 0
         if not (early and isinstance(process, WorkerProcess) and what == "warm_up"):
             return False

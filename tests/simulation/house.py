@@ -197,44 +197,44 @@ class PlayedSegment(Segment):
     unlinked = False
 
     def serving_lanes(self) -> int:
-        """As of `Segment`."""
+        """See `Segment.serving_lanes`."""
         return self.cast.serving_lanes
 
     def unlink(self) -> None:
-        """As of `Segment`."""
+        """See `Segment.unlink`."""
         self.unlinked = True
 
     def lost_names(self) -> list[str]:
-        """As of `Segment`."""
+        """See `Segment.lost_names`."""
         return ["/dev/shm/ringbatch"] if self.cast.names_lost else []
 
     def worker_ended(self, worker: int, *, by_chance: bool = False) -> None:
-        """As of `Segment`."""
+        """See `Segment.worker_ended`."""
         self.cast.fails("worker_ended")
         super().worker_ended(worker, by_chance=by_chance)
 
     def publish_worker_start(self, worker: int, errno: int, again_ns: int = 0) -> None:
-        """As of `Segment`."""
+        """See `Segment.publish_worker_start`."""
         self.cast.fails("publish_worker_start")
         super().publish_worker_start(worker, errno, again_ns)
 
     def publish_collector_start(self, errno: int) -> None:
-        """As of `Segment`."""
+        """See `Segment.publish_collector_start`."""
         self.cast.fails("publish_collector_start")
         super().publish_collector_start(errno)
 
     def collector_gone(self) -> None:
-        """As of `Segment`."""
+        """See `Segment.collector_gone`."""
         self.cast.fails("collector_gone")
         super().collector_gone()
 
     def publish_stopping(self) -> None:
-        """As of `Segment`."""
+        """See `Segment.publish_stopping`."""
         self.cast.fails("publish_stopping")
         super().publish_stopping()
 
     def drain(self, *, superseded: bool = False) -> None:
-        """As of `Segment`."""
+        """See `Segment.drain`."""
         self.cast.fails("drain")
         super().drain(superseded=superseded)
 
@@ -248,7 +248,7 @@ class PlayedLoop(Loop):
         self._house = house
 
     def guard(self, act: Act, contain: Act | None = None) -> None:
-        """As of `Loop`."""
+        """See `Loop.guard`."""
 
         def watched() -> None:
             try:
@@ -270,7 +270,7 @@ class FaultyTable(ModelTable):
         self._cast = cast
 
     def publish(self, models: tuple[ModelSpec, ...]) -> int:
-        """As of `ModelTable`."""
+        """See `ModelTable.publish`."""
         self._cast.fails("publish")
         before = self.read()[1]
         number = super().publish(models)
@@ -286,7 +286,7 @@ class FaultyChanges(ModelChanges):
         super().__init__(*arguments)
 
     def advance(self) -> list[Effect]:
-        """As of `ModelChanges`."""
+        """See `ModelChanges.advance`."""
         self._cast.fails("advance")
         return super().advance()
 
@@ -299,27 +299,27 @@ class FaultyChild(Child):
         super().__init__(*arguments, **more)
 
     def send(self, message: ToRole) -> None:
-        """As of `Child`."""
+        """See `Child.send`."""
         self._cast.fails(f"send {type(message).__name__}")
         super().send(message)
 
     def receive(self) -> list[FromRole] | None:
-        """As of `Child`."""
+        """See `Child.receive`."""
         self._cast.fails("hear")
         return super().receive()
 
     def kill(self, number: signal.Signals) -> None:
-        """As of `Child`."""
+        """See `Child.kill`."""
         self._cast.fails("kill")
         super().kill(number)
 
     def unread_messages(self) -> list[FromRole]:
-        """As of `Child`."""
+        """See `Child.unread_messages`."""
         self._cast.fails("unread_messages")
         return super().unread_messages()
 
     def reap(self) -> Death:
-        """As of `Child`."""
+        """See `Child.reap`."""
         self._cast.fails("reap")
         return super().reap()
 
@@ -333,12 +333,12 @@ class PlayedGauge(HostGauge):
         self._chance = random.Random("room")
 
     def look(self, now_ns: int, pids: Iterable[int]) -> None:
-        """As of `HostGauge`."""
+        """See `HostGauge.look`."""
         self._house.cast.fails("look")
         super().look(now_ns, pids)
 
     def room(self, pids: Iterable[int], starting: Iterable[tuple[Iterable[int], int]] = ()) -> Room:
-        """As of `HostGauge`."""
+        """See `HostGauge.room`."""
         if self._house.has_room:
             return super().room(pids, starting)
         return Room(self._chance.randrange(3), Cause.MEMORY)
@@ -352,7 +352,7 @@ class PlayedSignals(Signals):
         self.pipe = Pipe(kernel)
 
     def catch(self, loop: Loop) -> None:
-        """As of `Signals`."""
+        """See `Signals.catch`."""
         loop.watch(self.pipe, self._empty)
 
     def _empty(self) -> None:
@@ -385,13 +385,13 @@ class PlayedOrders:
         self._pipe = Pipe(kernel)
 
     def take_orders(self, take: Callable[..., None], _hand_over: object) -> None:
-        """As of `ControlServer`."""
+        """See `ControlServer.take_orders`."""
         self._take = take
         self.taken = True
         self._loop.watch(self._pipe, self._accept, self.close)
 
     def order(self, order: Order) -> None:
-        """Somebody gives an order."""
+        """Send an order to the engine."""
         if self.open:
             self._come.append((len(self.reports), order))
             self.reports[len(self.reports)] = None
@@ -409,7 +409,7 @@ class PlayedOrders:
         self.reports[number] = report
 
     def close(self) -> None:
-        """As of `ControlServer`."""
+        """See `ControlServer.close`."""
         if self.open:
             self.open = False
             self._loop.forget(self._pipe)
@@ -430,11 +430,11 @@ class PlayedFile:
         self._number = files.get(path, 0)
 
     def kept(self) -> Kept:
-        """As of `ModelFile`."""
+        """See `ModelFile.kept`."""
         return Kept(-1, (self._number,), copied=False)
 
     def differs(self) -> bool:
-        """As of `ModelFile`."""
+        """See `ModelFile.differs`."""
         return self._files.get(self.path, 0) != self._number
 
 
@@ -454,7 +454,7 @@ class PlayedWatch(Pipe):
         kernel.after(LOOK_EVERY_S, self._look)
 
     def take(self) -> frozenset[int]:
-        """As of `ModelFileWatch`."""
+        """See `ModelFileWatch.take`."""
         self.readable = False
         return self._found
 
@@ -470,12 +470,12 @@ class Door(Pipe):
     """A listening socket, to which nobody comes."""
 
     def getsockname(self) -> tuple[str, int]:
-        """As of a socket."""
+        """See `socket.socket.getsockname`."""
         return "127.0.0.1", 8080
 
     @property
     def family(self) -> int:
-        """As of a socket over TCP."""
+        """See `socket.socket.family`."""
         return socket.AF_INET
 
     def __enter__(self) -> "Door":

@@ -97,4 +97,4 @@ def _raise_again(_: str) -> NoReturn:
 
 
 _v1_model = functools.cache(V1Model)
-"""They are pure, and take longer to make than a schedule to run."""
+"""Cached V1 codec of a model: it is pure and takes longer to make than a schedule to run."""

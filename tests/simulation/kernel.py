@@ -21,7 +21,7 @@ _FIRST_PID: Final = 5_000
 _TURN_NS: Final = 50_000
 """Time that the supervisor takes for a turn of its loop."""
 _TURNS_IN_A_SECOND: Final = 3_000
-"""More than that only a loop takes that turns without end."""
+"""Turns of the supervisor's loop in a second, beyond which it turns without end."""
 _IN_VAIN_AT_MOST: Final = 100
 """Looks at what has not come, in one turn."""
 _ROOM_BYTES: Final = 4096
@@ -29,7 +29,7 @@ _ROOM_BYTES: Final = 4096
 
 
 class Violation(BaseException):
-    """Something does not hold. It is no `Exception`, so that the supervisor does not catch it."""
+    """Violation of a rule; no `Exception`, so that the supervisor does not catch it."""
 
 
 class Readable(Protocol):
@@ -52,11 +52,11 @@ class Started(Protocol):
         """SIGKILL for it and for all of its session."""
 
     def signalled(self, number: int) -> None:
-        """It gets another signal."""
+        """Receive a signal other than those that end a process."""
 
 
 class Kernel:
-    """See above.
+    """Simulated kernel: processes, descriptors, and a clock.
 
     Attributes:
         now_ns: the monotonic clock.
@@ -89,7 +89,7 @@ class Kernel:
         self.story.append(f"{self.now_ns / S - 1000:10.4f}  {what}")
 
     def after(self, delay_s: float, act: Callable[[], object]) -> None:
-        """Have something happen so much later."""
+        """Schedule a call after a delay."""
         at_ns = self.now_ns + int(delay_s * S)
         heapq.heappush(self._events, (at_ns, self.chance.random(), act))
 
@@ -131,7 +131,7 @@ class Kernel:
 
     @property
     def running(self) -> list[Started]:
-        """All that have not ended."""
+        """Return all processes that have not ended."""
         return [process for process in self.processes.values() if not process.ended]
 
     def select(self, fds: Callable[[], list[int]], timeout_s: float | None) -> list[int]:
@@ -174,24 +174,24 @@ class Kernel:
     # As the supervisor's modules find them
 
     def socketpair(self) -> "tuple[End, End]":
-        """As of `socket`."""
+        """See `socket.socketpair`."""
         self.refuse("socketpair")
         ours, theirs = End(self), End(self)
         ours.peer, theirs.peer = theirs, ours
         return ours, theirs
 
     def popen(self, words: list[str], *, pass_fds: tuple[int, ...], **_: object) -> "Popen":
-        """As of `subprocess`."""
+        """See `subprocess.Popen`."""
         self.refuse("fork")
         return Popen(self, words, pass_fds)
 
     def pidfd_open(self, pid: int) -> int:
-        """As of `os`."""
+        """See `os.pidfd_open`."""
         self.refuse("pidfd_open")
         return self.open(PidFd(self.processes[pid]))
 
     def pidfd_send_signal(self, fd: int, number: int) -> None:
-        """As of `signal`."""
+        """See `signal.pidfd_send_signal`."""
         found = self.fds[fd]
         assert isinstance(found, PidFd)
         if found.process.ended:
@@ -199,7 +199,7 @@ class Kernel:
         found.process.signalled(number)
 
     def kill_session(self, leader: int) -> None:
-        """As of `session`."""
+        """See `session.kill_session`."""
         process = self.processes[leader]
         if process.waited_for:
             raise Violation(f"{process} is killed after it was waited for")
@@ -227,20 +227,20 @@ class End:
 
     @property
     def readable(self) -> bool:
-        """As of `Readable`."""
+        """See `Readable.readable`."""
         return bool(self._data) or self._shut or not self.peer.holders
 
     def setblocking(self, blocking: bool) -> None:
-        """As of a socket."""
+        """See `socket.socket.setblocking`."""
         if blocking:
             raise Violation("the supervisor would wait for a process")
 
     def fileno(self) -> int:
-        """As of a socket."""
+        """See `socket.socket.fileno`."""
         return self._fd
 
     def send(self, data: bytes) -> int:
-        """As of a socket."""
+        """See `socket.socket.send`."""
         if not self.peer.holders:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
         taken = data[: _ROOM_BYTES - len(self.peer._data)]
@@ -251,7 +251,7 @@ class End:
         return len(taken)
 
     def recv(self, size: int) -> bytes:
-        """As of a socket."""
+        """See `socket.socket.recv`."""
         if not self.readable:
             self._kernel.found_nothing()
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
@@ -259,11 +259,11 @@ class End:
         return data
 
     def shutdown(self, how: int) -> None:
-        """As of a socket."""
+        """See `socket.socket.shutdown`."""
         self._shut = True
 
     def close(self) -> None:
-        """As of a socket, by the supervisor."""
+        """See `socket.socket.close`."""
         if self._fd >= 0:
             self._kernel.close(self._fd)
             self._fd = -1
@@ -284,7 +284,7 @@ class PidFd:
 
     @property
     def readable(self) -> bool:
-        """As of `Readable`."""
+        """See `Readable.readable`."""
         return self.process.ended
 
 
@@ -297,7 +297,7 @@ class Pipe:
         self._fd = kernel.open(self)
 
     def fileno(self) -> int:
-        """For selectors."""
+        """Return the descriptor, for selectors."""
         return self._fd
 
     def close(self) -> None:
@@ -329,7 +329,7 @@ class Popen:
         self.pid = self._process.pid
 
     def poll(self) -> int | None:
-        """As of `subprocess.Popen`."""
+        """See `subprocess.Popen.poll`."""
         if not self._process.ended:
             return None
         self._process.waited_for = True
@@ -348,7 +348,7 @@ class Selector(selectors._BaseSelectorImpl):
         self._kernel = kernel
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """As of `selectors`."""
+        """See `selectors.BaseSelector.select`."""
         keys = {key.fd: key for key in self.get_map().values()}
         ready = self._kernel.select(lambda: [*keys], timeout)
         return [(keys[fd], selectors.EVENT_READ) for fd in ready]

@@ -267,7 +267,7 @@ class Life:
             asked.rows = min(asked.rows, 3)
 
     def _change_places(self) -> None:
-        """Have workers of the model in steps run another number of rows at once."""
+        """Change the number of rows that workers of the model in steps run at once."""
         self.seen[PLACES_CHANGED] += 1
         places = self._steps.choice(range(1, MOST_PLACES + 1))
         self.machine.note(f"there are {places} places")
@@ -276,7 +276,7 @@ class Life:
         )
 
     def _predict(self, service: Service, asked: Asked) -> None:
-        """In the frontend's process: the request is read from its connection."""
+        """Read a request from its connection, in the frontend's process."""
         if asked.gone:
             return
         machine = self.machine
@@ -354,7 +354,7 @@ class Life:
         return [row["n"] for row in rows]
 
     def _expect_its_slots_taken(self, asked: Asked) -> None:
-        """No model without a request under way is refused because of another.
+        """Check that no model without a request under way is refused because of another.
 
         Only a former owner's requests may have the slots of all.
         """
@@ -476,7 +476,7 @@ class Life:
         check_conservation(self.engine, self._specs, hangs=hangs)
 
     def _probe(self) -> None:
-        """Everything works as at first; no limit of an account is reached any more."""
+        """Check that everything works as at first, with no account's limit reached any more."""
         for frontend in self.engine.frontends:
             for model in self._specs:
                 self.machine.now_ns += self._limited.refill_ns

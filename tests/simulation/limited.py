@@ -43,10 +43,12 @@ class LimitedAccounts:
         """Refusals that clients have got."""
         self._collector: Collector | None = None
         self._before: Counter[int] = Counter()
-        """By identity, the requests under way at the last look."""
+        """Requests under way at the last look, by the account's identity."""
         self._left: dict[int, tuple[Lane, frozenset[int]]] = {}
-        """By number, each lane as its owner has it, and requests that a former owner may have left
-        in it: nobody knows any more which of them are parts."""
+        """Lane of each number, as its owner has it, and the requests of any former owner in it.
+
+        Nobody knows any more which of them are parts.
+        """
 
     def refused(self, text: bytes, headers: Iterable[tuple[str, str]]) -> None:
         """Note that a request is answered with status 429.

@@ -43,7 +43,7 @@ class Process:
         self.until_ns: int | None = 0
         self.stopped_until_ns = 0
         self.lost_ns = 0
-        """For how long it was stopped so far."""
+        """Time for which it was stopped so far."""
         self._body = body
         self.greenlet = greenlet(self._run)
 
@@ -95,7 +95,7 @@ class Machine:
         return self.now_ns
 
     def note(self, what: str) -> None:
-        """For whoever reads the trace of a schedule that failed."""
+        """Add a line to the trace, for readers of a schedule that failed."""
         if self.trace is not None:
             self.trace.append(f"{(self.now_ns - BOOT_NS) / 1e6:12.3f} ms  {what}")
 
@@ -128,7 +128,7 @@ class Machine:
         self._due.clear()
 
     def stop(self, process: Process, duration_ns: int) -> None:
-        """As SIGSTOP, and SIGCONT after a while."""
+        """Stop a process, as SIGSTOP does, and continue it after a while."""
         self.note(f"{process.name} is stopped for {duration_ns / 1e6:g} ms")
         process.stopped_until_ns = self.now_ns + duration_ns
         process.lost_ns += duration_ns
@@ -161,16 +161,14 @@ class Machine:
                 self._main.switch()
 
     def steps_at_once(self, count: int) -> bool:
-        """As `step`, so many times, where the running process need not give way meanwhile; else
-        False, and nothing was done."""
+        """Take so many steps if the running process need not give way meanwhile; else False."""
         if count >= self._left:
             return False
         self._left -= count
         return True
 
     def turn(self) -> bool:
-        """Let one process go on, or what is due happen; False where nobody can before some time
-        has passed."""
+        """Run one process, or what is due; False if none can go on before some time has passed."""
         now_ns = self.now_ns
         if self._due and self._due[0][0] <= now_ns:
             heappop(self._due)[2]()
@@ -229,11 +227,11 @@ class Bell:
         return rung
 
     def fileno(self) -> int:
-        """For an `EventLoop`, which has no use for it."""
+        """Return no descriptor; an `EventLoop` has no use for it."""
         return -1
 
     def close(self) -> None:
-        """It is gone with its machine."""
+        """Do nothing, as the bell goes with its machine."""
 
 
 class Timer:
@@ -250,7 +248,7 @@ class Timer:
 
 
 class EventLoop:
-    """As much of one as a gateway uses; it watches one doorbell."""
+    """Event loop with as much as a gateway uses; it watches one doorbell."""
 
     def __init__(self, machine: Machine, bell: Bell) -> None:
         self._machine = machine
@@ -260,25 +258,25 @@ class EventLoop:
         self._reader: Callable[[], object] | None = None
 
     def call_soon(self, call: Callable[..., object], *arguments: Any) -> None:
-        """As asyncio's."""
+        """See `asyncio.AbstractEventLoop.call_soon`."""
         self._soon.append((call, arguments))
 
     def call_later(self, delay_s: float, call: Callable[[], object]) -> Timer:
-        """As asyncio's."""
+        """See `asyncio.AbstractEventLoop.call_later`."""
         timer = Timer(self._machine.now_ns + round(delay_s * 1e9), call)
         self._timers.append(timer)
         return timer
 
     def add_reader(self, _fd: int, call: Callable[[], object]) -> None:
-        """As asyncio's."""
+        """See `asyncio.AbstractEventLoop.add_reader`."""
         self._reader = call
 
     def remove_reader(self, _fd: int) -> None:
-        """As asyncio's."""
+        """See `asyncio.AbstractEventLoop.remove_reader`."""
         self._reader = None
 
     def run_once(self) -> None:
-        """Everything that is due, and what came by then, as asyncio does it."""
+        """Run everything that is due, and the calls that came by then, as asyncio does."""
         now_ns = self._machine.now_ns
         self._timers = [timer for timer in self._timers if not timer.cancelled]
         due = [timer for timer in self._timers if timer.when_ns <= now_ns]
@@ -293,7 +291,7 @@ class EventLoop:
             self._reader()
 
     def sleep(self) -> None:
-        """Until there is something to do."""
+        """Sleep until there is something to do."""
         if not self._soon:
             instants = [timer.when_ns for timer in self._timers if not timer.cancelled]
             duration_ns = max(min(instants) - self._machine.now_ns, 0) if instants else None

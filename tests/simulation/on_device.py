@@ -11,7 +11,7 @@ from typing import Any, Final
 from simulation.machine import MICROSECOND_NS, Machine
 
 LOOK_AGAIN_S: Final = 2e-4
-"""Between two looks at a batch: a life has so many fewer steps."""
+"""Time between two looks at a batch, which saves steps of a life."""
 _COPIES_NS: Final = 100 * MICROSECOND_NS
 """Time that the copies of a batch take, at most."""
 
@@ -31,7 +31,7 @@ class PlayedBatch:
 
 
 class PlayedRun:
-    """See `ringbatch.engine.devices.batch_run.BatchRun`.
+    """Simulated run of a batch; see `ringbatch.engine.devices.batch_run.BatchRun`.
 
     Args:
         machine: runs the worker.

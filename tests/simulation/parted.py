@@ -106,7 +106,9 @@ def check_end(asked: Asked, answer: Answer) -> None:
 
 
 def check_parts_are_taken(engine: Engine) -> None:
-    """While everybody sleeps who is well, no frontend leaves a part that is out.
+    """Check that, while all healthy processes sleep, no frontend leaves a finished part untaken.
+
+    Parts may wait if their notice has found no room.
 
     Those wait whose notice has found no room.
 

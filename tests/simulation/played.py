@@ -58,7 +58,7 @@ class Fault(Exception):
 
 
 class Cast:
-    """All that the processes of one engine have in common.
+    """State that the processes of one engine have in common.
 
     Attributes:
         kernel: theirs.
@@ -188,7 +188,7 @@ class Member(Process):
             self.control.on_received = self.reached
 
     def begin(self) -> None:
-        """It has been started."""
+        """Begin, as a process that has been started."""
 
     @property
     def well(self) -> bool:
@@ -196,7 +196,7 @@ class Member(Process):
         return self.serves and not (self.ended or self.hangs or self.stopped)
 
     def signalled(self, number: int) -> None:
-        """As of `Process`."""
+        """See `Process.signalled`."""
         if number == signal.SIGABRT and self.well and not isinstance(self, WorkerProcess):
             raise Violation(f"{self} moves, and is taken for hung")
         super().signalled(number)
@@ -224,13 +224,13 @@ class Member(Process):
             self.end(1)
 
     def find_no_segment(self) -> None:
-        """It would attach, and cannot."""
+        """Fail to attach to the segment, and end."""
         if self.control is not None:
             self.send(Failed("the engine's shared memory is gone"))
         self.end(1)
 
     def reached(self, data: bytes) -> None:
-        """Something has reached its socket."""
+        """Receive bytes at its socket."""
         self.after(0.001, self._read)
 
     def _read(self) -> None:
@@ -259,7 +259,7 @@ class WorkerProcess(Member):
     known = released = is_unsound = False
 
     def on_message(self, message: ToRole) -> None:
-        """As of `Member`."""
+        """See `Member.on_message`."""
         if isinstance(message, StartWorker):
             held, (number,) = message.model, message.file.stamp
             required = held.warm_up is not None and held.warm_up.required
@@ -271,7 +271,7 @@ class WorkerProcess(Member):
             self.takes(0.05, 2.0, self.find_no_segment if lost else self.warm_up)
 
     def reached(self, data: bytes) -> None:
-        """As of `Member`; its number counts from the moment that it is given one."""
+        """See `Member.reached`; its number counts from the moment that it is given one."""
         super().reached(data)
         if self.number < 0:
             self._is(START_WORKER.decode(data.partition(b"\n")[0]).number)
@@ -288,24 +288,24 @@ class WorkerProcess(Member):
         self.cast.workers[number] = self
 
     def say_signature(self) -> None:
-        """Its model is opened."""
+        """Send the signature of the opened model."""
         self.send(SIGNATURE)
 
     def warm_up(self) -> None:
-        """Its model is loaded."""
+        """Warm up the loaded model."""
         self._says(WorkerState.WARMING)
         self.known = True
         self.send(WarmUpStarted())
         self.takes(0.05, 1.0, self.fail_in_warm_up if self.is_unsound else self.get_ready)
 
     def fail_in_warm_up(self) -> None:
-        """Its model fails at its declared shape, which may not be."""
+        """Fail in warm-up at the declared shape, at which no model should fail."""
         self.cast.seen["a model fails in warm-up"] += 1
         self.send(Failed("the model fails at its declared shape"))
         self.end(1)
 
     def get_ready(self) -> None:
-        """It takes batches from now on."""
+        """Take batches from now on."""
         segment = self.cast.segment
         assert segment is not None
         mine = [spec for spec in segment.model_table.read()[1] if self.number in spec.workers]
@@ -324,14 +324,14 @@ class WorkerProcess(Member):
         self.send(Ready())
 
     def fail(self) -> None:
-        """Its model fails every request, for as long as it lives."""
+        """Fail every request of the model from now on."""
         segment = self.cast.segment
         if segment is not None and self.serves:
             segment.words[segment.layout.worker(self.number) + WorkerWords.FAILING] = 8
             self.cast.seen["a model fails every request"] += 1
 
     def gone(self) -> None:
-        """As of `Process`."""
+        """See `Process.gone`."""
         if self.known and not self.released:
             self.cast.unreclaimed.add(self.number)
 
@@ -352,25 +352,25 @@ class CollectorProcess(Member):
     collector: Collector | None = None
 
     def begin(self) -> None:
-        """As of `Member`."""
+        """See `Member.begin`."""
         self._deaths: list[ReclaimWorker] = []
         self._wakes = False
         self._hung: set[int] = set()
         self.takes(0.05, 1.0, self.stand_by)
 
     def on_message(self, message: ToRole) -> None:
-        """As of `Member`."""
+        """See `Member.on_message`."""
         if isinstance(message, ReclaimWorker):
             self._deaths.append(message)
         self.wake()
 
     def stand_by(self) -> None:
-        """It waits for its turn."""
+        """Wait for the collector's lock."""
         self.send(StandingBy())
         self.cast.wait_for_lock(self)
 
     def take_over(self) -> None:
-        """It has the lock."""
+        """Become the collector, with its lock held."""
         if self.cast.slips(self, "take_over"):
             return
         segment = self.cast.segment
@@ -397,7 +397,7 @@ class CollectorProcess(Member):
         self.send(message)
 
     def wake(self) -> None:
-        """Somebody rings."""
+        """Wake up for a ring of the doorbell."""
         if self.collector is not None and not self._wakes:
             self._wakes = True
             self.after(self.kernel.chance.uniform(0.0001, 0.01), self._turn)
@@ -427,7 +427,7 @@ class CollectorProcess(Member):
                 self.send(WorkerHung(number))
 
     def gone(self) -> None:
-        """As of `Process`."""
+        """See `Process.gone`."""
         if self is self.cast.collector:
             self.cast.hand_on_lock()
 
@@ -438,11 +438,11 @@ class Arbiter(Member):
     title = "arbiter"
 
     def begin(self) -> None:
-        """As of `Member`."""
+        """See `Member.begin`."""
         self.takes(0.1, 1.0, self.serve)
 
     def serve(self) -> None:
-        """It does."""
+        """Serve from now on."""
         self.serves = True
 
 
@@ -452,17 +452,17 @@ class GrpcFrontend(Member):
     title = "grpc frontend"
 
     def begin(self) -> None:
-        """As of `Member`."""
+        """See `Member.begin`."""
         self.takes(0.1, 1.0, self.serve)
 
     def serve(self) -> None:
-        """It does."""
+        """Serve from now on, and report it."""
         self.serves = True
         self.send(Ready())
         self.beat()
 
     def beat(self) -> None:
-        """It still does."""
+        """Report that it still serves, again and again."""
         self.send(Beat())
         self.takes(BEAT_S, BEAT_S, self.beat)
 

@@ -197,7 +197,7 @@ class Models:
         return bool(fatal)
 
     def _count_victim(self, asked: Asked) -> None:
-        """Another worker runs into this request, in this collector's life."""
+        """Count another worker that dies of this request, in this collector's life."""
         asked.victims[self.engine.life] += 1
         allowed = _VICTIMS_AT_MOST * asked.rows
         if asked.model.places and not self.engine.sigkills:

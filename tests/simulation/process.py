@@ -48,7 +48,7 @@ class Process:
             act()
 
     def end(self, status: int) -> None:
-        """It has ended, with an exit status, or by a signal where that is negative."""
+        """End with an exit status, or by a signal if it is negative."""
         if self.ended:
             return
         self.kernel.log(f"{self} ends: {status}")
@@ -72,7 +72,7 @@ class Process:
             self.end(-signal.SIGKILL)
 
     def signalled(self, number: int) -> None:
-        """It gets another signal."""
+        """Receive a signal other than those that end a process."""
         if number == signal.SIGSTOP:
             self.stopped = True
         elif number == signal.SIGCONT:

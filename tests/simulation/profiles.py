@@ -32,7 +32,7 @@ class Profile:
     loads: bool = False
     """Processes give way before loads, too."""
     gap_ns: int = MILLISECOND_NS
-    """Between two arrivals, about."""
+    """Average time between two arrivals, roughly."""
     run_ns: int = 3 * MILLISECOND_NS
     """Time that the model runs, about."""
     kills_of_workers: float = 0.0
@@ -55,13 +55,13 @@ class Profile:
     """Requests of one instance each to the typed model."""
     hostile: float = 0.0
     chained: bool = False
-    """There is a chain among the models."""
+    """True if there is a chain among the models."""
     in_parts: bool = False
     """True if a model answers in parts; not beside a chain."""
     in_steps: bool = False
     """True if a model works in steps; not beside a chain, nor beside a model that yields."""
     costs: bool = False
-    """All live rows of a model in steps may cost no more than a limit."""
+    """True if all live rows of a model in steps may cost no more than a limit."""
     lead_ns: int = 0
     """Time before the end of a batch at which a worker wants the next one, as one on a device does;
     not in steps, nor beside a model that yields."""
@@ -189,5 +189,8 @@ CROWDED: Final = (
     Profile(requests=16, stride=8, gap_ns=0, kills_of_workers=0.2, alike=1.0),
     Profile(requests=40, stride=20, run_ns=60 * MILLISECOND_NS, cancels=0.2, alike=0.85),
 )
-"""In the first two rings are full, of what is submitted twice; in the third nobody rests; in the
-fourth workers die amid large batches; in the last one model takes all the slots that it may."""
+"""Profiles with many requests under way.
+
+In the first two rings are full, of what is submitted twice; in the third nobody rests; in the
+fourth workers die amid large batches; in the last one model takes all the slots that it may.
+"""

@@ -30,7 +30,7 @@ from ringbatch.shm.slot import State, generation_in, reference, state_of, withou
 
 _ROUNDING: Final = 1e-6
 _TRIED_AGAIN_NS: Final = SWEEP_NS + 100 * MILLISECOND_NS
-"""From when a frontend has found no room."""
+"""Time from a frontend's failure to find room until it has tried again."""
 
 
 def is_at_rest(engine: Engine, specs: Sequence[ModelSpec]) -> bool:
@@ -195,8 +195,10 @@ def _check_the_cancelled(engine: Engine) -> None:
 
 
 def check_conservation(engine: Engine, specs: Sequence[ModelSpec], *, hangs: bool) -> None:
-    """In the end, nothing is expected to take any time, the counts of classes add up, all memory
-    of the lanes is free, and every model finds its slots.
+    """Check that an engine at rest has lost nothing.
+
+    No request is expected to take any time, the counts of classes add up, all memory of the lanes
+    is free, and every model finds its slots.
 
     Args:
         engine: at rest.

@@ -80,7 +80,7 @@ def quiet() -> Iterator[None]:
 
 
 def failure(life: Life) -> str:
-    """Why a life goes wrong; empty where it does not."""
+    """Return the reason why a life goes wrong; empty if it does not."""
     try:
         life.run()
     except Exception as error:

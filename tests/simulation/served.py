@@ -58,7 +58,7 @@ SERVED: Final[tuple[tuple[ModelSpec, ...], ...]] = ((TYPED, UNTYPED), (TYPED, FO
 """Sets of models that an engine without a chain may serve."""
 
 YIELDING: Final = replace(UNTYPED, name="yielding", in_parts=True)
-"""Its parts are joined for those who want none."""
+"""Model whose parts are joined for clients that want none."""
 COUNTING: Final = replace(TYPED, name="counting", index=1, account=1, workers=(2,), in_parts=True)
 """Model whose last part is the answer for clients that want no parts.
 

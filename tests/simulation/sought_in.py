@@ -242,4 +242,4 @@ SOUGHT_IN: Final = {
         requests=8, gap_ns=20 * MILLISECOND_NS, kills_of_workers=0.1, failing_loads=0.8
     ),
 }
-"""By the name of the mutant."""
+"""Profiles in which each mutant is sought."""

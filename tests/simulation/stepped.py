@@ -10,7 +10,7 @@ from ringbatch.shm.slot import Reason
 
 
 def check_rows(engine: Engine) -> None:
-    """While everybody sleeps who is well, workers and collector agree on who holds which row.
+    """Check that, while all healthy processes sleep, workers and collector agree on the held rows.
 
     Raises:
         AssertionError: they do not, or a worker sleeps beside a row that could go on.

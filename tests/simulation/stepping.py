@@ -20,7 +20,7 @@ from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.slot import Reason
 
 BEGINS: Final = -1
-"""In place of a part, where a row begins."""
+"""Mark of a row's begin in the place of a part."""
 MOST_PLACES: Final = 4
 """Places that any worker is ever allowed."""
 _MOST_COST: Final = 4
@@ -270,7 +270,7 @@ class Stepping:
         return self.runner
 
     def go_on(self, worker: StepsWorker) -> None:
-        """Have the worker step.
+        """Let the worker take a step, and check it.
 
         Raises:
             AssertionError: it steps without a row that could have gone on, or with one of which

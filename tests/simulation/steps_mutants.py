@@ -143,4 +143,4 @@ STEPS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     **COST_MUTANTS,
     **PIECE_MUTANTS,
 }
-"""By name."""
+"""Mutants of models in steps, by name."""

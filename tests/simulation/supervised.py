@@ -32,7 +32,7 @@ class Lived:
     wrong: dict[int, str] = field(default_factory=dict)
 
     def add(self, seed: int) -> None:
-        """Let one life more pass."""
+        """Play another life, and add its counts."""
         life = Life(seed)
         if what := failure(life):
             self.wrong[seed] = what
@@ -64,7 +64,7 @@ def quiet() -> Iterator[None]:
 
 
 def failure(life: Life) -> str:
-    """Why a life goes wrong; empty where it does not."""
+    """Return the reason why a life goes wrong; empty if it does not."""
     try:
         life.run()
     except (Violation, Exception) as error:

@@ -179,7 +179,7 @@ class Life:
         self._kernel.after(LOAD_EVERY_S, self._requests_come)
 
     def run(self) -> None:
-        """Let it pass.
+        """Play the life.
 
         Raises:
             Violation: something does not hold.

@@ -28,7 +28,7 @@ from tiers import first_of, only
 PARTS = 30
 LIVES_EACH = 200
 SEEDS_FOR_A_MUTANT = 2_000
-"""So few that the search ends within the time limit of a test on a slow host, too."""
+"""Seeds for a mutant, few enough for a test's time limit on a slow host, too."""
 FOUND_SOON = (
     "an answer is posted before DONE",
     "answers to requests that are alike are posted before DONE",
@@ -63,7 +63,7 @@ def _on_the_machine() -> Iterator[None]:
 
 
 def check_variety(found: Found, rare: set[str]) -> None:
-    """Everything happens, but for what may be missing from so few lives."""
+    """Check that every event occurs, but for rare ones that so few lives may lack."""
     asked = {ASKED_A_CHAIN, ASKED_FOR_PARTS, ASKED_FOR_STEPS}
     others = asked | {LIMIT_REACHED, NONE_TO_EXPECT, PLACES_CHANGED}
     assert set(found.seen) | rare == MISFORTUNES | others

@@ -32,7 +32,7 @@ _PATH: Final = "/opt/path"
 
 
 def why_not() -> str:
-    """Why this machine cannot run one; empty where it can."""
+    """Return the reason why this machine cannot boot systemd in namespaces; empty if it can."""
     if os.geteuid() != 0:
         return "only root can make the namespaces"
     if missing := [tool for tool in _TOOLS if shutil.which(tool) is None]:
@@ -49,7 +49,7 @@ def why_not() -> str:
 
 
 class Machine:
-    """See above.
+    """Machine booted with systemd, in namespaces of this host.
 
     Args:
         pid: of its PID 1, as the host sees it.

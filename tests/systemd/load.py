@@ -38,7 +38,7 @@ def outcome(port: int, key: str) -> str:
 
 
 def main() -> None:
-    """See above."""
+    """Send requests until told to stop, and print the outcomes."""
     port, clients, *more = sys.argv[1:]
     seen: Counter[str] = Counter()
     slowest = [0.0] * int(clients)

@@ -214,14 +214,14 @@ def kill_each_role(operator: Operator) -> None:
 
 
 def kill_the_supervisor(operator: Operator) -> None:
-    """All ends with it; who connects meanwhile waits in the socket."""
+    """Kill the supervisor: all processes end with it; new clients wait in the socket."""
     with restarted(operator, "kill -9 of the supervisor"):
         operator.machine.run("kill", "-9", operator.machine.show(UNIT, "MainPID"))
 
 
 @contextmanager
 def restarted(operator: Operator, what: str) -> Iterator[None]:
-    """Under load, systemd starts the engine anew; only connections that were accepted break."""
+    """Expect that systemd restarts the engine under load, and only accepted connections break."""
     before = operator.restarts
     with operator.load(what, may_break=CLIENTS):
         yield
@@ -241,7 +241,7 @@ def hang_the_collector(operator: Operator) -> None:
 
 
 def hang_the_supervisor(operator: Operator) -> None:
-    """Nobody but the watchdog sees it, while requests are answered."""
+    """Stop the supervisor's process, which only the watchdog notices."""
     with restarted(operator, "kill -STOP supervisor"):
         operator.machine.run("kill", "-STOP", operator.machine.show(UNIT, "MainPID"))
     assert "Watchdog timeout" in operator.machine.journal(UNIT)
@@ -313,14 +313,14 @@ def rotate_credentials(operator: Operator) -> None:
 
 
 def restart(operator: Operator) -> None:
-    """Nobody is refused: what was accepted is answered, the rest waits in the socket."""
+    """Restart the engine under load: accepted requests are answered, others wait in the socket."""
     with operator.load("restart"):
         operator.machine.run("systemctl", "restart", UNIT)
         wait_for(operator.serves, "its start")
 
 
 def stop(operator: Operator) -> None:
-    """Nothing is left."""
+    """Stop the engine, and check that nothing is left."""
     machine = operator.machine
     machine.run("systemctl", "stop", SOCKET, UNIT)
     assert machine.show(UNIT, "Result") == "success"

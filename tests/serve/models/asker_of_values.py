@@ -4,7 +4,7 @@ from typing import Any
 
 
 def predict(instances: list[Any], request: Any) -> list[Any]:
-    """Each value with what its row is told."""
+    """Return each value with its row's request context."""
     assert len(request) == len(instances)
     return [
         [value, own.id, own.parameters, own.headers]

@@ -12,7 +12,7 @@ gate, reached = (Path(__file__).with_name(name) for name in ("gate", "reached"))
 
 
 def predict(x: Any) -> Any:
-    """Its number, or the failure that the number asks for."""
+    """Return the instance's number, or fail as the number asks for."""
     if (x == 400).any():
         raise InvalidInput("not this one")
     if (x == 500).any():

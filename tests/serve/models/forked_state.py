@@ -67,7 +67,7 @@ def descriptors() -> list[Any]:
 
 
 def objects() -> dict[str, Any]:
-    """Each random generator, the locks that are held, and what has descriptors or threads."""
+    """Return random generators, held locks, and objects with descriptors or threads."""
     # The parent's are frozen.
     gc.unfreeze()
     digests: dict[str, Any] = {}

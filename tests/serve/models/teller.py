@@ -19,7 +19,7 @@ def load() -> None:
 
 
 def predict(instances: list[Any]) -> list[Any]:
-    """Its words, counted; at "die" the process ends."""
+    """Return the words and count them; at "die" the process ends."""
     for word in instances:
         words.labels("loud" if word.isupper() else "quiet").inc()
         lengths.observe(len(word))
