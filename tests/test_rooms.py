@@ -163,8 +163,8 @@ def circle(sources: Iterable[Module]) -> list[str]:
     imports = {
         name: {
             target
-            for _, what in imported(module)
-            if (target := what if what in found else what.rpartition(".")[0]) in found
+            for _, full in imported(module)
+            if (target := full if full in found else full.rpartition(".")[0]) in found
         }
         for name, module in found.items()
     }

@@ -218,8 +218,8 @@ def replayed(seeds: Iterable[int], table: Rights) -> set[tuple[str, str]]:
             replay.store(role, own, number, value, code)
 
         engine.observer = store
-        if what := failure(life):
-            raise Forbidden(f"seed {seed}: {what}")
+        if complaint := failure(life):
+            raise Forbidden(f"seed {seed}: {complaint}")
         seen |= replay.seen
     return seen
 

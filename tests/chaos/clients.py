@@ -189,7 +189,7 @@ class Client:
         scene, ledger = self._scene, self._scene.ledger
         self._count += 1
         values = (self._number, self._count, scene.source.randrange(NONCES), int(deed))
-        what = f"request {self._count} of client {self._number}"
+        label = f"request {self._count} of client {self._number}"
         ledger.sent += 1
         sent_at = time.monotonic()
         try:
@@ -197,7 +197,7 @@ class Client:
                 json.dumps({"instances": [values]}).encode(), scene.timeout_s + _LOST_AFTER_S
             )
         except TimeoutError:
-            ledger.fail(f"{what} is lost: no answer and no end")
+            ledger.fail(f"{label} is lost: no answer and no end")
             line.transport.abort()
             self._line = None
             return 0
@@ -206,32 +206,32 @@ class Client:
             if line.port in scene.doomed:
                 ledger.broken += 1
             else:
-                ledger.fail(f"{what}: its connection ended, and its frontend lives")
+                ledger.fail(f"{label}: its connection ended, and its frontend lives")
             return 0
         status, body = answer
         if status != 200:
-            self._refused(line, what, status, body, sent_at, now)
+            self._refused(line, label, status, body, sent_at, now)
         elif json.loads(body)["predictions"] == [keyed(values, scene.key)]:
             if deed is Deed.NONE:
                 ledger.answered(sent_at, now)
             else:
-                ledger.fail(f"{what}: a deed was answered")
+                ledger.fail(f"{label}: a deed was answered")
         else:
-            ledger.fail(f"{what}, {values}: the wrong answer {body!r}")
+            ledger.fail(f"{label}, {values}: the wrong answer {body!r}")
         return status
 
     def _refused(
-        self, line: Line, what: str, status: int, body: bytes, sent_at: float, now: float
+        self, line: Line, label: str, status: int, body: bytes, sent_at: float, now: float
     ) -> None:
         ledger = self._scene.ledger
         words = ""
         with contextlib.suppress(ValueError, KeyError):
             words = json.loads(body)["error"]
         if not words:
-            ledger.fail(f"{what}: {status} without words: {body!r}")
+            ledger.fail(f"{label}: {status} without words: {body!r}")
             return
         ledger.refused[f"{status} {words}"] += 1
         if status == _EXPIRED:
             due = sent_at + self._scene.timeout_s
             due = max(due, self._scene.stopped.get(line.port, 0.0))
-            ledger.overdue(now - due, self._scene.ticker.delay_s(due), what)
+            ledger.overdue(now - due, self._scene.ticker.delay_s(due), label)

@@ -49,7 +49,7 @@ class GrpcClient:
         tensor = {"name": "x", "datatype": "INT64", "shape": [1, INPUTS]}
         raw = b"".join(value.to_bytes(_WORD, "little") for value in values)
         request = infer_request("keyed", tensor, raw_input_contents=[raw])
-        what = f"gRPC request {count} of client {self._number}"
+        label = f"gRPC request {count} of client {self._number}"
         ledger.sent += 1
         sent_at = time.monotonic()
         try:
@@ -62,7 +62,7 @@ class GrpcClient:
             elif text:
                 ledger.refused[f"{name} {text}"] += 1
             else:
-                ledger.fail(f"{what}: {name} without words")
+                ledger.fail(f"{label}: {name} without words")
             return
         now = time.monotonic()
         response = inference("ModelInferResponse").FromString(data)
@@ -70,4 +70,4 @@ class GrpcClient:
         if list(response.raw_output_contents) == [expected]:
             ledger.answered(sent_at, now)
         else:
-            ledger.fail(f"{what}, {values}: the wrong answer {response!r}")
+            ledger.fail(f"{label}, {values}: the wrong answer {response!r}")

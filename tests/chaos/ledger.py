@@ -75,7 +75,7 @@ class Ledger:
                 self.servers_stall_s = max(self.servers_stall_s, stall_s)
         self._last_right = now
 
-    def overdue(self, late_s: float, excused_s: float, what: str) -> None:
+    def overdue(self, late_s: float, excused_s: float, label: str) -> None:
         """The answer of a request's deadline has come, so long after it.
 
         Args:
@@ -87,7 +87,7 @@ class Ledger:
         self.latest_s = max(self.latest_s, late_s - excused_s)
         if late_s > self.grace_s + excused_s:
             self.late += 1
-            self.fail(f"{what}: {late_s:.3f} s after its deadline, {excused_s:.3f} s excused")
+            self.fail(f"{label}: {late_s:.3f} s after its deadline, {excused_s:.3f} s excused")
 
     def fail(self, words: str) -> None:
         """Note a violation."""

@@ -262,7 +262,7 @@ async def _keep_looking(play: Play) -> None:
 
 def _held_now(server: Server) -> dict[str, Held]:
     found = {title: held(pid) for title, pid in server.titles().items()}
-    return {title: what for title, what in found.items() if what is not None}
+    return {title: resources for title, resources in found.items() if resources is not None}
 
 
 async def _reckon(play: Play, before: dict[str, Held]) -> None:
@@ -299,7 +299,7 @@ def _unfinished(play: Play, before: dict[str, Held]) -> list[str]:
         count = len(play.havoc.of(role))
         if count != setup.count(role):
             found.append(f"{count} processes are {role}, not {setup.count(role)}")
-    first = {role_of(title): what for title, what in before.items()}
+    first = {role_of(title): resources for title, resources in before.items()}
     for title, now in _held_now(server).items():
         was = first.get(role_of(title))
         if was is not None and now.descriptors > was.descriptors + _RESERVE:

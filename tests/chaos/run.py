@@ -45,15 +45,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--kills", type=int, metavar="N", help="kill N processes of a role")
-    what.add_argument("--stops", type=int, metavar="N", help="SIGSTOP N processes of a role")
-    what.add_argument("--wedges", type=int, metavar="N", help="SIGSTOP N of a role for ever")
-    what.add_argument("--fault", choices=FAULTS, help="have the host refuse something")
-    what.add_argument("--squeezes", type=int, metavar="N", help="N times too little memory for all")
-    what.add_argument("--poison", choices=DEEDS, help="send requests that do that to the model")
-    what.add_argument("--soak", type=float, metavar="S", help="S seconds of load and kills")
-    what.add_argument("--hail", type=float, metavar="S", help="S seconds of a kill nearly each")
+    act = parser.add_mutually_exclusive_group(required=True)
+    act.add_argument("--kills", type=int, metavar="N", help="kill N processes of a role")
+    act.add_argument("--stops", type=int, metavar="N", help="SIGSTOP N processes of a role")
+    act.add_argument("--wedges", type=int, metavar="N", help="SIGSTOP N of a role for ever")
+    act.add_argument("--fault", choices=FAULTS, help="have the host refuse something")
+    act.add_argument("--squeezes", type=int, metavar="N", help="N times too little memory for all")
+    act.add_argument("--poison", choices=DEEDS, help="send requests that do that to the model")
+    act.add_argument("--soak", type=float, metavar="S", help="S seconds of load and kills")
+    act.add_argument("--hail", type=float, metavar="S", help="S seconds of a kill nearly each")
     parser.add_argument(
         "--role", choices=ROLES, help="of the processes; of a soak's by default any"
     )

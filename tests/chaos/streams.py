@@ -98,7 +98,7 @@ class StreamClient:
         scene, ledger = self._scene, self._scene.ledger
         self._count += 1
         nonce, count = scene.source.randrange(NONCES), scene.source.randint(1, MOST_PARTS)
-        what = f"stream {self._count} of client {self._number}"
+        label = f"stream {self._count} of client {self._number}"
         body = json.dumps({"instances": [{"nonce": nonce, "count": count}]}).encode()
         head = (
             f"POST {_PATH} HTTP/1.1\r\nHost: chaos\r\nAccept: text/event-stream\r\n"
@@ -112,21 +112,21 @@ class StreamClient:
             async with asyncio.timeout(scene.timeout_s + _LOST_AFTER_S):
                 words = await self._read(reader, found)
         except TimeoutError:
-            ledger.fail(f"{what} is lost behind {len(found)} parts: no end")
+            ledger.fail(f"{label} is lost behind {len(found)} parts: no end")
             return False
         except (asyncio.IncompleteReadError, ConnectionError):
             if port in scene.doomed:
                 ledger.broken += 1
             else:
-                ledger.fail(f"{what}: its connection ended, and its frontend lives")
+                ledger.fail(f"{label}: its connection ended, and its frontend lives")
             return False
         right = [part(nonce, number, scene.key) for number in range(count)]
         if found != right[: len(found)]:
-            ledger.fail(f"{what}: wrong parts, {found} and not {right}")
+            ledger.fail(f"{label}: wrong parts, {found} and not {right}")
         elif words:
-            ledger.fail(f"{what}: cut off behind {len(found)} of {count} parts: {words}")
+            ledger.fail(f"{label}: cut off behind {len(found)} of {count} parts: {words}")
         elif len(found) < count:
-            ledger.fail(f"{what}: ended behind {len(found)} of {count} parts")
+            ledger.fail(f"{label}: ended behind {len(found)} of {count} parts")
         else:
             ledger.answered(sent_at, time.monotonic())
         return True

@@ -103,12 +103,12 @@ def ready_workers(control_port: int) -> int:
     return ready
 
 
-def wait_for(done: Callable[[], bool], what: str) -> None:
+def wait_for(done: Callable[[], bool], condition: str) -> None:
     """Wait until `done` holds, or end the program."""
     give_up_at = time.monotonic() + _BACK_WITHIN_S
     while not done():
         if time.monotonic() > give_up_at:
-            raise SystemExit(f"waited {_BACK_WITHIN_S:g} s in vain for: {what}")
+            raise SystemExit(f"waited {_BACK_WITHIN_S:g} s in vain for: {condition}")
         time.sleep(0.05)
 
 

@@ -28,9 +28,9 @@ WHERE: Final = {
 
 
 def test_everything_is_where_it_is_said_to_be() -> None:
-    places = {what: place.strip("`") for what, place in table(PAGE, "Where is ...?")}
-    for what, place in places.items():
+    places = {subject: place.strip("`") for subject, place in table(PAGE, "Where is ...?")}
+    for subject, place in places.items():
         path, _, name = place.partition(":")
-        assert not name or name in defined(ROOT / path), f"{what}: {place}"
-    for what, holds in WHERE.items():
-        assert holds in (ROOT / places[what].partition(":")[0]).read_text(), what
+        assert not name or name in defined(ROOT / path), f"{subject}: {place}"
+    for subject, holds in WHERE.items():
+        assert holds in (ROOT / places[subject].partition(":")[0]).read_text(), subject

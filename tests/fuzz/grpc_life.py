@@ -291,9 +291,9 @@ def _break(_data: bytes | None, _call: Any) -> Any:
     raise ZeroDivisionError
 
 
-def _same(what: str, expected: object, found: object) -> None:
+def _same(subject: str, expected: object, found: object) -> None:
     if expected != found:
-        raise Difference(f"{what}: {expected!r} is expected, {found!r} found")
+        raise Difference(f"{subject}: {expected!r} is expected, {found!r} found")
 
 
 class _Failures(logging.Handler):

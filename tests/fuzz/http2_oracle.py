@@ -356,6 +356,6 @@ def _answer(chance: random.Random, oracle: _Oracle, ours: _Ours) -> None:
     _same("answer", body, sent)
 
 
-def _same(what: str, expected: object, found: object) -> None:
+def _same(subject: str, expected: object, found: object) -> None:
     if expected != found:
-        raise Difference(f"{what}: h2 has {expected!r}, ours {found!r}")
+        raise Difference(f"{subject}: h2 has {expected!r}, ours {found!r}")

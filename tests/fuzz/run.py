@@ -86,8 +86,8 @@ async def _fuzz(targets: list[str], first: int, each_s: float) -> int:
                     except Exception as failure:
                         found[_kind_of(failure)] += 1
                         if found.total() <= _TOLD:
-                            what = f"{type(failure).__name__}: {failure}"
-                            print(f"{target}, seed {seed}: {what}", flush=True)
+                            complaint = f"{type(failure).__name__}: {failure}"
+                            print(f"{target}, seed {seed}: {complaint}", flush=True)
                     seed += 1
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         print(f"{target:20} {seed - first:12,} executions, {_told(found)}", flush=True)

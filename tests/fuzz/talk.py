@@ -106,17 +106,17 @@ def expected(talk: Talk, *, asks_for_keys: bool) -> list[int]:
         elif isinstance(item, Keys):
             valid = item.valid
         else:
-            at, what = item.stall or (len(item.data), Seconds(0))
-            if isinstance(what, Keys) and at < item.head_ends:
-                valid = what.valid
+            at, event = item.stall or (len(item.data), Seconds(0))
+            if isinstance(event, Keys) and at < item.head_ends:
+                valid = event.valid
             allowed = item.open or not asks_for_keys or item.key in valid
-            if isinstance(what, Keys):
-                valid = what.valid
-            elif at <= item.begins and what.count > IDLE_S:
+            if isinstance(event, Keys):
+                valid = event.valid
+            elif at <= item.begins and event.count > IDLE_S:
                 break
-            elif item.begins < at < item.head_ends and what.count >= WHILE_S:
+            elif item.begins < at < item.head_ends and event.count >= WHILE_S:
                 return [*statuses, 408]
-            elif item.head_ends <= at < len(item.data) and what.count >= AGE_S:
+            elif item.head_ends <= at < len(item.data) and event.count >= AGE_S:
                 return [*statuses, 408 if allowed else 401]
             statuses.append(item.status if allowed else 401)
             if item.closes:
@@ -130,10 +130,10 @@ def steps_of(talk: Talk, chance: random.Random) -> list[Step]:
     gathered = b""
     for item in talk:
         if isinstance(item, Ask):
-            at, what = item.stall or (len(item.data), None)
+            at, event = item.stall or (len(item.data), None)
             gathered += item.data[:at]
-            if what is not None:
-                steps += [*_cut(gathered, chance), what]
+            if event is not None:
+                steps += [*_cut(gathered, chance), event]
                 gathered = item.data[at:]
         else:
             steps += [*_cut(gathered, chance), item]
@@ -155,9 +155,9 @@ def sound(chance: random.Random) -> list[Ask | Seconds | Keys]:
         ask = _ask(chance)
         if chance.random() < 0.2:
             at = chance.randrange(len(ask.data))
-            whats: list[Keys | Seconds] = [Keys(KEYS[:1]), Seconds(AGE_S), Seconds(WHILE_S)]
-            what = chance.choice(whats)
-            ask = Ask(ask.data, ask.key, ask.status, ask.open, ask.closes, (at, what))
+            events: list[Keys | Seconds] = [Keys(KEYS[:1]), Seconds(AGE_S), Seconds(WHILE_S)]
+            event = chance.choice(events)
+            ask = Ask(ask.data, ask.key, ask.status, ask.open, ask.closes, (at, event))
         talk.append(ask)
     return talk
 

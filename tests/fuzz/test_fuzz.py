@@ -230,8 +230,8 @@ def caught(monkeypatch: pytest.MonkeyPatch) -> Caught:
 
 
 def test_a_fast_lane_that_overlooks_a_header_is_caught(caught: Caught) -> None:
-    what = caught(head, "_NEVER", frozenset[bytes](), [request(b"Expect: 100-continue")])
-    assert "past the fast lane" in what
+    words = caught(head, "_NEVER", frozenset[bytes](), [request(b"Expect: 100-continue")])
+    assert "past the fast lane" in words
 
 
 def test_a_fast_lane_with_another_limit_is_caught(caught: Caught) -> None:
@@ -239,8 +239,8 @@ def test_a_fast_lane_with_another_limit_is_caught(caught: Caught) -> None:
         return original(text, meaning, values, 2 * most, account)
 
     original = head.head_with
-    what = caught(head, "head_with", with_values, [request(body=b"x" * (MAX_REQUEST_BYTES + 1))])
-    assert "past the fast lane" in what
+    words = caught(head, "head_with", with_values, [request(body=b"x" * (MAX_REQUEST_BYTES + 1))])
+    assert "past the fast lane" in words
 
 
 def test_a_key_that_works_on_after_its_end_is_caught(caught: Caught) -> None:
@@ -256,8 +256,8 @@ def test_a_key_that_works_on_after_its_end_is_caught(caught: Caught) -> None:
 def test_trailers_that_become_headers_are_caught(caught: Caught) -> None:
     body = b"11\r\n%b\r\n0\r\nX-Forwarded-User: root\r\n\r\n" % BODY
     steps = [bare(b"Transfer-Encoding: chunked", body=body)]
-    what = caught(FallbackProtocol, "on_header", HttpToolsProtocol.on_header, steps)
-    assert "h11 sees no such request" in what
+    words = caught(FallbackProtocol, "on_header", HttpToolsProtocol.on_header, steps)
+    assert "h11 sees no such request" in words
 
 
 def test_trailers_that_are_kept_are_caught(caught: Caught) -> None:
@@ -272,8 +272,8 @@ def test_trailers_that_are_kept_are_caught(caught: Caught) -> None:
 
 def test_chunks_over_http_1_0_that_are_served_are_caught(caught: Caught) -> None:
     asked = bare(b"Transfer-Encoding: chunked", body=IN_CHUNKS, version=b"1.0")
-    what = caught(fallback, "_OLD_VERSION", "none", [asked])
-    assert "h11 sees no such request" in what
+    words = caught(fallback, "_OLD_VERSION", "none", [asked])
+    assert "h11 sees no such request" in words
 
 
 def test_a_connection_that_no_clock_ends_is_caught(caught: Caught) -> None:

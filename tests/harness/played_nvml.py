@@ -121,10 +121,10 @@ class PlayedNvml:
     def _whole(self) -> list[str]:
         return [uuid for uuid in self.boards if uuid.startswith("GPU-")]
 
-    def _ask(self, handle: str, what: str, tell: Callable[[Board], T]) -> T:
+    def _ask(self, handle: str, query: str, tell: Callable[[Board], T]) -> T:
         board = self.boards.get(handle)
         if board is None:
             raise NVMLError("GPU is lost")
-        if what in board.lacks:
+        if query in board.lacks:
             raise NVMLError("Not Supported")
         return tell(board)

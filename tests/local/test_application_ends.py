@@ -139,9 +139,9 @@ ENDS: Final[dict[str, tuple[list[Step], Got]]] = {
     "no-content": ([START | {"status": 204}, MORE, LAST], Got(204, b"", True)),
     "begins-empty": ([START | {"headers": [(b"Content-Length", b"0")]}], Got(200, b"", False)),
     "refused": ([Draining()], Got(503, b'{"error":"the server is stopping"}', True)),
-    **{f"raises-{name}": ([what], FAILED) for name, what in RAISED.items()},
-    **{f"stops-with-{name}": ([START, MORE, what], BEGUN) for name, what in RAISED.items()},
-    **{f"and-then-{name}": ([START, LAST, what], WHOLE) for name, what in RAISED.items()},
+    **{f"raises-{name}": ([act], FAILED) for name, act in RAISED.items()},
+    **{f"stops-with-{name}": ([START, MORE, act], BEGUN) for name, act in RAISED.items()},
+    **{f"and-then-{name}": ([START, LAST, act], WHOLE) for name, act in RAISED.items()},
 }
 
 

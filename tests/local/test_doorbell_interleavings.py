@@ -311,8 +311,8 @@ def ringing(order: Sequence[str]) -> Scenario:
         bell, seen = Doorbell(words, 1), []
 
         def ring() -> None:
-            for what in order:
-                if what == "ring":
+            for step in order:
+                if step == "ring":
                     bell.wake()
                 else:
                     words[0] = 1

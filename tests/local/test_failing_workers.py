@@ -338,12 +338,12 @@ def _drawn() -> list[list[tuple[int, int, bool, int]]]:
     return [fails * 2, again * 3, [*recovers, (11 * MINUTE, 1, True, 0)]]
 
 
-@pytest.mark.parametrize("what", BROKEN)
-def test_a_wrong_rule_is_found_out(what: str) -> None:
+@pytest.mark.parametrize("defect", BROKEN)
+def test_a_wrong_rule_is_found_out(defect: str) -> None:
     def lives() -> None:
         for found in _drawn():
             Life(iter(found))
 
     lives()
-    with broken(*BROKEN[what]), pytest.raises(AssertionError):
+    with broken(*BROKEN[defect]), pytest.raises(AssertionError):
         lives()

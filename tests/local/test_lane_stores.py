@@ -37,8 +37,8 @@ class Log:
         self.actor = Actor.FRONTEND
         self.entries: list[tuple[Actor, str]] = []
 
-    def add(self, what: str) -> None:
-        self.entries.append((self.actor, what))
+    def add(self, name: str) -> None:
+        self.entries.append((self.actor, name))
 
 
 def name_of(number: int) -> str:
@@ -203,7 +203,7 @@ def test_a_request_is_stored_payload_first_then_header_control_ring_and_tail(
 ) -> None:
     first, second = ask(recorded.lane), ask(recorded.lane)
     recorded.lane.submit()
-    assert [what for _, what in recorded.log.entries] == [
+    assert [name for _, name in recorded.log.entries] == [
         "payload",
         f"header of {first}",
         f"CONTROL of {first}",
@@ -223,7 +223,7 @@ def test_what_is_sent_in_one_call_is_stored_in_the_same_order(recorded: Recorded
         recorded.log.entries.clear()
         slot = recorded.lane.send(b"request", 100, 0, 1, 5, 6)
         recorded.lane.submit()
-        assert [what for _, what in recorded.log.entries] == [
+        assert [name for _, name in recorded.log.entries] == [
             "payload",
             f"header of {slot}",
             f"CONTROL of {slot}",
@@ -245,7 +245,7 @@ def test_an_answer_is_stored_result_first_then_what_stands_beside_done_ring_and_
     recorded.lane.submit()
     recorded.log.entries.clear()
     recorded.serve()
-    assert [what for _, what in recorded.log.entries] == [
+    assert [name for _, name in recorded.log.entries] == [
         "HEAD of submissions",
         "payload",
         f"result header of {slot}",
@@ -267,8 +267,8 @@ def test_answers_to_requests_that_are_alike_are_stored_in_the_same_order(
     recorded.log.actor = Actor.HOLDER
     recorded.worker.answer_uniform(alike, Status.OK, 2, MARK, 12)
     recorded.worker.flush()
-    assert [what for _, what in recorded.log.entries] == [
-        *(f"{what} of {slot}" for slot in slots for what in ("result header", "DONE")),
+    assert [name for _, name in recorded.log.entries] == [
+        *(f"{name} of {slot}" for slot in slots for name in ("result header", "DONE")),
         "word of completions",
         "word of completions",
         "TAIL of completions",
@@ -286,7 +286,7 @@ def test_an_answer_in_words_is_stored_in_the_same_order(recorded: Recorded) -> N
     recorded.log.actor = Actor.HOLDER
     recorded.worker.fail(request, Status.EXPIRED, "too late", MARK, 12)
     recorded.worker.flush()
-    assert [what for _, what in recorded.log.entries] == [
+    assert [name for _, name in recorded.log.entries] == [
         "payload",
         f"ANSWER_START of {slot}",
         f"result header of {slot}",

@@ -88,9 +88,9 @@ def test_an_entry_that_has_not_changed_is_neither_written_nor_read_again(
     for name in ("line_of", "entry_of"):
         right = getattr(model_spec, name)
 
-        def counted(what: object, name: str = name, right: Any = right) -> object:
+        def counted(argument: object, name: str = name, right: Any = right) -> object:
             done[name] += 1
-            return right(what)
+            return right(argument)
 
         monkeypatch.setattr(model_spec, name, counted)
     changed = (TWO[0], replace(TWO[1], workers=(3,)))

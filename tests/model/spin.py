@@ -171,10 +171,10 @@ def parsed(output: str, *, comes_to_rest: bool = False) -> Result:
         and int(found[1]) < DEPTH,
         unreached=frozenset(
             (file, int(line))
-            for file, line, what in re.findall(
+            for file, line, statement in re.findall(
                 r"^\t(\w+\.pml):(\d+), state \d+, (.*)$", output, re.MULTILINE
             )
-            if what != '"-end-"'
+            if statement != '"-end-"'
         ),
         output=output,
     )

@@ -148,10 +148,10 @@ class Replay:
         self.seen: set[tuple[str, str]] = set()
         """Roles and variables so far."""
 
-    def _add(self, name: str, whose: int, ring: int, capacity: int) -> None:
+    def _add(self, name: str, owner: int, ring: int, capacity: int) -> None:
         first = ring + RingWords.ITEMS
-        self._rings[ring + RingWords.TAIL] = name + "!", whose, first, capacity
-        self._rings[ring + RingWords.HEAD] = name + "?", whose, first, capacity
+        self._rings[ring + RingWords.TAIL] = name + "!", owner, first, capacity
+        self._rings[ring + RingWords.HEAD] = name + "?", owner, first, capacity
 
     def store(
         self, role: str, own: int, number: int, value: int, running: Callable[[], set[Code]]
@@ -172,12 +172,12 @@ class Replay:
         if 0 <= slot < self._slots and field in (0, SlotWords.DONE):
             variable = self._done(role, own, slot, value) if field else self._control(slot, value)
         elif number in self._rings:
-            variable, whose, first, capacity = self._rings[number]
+            variable, owner, first, capacity = self._rings[number]
             if variable.endswith("!"):
                 before = self._words[number]
                 mask = capacity - 1
                 items = [self._words[first + (place & mask)] for place in range(before, value)]
-                self._put(variable, whose, items)
+                self._put(variable, owner, items)
         else:
             return
         self.seen.add((role, variable))
@@ -218,10 +218,10 @@ class Replay:
             raise Forbidden(f"worker {own} answers {ref:#x}, which it was not given")
         return "done"
 
-    def _put(self, variable: str, whose: int, items: list[int]) -> None:
+    def _put(self, variable: str, owner: int, items: list[int]) -> None:
         if variable == "tasks!":
             given = [ref for _, references, _ in read_tasks(items) for ref in references]
-            self._given.setdefault(whose, set()).update(given)
+            self._given.setdefault(owner, set()).update(given)
             wrong = [r for r in given if r & SLOT_MASK < self._slots and not self._is_open(r)]
         elif variable == "completions!":
             # A notice that a part is out comes before the answer.

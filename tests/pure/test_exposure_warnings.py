@@ -50,7 +50,7 @@ def test_what_is_exposed_is_warned_of(
 ) -> None:
     server = ServerConfig(**settings)
     found = list(exposures(server, Credentials(**clients), Credentials(**control)))
-    assert [what[: len(begins)] for (what, _), begins in zip(found, exposed, strict=True)] == (
+    assert [word[: len(begins)] for (word, _), begins in zip(found, exposed, strict=True)] == (
         exposed
     )
     assert all(do for _, do in found)

@@ -63,7 +63,7 @@ def then(count: int) -> tuple[int, ...]:
 class Row(NamedTuple):
     """A row of the table: what there was, and what follows with a jitter of 0.5."""
 
-    what: str
+    title: str
     case: RestartCase
     before: Record
     lived_ns: int
@@ -116,7 +116,7 @@ def follows(row: Row) -> Restart:
     )
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.what)
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.title)
 def test_the_table(row: Row) -> None:
     assert follows(row) == Restart(row.delay_s, row.after)
 

@@ -137,12 +137,12 @@ class Browser:
                 return found
             self._note(found.get("method", ""), found.get("params", {}))
 
-    def _note(self, method: str, what: dict[str, Any]) -> None:
+    def _note(self, method: str, event: dict[str, Any]) -> None:
         if method == "Network.requestWillBeSent":
-            self.asked.append(what["request"]["url"])
+            self.asked.append(event["request"]["url"])
         elif method == "Runtime.exceptionThrown":
-            self.complaints.append(str(what["exceptionDetails"]))
-        elif method == "Runtime.consoleAPICalled" and what["type"] in ("warning", "error"):
-            self.complaints.append(str(what["args"]))
-        elif method == "Log.entryAdded" and what["entry"]["level"] in ("warning", "error"):
-            self.complaints.append(f"{what['entry']['text']} {what['entry'].get('url', '')}")
+            self.complaints.append(str(event["exceptionDetails"]))
+        elif method == "Runtime.consoleAPICalled" and event["type"] in ("warning", "error"):
+            self.complaints.append(str(event["args"]))
+        elif method == "Log.entryAdded" and event["entry"]["level"] in ("warning", "error"):
+            self.complaints.append(f"{event['entry']['text']} {event['entry'].get('url', '')}")

@@ -213,8 +213,8 @@ def test_settings_are_tuned_until_the_time_is_over(
 def test_one_that_is_stopped_writes_what_was_measured(
     number: signal.Signals, served: Server, tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:
-    what = ("--url", f"http://127.0.0.1:{served.port}", *QUICK)
-    arguments = [*what, "--rounds", "50", "--rates", "50", "--output", "out"]
+    url = ("--url", f"http://127.0.0.1:{served.port}", *QUICK)
+    arguments = [*url, "--rounds", "50", "--rates", "50", "--output", "out"]
     log = tmp_path / "log"
     with log.open("w") as errors, (tmp_path / "printed").open("w") as printed:
         process = subprocess.Popen(

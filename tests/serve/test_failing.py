@@ -16,9 +16,9 @@ WaitUntil = Callable[..., Any]
 MEMORY_BYTES = 768 << 20
 
 
-def ask(server: Server, model: str, what: object) -> Response:
+def ask(server: Server, model: str, instance: object) -> Response:
     with Connection(server.port) as connection:
-        return connection.ask(fast(model, instances(what)))
+        return connection.ask(fast(model, instances(instance)))
 
 
 def complaint(server: Server, model: str) -> str:
@@ -39,12 +39,12 @@ def restarts(server: Server, control_port: int, case: str) -> int:
     )
 
 
-def fail_for_long(server: Server, model: str, what: object) -> None:
+def fail_for_long(server: Server, model: str, instance: object) -> None:
     """Send requests that the model fails, enough of them for it to be found."""
     end = time.monotonic() + 1.5 * ENOUGH_NS / 1e9
     count = 0
     while time.monotonic() < end or count < 2 * ENOUGH:
-        assert ask(server, model, what).status == 500
+        assert ask(server, model, instance).status == 500
         count += 1
 
 

@@ -166,8 +166,8 @@ def test_a_server_serves_on_where_nobody_reads_its_log(
         assert {connection.receive().status for _ in range(asked)} == {200}
     pipe.read()
 
-    def lost(role: str, what: str) -> Callable[[], bool]:
-        words = rf" {role} \[\d+\] WARNING lines {what} did not take: [1-9]"
+    def lost(role: str, taker: str) -> Callable[[], bool]:
+        words = rf" {role} \[\d+\] WARNING lines {taker} did not take: [1-9]"
         return lambda: re.search(words, pipe.text) is not None
 
     wait_until(lost("worker m/0", "that the log"), "the worker says what is missing")

@@ -121,11 +121,11 @@ def bodies(model: str, text: str) -> dict[str, tuple[str, Any]]:
     }
 
 
-@pytest.mark.parametrize("who", ["setting", "request"])
+@pytest.mark.parametrize("origin", ["setting", "request"])
 @pytest.mark.parametrize("lane", ["fast", "http2"])
 @pytest.mark.parametrize("way", ["v1", "v2", "generate"])
-def test_events_have_limits(server: Server, gate: Path, way: str, lane: str, who: str) -> None:
-    asked = {} if who == "setting" else {FIRST: f"{LIMIT_S}", GAP: f"{LIMIT_S}"}
+def test_events_have_limits(server: Server, gate: Path, way: str, lane: str, origin: str) -> None:
+    asked = {} if origin == "setting" else {FIRST: f"{LIMIT_S}", GAP: f"{LIMIT_S}"}
     model, words = ("pausing", BY_REQUEST) if asked else ("limited", BY_SETTING)
     versions = {"http1": lane == "fast", "http2": lane == "http2"}
     path, body = bodies(model, f"0 {gate} 99")[way]
@@ -237,11 +237,11 @@ def test_a_request_for_one_answer_has_no_limits(server: Server, gate: Path) -> N
         assert whole.result()["predictions"] == [[0, 1, 2]]
 
 
-@pytest.mark.parametrize("who", ["setting", "metadata", "parameters"])
-def test_streams_of_grpc_have_limits(server: Server, gate: Path, who: str) -> None:
-    asked = {FIRST.lower(): "0.3", GAP.lower(): "0.3"} if who == "metadata" else None
-    parameters = dict.fromkeys(LIMITS, "0.3") if who == "parameters" else None
-    model, words = ("limited", BY_SETTING) if who == "setting" else ("pausing", BY_REQUEST)
+@pytest.mark.parametrize("origin", ["setting", "metadata", "parameters"])
+def test_streams_of_grpc_have_limits(server: Server, gate: Path, origin: str) -> None:
+    asked = {FIRST.lower(): "0.3", GAP.lower(): "0.3"} if origin == "metadata" else None
+    parameters = dict.fromkeys(LIMITS, "0.3") if origin == "parameters" else None
+    model, words = ("limited", BY_SETTING) if origin == "setting" else ("pausing", BY_REQUEST)
     with triton.InferenceServerClient(f"127.0.0.1:{grpc_port(server)}") as client:
         stream = GrpcStream(client, headers=asked)
         _ask(client, model, f"2 {gate} 99", parameters)
@@ -255,7 +255,7 @@ def test_streams_of_grpc_have_limits(server: Server, gate: Path, who: str) -> No
         error = stream.next()[1]
         assert error.message() == f"no part of the answer came within {words[0]}"
         another.touch()
-        if who == "parameters":
+        if origin == "parameters":
             _ask(client, model, "1", {"part_gap_timeout_s": "soon"})
             error = stream.next()[1]
             assert "not a number of seconds above 0" in error.message()
@@ -270,9 +270,9 @@ def _ask(
     client.async_stream_infer(model, [tensor], parameters=parameters)
 
 
-@pytest.mark.parametrize("who", ["setting", "request"])
-def test_a_client_s_streams_have_limits(server: Server, gate: Path, who: str) -> None:
-    asked: dict[str, Any] = {} if who == "setting" else {**LIMITS}
+@pytest.mark.parametrize("origin", ["setting", "request"])
+def test_a_client_s_streams_have_limits(server: Server, gate: Path, origin: str) -> None:
+    asked: dict[str, Any] = {} if origin == "setting" else {**LIMITS}
     model, words = ("pausing", BY_REQUEST) if asked else ("limited", BY_SETTING)
     with Client(server.pid) as client:
         parts = client.stream(model, {"text": np.array([[f"2 {gate} 99"]], object)}, **asked)

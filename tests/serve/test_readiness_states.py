@@ -126,9 +126,9 @@ class Site:
         assert self._stub.start(b"", "ServerLive")().response.live
         return found
 
-    def wait_for_readiness(self, what: str, *, ready: bool) -> None:
+    def wait_for_readiness(self, condition: str, *, ready: bool) -> None:
         """Wait until every way of asking gives this answer."""
-        self._wait_until(lambda: {*self.readiness().values()} == {ready}, what, 60)
+        self._wait_until(lambda: {*self.readiness().values()} == {ready}, condition, 60)
 
     def ask(self) -> Asked:
         """A prediction."""

@@ -52,10 +52,10 @@ def notifications(listening: socket.socket) -> Iterator[tuple[int, str]]:
             yield credentials.unpack(sender)[0], text.decode()
 
 
-def ask(server: Server, what: str) -> int:
+def ask(server: Server, action: str) -> int:
     """Let the model do something, and return the process id that it answers."""
     with Connection(server.port) as connection:
-        answer = connection.ask(fast("unruly", instances(what)))
+        answer = connection.ask(fast("unruly", instances(action)))
     assert answer.status == 200, answer.body
     return int(answer.json["predictions"][0])
 

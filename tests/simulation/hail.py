@@ -106,10 +106,10 @@ class Hail(Life):
         first = segment.layout.worker_counters(worker.number)
         segment.words[first + WorkerCounter.BATCHES] += 1
 
-    def _ends_early(self, process: Member, what: str) -> bool:
+    def _ends_early(self, process: Member, step: str) -> bool:
         """End a worker in place of loading its model; see `Life`."""
         early = self._rule.way is Way.LOADING and self._until_ns > 0
-        if not (early and isinstance(process, WorkerProcess) and what == "warm_up"):
+        if not (early and isinstance(process, WorkerProcess) and step == "warm_up"):
             return False
         process.end(1)
         return True
@@ -139,6 +139,6 @@ def first_wrong(rules: dict[str, Rule], seeds: range, failure: Callable[[Life], 
     """Say which of these lives goes wrong first, and why; empty if none does."""
     for name, rule in rules.items():
         for seed in seeds:
-            if what := failure(Hail(seed, rule)):
-                return f"{name}, seed {seed}: {what}"
+            if complaint := failure(Hail(seed, rule)):
+                return f"{name}, seed {seed}: {complaint}"
     return ""

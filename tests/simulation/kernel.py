@@ -84,9 +84,9 @@ class Kernel:
         self._turns: Counter[int] = Counter()
         self._in_vain = 0
 
-    def log(self, what: str) -> None:
+    def log(self, line: str) -> None:
         """Tell of something that happens."""
-        self.story.append(f"{self.now_ns / S - 1000:10.4f}  {what}")
+        self.story.append(f"{self.now_ns / S - 1000:10.4f}  {line}")
 
     def after(self, delay_s: float, act: Callable[[], object]) -> None:
         """Schedule a call after a delay."""
@@ -99,10 +99,10 @@ class Kernel:
         self.now_ns += by_ns
         self._events = [(at_ns + by_ns, tie, act) for at_ns, tie, act in self._events]
 
-    def open(self, what: Readable) -> int:
+    def open(self, readable: Readable) -> int:
         """A new descriptor of the supervisor's: the lowest that is free, as everywhere."""
         fd = next(n for n in range(_FIRST_FD, 1 << 20) if n not in self.fds)
-        self.fds[fd] = what
+        self.fds[fd] = readable
         return fd
 
     def close(self, fd: int) -> None:

@@ -299,7 +299,7 @@ class Life:
     @property
     def _stood_still(self) -> bool:
         """True if batches may have taken any time."""
-        return any("stopped" in what or "lost" in what for what in self.seen)
+        return any("stopped" in kind or "lost" in kind for kind in self.seen)
 
     def _reply(self, asked: Asked, answer: Answer) -> None:
         status, body, headers = answer

@@ -94,10 +94,10 @@ class Machine:
         """The time; as `time.monotonic_ns`."""
         return self.now_ns
 
-    def note(self, what: str) -> None:
+    def note(self, line: str) -> None:
         """Add a line to the trace, for readers of a schedule that failed."""
         if self.trace is not None:
-            self.trace.append(f"{(self.now_ns - BOOT_NS) / 1e6:12.3f} ms  {what}")
+            self.trace.append(f"{(self.now_ns - BOOT_NS) / 1e6:12.3f} ms  {line}")
 
     def spawn(self, name: str, body: Callable[[], object]) -> Process:
         """A new process; it begins when it is its turn."""

@@ -47,7 +47,7 @@ class Late:
 
     owner: type
     method: str
-    what: str
+    delayed: str
     behind: str
 
     @contextmanager
@@ -57,13 +57,13 @@ class Late:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
         moved = [self._moved(block) for block in _blocks(tree)]
         where = f"{self.owner.__name__}.{self.method}"
-        assert moved.count(True) == 1, f"{where} has no {self.what!r} before {self.behind!r}"
+        assert moved.count(True) == 1, f"{where} has no {self.delayed!r} before {self.behind!r}"
         with patch.object(self.owner, self.method, _compiled(function, ast.unparse(tree))):
             yield
 
     def _moved(self, block: list[ast.stmt]) -> bool:
         texts = [ast.unparse(statement) for statement in block]
-        early = [number for number, text in enumerate(texts) if text.startswith(self.what)]
+        early = [number for number, text in enumerate(texts) if text.startswith(self.delayed)]
         late = [number for number, text in enumerate(texts) if text.startswith(self.behind)]
         if len(early) != 1 or len(late) != 1 or early > late:
             return False

@@ -203,10 +203,10 @@ class Member(Process):
 
     def takes(self, least_s: float, most_s: float, act: Callable[[], object]) -> None:
         """Do something that takes a while, unless it slips."""
-        what = act.__name__
+        step = act.__name__
         self.after(
             self.cast.haste * self.kernel.chance.uniform(least_s, most_s),
-            lambda: None if self.cast.slips(self, what) else act(),
+            lambda: None if self.cast.slips(self, step) else act(),
         )
 
     def send(self, message: FromRole) -> None:

@@ -92,8 +92,8 @@ def _live_supervised(first: int, count: int, seconds: float) -> int:
     if count == 1:
         print(supervised.story(first))
     lived = supervised.live(range(first, first + count), time.monotonic() + seconds)
-    for seed, what in lived.wrong.items():
-        print(f"seed {seed}: {what}\nto see it: {COMMAND} --supervisor --from {seed} --seeds 1")
+    for seed, why in lived.wrong.items():
+        print(f"seed {seed}: {why}\nto see it: {COMMAND} --supervisor --from {seed} --seeds 1")
     print(lived, flush=True)
     return 1 if lived.wrong else 0
 

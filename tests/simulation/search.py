@@ -38,7 +38,7 @@ class Found:
 
     def __str__(self) -> str:
         ends = ", ".join(f"{count:,} x {status}" for status, count in sorted(self.ends.items()))
-        seen = ", ".join(f"{count:,} x {what}" for what, count in sorted(self.seen.items()))
+        seen = ", ".join(f"{count:,} x {kind}" for kind, count in sorted(self.seen.items()))
         return f"{self.lives:,} lives; answers: {ends}; what happened: {seen}"
 
 
@@ -52,12 +52,12 @@ class Wrong(AssertionError):
         before: the lives before it.
     """
 
-    def __init__(self, seed: int, what: str, before: Found) -> None:
-        super().__init__(f"seed {seed}: {what}\nto see it: {COMMAND} --from {seed} --seeds 1")
+    def __init__(self, seed: int, complaint: str, before: Found) -> None:
+        super().__init__(f"seed {seed}: {complaint}\nto see it: {COMMAND} --from {seed} --seeds 1")
         self.seed = seed
         self.before = before
-        crashed = not what.startswith("AssertionError")
-        endless = any(text in what for text in _ENDLESS)
+        crashed = not complaint.startswith("AssertionError")
+        endless = any(text in complaint for text in _ENDLESS)
         self.kind = "crashes" if crashed else "hangs" if endless else "violations"
 
 
@@ -99,8 +99,8 @@ def live(seeds: Iterable[int]) -> Found:
         if number % _GARBAGE_AFTER == 0:
             gc.collect()
         life = Life(seed)
-        if what := failure(life):
-            raise Wrong(seed, what, found)
+        if complaint := failure(life):
+            raise Wrong(seed, complaint, found)
         found.lives += 1
         found.ends += life.ends
         found.seen += life.seen
@@ -135,10 +135,10 @@ def simplest(seed: int) -> tuple[int, Profile]:
 def story(seed: int, profile: Profile | None = None) -> str:
     """Return the events of one life, and its failure in the end."""
     life = Life(seed, profile, trace=True)
-    what = failure(life)
+    complaint = failure(life)
     usual = Profile()
     drawn = {f.name: getattr(life.profile, f.name) for f in fields(Profile)}
     shown = [f"{name}={value}" for name, value in drawn.items() if value != getattr(usual, name)]
     return "\n".join(
-        [f"seed {seed}, Profile({', '.join(shown)})", *life.story, what or "all is well"]
+        [f"seed {seed}, Profile({', '.join(shown)})", *life.story, complaint or "all is well"]
     )

@@ -34,17 +34,17 @@ class Lived:
     def add(self, seed: int) -> None:
         """Play another life, and add its counts."""
         life = Life(seed)
-        if what := failure(life):
-            self.wrong[seed] = what
+        if complaint := failure(life):
+            self.wrong[seed] = complaint
         self.lives += 1
         self.ends += life.ends
         self.seen += life.seen
 
     def __str__(self) -> str:
         ends = ", ".join(f"{count:,} x {end}" for end, count in sorted(self.ends.items()))
-        seen = ", ".join(f"{count:,} x {what}" for what, count in sorted(self.seen.items()))
-        crashes = sum(not what.startswith("Violation") for what in self.wrong.values())
-        hangs = sum("neither" in what or "does not" in what for what in self.wrong.values())
+        seen = ", ".join(f"{count:,} x {kind}" for kind, count in sorted(self.seen.items()))
+        crashes = sum(not why.startswith("Violation") for why in self.wrong.values())
+        hangs = sum("neither" in why or "does not" in why for why in self.wrong.values())
         violations = len(self.wrong) - crashes - hangs
         counts = f"{violations} violations, {hangs} hangs, {crashes} crashes"
         return f"in all: {self.lives:,} lives, {counts}; {ends}; what happened: {seen}"
@@ -92,5 +92,5 @@ def first_wrong(seeds: Iterable[int]) -> int | None:
 def story(seed: int) -> str:
     """Return the events of one life, and its failure in the end."""
     life = Life(seed)
-    what = failure(life)
-    return "\n".join([f"seed {seed}", *life.story, what or "all is well"])
+    complaint = failure(life)
+    return "\n".join([f"seed {seed}", *life.story, complaint or "all is well"])

@@ -209,12 +209,12 @@ class Life:
 
     def _happens(self) -> None:
         if self._wild:
-            kind, what = self._chance.choice(
-                [(kind, what) for kind, what in self._misfortunes if kind not in self._left_out]
+            kind, act = self._chance.choice(
+                [(kind, act) for kind, act in self._misfortunes if kind not in self._left_out]
             )
             self.seen[kind] += 1
             self._kernel.log(kind)
-            what()
+            act()
             self._kernel.after(self._chance.expovariate(1 / self._every_s), self._happens)
 
     @property
@@ -262,16 +262,16 @@ class Life:
         for process in self._cast.living(CollectorProcess):
             process.end(-signal.SIGKILL)
 
-    def _slips(self, process: Member, what: str) -> bool:
+    def _slips(self, process: Member, step: str) -> bool:
         """Return whether a misfortune happens to a process instead of its next act."""
-        rate = self._slip_rate / 10 if what in ("step", "beat") else self._slip_rate
+        rate = self._slip_rate / 10 if step in ("step", "beat") else self._slip_rate
         if not self._wild or self._chance.random() >= rate:
             return False
         self.seen["a process slips"] += 1
-        self._kernel.log(f"{process} slips before {what}")
+        self._kernel.log(f"{process} slips before {step}")
         if not self._harm(process):
             return False
-        goes_on = what in ("step", "beat") or self._chance.random() < 0.1
+        goes_on = step in ("step", "beat") or self._chance.random() < 0.1
         return process.ended or process.hangs or process.stopped or not goes_on
 
     def _harm(self, process: Member) -> bool:

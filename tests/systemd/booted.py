@@ -112,11 +112,11 @@ class Machine:
         return self.run("journalctl", "--no-pager", "--output=cat", f"--unit={unit}")
 
 
-def wait_for(look: Callable[[], T], what: str, limit_s: float = _LIMIT_S) -> T:
+def wait_for(look: Callable[[], T], condition: str, limit_s: float = _LIMIT_S) -> T:
     """The first true value of `look`."""
     give_up_at = time.monotonic() + limit_s
     while not (value := look()):
-        assert time.monotonic() < give_up_at, f"waited {limit_s:g} s in vain for: {what}"
+        assert time.monotonic() < give_up_at, f"waited {limit_s:g} s in vain for: {condition}"
         time.sleep(0.05)
     return value
 

@@ -116,11 +116,11 @@ class Operator:
         return pid not in self.machine.processes(UNIT).values()
 
     @contextmanager
-    def load(self, what: str, *, may_break: int = 0) -> Iterator[None]:
+    def load(self, action: str, *, may_break: int = 0) -> Iterator[None]:
         """Send requests all the while; none may fail but so many whose connections break.
 
         Args:
-            what: is done meanwhile, for the figures.
+            action: during the load, for the figures.
             may_break: those that were in the hands of a process that was killed.
         """
         words = ["/usr/bin/env", *self._python(), LOAD, str(PORT), str(CLIENTS), self.key]
@@ -137,7 +137,7 @@ class Operator:
         sent, broken = sum(seen.values()), sum(n for kind, n in seen.items() if "broken" in kind)
         failed = sent - seen.pop("answered", 0)
         self.log(
-            f"{what}: {sent} requests, {failed} failed, the slowest took {found['slowest_s']} s"
+            f"{action}: {sent} requests, {failed} failed, the slowest took {found['slowest_s']} s"
         )
         assert failed == broken <= may_break, seen
 
@@ -220,10 +220,10 @@ def kill_the_supervisor(operator: Operator) -> None:
 
 
 @contextmanager
-def restarted(operator: Operator, what: str) -> Iterator[None]:
+def restarted(operator: Operator, action: str) -> Iterator[None]:
     """Expect that systemd restarts the engine under load, and only accepted connections break."""
     before = operator.restarts
-    with operator.load(what, may_break=CLIENTS):
+    with operator.load(action, may_break=CLIENTS):
         yield
         wait_for(lambda: operator.restarts > before, "a restart", 120)
         wait_for(operator.serves, "its start")

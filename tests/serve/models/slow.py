@@ -17,11 +17,11 @@ def load() -> None:
 
 
 def predict(instances: list[Any]) -> list[Any]:
-    for what in instances:
-        if what == "die" and ARMED.exists():
+    for instance in instances:
+        if instance == "die" and ARMED.exists():
             ARMED.rename(DIED)
             os.kill(os.getpid(), signal.SIGKILL)
-        if isinstance(what, float):
-            time.sleep(what)
+        if isinstance(instance, float):
+            time.sleep(instance)
     # So large that a client who does not read it leaves it with the server.
-    return ["x" * 6_000_000 if what == "large" else what for what in instances]
+    return ["x" * 6_000_000 if instance == "large" else instance for instance in instances]

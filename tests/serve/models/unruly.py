@@ -22,19 +22,19 @@ def predict(instances: list[str]) -> list[int]:
     return [act(*instance.partition(" ")[::2]) for instance in instances]
 
 
-def act(what: str, argument: str) -> int:
-    if what == "say":
+def act(action: str, argument: str) -> int:
+    if action == "say":
         os.write(CONTROL, os.fsencode(argument))
-    elif what == "babble":
+    elif action == "babble":
         while True:
             os.write(CONTROL, b"x" * 4096)
-    elif what == "fork":
+    elif action == "fork":
         return forked(argument)
-    elif what == "lose":
+    elif action == "lose":
         # As the libraries of a device do that answers no more.
         atexit.register(os.abort)
         raise RestartWorker(argument)
-    elif what == "signal":
+    elif action == "signal":
         os.kill(os.getpid(), int(argument))
     return os.getpid()
 

@@ -13,17 +13,17 @@ def predict(instances: list[str]) -> list[int]:
     return [act(instance) for instance in instances]
 
 
-def act(what: str) -> int:
+def act(action: str) -> int:
     global broken
-    if what == "restart" and not MARKER.exists():
+    if action == "restart" and not MARKER.exists():
         MARKER.touch()
         try:
             raise RestartWorker("its device\nis gone")
         except Exception:
             return -1
-    if what == "refuse":
+    if action == "refuse":
         raise InvalidInput("no such thing")
-    broken = broken or what == "break"
-    if broken or what == "fail":
+    broken = broken or action == "break"
+    if broken or action == "fail":
         raise RuntimeError("every call fails")
     return os.getpid()
