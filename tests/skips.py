@@ -96,7 +96,7 @@ class Outcomes:
             self._write(report)
 
     def pytest_unconfigure(self) -> None:
-        """pytest's call, at its end."""
+        """Close the file, at the end of pytest."""
         self._file.close()
 
     def _write(self, report: Any) -> None:

@@ -14,7 +14,7 @@ from chaos.play import Play, Setup, playing
 STEADY_S = 12.0
 """A process that lived this long is started again at once; see `engine.process.respawn`."""
 _OWN_STEADY_S = 2.0
-"""The same for a collector, which another one stands by for by then."""
+"""Life after which a collector is started again at once, as another stands by for it then."""
 _MEASURED_S = 5.0
 _BETWEEN_HITS_S = (0.4, 1.2)
 _POISONINGS = 3

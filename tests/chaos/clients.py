@@ -94,12 +94,12 @@ class Line(asyncio.Protocol):
         self.port = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The loop's call."""
+        """See `asyncio.Protocol.connection_made`."""
         self.transport: asyncio.Transport = transport  # type: ignore[assignment]
         self.port = transport.get_extra_info("sockname")[1]
 
     def data_received(self, data: bytes) -> None:
-        """The loop's call."""
+        """See `asyncio.Protocol.data_received`."""
         self._buffer += data
         head, found, rest = self._buffer.partition(b"\r\n\r\n")
         if not found:
@@ -116,7 +116,7 @@ class Line(asyncio.Protocol):
             self._scene.ledger.fail(f"bytes beyond the answer: {self._buffer!r}")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The loop's call."""
+        """See `asyncio.Protocol.connection_lost`."""
         self.closed = True
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)

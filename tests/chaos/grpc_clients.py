@@ -1,4 +1,4 @@
-"""The same clients over gRPC."""
+"""Clients of chaos over gRPC."""
 
 import asyncio
 import time

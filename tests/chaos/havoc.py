@@ -78,7 +78,7 @@ class Havoc:
                 self.done += 1
 
     async def strike(self, role: str, count: int, number: signal.Signals = signal.SIGKILL) -> int:
-        """The first half of `kill`: the process that was killed."""
+        """Kill a process of a role, and return its id: the first half of `kill`."""
         victim = await self._oldest(role, count)
         if role == "frontend":
             # Stopped, it accepts no connection between the look at them and its end.
@@ -91,7 +91,7 @@ class Havoc:
     async def refilled(
         self, role: str, count: int, victim: int, settle: Callable[[], bool]
     ) -> None:
-        """The second half of `kill`."""
+        """Wait until a role is filled again: the second half of `kill`."""
         began = time.monotonic()
         while True:
             present = self.of(role)

@@ -109,7 +109,7 @@ def predict(x):
 
 
 STEPS: Final = ("mixing", "sealing")
-"""The same as a chain of two models."""
+"""Names of the models of a chain that answers as the one model does."""
 
 
 def step_sources(key: int, run_s: float, load_s: float = 0.0) -> dict[str, str]:

@@ -64,7 +64,7 @@ class Ledger:
         self._last_right = now
 
     def answered(self, sent_at: float, now: float) -> None:
-        """The right answer has come."""
+        """Count a right answer."""
         self.right += 1
         self.slowest_s = max(self.slowest_s, now - sent_at)
         if self._last_right is not None:

@@ -116,7 +116,7 @@ class Play:
 
     @property
     def ledger(self) -> Ledger:
-        """The books."""
+        """Ledger of the run."""
         return self.scene.ledger
 
     def report(self) -> Iterable[str]:

@@ -39,7 +39,7 @@ class Ledger:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, status: int, body: bytes, x: list[list[float]], took_s: float) -> None:
-        """A request was answered."""
+        """Count an answered request, and note it if it is wrong."""
         with self.lock:
             self.slowest_s = max(self.slowest_s, took_s)
             if status != 200:
@@ -173,7 +173,7 @@ def run(
 
 
 def main() -> int:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--nodes", type=int, default=2)

@@ -61,7 +61,7 @@ class Nodes:
         return next(node for node in self.nodes if node.node_id == node_id)
 
     def close(self) -> None:
-        """End all of it."""
+        """End all nodes and the connection to them."""
         ray.shutdown()
         # Typed or not, as Ray is installed or not.
         shutdown: Any = self._cluster.shutdown
@@ -70,7 +70,7 @@ class Nodes:
 
 @contextmanager
 def nodes(count: int, cpus: int = 2) -> Iterator[Nodes]:
-    """A cluster, for a while."""
+    """Yield a cluster, and end it afterwards."""
     cluster = Nodes(count, cpus)
     try:
         yield cluster

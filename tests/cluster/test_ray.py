@@ -76,7 +76,7 @@ class Folder:
         self.config.write_text(text.replace(str(kills.MODEL), "model.py"))
 
     def start(self) -> Server:
-        """An engine that is to serve."""
+        """Start an engine that is to serve."""
         server = Server(self._folder, "--config", str(self.config))
         self._started.append(server)
         return server
@@ -93,7 +93,7 @@ class Folder:
         return len(self._loads.read_text().splitlines()) if self._loads.exists() else 0
 
     def end(self) -> None:
-        """Leave nothing running."""
+        """End all engines of the test."""
         for server in self._started:
             server.destroy()
 

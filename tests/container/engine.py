@@ -67,7 +67,7 @@ class Engine:
         self._folder = folder
 
     def run(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """`podman` with these words."""
+        """Run `podman` with these words."""
         return self._do(*self._podman, *words, check=check)
 
     def build(self, tag: str) -> None:

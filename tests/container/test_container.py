@@ -58,7 +58,7 @@ class Process(NamedTuple):
 
 
 class Container:
-    """The one that runs; what an operator and its processes see of it."""
+    """Running container, as an operator and its processes see it."""
 
     def __init__(self, of: Engine) -> None:
         self._engine = of

@@ -111,7 +111,7 @@ class Script:
 
 
 def read(drawing: str) -> Script:
-    """Return what a drawing gives."""
+    """Parse a drawing."""
     first, scale, *lines = drawing.splitlines()
     assert scale.startswith("ms"), scale
     script = Script(first, scale)

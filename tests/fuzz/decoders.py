@@ -124,7 +124,7 @@ class Region:
         return _Elsewhere(span.size)
 
     def target(self, span: RegionSpan) -> Any:
-        """Anything."""
+        """Return any target."""
         return span
 
 

@@ -80,7 +80,7 @@ class Repeated:
         self._piece = self._piece or b"0"
 
     def of_size(self, size: int) -> bytes:
-        """About so many bytes."""
+        """Return an input of about so many bytes."""
         room = size - len(self._before) - len(self._after)
         return self._before + self._piece * max(room // len(self._piece), 1) + self._after
 

@@ -303,7 +303,7 @@ class Target:
         raise NotImplementedError
 
     def _expect_answer(self, value: int) -> None:
-        """The other client asks, and gets what it has sent."""
+        """Check that the other client still gets its answers."""
         raise NotImplementedError
 
     def _let_go(self) -> None:

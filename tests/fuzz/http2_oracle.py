@@ -74,7 +74,7 @@ class _Frames:
         self._wrong = False
 
     def next(self) -> list[bytes]:
-        """The next frame; the pieces of a header block are several."""
+        """Return the bytes of the next frame, in several pieces if it is a header block."""
         chance = self._chance
         self._wrong = chance.random() < _WRONG
         drawn = chance.random()

@@ -50,7 +50,7 @@ class Mutator:
 
 
 def cuts(data: bytes, seed: int) -> list[bytes]:
-    """The same bytes in pieces, as a network may bring them."""
+    """Cut bytes into pieces, as a network may bring them."""
     chance = random.Random(~seed)
     count = chance.choice([0, 0, 1, 2, 5])
     edges = sorted({0, len(data), *(chance.randrange(len(data) + 1) for _ in range(count))})

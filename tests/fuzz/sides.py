@@ -99,11 +99,11 @@ class HttpSide:
         return self.transport.closing
 
     def feed(self, data: bytes) -> None:
-        """Bytes have come."""
+        """Take bytes from the client."""
         self._connection.feed(data)
 
     def leave(self) -> None:
-        """The client has gone."""
+        """Lose the client."""
         self.transport.abort()
 
 
@@ -136,11 +136,11 @@ class GrpcSide:
         return self.transport.gone()
 
     def feed(self, data: bytes) -> None:
-        """Bytes have come."""
+        """Take bytes from the client."""
         self.transport.send(data)
 
     def leave(self) -> None:
-        """The client has gone."""
+        """Lose the client."""
         self.transport.connection.connection_lost(None)
 
 

@@ -16,7 +16,7 @@ from ringbatch.frontend.http.head_reader import HeadReader
 
 _DIGITS: Final = re.compile(rb"[0-9]")
 _MOST: Final = 1 << 17
-"""Bytes of a head."""
+"""Most bytes of a head."""
 
 
 class Parsed(NamedTuple):
@@ -97,7 +97,7 @@ def _body_of(parser: h11.Connection) -> tuple[bytes, bool]:
 def first_stranger(
     served: Sequence[Any], found: Sequence[Parsed], alike: Callable[[Any, Parsed], bool]
 ) -> Any:
-    """The first of what was served that is none of the requests found, in their order; or None."""
+    """Return the first served request that h11 has not found in that order, or None."""
     left = iter(found)
     return next((one for one in served if not any(alike(one, request) for request in left)), None)
 

@@ -48,7 +48,7 @@ class Deaf:
 
 @dataclass(frozen=True)
 class Flood:
-    """The same bytes, again and again."""
+    """Flood of the same bytes, again and again."""
 
     piece: bytes
     count: int
@@ -125,7 +125,7 @@ def expected(talk: Talk, *, asks_for_keys: bool) -> list[int]:
 
 
 def steps_of(talk: Talk, chance: random.Random) -> list[Step]:
-    """The same as steps, in pieces as a network may bring them."""
+    """Return the talk as steps, in pieces as a network may bring them."""
     steps: list[Step] = []
     gathered = b""
     for item in talk:
@@ -142,7 +142,7 @@ def steps_of(talk: Talk, chance: random.Random) -> list[Step]:
 
 
 def sound(chance: random.Random) -> list[Ask | Seconds | Keys]:
-    """A sound connection."""
+    """Return the talk on a well-behaved connection."""
     talk: list[Ask | Seconds | Keys] = []
     waited = False
     for _ in range(chance.randrange(1, 6)):

@@ -23,7 +23,7 @@ _QUIET_S: Final = 0.0003
 """CPU time of the known work on a quiet core, as CI has them; a slower core has more time."""
 _PATIENCE_S: Final = 30.0
 _MANY: Final = 100_000
-"""Turns."""
+"""Most turns before nothing counts as due."""
 _TEXT: Final = orjson.dumps([{"a": [number, number + 0.5], "b": "word"} for number in range(1000)])
 _COPIED: Final = bytes(1 << 20)
 
@@ -79,7 +79,7 @@ class Turns:
             time.sleep(0.0005)
 
     def timed(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Count a call as a turn."""
+        """Time a call as a turn."""
         began_s = time.thread_time()
         try:
             function(*arguments)

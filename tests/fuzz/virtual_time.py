@@ -13,7 +13,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     now_s = 0.0
 
     def time(self) -> float:
-        """As the base class's."""
+        """See `asyncio.AbstractEventLoop.time`."""
         return self.now_s
 
 

@@ -187,7 +187,7 @@ class Harness:
         self.service.record_outside(*arguments)
 
     def put(self, entry: Entry) -> None:
-        """As the recorder's writer."""
+        """Write a log entry, as the recorder's writer."""
         self.logged.append(entry)
 
     def _count_hand_over(self) -> None:

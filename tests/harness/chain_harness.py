@@ -124,7 +124,7 @@ class House:
         self.step_collector()
 
     def new_collector(self) -> Collector:
-        """The next one, which takes over what the last one has left."""
+        """Return the next collector, which takes over what the last one has left."""
         # It numbers its batches from there on.
         self.now_ns += 1_000
         self.collector = Collector(self.segment, lambda _: None, lambda _: None, lambda _: None)

@@ -6,7 +6,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 
 class Cleaner(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Makes lengths of texts."""
+    """Transformer of texts into their lengths."""
 
     def fit(self, x: Any, _: Any = None) -> "Cleaner":
         """Learn nothing."""
@@ -14,5 +14,5 @@ class Cleaner(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, x: Any) -> Any:
-        """The length of each."""
+        """Return the length of each text."""
         return x.map(len)

@@ -44,7 +44,7 @@ Predict = Callable[[bytes, Request], Answer]
 
 
 def echo(payload: bytes, _request: Request) -> Answer:
-    """The result is the payload."""
+    """Return the payload as the result."""
     return payload
 
 
@@ -121,7 +121,7 @@ class ClientHarness:
         return [*new]
 
     def payload(self, ref: int) -> tuple[bytes, Request]:
-        """A request and its header."""
+        """Return the payload of a request and its header."""
         request = self._engine_slots.read(ref)
         assert request is not None, "published before its header"
         start = request.request_offset
@@ -158,7 +158,7 @@ class ClientHarness:
         return thread
 
     def halt(self, thread: threading.Thread) -> None:
-        """End what `serve` began."""
+        """End the threads that `serve` began."""
         self._stop.set()
         thread.join()
         self._stop.clear()

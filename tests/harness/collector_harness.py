@@ -56,7 +56,7 @@ class HandWorker:
         return given
 
     def task(self) -> BatchTask:
-        """The first of them."""
+        """Return the first task that the worker was given and has not taken."""
         given = read_tasks(self._tasks.peek())[self._taken]
         self._taken += 1
         return given

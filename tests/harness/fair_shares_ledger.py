@@ -71,14 +71,14 @@ class Ledger:
         self._largest = largest
         self._waits: dict[int, _Wait] = {}
         self._rows = Counter[int]()
-        """Rows that wait, by account."""
+        """Waiting rows by account."""
         self._taken: list[Request] = []
         self._crowds: dict[PriorityClass, list[_Crowd]] = {kind: [] for kind in PriorityClass}
         self._accounts: dict[tuple[int, int], _Pair] = {}
         self._classes: dict[tuple[int, int], _Pair] = {}
 
     def comes(self, request: Request) -> None:
-        """A request begins to wait."""
+        """Let a request begin to wait."""
         word, kind = request.account, class_of(request.account)
         self._rows[word] += request.rows
         own = [each for each in self._rows if class_of(each) == kind]

@@ -21,7 +21,7 @@ class PlainShares:
         self._clock = 0.0
 
     def came(self, requests: Iterable[Request]) -> None:
-        """Requests begin to wait."""
+        """Let requests begin to wait."""
         for request in requests:
             word, kind = request.account, class_of(request.account)
             if word not in self.used:
@@ -30,7 +30,7 @@ class PlainShares:
                 self.used[word] = self._class_clocks[kind]
 
     def next_of(self, requests: Sequence[Request]) -> Request:
-        """The one of some requests, by arrival, that goes next."""
+        """Return which of some requests, given by arrival, goes next."""
         firsts: dict[int, Request] = {}
         for each in requests:
             firsts.setdefault(each.account, each)
@@ -51,7 +51,7 @@ class PlainShares:
         return min(of_class.values(), key=class_key)
 
     def charge(self, request: Request) -> None:
-        """A request goes into a batch."""
+        """Charge the account of a request that goes into a batch."""
         word, kind = request.account, class_of(request.account)
         self.used[word] += request.rows / weight_of(word)
         self._class_clocks[kind] = max(self._class_clocks[kind], self.used[word])

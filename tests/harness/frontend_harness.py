@@ -181,7 +181,7 @@ class Held(OtherProcess):
         return future
 
     async def go_on(self) -> None:
-        """Do all that waits."""
+        """Run every waiting job."""
         waiting, self.waiting = self.waiting, []
         for work in waiting:
             work()

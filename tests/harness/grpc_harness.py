@@ -59,7 +59,7 @@ class Call:
 
     @staticmethod
     def framed(message: bytes, coding: str | None = None) -> bytes:
-        """A message with its prefix."""
+        """Return a message with its prefix."""
         if coding is not None:
             message = zlib.compress(message, wbits=_WINDOWS[coding])
         return bytes([coding is not None]) + len(message).to_bytes(4, "big") + message
@@ -91,13 +91,13 @@ class Call:
         raise AssertionError("it does not end")
 
     async def answer(self) -> bytes:
-        """The one message that answers it."""
+        """Return the only message that answers the call."""
         assert await self.ended() == ("OK", ""), self.status
         (message,) = self.messages
         return message
 
     def take(self, kind: int, flags: int, payload: bytes, fields: dict[str, str]) -> None:
-        """A frame of the server's."""
+        """Take a frame of the server."""
         if kind == DATA:
             self._buffer += payload
             while len(self._buffer) >= 5:

@@ -95,11 +95,11 @@ class Harness:
         return Client(GrpcConnection(self.settings, asyncio.get_running_loop()))
 
     def call(self, *messages: bytes, path: str = INFER, **more: Any) -> Call:
-        """A whole call."""
+        """Make a whole call."""
         return self.client.call(path, *messages, **{"metadata": MINE, **more})
 
     def stop(self) -> None:
-        """The server is to stop."""
+        """Tell the server to stop."""
         self.stopping.set()
         for connection in list(self.settings.connections):
             connection.stop()
@@ -110,7 +110,7 @@ class Harness:
         publish(self.segment.words, self._words, state)
 
     async def taken(self, count: int) -> list[Request]:
-        """The next requests that the engine finds."""
+        """Return the next requests that the engine finds."""
         found: list[Request] = []
         while len(found) < count:
             await asyncio.sleep(0)

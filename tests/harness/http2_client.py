@@ -135,7 +135,7 @@ async def stuck(scope: Any, _receive: Any, _send: Any) -> None:
 
 
 class Gone:
-    """An exchange."""
+    """Exchange whose client can be gone."""
 
     def __init__(self) -> None:
         self.event = asyncio.Event()

@@ -41,7 +41,7 @@ class Frame(NamedTuple):
 
 
 def frames_of(data: bytes) -> list[Frame]:
-    """Whole frames."""
+    """Parse whole frames."""
     found, at = [], 0
     while at < len(data):
         word, flags, stream = struct.unpack_from(">IBI", data, at)
@@ -53,22 +53,22 @@ def frames_of(data: bytes) -> list[Frame]:
 
 
 def block(*more: tuple[bytes, bytes], fields: Sequence[tuple[bytes, bytes]] = USUAL) -> bytes:
-    """A header block of literals."""
+    """Return a header block of literals."""
     return b"".join(field(name, value) for name, value in (*fields, *more))
 
 
 def headers(stream: int, flags: int = 0, data: bytes | None = None) -> bytes:
-    """A whole request's head."""
+    """Return the head of a whole request."""
     return frame(HEADERS, END_HEADERS | flags, stream, block() if data is None else data)
 
 
 def data(stream: int, payload: bytes, flags: int = 0) -> bytes:
-    """A piece of a body."""
+    """Return a piece of a body."""
     return frame(DATA, flags, stream, payload)
 
 
 def call(stream: int, payload: bytes = b"body") -> bytes:
-    """A whole request."""
+    """Return a whole request."""
     return headers(stream) + data(stream, payload, END_STREAM)
 
 
@@ -80,7 +80,7 @@ def settings(**values: int) -> bytes:
 
 
 def widen(stream: int, more: int) -> bytes:
-    """WINDOW_UPDATE."""
+    """Send WINDOW_UPDATE."""
     return frame(WINDOW_UPDATE, 0, stream, more.to_bytes(4, "big"))
 
 
@@ -104,7 +104,7 @@ class Served:
         return frames_of(b"".join(self.connection.take_output()))
 
     def one(self, given: bytes) -> Stream[Http2RequestHead]:
-        """The one stream on which something happens."""
+        """Return the only stream on which something happens."""
         (stream,) = self.receive(given)
         return stream
 

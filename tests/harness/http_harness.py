@@ -346,7 +346,7 @@ def request(body: bytes, *lines: bytes, path: bytes = b"/v1/models/m:predict") -
 
 
 class SameId(RequestIds):
-    """Makes one id and no other."""
+    """Source of ids that are all the same."""
 
     def make(self) -> bytes:
         return b"made"

@@ -21,7 +21,7 @@ class Late:
         self._name = name
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Call the real one."""
+        """Call the module's own function or class."""
         return self.real(*arguments, **named)
 
     @property

@@ -116,7 +116,7 @@ class Memory:
         return 1
 
     def load(self, view: View, number: int, choice: int, *, acquires: bool) -> int:
-        """Return one of these."""
+        """Return the value of a load, the chosen one of those that `readable` counts."""
         for stored in reversed(view.buffer):
             if stored.number == number:
                 return stored.value

@@ -139,7 +139,7 @@ def linear_xgboost() -> bytes:
 
 
 def linear_lightgbm() -> bytes:
-    """The same, by trees of LightGBM."""
+    """Write the linear model as trees of LightGBM."""
     lightgbm = importlib.import_module("lightgbm")
     wanted = expected(ROWS).astype(float)
 
@@ -154,7 +154,7 @@ def linear_lightgbm() -> bytes:
 
 
 def linear_catboost() -> bytes:
-    """The same, by trees of CatBoost."""
+    """Write the linear model as trees of CatBoost."""
     catboost = importlib.import_module("catboost")
     model = catboost.CatBoostRegressor(
         iterations=1,

@@ -32,7 +32,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 
 
 async def next_events(subscriber: Subscriber) -> bytes:
-    """The next event of its stream."""
+    """Return the next event of a subscriber's stream."""
     return (await anext(subscriber)).serialize()
 
 

@@ -73,7 +73,7 @@ class Parted:
             raise self._raises
 
     def part(self, value: int) -> None:
-        """The worker writes a part."""
+        """Write a part as the worker."""
         text = orjson.dumps([value])
         assert self._writer.write(text)
         self.harness.engine_slots.post_part(self.request.ref)
@@ -95,7 +95,7 @@ class Parted:
         self.harness.engine_slots.flush()
 
     def collect(self) -> None:
-        """The frontend looks."""
+        """Collect answers as the frontend."""
         self.harness.gateway.collect()
 
     def ends_counted(self) -> tuple[int, int, int]:

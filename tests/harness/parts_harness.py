@@ -37,7 +37,7 @@ DEADLINE_NS = 1 << 62
 ONE_PART = 2 * ALIGNMENT
 """Result memory for one part."""
 WITH_GAP = 3 * ALIGNMENT
-"""The same with a rest too small for another, so that a gap is skipped before each."""
+"""Result memory with a rest too small for another part, so that a gap is skipped before each."""
 TWO_PARTS = 4 * ALIGNMENT
 
 

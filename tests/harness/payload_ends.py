@@ -10,7 +10,7 @@ Ends = tuple[socket.socket, socket.socket]
 
 @pytest.fixture
 def ends() -> Iterator[Ends]:
-    """The one that reads, and the one that writes."""
+    """Socket pair: the reading end and the writing end."""
     reader, writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with reader, writer:
         yield reader, writer

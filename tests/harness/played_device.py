@@ -66,7 +66,7 @@ class _Op(NamedTuple):
 
 
 class _Place:
-    """An event."""
+    """CUDA event on the simulated device."""
 
     def __init__(self, device: "PlayedDevice") -> None:
         self.device = device
@@ -271,7 +271,7 @@ class PlayedDevice:
 
 
 class PlayedByEvents(PlayedDevice):
-    """The same with fewer orders: the host does nothing that the device could see between them.
+    """Simulated device with fewer orders: the host does nothing between them that it could see.
 
     Its queues go on as an event is recorded, asked or waited for. An event passes with the
     operation in front of it.

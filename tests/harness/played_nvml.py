@@ -40,7 +40,7 @@ class Board:
 
 
 class NVMLError(Exception):
-    """As pynvml's."""
+    """Error of the simulated pynvml."""
 
 
 class PlayedNvml:

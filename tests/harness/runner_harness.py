@@ -58,7 +58,7 @@ class Harness:
         )
 
     def send(self, payload: bytes, rows: int = 1, lane: int = 0, **more: Any) -> int:
-        """Publish; the reference."""
+        """Publish a request, and return its reference."""
         self.clients[lane].send(payload, rows, **more)
         (ref,) = self.submitted[lane].take()
         return ref

@@ -26,7 +26,7 @@ Serve = Callable[[socket.socket], None]
 
 
 def request_of(connection: socket.socket) -> bytes:
-    """The next request, whole; empty where the connection ends first."""
+    """Return the next whole request; empty if the connection ends first."""
     data = b""
     while b"\r\n\r\n" not in data:
         more = connection.recv(1 << 16)

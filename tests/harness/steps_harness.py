@@ -87,7 +87,7 @@ class Countdown:
 
 @dataclass
 class NumberedCountdown(Countdown):
-    """The same, without states: it keeps its rows by the numbers of their places.
+    """Countdown without states: it keeps its rows by the numbers of their places.
 
     Attributes:
         rows: by number, those that have begun and not ended.

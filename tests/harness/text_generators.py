@@ -31,7 +31,7 @@ def tokenizer() -> Tokenizer:
 
 
 def tokens(text: str) -> list[int]:
-    """The tokens of a text."""
+    """Return the tokens of a text."""
     ids: list[int] = tokenizer().encode(text).ids
     return ids
 

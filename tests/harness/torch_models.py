@@ -48,7 +48,7 @@ class Optional(nn.Module):
 
 
 class Dropping(nn.Module):
-    """Random while it is trained."""
+    """Model with random answers while it is trained."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ def saved(program: Any, **more: Any) -> bytes:
 
 
 def scripted(module: Any, *, training: bool = False) -> bytes:
-    """A module as TorchScript."""
+    """Return a module as TorchScript."""
     file = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -50,7 +50,7 @@ class Player:
     options: Callable[[View], int] = one
     """Returns how many outcomes its next step may have."""
     option: int = 0
-    """The one that was chosen."""
+    """Outcome chosen for the next step."""
     killed: bool = False
     _greenlet: Any = None
 

@@ -25,7 +25,7 @@ RECORDS = {
 
 
 class Word(NamedTuple):
-    """A row of a table."""
+    """Row of a table of words."""
 
     number: int
     name: str
@@ -42,7 +42,7 @@ def constants(record: type) -> dict[str, int]:
 
 
 def words_of(text: str) -> list[Word]:
-    """The table in a docstring."""
+    """Return the table in a docstring."""
     lines = text[text.index("word  name") :].splitlines()[2:]
     rows = []
     for line in lines:

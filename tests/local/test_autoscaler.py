@@ -152,7 +152,7 @@ class Engine:
         self.segment.words[first + ModelWords.ANSWER_NS] = int(wait_ms * 1e6)
 
     def come(self, number: int, rows: int = 1) -> None:
-        """Requests come for a model."""
+        """Send requests for a model."""
         self._counters[number].add(ModelCounter.ROWS, rows)
 
     def finish(self, number: int = 0, *, failed: bool = False) -> None:

@@ -31,7 +31,7 @@ ORDERS = st.lists(st.integers(0, 5), max_size=60)
 
 
 def drawn(numbers: Sequence[int]) -> Callable[[int], int]:
-    """A play by drawn numbers."""
+    """Return a play by drawn numbers."""
     left = iter(numbers)
     return lambda options: next(left, 0) % options
 

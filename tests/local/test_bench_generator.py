@@ -51,7 +51,7 @@ class World:
                 generator.take(fd, events)
 
     def accept(self, generator: Generator) -> socket.socket:
-        """The next connection, with its request taken."""
+        """Return the next connection, with its request taken."""
         self.turn(generator, lambda: bool(select.select([self.listener], [], [], 0)[0]))
         sock, _ = self.listener.accept()
         self.accepted.append(sock)

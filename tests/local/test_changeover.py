@@ -58,7 +58,7 @@ class Change(CollectorHarness):
             self.segment.words[word] = self.segment.model_table.number
 
     def switch(self) -> None:
-        """The new model serves, and the old one retires."""
+        """Let the new model serve and the old one retire."""
         self.publish(OLD, replace(NEW, state=LOADING))
         self.step(1)
         self.workers[1].ready()

@@ -32,7 +32,7 @@ def harness_of(*models: ModelSpec) -> CollectorHarness:
 
 
 def models(count: int, **more: Any) -> list[ModelSpec]:
-    """The first has a worker, and of the others each second."""
+    """Return models, of which the first and every second of the others have a worker."""
     first = eager(**more)
     others = [eager(index=n, name=f"m{n}", workers=(n,) * (n % 2), **more) for n in range(1, count)]
     return [first, *others]

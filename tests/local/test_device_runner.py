@@ -185,7 +185,7 @@ SOME = 800
 
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    """Thousands of batches fail."""
+    """Silence the log, as thousands of batches fail."""
     caplog.set_level(logging.CRITICAL, "ringbatch.worker")
 
 

@@ -215,7 +215,7 @@ def lived(life: Life, actions: Sequence[tuple[Any, ...]]) -> Life:
 
 @pytest.fixture(autouse=True, scope="module")
 def quiet() -> Any:
-    """Thousands of batches fail."""
+    """Silence the log, as thousands of batches fail."""
     logger = logging.getLogger("ringbatch.worker")
     before, logger.disabled = logger.disabled, True
     yield

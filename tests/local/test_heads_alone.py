@@ -82,7 +82,7 @@ def long_target(size: int, path: bytes) -> bytes:
 
 
 def long_field(size: int, path: bytes) -> bytes:
-    """The same with a long field."""
+    """Return a request of that size with a long field."""
     data = request(b"{}", b"A: ", path=path)
     return request(b"{}", b"A: " + b"a" * (size + 2 - len(data)), path=path)
 

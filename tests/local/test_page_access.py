@@ -14,7 +14,7 @@ from ringbatch.shm.segment import Segment
 
 KEY = "a-key-of-the-tests-0123456789"
 AFAR = "192.0.2.7"
-"""The address of another host."""
+"""Address of another host."""
 
 
 @pytest.fixture(autouse=True)

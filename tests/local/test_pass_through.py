@@ -55,7 +55,7 @@ class Behind:
 
 
 class Passing:
-    """The server in front."""
+    """Frontend that passes requests on."""
 
     def __init__(self, url: str) -> None:
         self._app = PassThrough(

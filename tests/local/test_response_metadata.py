@@ -19,7 +19,7 @@ MS: Final = 1_000 * US
 FINISHED: Final = 95 * US
 """After the batch was dispatched, by default."""
 MARK: Final = BatchMark(7, 3, Reason.FULL, 2 * US, 11 * US, 24 * US, 90 * US, 1)
-"""Instants after that too."""
+"""Mark whose instants count from the dispatch too."""
 
 
 class Answered(FrontendHarness):

@@ -17,7 +17,7 @@ from ringbatch.shm.tensor import Tensor
 
 @dataclass
 class Slow(Countdown):
-    """The same, whose rows say something only in their last steps, or as `said` has it.
+    """Countdown whose rows say something only in their last steps, or as `said` has it.
 
     Attributes:
         loud: the steps in which a row says its number, counted from the last, which is 1.

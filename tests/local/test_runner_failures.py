@@ -205,7 +205,7 @@ def test_predictions_that_are_too_few_because_of_one_input_fail_that_one_alone()
 
 
 class Speechless(InvalidInput):
-    """Cannot say what it is."""
+    """Error that has no text, as `str` and `repr` raise."""
 
     def __str__(self) -> str:
         raise KeyError("no words")
@@ -214,7 +214,7 @@ class Speechless(InvalidInput):
 
 
 class Garbled(str):
-    """A text that is of no use."""
+    """Text that cannot be encoded, split or formatted."""
 
     def encode(self, *_arguments: Any, **_more: Any) -> bytes:
         raise ValueError

@@ -40,7 +40,7 @@ def path_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def refusal(runtime: str, path: Path, options: Options = OPTIONS) -> str:
-    """The one line with which a file is refused, less the path with which it starts."""
+    """Return the line with which a file is refused, less the path with which it starts."""
     with pytest.raises(StartupError) as caught:
         open_model(runtime, path, options)
     text = str(caught.value)

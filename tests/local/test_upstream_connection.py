@@ -30,7 +30,7 @@ SOON_NS = 50_000_000
 
 
 def closing(*answers: bytes, reset: bool = False) -> Serve:
-    """The same, and closes after another request that stays without answer."""
+    """Return a server that answers, and closes after one more request without an answer."""
 
     def handle(connection: socket.socket) -> None:
         for answer in answers:

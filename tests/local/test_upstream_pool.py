@@ -125,7 +125,7 @@ def pool_of(*ports: int, always: bool = False, clock: Clock | None = None) -> Po
 
 
 def shared(*ports: int) -> tuple[Pool, Pool]:
-    """The same servers for two workers."""
+    """Return the pools of two workers with the same servers."""
     layout = Layout(lanes=1, slots=1, lane_bytes=4096, workers=2, models=1, model_table_bytes=64)
     segment = Segment.local(layout, ())
     pools = pool_of(*ports), pool_of(*ports)

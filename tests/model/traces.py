@@ -45,7 +45,7 @@ _RING: Final = re.compile(r"\b(submissions|completions|tasks|reports)(?:\[[^]\n]
 
 
 class Forbidden(AssertionError):
-    """The model has no such step."""
+    """Step that the model does not have."""
 
 
 def references(comment: str) -> Iterator[tuple[str, str]]:
@@ -146,7 +146,7 @@ class Replay:
             self._add("tasks", worker, layout.task_ring(worker), TASK_WORDS)
             self._add("reports", worker, layout.report_ring(worker), REPORT_WORDS)
         self.seen: set[tuple[str, str]] = set()
-        """Roles and variables so far."""
+        """Roles and variables seen so far."""
 
     def _add(self, name: str, owner: int, ring: int, capacity: int) -> None:
         first = ring + RingWords.ITEMS

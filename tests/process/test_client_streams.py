@@ -72,7 +72,7 @@ class Worker:
 
     @property
     def room(self) -> int:
-        """Bytes for parts."""
+        """Bytes of result memory for parts."""
         return self._request.result_capacity
 
     @property

@@ -46,7 +46,10 @@ os.setgid(65534)
 os.setuid(65534)
 sys.exit(main())
 """
-"""The same as an ordinary user, who may not be allowed to read where Python lies."""
+"""Program that runs the doctor as an ordinary user.
+
+That user may not be allowed to read where Python lies.
+"""
 NOT_FINE: Final = ("warning", "error")
 HELD: Final = f"""
 import sys

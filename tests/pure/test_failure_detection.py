@@ -16,7 +16,7 @@ class FailureReport(NamedTuple):
 
 
 class Site:
-    """A count, and what it tells."""
+    """Failure detection of one model, and its reports."""
 
     def __init__(self) -> None:
         self.reports: list[FailureReport] = []

@@ -73,7 +73,10 @@ def expect_no_difference(messages: Sequence[bytes]) -> int:
 
 
 def expect_no_difference_before_tensors(asked: Sequence[tuple[bytes, int]]) -> int:
-    """The same of heads, each with the size of its tensor, of which nothing has come."""
+    """Compare recalled heads with protobuf's before anything of their tensors has come.
+
+    Each head is given with the size of its tensor.
+    """
     heads: MessageHeadCache[bytes] = MessageHeadCache()
     count = 0
     for head, tensor_bytes in asked:

@@ -202,7 +202,7 @@ def test_before_it_knows_for_how_long_an_actor_waits() -> None:
 
 
 class Model:
-    """Writes into what it gets."""
+    """Model that writes into its inputs."""
 
     def __init__(self, inputs: int) -> None:
         self.runs = 0

@@ -57,7 +57,7 @@ def test_what_is_no_time_is_refused_in_words_and_left_by_the_fast_lane(text: str
 
 
 LIMITS = {"X-First-Part-Timeout": (1, 0), "X-Part-Gap-Timeout": (0, 1)}
-"""The other headers of that form, and of which limit each says that it is a second."""
+"""Headers of the limits of parts, with the limits that they set, in seconds."""
 
 
 def limited(*lines: str) -> bytes:

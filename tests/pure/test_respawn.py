@@ -56,7 +56,7 @@ def recent(count: int, ago_ns: int = S) -> tuple[int, ...]:
 
 
 def then(count: int) -> tuple[int, ...]:
-    """The same, a second ago, and one now."""
+    """Return so many restarts a second ago, and one now."""
     return (*recent(count), NOW)
 
 

@@ -10,7 +10,7 @@ AVERAGE = 3
 TIMES = st.lists(st.integers(1, 10**12), max_size=4 * BLOCK)
 QUICK = [5] * BLOCK
 FIRST = 700
-"""The first batch does one-time work."""
+"""Time of the first batch, which does one-time work."""
 
 
 class Workers:

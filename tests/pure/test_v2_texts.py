@@ -76,7 +76,7 @@ def shuffled(draw: st.DrawFn, members: list[str]) -> list[str]:
 
 
 def chosen(draw: st.DrawFn, usual: Sequence[str], least: int = 0) -> str:
-    """Mostly the first of them."""
+    """Draw one of the usual texts, mostly the first."""
     return usual[0] if draw(st.integers(least, 3)) else draw(st.sampled_from(usual))
 
 

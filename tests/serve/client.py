@@ -193,19 +193,19 @@ def fast(model: str, body: bytes) -> bytes:
 
 
 def escaped(model: str, body: bytes) -> bytes:
-    """The same with another spelling of the path, which is Falcon's."""
+    """Return a prediction with another spelling of the path, which is Falcon's."""
     return request(f"/v1/models/{model}%3Apredict", body)
 
 
 def chunked(model: str, body: bytes) -> bytes:
-    """The same with its body in chunks, which is Falcon's."""
+    """Return a prediction with its body in chunks, which is Falcon's."""
     pieces = [body[at : at + 7001] for at in range(0, len(body), 7001)]
     text = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
     return request(predict_target(model), text, headers={"Transfer-Encoding": "chunked"})
 
 
 def old(model: str, body: bytes) -> bytes:
-    """The same over HTTP/1.0, which is Falcon's and ends the connection."""
+    """Return a prediction over HTTP/1.0, which is Falcon's and ends the connection."""
     return request(predict_target(model), body, version="1.0")
 
 

@@ -41,5 +41,5 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture(scope="module")
 def start_for_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    """The same for a whole module."""
+    """Function that starts servers for a whole module; see `start`."""
     yield from starter(tmp_path_factory.mktemp("serve"))

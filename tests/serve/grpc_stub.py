@@ -75,7 +75,7 @@ class Stub:
         self.channel.close()
 
     def health(self, service: str = "") -> End:
-        """Check of the health service."""
+        """Call the health service's Check."""
         request = SCHEMA.services[HEALTH_SERVICE]["Check"].request(service=service)
         return self.start(request.SerializeToString(), "Check", HEALTH_SERVICE)()
 
@@ -108,7 +108,7 @@ class Stub:
         metadata: Sequence[tuple[str, str]] = (),
         **fields: Any,
     ) -> End:
-        """ModelInfer."""
+        """Call ModelInfer."""
         return self.start(infer_request(model, *inputs, **fields), metadata=metadata)()
 
 
@@ -135,7 +135,7 @@ class Started:
 
 
 def infer_request(model: str, *inputs: dict[str, Any], **fields: Any) -> bytes:
-    """A ModelInferRequest."""
+    """Return a ModelInferRequest."""
     message = inference("ModelInferRequest")(model_name=model, inputs=inputs, **fields)
     data: bytes = message.SerializeToString()
     return data
@@ -150,7 +150,7 @@ class Held:
         self._gate = path.with_suffix(".gate")
 
     def close(self) -> None:
-        """Batches wait from now on."""
+        """Hold the batches from now on."""
         self._gate.touch()
 
     def open(self) -> None:

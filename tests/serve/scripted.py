@@ -56,7 +56,7 @@ CLIENT_STATUS: Final = {
     "DeadlineExceeded": 504,
 }
 NOWHERE: Final = "none"
-"""A model that there is not."""
+"""Name of a model that does not exist."""
 BUSY: Final = "behind"
 """The model of the server that is too busy."""
 
@@ -113,13 +113,13 @@ class Script:
         self._retried(ask)
 
     def over_v2(self) -> None:
-        """V2, as JSON and binary."""
+        """Send requests over V2, as JSON and binary."""
         for protocol in ("v2", "v2_binary"):
             self._everything(partial(self._over_http, protocol), ENOUGH_OVER_HTTP)
         assert self._over_http("v2", "m", body=b'{"inputs": 1}') == 400
 
     def over_grpc(self) -> None:
-        """The same over gRPC."""
+        """Send requests over gRPC."""
         with Stub(grpc_port(self._server)) as stub:
             self._everything(partial(self._over_grpc, stub), MAX_IN_FLIGHT + 1)
 

@@ -30,7 +30,7 @@ LANE_BYTES: Final = 1 << 18
 """The limit of requests and the lanes where a test is not about large ones: /dev/shm may be as
 small as a container's, and engines of other tests take of it at the same time."""
 SMALL: Final = ("--max-request-bytes", str(REQUEST_BYTES), "--lane-bytes", str(LANE_BYTES))
-"""The same for an engine without a configuration file."""
+"""Flags of small limits, for an engine without a configuration file."""
 _LAST: Final = "ringbatch: standby"
 """The process that is started when all others are there."""
 _CONTROL: Final = re.compile(r"serving metrics on https?://\S+:(\d+)/metrics")
@@ -188,7 +188,7 @@ class Server:
         return titles
 
     def role(self, title: str) -> int:
-        """The process with that role."""
+        """Return the id of the process with that role."""
         return self.titles()[f"ringbatch: {title}"]
 
     def names(self) -> list[str]:
@@ -229,7 +229,7 @@ class Server:
             ]
 
     def stop(self) -> int:
-        """SIGTERM; the exit status."""
+        """Stop the server by SIGTERM, and return its exit status."""
         self.watch()
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait()
@@ -270,7 +270,7 @@ class Standing:
         self._server: Server | None = None
 
     def get(self) -> Server:
-        """The one that runs, or a new one."""
+        """Return the running server, or start another."""
         if self._server is None or self._server.process.poll() is not None:
             self._server = self._start()
         return self._server

@@ -85,7 +85,7 @@ class Stream:
         return str(json.loads(self.answer.read())["error"])
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         self.answer.close()
         self._client.close()
 

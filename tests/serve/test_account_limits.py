@@ -34,7 +34,7 @@ RARE: Final = "the limit of 0.01 requests a second for one client is reached; tr
 
 
 def with_lines(data: bytes, headers: dict[str, str]) -> bytes:
-    """The same request with more lines in its head."""
+    """Return a request with more header lines."""
     lines = "".join(f"\r\n{name}: {value}" for name, value in headers.items()).encode()
     return data.replace(b"\r\nHost: test", b"\r\nHost: test" + lines)
 

@@ -33,7 +33,7 @@ class Pages(http.server.ThreadingHTTPServer):
 
 class _Silent(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")

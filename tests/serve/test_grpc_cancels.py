@@ -62,7 +62,7 @@ def echo(number: int) -> bytes:
 
 
 def call(stream: int) -> bytes:
-    """A whole call over HTTP/2."""
+    """Return a whole call over HTTP/2."""
     fields = {
         ":method": "POST",
         ":scheme": "http",

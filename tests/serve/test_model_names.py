@@ -22,7 +22,7 @@ from tiers import exhaustive, first_of
 from ringbatch.frontend import Client, ModelNotFound
 
 NAMES: Final = ("...", "-", "__", "0", ("A.b-" * 32))
-"""The last is as long as a name may be."""
+"""Legal names of models; the last is as long as a name may be."""
 ODDER: Final = (
     'a"b',
     "a\\b",
@@ -37,7 +37,7 @@ ODDER: Final = (
     "x" * 129,
 )
 LONGEST_TARGET: Final = 128
-"""Characters, in the log."""
+"""Most characters of a target in the log."""
 ENGINE: Final = f"names-{os.getpid()}"
 WaitUntil = Callable[..., object]
 

@@ -102,7 +102,7 @@ def answer(status: bytes, *lines: bytes, body: bytes = b"odd") -> bytes:
 
 
 def chunked(path: str) -> bytes:
-    """The same prediction, in a form that is not for the fast lane."""
+    """Return the prediction in a form that the fast lane does not take."""
     head = request(path, headers=CHUNKED)
     return head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
 

@@ -61,7 +61,7 @@ class Stream(Connection):
         self._text = b""
 
     def event(self) -> tuple[str, Any]:
-        """The next one: its kind and what it says."""
+        """Return the next event's kind and contents."""
         while True:
             while b"\n\n" not in self._text:
                 self._text += self._chunk()
@@ -72,7 +72,7 @@ class Stream(Connection):
                 return lines["event"], json.loads(lines["data"])
 
     def wait(self, kind: str, wanted: Callable[[Any], object]) -> Any:
-        """The first event of a kind that is as wanted."""
+        """Wait for the first event of a kind that is as wanted, and return it."""
         while True:
             found, document = self.event()
             if found == kind and wanted(document):

@@ -113,7 +113,7 @@ def events(
 
 
 def bodies(model: str, text: str) -> dict[str, tuple[str, Any]]:
-    """The same request on each way in for events."""
+    """Return the path and body of a request for events in each protocol."""
     return {
         "v1": (f"/v1/models/{model}:predict", v1_body(text)),
         "v2": (f"/v2/models/{model}/infer", v2_body(text)),

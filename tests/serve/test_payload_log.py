@@ -125,7 +125,7 @@ class Clients:
         self.asked[name] = Asked(name, found.status_code, body, found.content, "", model)
 
     def call(self, model: str, row: np.ndarray[Any, Any]) -> None:
-        """ModelInfer."""
+        """Call ModelInfer."""
         name = self._id()
         tensor = {"name": "x", "datatype": "FP32", "shape": [1, row.size]}
         data = infer_request(model, tensor, raw_input_contents=[row.tobytes()])
@@ -406,7 +406,7 @@ class Sink(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 class Receiver:

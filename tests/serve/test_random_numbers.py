@@ -63,7 +63,7 @@ class Files:
         return file
 
     def models(self, workers: int | list[int], **keys: Any) -> dict[str, dict[str, Any]]:
-        """The keys of the models."""
+        """Return the configuration of the models."""
         counts = {"a": workers, "b": workers, "seeded": 2}
         return {
             name: {"path": str(self._folder / f"{name}.py"), "workers": count, **keys}
@@ -71,7 +71,7 @@ class Files:
         }
 
     def drawn(self, *names: str) -> list[list[float]]:
-        """The first numbers of each process so far."""
+        """Return the first numbers of each process so far."""
         texts = [(self._folder / f"{name}.py.drawn").read_text() for name in names]
         return [json.loads(line) for text in texts for line in text.splitlines()]
 

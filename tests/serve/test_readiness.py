@@ -96,7 +96,7 @@ def test_frontends_that_are_replaced_on_sighup_lose_no_request(
 
 
 def logged(server: Server) -> list[str]:
-    """The lines of its log."""
+    """Return the lines of the server's log."""
     assert server.stderr
     return server.stderr.splitlines()
 

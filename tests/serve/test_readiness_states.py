@@ -131,7 +131,7 @@ class Site:
         self._wait_until(lambda: {*self.readiness().values()} == {ready}, condition, 60)
 
     def ask(self) -> Asked:
-        """A prediction."""
+        """Send a prediction."""
         return Asked(self._ports["port"], fast("m", instances(1)))
 
     def load(self) -> Asked:

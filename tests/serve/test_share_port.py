@@ -68,7 +68,7 @@ class Pair:
             return connection.ask(fast("echo", instances(1))).status
 
     def end(self) -> None:
-        """Leave nothing running."""
+        """End all engines."""
         for server in self._servers:
             server.kill()
         remove_dead_engines()

@@ -57,7 +57,7 @@ class Asked:
     ready: bool = False
     """True if its model counted as ready when the request came."""
     status: int = 0
-    """0 while it has none."""
+    """Status of the answer; 0 while there is none."""
     gone: bool = False
     """True once no client waits for it."""
 

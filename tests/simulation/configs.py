@@ -40,7 +40,7 @@ def first_config(chance: random.Random, loads: random.Random) -> Config:
 
 
 def other_config(config: Config, chance: random.Random, loads: random.Random) -> Config:
-    """The same, changed in some way.
+    """Return a changed configuration.
 
     Args:
         config: as it was at first.

@@ -121,7 +121,7 @@ class Crowd:
         return (self._kernel.now_ns - self._begun_ns) / S
 
     def _ask(self, number: int) -> None:
-        """A request comes."""
+        """Send a request for a model."""
         if self._passed_s > self._lasts_s:
             return
         self._unused_ns[number] = 0

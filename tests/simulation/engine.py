@@ -86,7 +86,7 @@ class Frontend:
         """Requests of clients that the process has not read yet, like bytes in its sockets."""
 
     def deliver(self, request: Callable[[Service], object]) -> None:
-        """A client's bytes have come."""
+        """Deliver a client's bytes to its frontend."""
         self.inbox.append(request)
         if self.process is not None and self.process.asleep:
             self.process.until_ns = 0

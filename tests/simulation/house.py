@@ -359,7 +359,7 @@ class PlayedSignals(Signals):
         self.pipe.readable = False
 
     def come(self, number: int) -> None:
-        """A signal comes."""
+        """Send a signal to the supervisor."""
         if number == signal.SIGHUP:
             self._hangups += 1
         else:

@@ -100,7 +100,7 @@ class Kernel:
         self._events = [(at_ns + by_ns, tie, act) for at_ns, tie, act in self._events]
 
     def open(self, readable: Readable) -> int:
-        """A new descriptor of the supervisor's: the lowest that is free, as everywhere."""
+        """Open a descriptor of the supervisor: the lowest free number, as everywhere."""
         fd = next(n for n in range(_FIRST_FD, 1 << 20) if n not in self.fds)
         self.fds[fd] = readable
         return fd
@@ -124,7 +124,7 @@ class Kernel:
             raise OSError(number, os.strerror(number))
 
     def started(self, call: "Popen") -> Started:
-        """A new process."""
+        """Start a process."""
         pid = _FIRST_PID + len(self.processes)
         self.processes[pid] = process = self._spawn(pid, call)
         return process
@@ -277,7 +277,7 @@ class End:
 
 
 class PidFd:
-    """A process's descriptor."""
+    """Descriptor of a process."""
 
     def __init__(self, process: Started) -> None:
         self.process = process
@@ -301,7 +301,7 @@ class Pipe:
         return self._fd
 
     def close(self) -> None:
-        """Close it."""
+        """Close the descriptor."""
         if self._fd >= 0:
             self._kernel.close(self._fd)
             self._fd = -1

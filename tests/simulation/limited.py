@@ -21,7 +21,7 @@ from ringbatch.shm.lane import Lane
 from ringbatch.shm.slot import slot_of
 
 LIMIT_REACHED: Final = "a limit was reached"
-"""The event."""
+"""Kind of event: a request was refused for a limit of its account."""
 _REFILLED_NS: Final = 600 * SECOND_NS
 """After so long, the buckets of all accounts are full, whatever they ran before."""
 

@@ -100,7 +100,7 @@ class Machine:
             self.trace.append(f"{(self.now_ns - BOOT_NS) / 1e6:12.3f} ms  {line}")
 
     def spawn(self, name: str, body: Callable[[], object]) -> Process:
-        """A new process; it begins when it is its turn."""
+        """Start a process; it begins when it is its turn."""
         process = Process(next(self._pids), name, body)
         self.processes.append(process)
         self.note(f"{name} [{process.pid}] starts")
@@ -141,7 +141,7 @@ class Machine:
             process.lost_ns += duration_ns
 
     def after(self, delay_ns: int, call: Callable[[], object]) -> None:
-        """Call at that time from now."""
+        """Schedule a call after so many nanoseconds."""
         heappush(self._due, (self.now_ns + delay_ns, next(self._order), call))
 
     def sleep(self, duration_ns: int | None, bell: "Bell | None" = None) -> None:
@@ -207,7 +207,7 @@ class Bell:
         self._machine = machine
 
     def wake(self) -> None:
-        """Ring."""
+        """Ring the bell, as a process."""
         self._machine.step()
         if self._machine.current is not None:
             self.rung = True
@@ -243,7 +243,7 @@ class Timer:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Never mind."""
+        """Cancel the call."""
         self.cancelled = True
 
 

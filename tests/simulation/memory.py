@@ -68,7 +68,7 @@ class Memory(np.ndarray[Any, Any]):
 
     @staticmethod
     def of(machine: Machine, raw: memoryview) -> "Memory":
-        """A machine's view of bytes."""
+        """Return a machine's view of bytes."""
         memory = np.frombuffer(raw, np.uint8).view(Memory)
         memory.machine, memory.raw = machine, raw
         return memory
@@ -130,7 +130,7 @@ class Items:
 
 
 class WordItems:
-    """The same of single words, through what `watched` returned."""
+    """Items that are single words, read through the view that `watched` returned."""
 
     def __init__(self, words: memoryview, first: int, stride: int) -> None:
         self._words = words
@@ -146,5 +146,5 @@ class ItemStridedView(StridedView):
     """StridedView whose items are `Items`."""
 
     def of(self, size: int) -> NDArray[Any]:
-        """As there."""
+        """See `StridedView.of`."""
         return cast(NDArray[Any], Items(cast(Memory, self._memory), super().of(size)))

@@ -65,7 +65,7 @@ CHAIN_MUTANTS: Final[dict[str, Mutant | Late]] = {
         "store_release[first_done + slot * _SLOT_WORDS] =",
     ),
 }
-"""Wrong with chains alone."""
+"""Mutants that are wrong with chains alone."""
 
 NO_GUARD: Final = "a request of which a part is out runs again"
 PARTS_LEFT: Final = "parts that are left behind the last notice are not read"

@@ -25,7 +25,7 @@ class Mutant:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """The engine has the defect."""
+        """Plant the defect in the engine."""
         found = getattr(self.owner, self.method)
         function = inspect.unwrap(getattr(found, "fget", found))
         source = textwrap.dedent(inspect.getsource(function))
@@ -52,7 +52,7 @@ class Late:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """The engine has the defect."""
+        """Plant the defect in the engine."""
         function = inspect.unwrap(getattr(self.owner, self.method))
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
         moved = [self._moved(block) for block in _blocks(tree)]
@@ -79,7 +79,7 @@ class Several:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """The engine has the defects."""
+        """Plant the defects in the engine."""
         with ExitStack() as stack:
             for change in self.changes:
                 stack.enter_context(change.applied())

@@ -66,11 +66,11 @@ class PlayedRun:
         return one.lost or self._machine.now_ns >= one.until_ns
 
     def wait(self, one: PlayedBatch) -> None:
-        """Wait for that."""
+        """Wait until a batch's run is over."""
         self._machine.sleep(max(one.until_ns - self._machine.now_ns, 0))
 
     def finish(self, one: PlayedBatch) -> Any:
-        """Run it, unless it is lost."""
+        """Run a batch, unless it is lost."""
         assert one is self.under_way[0], "batches end in their order"
         try:
             if one.lost:

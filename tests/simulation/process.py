@@ -88,6 +88,6 @@ class Process:
             self.end(-number)
 
     def asked_to_end(self) -> None:
-        """SIGTERM has come."""
+        """Handle SIGTERM."""
         if not self.hangs:
             self.after(self.kernel.chance.uniform(0.0, 0.5), lambda: self.end(0))

@@ -138,8 +138,10 @@ class Profile:
         )
 
     def calm(self) -> "Profile":
-        """The same without any misfortune, and with one request: two that are cut into four each
-        would need more slots than their model may have."""
+        """Return the profile without any misfortune, and with one request.
+
+        Two requests that are cut into four each would need more slots than their model may have.
+        """
         return replace(
             Profile(1, self.stride, self.loads),
             gap_ns=self.gap_ns,

@@ -16,7 +16,7 @@ COMMAND: Final = "python tests/simulation/run.py"
 _TRIES: Final = 200
 """Seeds that are tried with a simpler profile."""
 _GARBAGE_AFTER: Final = 200
-"""Lives."""
+"""Lives between two garbage collections."""
 _ENDLESS: Final = ("no end:", "nothing happens any more", "everybody sleeps for ever")
 """Openings of the failures of a `Life` that does not come to rest."""
 _LOGGERS: Final = ("ringbatch.worker", "ringbatch.frontend")
@@ -33,7 +33,7 @@ class Found:
     """Misfortunes by their kind."""
 
     def with_more(self, more: "Found") -> "Found":
-        """Both together."""
+        """Return the sums of both."""
         return Found(self.lives + more.lives, self.ends + more.ends, self.seen + more.seen)
 
     def __str__(self) -> str:
@@ -108,7 +108,7 @@ def live(seeds: Iterable[int]) -> Found:
 
 
 def first_wrong(seeds: Iterable[int], profile: Profile | None = None) -> int | None:
-    """The first seed whose life goes wrong; of those with a profile where one is given."""
+    """Return the first seed whose life goes wrong; with a profile, only lives of that count."""
     for number, seed in enumerate(seeds):
         if number % _GARBAGE_AFTER == 0:
             gc.collect()

@@ -65,7 +65,7 @@ COUNTING: Final = replace(TYPED, name="counting", index=1, account=1, workers=(2
 Many of its requests fit into a lane.
 """
 PARTED: Final[tuple[tuple[ModelSpec, ...], ...]] = ((TYPED, YIELDING), (TYPED, COUNTING))
-"""The same where one of them answers in parts."""
+"""Sets of models of which one answers in parts."""
 PARTS: Final = 4
 """Number of parts of each answer of these models."""
 
@@ -74,7 +74,7 @@ STRIDING: Final = replace(
     COUNTING, name="striding", max_batch_size=1, places=2, workers=(2, 3), timeout_ns=3 * SECOND_NS
 )
 STEPPED: Final[tuple[tuple[ModelSpec, ...], ...]] = ((TYPED, STEPPING), (TYPED, STRIDING))
-"""The same where one of them works in steps."""
+"""Sets of models of which one works in steps."""
 _MOST_STEPS: Final = 6
 
 SECOND: Final = replace(UNTYPED, name="second", inputs=(X,), outputs=(X,))
@@ -110,8 +110,11 @@ CHAINED: Final[tuple[tuple[ModelSpec, ...], ...]] = (
         (TYPED, SPREADING, GATHERING),
     ),
 )
-"""The same where there is one: all that its steps keep is of a fixed size; or of any size, and a
-later step takes what came with the request."""
+"""Sets of models with a chain.
+
+Its steps keep tensors of a fixed size; or of any size, and a later step takes what came with the
+request.
+"""
 
 _DIGITS: Final = {TYPED.name: 1, SECOND.name: 2, SPREADING.name: 3, GATHERING.name: 4}
 _NAMES: Final = {str(digit): name for name, digit in _DIGITS.items()}

@@ -12,7 +12,7 @@ from simulation.kernel import Violation
 from simulation.supervision import Life
 
 _GARBAGE_AFTER = 50
-"""Lives."""
+"""Lives between two garbage collections."""
 
 
 @dataclass
@@ -85,7 +85,7 @@ def live(seeds: Iterable[int], until_s: float = float("inf")) -> Lived:
 
 
 def first_wrong(seeds: Iterable[int]) -> int | None:
-    """The first seed whose life goes wrong."""
+    """Return the first seed whose life goes wrong."""
     return next((seed for seed in seeds if failure(Life(seed))), None)
 
 

@@ -91,7 +91,7 @@ class Machine:
         subprocess.run(words, input=text, text=True, check=True)
 
     def show(self, unit: str, name: str) -> str:
-        """A property of a unit."""
+        """Return a property of a unit."""
         return self.run("systemctl", "show", "--value", f"--property={name}", unit)
 
     def processes(self, unit: str) -> dict[str, int]:
@@ -113,7 +113,7 @@ class Machine:
 
 
 def wait_for(look: Callable[[], T], condition: str, limit_s: float = _LIMIT_S) -> T:
-    """The first true value of `look`."""
+    """Wait for the first true value of `look`, and return it."""
     give_up_at = time.monotonic() + limit_s
     while not (value := look()):
         assert time.monotonic() < give_up_at, f"waited {limit_s:g} s in vain for: {condition}"

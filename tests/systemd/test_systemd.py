@@ -68,7 +68,7 @@ class Operator:
         self.key = "a-key-of-the-tests-for-systemd-1"
 
     def install(self) -> None:
-        """Install it as the page says."""
+        """Install the engine as the page says."""
         machine = self.machine
         machine.write(CONFIGURATION, SETTINGS)
         machine.write("/etc/ringbatch/model.py", MODEL)
@@ -145,7 +145,7 @@ class Operator:
         return ["LD_LIBRARY_PATH=/opt/ringbatch/lib", self.machine.python]
 
     def log(self, line: str) -> None:
-        """Keep a figure."""
+        """Note a figure."""
         self.figures.append(line)
         print(line, flush=True)
 

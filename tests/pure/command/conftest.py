@@ -34,7 +34,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 @pytest.fixture
 def well(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host that lacks nothing."""
+    """Host that lacks nothing."""
     stand_in = ModuleType("obstacles")
     setattr(stand_in, "outlook", lambda _config, *, passed: Outlook([], []))  # noqa: B010
     monkeypatch.setitem(sys.modules, "ringbatch.engine.doctor.obstacles", stand_in)

@@ -16,7 +16,7 @@ outputs = [Tensor("y", "FP32", [2]), Tensor("context", "BYTES", [])]
 
 
 def load(device: str) -> None:
-    """Keep the device."""
+    """Keep the name of the device."""
     global where
     where = device
 

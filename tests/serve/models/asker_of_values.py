@@ -1,4 +1,4 @@
-"""The same for a model without declared inputs."""
+"""Model without declared inputs that returns request contexts; see `asker`."""
 
 from typing import Any
 

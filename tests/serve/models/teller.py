@@ -13,7 +13,7 @@ lengths = metrics.histogram("told_length", "Characters.", buckets=[2, 4])
 
 
 def load() -> None:
-    """Say that it is there."""
+    """Log that the model is loaded."""
     workers.set(os.getpid())
     logger.warning("is there")
 
