@@ -139,7 +139,7 @@ def test_the_table_allows_nothing_that_nobody_does() -> None:
 def test_every_arrow_points_to_a_room_above_it_in_the_table() -> None:
     rooms = list(ARROWS)
     for room, targets in ARROWS.items():
-        # What is public is shown at the top of a package, whatever room it comes from.
+        # The top of a package re-exports its public names, from any of its rooms.
         if room not in ("engine", "frontend"):
             assert all(rooms.index(target) < rooms.index(room) for target in targets.split())
 

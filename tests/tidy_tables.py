@@ -303,11 +303,11 @@ OWN_BACKGROUND = {
     "ringbatch.shm.host.log_handler": {"Thread"},
     # In a program's process. Another thread takes the place of one that fails.
     "ringbatch.frontend.client.channel": {"Thread"},
-    # Each piece of work has a future that somebody waits for.
+    # Each piece of work has a future, for which its caller waits.
     "ringbatch.frontend.request.offload_process": {"ThreadPoolExecutor"},
     "ringbatch.frontend.request.queue": {"run_in_executor"},
     "ringbatch.frontend.texts.tokenizing": {"ThreadPoolExecutor"},
-    # One call or request each: the task ends it, in words, whatever happens.
+    # A task for each call or request, which always ends it with an answer or an error text.
     "ringbatch.frontend.grpc.calls": {"create_task"},
     "ringbatch.frontend.grpc.answers_in_parts": {"create_task"},
     "ringbatch.frontend.grpc.streams": {"create_task"},

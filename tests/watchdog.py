@@ -39,7 +39,7 @@ class Watchdog:
         return True
 
     def _watch(self) -> None:
-        # The functions themselves: a test may have replaced those of the module.
+        # Imported functions, because a test may have replaced the module's.
         while True:
             sleep(LOOK_EVERY_S)
             limit = self._limit

@@ -68,7 +68,7 @@ async def stops(folder: Path, role: str, count: int, seconds: float, **setup: An
     """
     played = Setup(
         **setup,
-        # Less than a stop, so that requests expire meanwhile.
+        # Shorter than a stop, so that requests expire during it.
         timeout_s=0.6 * seconds,
         # Not taken for hung, so that its requests expire and it goes on with them.
         model={"batch_timeout_s": 10 * seconds},

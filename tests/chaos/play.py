@@ -239,7 +239,7 @@ def _clients(play: Play) -> Iterable[Any]:
     yield from (Client(scene, number) for number in range(setup.clients))
     yield from (StreamClient(scene, number) for number in range(setup.streams))
     if setup.grpc_clients:
-        # Whoever plays without it need not have it installed.
+        # Runs without gRPC clients need no grpcio.
         from chaos.grpc_clients import GrpcClient
         from serve.grpc_stub import grpc_port
 

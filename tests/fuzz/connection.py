@@ -412,7 +412,7 @@ def _is_asked_for_by(asked: tuple[Any, ...], request: Parsed) -> bool:
 
 
 def _has_the_headers_of(served: tuple[bytes, list[tuple[bytes, bytes]]], request: Parsed) -> bool:
-    # The wish for another protocol may have been left out, as nobody is to act on it.
+    # The Upgrade header may be missing, as no server behind is to act on it.
     headers, others = (
         [line for line in lines if line[0] != b"upgrade"] for lines in (served[1], request.headers)
     )

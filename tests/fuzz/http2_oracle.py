@@ -275,7 +275,7 @@ def compare(seed: int) -> int:
             return turn
         _expect_same(oracle, ours)
         if GOAWAY in (piece[3] for piece in pieces):
-            # h2 answers nobody who has said so; ours does, as those who leave still listen.
+            # h2 answers no client that has sent GOAWAY; ours does, as such clients still listen.
             return turn
         if chance.random() < 0.3:
             _answer(chance, oracle, ours)

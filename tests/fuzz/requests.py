@@ -34,7 +34,7 @@ SMUGGLED: Final = (
     bare(b"Transfer-Encoding: chunked", body=b"3\nabc\r\n0\r\n\r\n"),
     bare(b"Transfer-Encoding: chunked", body=b"ffffffffffffffff3\r\nabc\r\n0\r\n\r\n"),
     bare(b"Transfer-Encoding: chunked", body=b"3\r\nabc\r\n0\r\nContent-Length: 5\r\n\r\n"),
-    # Who reads HTTP/1.0 as it was written knows no chunks (RFC 9112, section 6.1).
+    # Parsers of plain HTTP/1.0 know no chunks (RFC 9112, section 6.1).
     *(
         bare(b"Connection: keep-alive", *lines, body=IN_CHUNKS, version=b"1.0") + _SECOND
         for lines in (

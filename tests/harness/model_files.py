@@ -105,7 +105,7 @@ def linear_estimator() -> Any:
 
 def linear_skops() -> bytes:
     """The linear model as a skops file."""
-    # It takes two seconds to import, and most who read this file need none of it.
+    # The import takes two seconds, and most tests that import this file do not need it.
     skops = importlib.import_module("skops.io")
     return bytes(skops.dumps(linear_estimator()))
 

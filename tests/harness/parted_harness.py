@@ -62,7 +62,7 @@ class Parted:
         self.harness.loop.turn()
         if self.call is None:
             return
-        # What was cancelled meanwhile is told of again.
+        # Requests that were cancelled in between are announced again.
         wanted = self.harness.engine_slots.wanted
         (self.request,) = [one for one in self.harness.taken() if wanted(one.ref)]
         self._writer = self.harness.engine_slots.part_writer(self.request, 7)

@@ -361,7 +361,7 @@ class TwoWords(WordByWord):
     def unpack(self, copied: bytes) -> tuple[Any, ...]:
         first, second = Struct("<QQ").unpack(copied)
         assert first == second, "a mixture"
-        # What follows makes no sense to the reader, who then returns nothing.
+        # The reader rejects the fields behind these, and then returns nothing.
         return (first, 0, 99, *range(20), b"")
 
 

@@ -93,7 +93,7 @@ class Site:
         """The titles of its workers, each as often as it is there."""
         found = []
         for pid in self.server.living():
-            # It may end meanwhile.
+            # The process may end in between.
             with suppress(FileNotFoundError, ProcessLookupError):
                 text = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode()
                 if text.startswith("ringbatch: worker "):

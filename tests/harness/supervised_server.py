@@ -132,7 +132,7 @@ class Server:
             self.process.poll()
         self.process.wait()
         for name in self.names():
-            # An engine that starts removes those of dead ones too.
+            # An engine that starts also removes the names of dead engines.
             (DIRECTORY / name).unlink(missing_ok=True)
 
     def names(self) -> list[str]:

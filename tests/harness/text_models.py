@@ -39,7 +39,7 @@ def tokenizer() -> Tokenizer:
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
-    # What a file says of padding and truncation is for whoever trained it.
+    # A tokenizer file's padding and truncation are leftovers of the training, to be ignored.
     made.enable_padding(length=8)
     made.enable_truncation(8)
     return made

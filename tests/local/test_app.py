@@ -301,7 +301,7 @@ def test_the_document_has_every_route_and_no_other() -> None:
         and is_described(route.path)
     }
     assert len(routes) > 20
-    # It refuses in words whoever posts to a model itself.
+    # This route only refuses POST to a model itself, with an error text.
     routes.remove(("post", "/v1/models/m"))
     tokens, text = Tokens("", "", 1, True, False, 1), [Tensor("text", "BYTES", [])]
     models = [

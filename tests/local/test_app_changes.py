@@ -82,7 +82,7 @@ def test_without_keys_no_page_changes_anything_under_a_name_that_others_may_have
 
     own = f"http://{host}:8080"
     assert (status(None, Origin=own) == 403) is refused
-    # A browser says so under a name that a certificate vouches for.
+    # A browser sends this header only to a name with a certificate.
     assert status(None, Origin=own, Sec_Fetch_Site="same-origin") != 403
     assert status(None, Origin=f"https://{host}:8080") != 403
     assert status(None) != 403

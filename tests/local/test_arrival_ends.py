@@ -52,7 +52,7 @@ async def test_a_body_that_does_not_come_is_refused_and_gives_the_slot_back(
     assert (status, text) == (408, BODY_TOO_SLOW)
     assert harness.transport.ended
     assert harness.lane.in_flight == 0
-    # Its slot is somebody else's now.
+    # Another request has its slot now.
     slots = np.frombuffer(harness.lane.memory, "u1")
     before = slots.copy()
     harness.transport.feed(rest)

@@ -87,7 +87,7 @@ class Life:
         ref = self.site.send(*numbers, lane=lane, deadline_ns=deadline_ns)
         sent = Sent(ref, list(numbers), deadline_ns)
         before = self.open.get(ref & SLOT_MASK)
-        # A lane lets go of what nobody waits for by itself.
+        # A lane releases abandoned requests by itself.
         assert before is None or (before.left and not self.site.slots.is_open(before.ref))
         self.open[ref & SLOT_MASK] = sent
         return sent

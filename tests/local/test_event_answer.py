@@ -316,7 +316,7 @@ async def test_the_log_has_the_bytes_of_events() -> None:
     assert logged() == [("own", 3 * len(b"data: 1\n\n"))]
     assert connection.transport.written.startswith(head().replace(b"made", b"own"))
     assert connection.lane._state is State.HEAD
-    # The next one has a beginning of its own.
+    # The next request has its own begin.
     assert connection.lane._watch.began_ns == 0
 
 

@@ -237,7 +237,7 @@ def test_a_reply_that_raises_costs_nobody_else_an_answer(
     harness.predict(1, [1])
     harness.loop.turn()
     harness.answer(harness.taken())
-    # Whose request brings the look for answers is served all the same.
+    # The request that triggers the look for answers is served all the same.
     for number in range(2, 2 * BUNCH):
         harness.predict(number, [number])
     assert predictions(harness, 1) == [1]

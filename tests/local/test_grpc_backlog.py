@@ -36,7 +36,7 @@ def requests_of(harness: Harness) -> int:
 def pass_time(harness: Harness, seconds: int) -> None:
     for _ in range(seconds):
         harness.client.connection.tick()
-        # Otherwise nobody would be there.
+        # Otherwise the client would count as gone.
         harness.client.send(frame(PING, 0, 0, bytes(8)))
 
 

@@ -236,7 +236,7 @@ def test_of_a_stream_that_a_clock_ends_nothing_is_left() -> None:
         call = harness.call(*[message(1)] * (WINDOW + 9), path=STREAM, end=False)
         harness.answer(*await harness.taken(WINDOW))
         (last,) = await harness.taken(1)
-        # Nobody has read those behind it.
+        # The messages behind it are unread.
         with pytest.raises(Overloaded):
             harness.settings.budget.take(8 * MAX_REQUEST_BYTES)
         await stalled(harness, call)

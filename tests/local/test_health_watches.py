@@ -147,7 +147,7 @@ def test_of_calls_without_a_key_that_are_not_whole_the_oldest_goes(
         for call in begun:
             call.send_bytes(whole(0, 0, b"")[:2])
         assert len(harness.settings.keyless) == 3
-        # A whole one finds its place, whoever waits.
+        # A whole call is served in spite of the calls that wait.
         assert await harness.call(b"", path=LIVE).answer()
         begin(harness.client).send_bytes(b"\0")
         code, text = await begun[0].ended()
@@ -178,7 +178,7 @@ def test_of_calls_without_a_key_whose_answers_wait_the_oldest_goes(
         deaf.absorb()
         assert [call.reset for call in waiting] == [CANCEL, CANCEL, None, None, None]
         assert len(deaf.connection.core.streams) == len(harness.settings.keyless) == 3
-        # Who takes its answer never waits.
+        # A client that takes its answers never waits.
         for _ in range(5):
             assert await harness.call(b"", path=LIVE).answer()
         deaf.windows(1 << 10)

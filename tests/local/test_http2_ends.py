@@ -159,7 +159,7 @@ async def test_a_stream_that_takes_nothing_ends_alone() -> None:
     await client.connection.settle()
     for _ in range(WRITE_TIMEOUT_S + 3):
         client.connection.transport.protocol.tick()
-        # Otherwise nobody would be there.
+        # Otherwise the client would count as gone.
         client.connection.feed(frame(PING, 0, 0, bytes(8)))
         await client.connection.settle()
     assert not client.connection.state.tasks

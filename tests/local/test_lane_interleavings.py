@@ -170,7 +170,7 @@ class Sender(Frontend):
     """Claims, writes and publishes in one call."""
 
     def publish(self, number: int, size: int = WORD) -> bool:
-        # Not a step of its own: nobody may read it before CONTROL is stored.
+        # The payload's store is no step: no process may read it before CONTROL is stored.
         payload = number.to_bytes(size, "little")
         slot = self.lane.send(payload, WORD, 0, number, 0, 1)
         if slot is None:

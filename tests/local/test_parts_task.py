@@ -142,7 +142,7 @@ def test_a_body_asks_for_events_where_the_model_has_some(wish: str, in_parts: bo
             harness.answer(harness.taken())
             harness.gateway.collect()
             assert replies.got[number][0] == 200
-    # Who has asked for parts already gets them.
+    # A request that wants parts gets them already.
     parts: InParts[Any] = InParts(lambda _answer: None, END)
     assert service.predict("double", v1, replies.to(8), in_parts=parts) is not None
     assert service.infer("double", v2, None, replies.to(9), in_parts=parts) is not None

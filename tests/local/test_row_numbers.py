@@ -88,10 +88,10 @@ def test_numbers_are_unique_below_the_number_of_places_and_come_back(data: st.Da
         assert model.rows.keys() <= {*range(places)}
     model.fails_for = set()
     harness.finish()
-    # Of those that are cancelled nobody hears.
+    # Cancelled rows get no answers.
     harness.step()
     assert not model.rows
-    # All of them are free, whatever has happened.
+    # All numbers are free again.
     last = [harness.send(2) for _ in range(places)]
     harness.finish()
     assert sorted(model.numbers[-1]) == [*range(places)]

@@ -74,7 +74,7 @@ def test_where_no_process_can_be_started_it_cannot_load_and_says_when_one_is() -
         segment.publish_worker_start(1, errno.ENOMEM, 3 * again_ns)
     assert without_worker(segment) is ModelState.CANNOT_LOAD
     assert again_s(segment, ModelState.CANNOT_LOAD) == 2
-    # They run, and nobody knows when they are ready.
+    # The workers run, and when they will be ready is unknown.
     segment.publish_worker_start(0, errno=0)
     segment.publish_worker_start(1, errno=0)
     assert without_worker(segment) is ModelState.CANNOT_LOAD

@@ -87,7 +87,7 @@ def test_a_row_that_is_given_up_at_an_earlier_deadline_leaves_for_that() -> None
     harness = StepsHarness()
     slot = harness.send(9)
     harness.step(2)
-    # As a frontend does whose client has a limit for each part.
+    # A frontend does so if its client has a limit for each part.
     move_deadline(harness.client.lane, slot, harness.now_ns)
     harness.cancel(slot)
     harness.step()

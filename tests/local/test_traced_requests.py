@@ -64,7 +64,7 @@ def test_each_is_read_once_in_order_or_counted_as_lost(bursts: list[int]) -> Non
             writer.put(numbered(put))
             put += 1
         found = numbers(reader.read())
-        # Those that are still there are the last ones, and nobody wrote meanwhile.
+        # The ring still has the last records, as no writer came in between.
         assert found == list(range(put - min(burst, COUNT), put))
         read += len(found)
         lost += max(burst - COUNT, 0)

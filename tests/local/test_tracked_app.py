@@ -89,7 +89,7 @@ def test_every_client_is_told_of_the_load_where_that_is_configured() -> None:
     assert passed(load_report=True)[1][b"endpoint-load-metrics"].startswith(b"TEXT ")
     _, got = passed((b"endpoint-load-metrics-format", b"json"), load_report=True)
     assert got[b"endpoint-load-metrics"].startswith(b"JSON ")
-    # What another server says of its own load is passed on only where nothing is said of ours.
+    # Another server's load report is passed on only without one of our own.
     assert passed()[1][b"endpoint-load-metrics"] == b"theirs"
 
 

@@ -185,7 +185,7 @@ class Replay:
             raise Forbidden(f"a {role} does not store {variable}")
         allowed, code = self._rights[role, variable], running()
         if variable.endswith("?"):
-            # The model names who acts on what was taken, and by then HEAD is stored.
+            # The model names the code that acts on taken items, which runs after HEAD is stored.
             apt = not {file for file, _ in allowed}.isdisjoint(file for file, _ in code)
         else:
             apt = not allowed.isdisjoint(code)

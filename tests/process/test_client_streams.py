@@ -166,7 +166,7 @@ def test_a_program_that_leaves_ends_the_request(
         del cycle
         gc.collect()
     wait_until(lambda: not worker.is_wanted, "the request is cancelled")
-    # Whatever the worker still writes is for nobody.
+    # Later writes of the worker reach no client.
     worker.put(9, 9)
     worker.end(Status.CANCELLED)
     future = client.infer_async("same", numbers(1))

@@ -140,7 +140,7 @@ def test_without_descriptors_whoever_comes_is_turned_away_and_the_loop_sleeps() 
     site = Site()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken = []
-    # What other tests have left would give its descriptors back meanwhile.
+    # Otherwise garbage of other tests could give descriptors back during this test.
     gc.collect()
     gc.disable()
     try:

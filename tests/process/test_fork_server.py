@@ -53,7 +53,7 @@ from ringbatch.engine.process.fork_server import Wanted
 from ringbatch.engine.supervisor import launching
 from ringbatch.engine.supervisor.launching import ForkServer, execute, wait_for_strangers
 
-# A script's shell has what runs in its background ignore these, and so would who is executed here.
+# A script's shell lets background jobs ignore these signals, and programs inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
@@ -274,7 +274,7 @@ launch = ForkServer(["json"])
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        # What it answers is heard by nobody.
+        # The supervisor does not hear the answer.
         ("", "launch._line.close()"),
         (KILLED_BEFORE_IT_LETS_GO, "assert fork_server.answer(launch._line).pid"),
     ],

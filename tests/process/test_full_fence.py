@@ -23,7 +23,7 @@ from ringbatch.shm.memory_order import full_fence
 own, fenced, rounds, give_up_s, line, cold_bytes, block_bytes = map(int, sys.argv[2:])
 other = 1 - own
 over = 1 << 40
-# Where the other process ends too early, nobody ends the wait for it.
+# If the other process ends too early, only this alarm ends the wait for it.
 signal.alarm(20 * give_up_s)
 with open(sys.argv[1], "r+b") as file:
     words = memoryview(mmap.mmap(file.fileno(), 0)).cast("Q")

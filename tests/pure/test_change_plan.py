@@ -277,7 +277,7 @@ def test_what_serves_goes_on_until_what_is_wanted_does(
             entries, signatures(plan), Forwarding(), models=MOST.models, generation=1
         ).values()
         during = plan.entered(entries, new)
-        # While it is entered, whoever serves does so under the same reference, and is no fewer.
+        # While a change is entered, all served models keep their references and their workers.
         for spec in entries:
             (still,) = (one for one in during if one.reference == spec.reference)
             assert (still.state, still.workers[: len(spec.workers)]) == (SERVING, spec.workers)

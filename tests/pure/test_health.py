@@ -211,6 +211,6 @@ def test_a_chain_is_as_its_worst_step(step_values: list[tuple[int, int, int]]) -
             words[number * ModelWords.SIZE + word] = value
     chain.as_worst(steps)
     deaths, unsteady_ns, stuck_ns = zip(*step_values, strict=True)
-    # A step that is not stuck says 0, and who is stuck has been since the earliest instant.
+    # A step that is not stuck has 0; a stuck chain is stuck since its steps' earliest instant.
     earliest_ns = min((ns for ns in stuck_ns if ns), default=0)
     assert [words[word] for word in words_of_health] == [max(deaths), max(unsteady_ns), earliest_ns]

@@ -245,7 +245,7 @@ def test_what_stands_behind_a_known_beginning_is_read_as_in_any_block(rest: byte
 
 def test_an_index_of_two_bytes_is_no_field_of_one() -> None:
     agents = [(b"user-agent", b"a"), (b"user-agent", b"b")]
-    # So many entries behind theirs that their indices are above 127; those of the others are not.
+    # The fillers push the agents' entries to indices above 127, but not the other fields'.
     fillers = [(b"x", b"%d" % number) for number in range(66)]
     others, encoder = USUAL[:-1], Encoder()
     blocks = [encoder.encode([*((*field, True) for field in others), *agents, *fillers])]

@@ -119,7 +119,7 @@ def test_room_is_given_back_as_bytes_are_taken() -> None:
 
 def test_room_of_the_connection_comes_back_whoever_is_slow() -> None:
     served = Served()
-    # Nobody takes any of it, and streams are many.
+    # There are many streams, and no service takes their bodies.
     for number in range(1, 2 * (3 * CONNECTION_ROOM // STREAM_ROOM), 2):
         served.receive(headers(number) + data(number, bytes(1 << 14)) * (STREAM_ROOM >> 14))
     assert not served.connection.over
@@ -200,7 +200,7 @@ def test_room_comes_back_as_answers_are_taken() -> None:
 def test_who_sends_more_than_the_connection_has_room_for_is_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # It comes back so soon that nobody can.
+    # The window comes back so soon that no client can overrun it.
     monkeypatch.setattr(http2_bodies, "CONNECTION_ROOM", 1 << 30)
     served = Served()
     served.connection._room = 100

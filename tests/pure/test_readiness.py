@@ -192,7 +192,7 @@ def test_of_several_states_the_first_of_the_table_counts() -> None:
     order = [*TABLE]
     for a, b in product(order, order):
         assert first([a, b]) is min(a, b, key=order.index)
-    # Ready is who has nothing against it, so a chain is ready where all its steps are.
+    # Ready states are the last in the order, so a chain is ready if all its steps are.
     readies = [TABLE[state].ready for state in order]
     assert readies == sorted(readies)
 
@@ -215,7 +215,7 @@ def test_whatever_the_workers_are_the_state_means_what_it_says(given_: Workers) 
         return
     assert row.requests is not RUN, "nobody runs them"
     if row.ready:
-        # Only who has been left without a worker is ready without one, and nothing is lost.
+        # Without a worker, only a model at rest is ready: the autoscaler let its workers go.
         assert given_.served
         assert given_.may_rest
         assert not given_.failed

@@ -163,7 +163,7 @@ def test_a_change_is_announced_and_its_failure_stays_to_be_read(manager: Manager
     begun = manager.received()
     manager.now_ns += 1_000_000
     manager.service.begins_change()
-    # To a service manager that has asked for it meanwhile, what was said before is no answer.
+    # A service manager that has asked in between takes no earlier message for the answer.
     assert manager.received() == [{"RELOADING": "1", "MONOTONIC_USEC": str(100_001_000)}]
     manager.service.serves("serving m", 0)
     (meanwhile,) = manager.received()

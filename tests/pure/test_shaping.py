@@ -167,7 +167,7 @@ def test_whoever_shares_a_batch_fits_into_it_and_is_cut_to_its_own(
             if padded != own:
                 assert own[0] == own[1], "else nobody could say what is padding"
     if ANY not in goal and max(goal) <= edges[-1] and cut is False:
-        # Nobody is padded beyond the bucket of its own.
+        # No request is padded beyond its own bucket.
         smaller = [0, *edges]
         assert all(
             smaller[smaller.index(most) - 1] < size or most == edges[0]

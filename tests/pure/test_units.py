@@ -129,7 +129,7 @@ def test_an_installation_in_a_home_can_be_read(command: str, home: str) -> None:
 def test_each_frontend_has_a_socket_at_the_configured_address(host: str, line: str) -> None:
     found = files(TEXTS, ["/x"], engine(host=host), user=False)
     drop_in = found["etc/systemd/system/ringbatch@prod.socket.d/address.conf"]
-    # The first takes back those of the template.
+    # The first line removes the template's addresses.
     assert drop_in.splitlines()[-4:] == ["ListenStream=", line, line, line]
 
 

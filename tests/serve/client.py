@@ -70,7 +70,7 @@ class Connection:
         self._buffer = b""
         self.port = self._socket.getsockname()[1]
         if self.port == port:
-            # Nobody listens there: TCP has connected the socket with itself.
+            # No server listens there: TCP has connected the socket with itself.
             self.close()
             raise ConnectionRefusedError(f"port {port}")
 

@@ -106,7 +106,7 @@ class Load:
                 received = error.received if isinstance(error, Closed) else b""
                 idle_s = (sent_at or time.monotonic()) - idle_since
                 self._note(lost=connection.port)
-                # A connection that was half open when the server stopped is accepted by nobody.
+                # No server accepts a connection that was half open when the server stopped.
                 unaccepted = fresh and isinstance(error, ConnectionResetError)
                 self._note(unaccepted=int(unaccepted))
                 if (idle_s < IDLE_S or received) and not unaccepted:

@@ -117,7 +117,7 @@ def test_refusals_are_counted_by_class(rare: Server) -> None:
         metadata = [("x-forwarded-for", FORWARDED), ("x-priority", "bulk")]
         end = stub.infer("matmul", TENSOR, metadata=metadata)
         assert end.code == "RESOURCE_EXHAUSTED"
-        # A lane keeps its account, whoever has it next, and the first is the other test's.
+        # A lane keeps its account for its next owner, and the other test has used the first lane.
         stack.enter_context(Client(server.pid))
         client = stack.enter_context(Client(server.pid, priority="bulk"))
         rows = np.array([ROW], np.float32)

@@ -142,7 +142,7 @@ def test_the_command_of_the_readme_measures_the_model_and_draws_a_page(
     assert found.with_suffix(".md").read_text() in printed.out
 
     looked_at(page, tmp_path)
-    # Of one round nothing can be proven, and it is said.
+    # A comparison of single rounds says that they prove nothing.
     assert bench("--compare", found, found) == 2
     assert "1 rounds prove nothing" in capsys.readouterr().err
 

@@ -99,7 +99,7 @@ def test_who_was_stopped_for_a_while_goes_on_and_nobody_gets_what_is_anothers(
 def test_poison_harms_nobody_but_who_sent_it(tmp_path: Path, deed: Deed, times: int) -> None:
     play = lawful(asyncio.run(poison(tmp_path, deed, times=times, limit_s=20.0, **FEW)))
     assert play.ledger.refused.total() == times
-    # Where it is known what a worker died of, nobody waits longer for the next.
+    # A worker whose death is explained is restarted without a delay.
     assert "starts again in" not in play.server.stderr
 
 

@@ -96,7 +96,7 @@ def test_a_killed_frontend_is_replaced_and_its_lane_adopted(
         assert cut().code == "UNAVAILABLE"
         # Until it is gone, the channel may connect to the one that did not have the connection.
         wait_until(lambda: not {*killed} & {*server.living()}, "both are gone")
-        # The HTTP frontend goes on meanwhile.
+        # The HTTP frontend still serves.
         assert connection.ask(fast("echo", instances("a"))).json["predictions"] == ["a"]
         held.open()
         assert stub.start(held.request(2))().response.raw_output_contents[0][0] == 2

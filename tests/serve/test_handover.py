@@ -180,7 +180,7 @@ def test_one_of_another_version_is_replaced(start: Start, replace: Replace, name
     old = start(MODELS, name=name)
     load = Load(old)
     try:
-        # Only whoever comes from here on reads the version.
+        # Only processes that attach from here on read the version.
         with Path(f"{DIRECTORY}{only_engine(name)}").open("r+b", buffering=0) as segment:
             segment.seek(HeaderWords.VERSION * WORD)
             segment.write((LAYOUT_VERSION - 1).to_bytes(WORD, "little"))

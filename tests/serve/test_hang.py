@@ -83,7 +83,7 @@ def test_a_collector_that_is_stopped_under_load_fails_no_request(
     load.stop()
     assert (load.failures, load.retried) == ([], 0)
     assert f"collector [{stopped}] hangs and is ended" in server.stderr
-    # What faulthandler wrote, of a process that cannot move until it is told to go on.
+    # faulthandler's dump of a process that cannot move before SIGCONT.
     assert "in turn" in server.stderr
 
 
@@ -114,7 +114,7 @@ def test_where_the_supervisor_is_stopped_it_condemns_nobody_for_it(
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         time.sleep(3)
-        # Whoever watches goes on first.
+        # The watching processes go on first.
         for pid in reversed(pids):
             os.kill(pid, signal.SIGCONT)
         steps = server.status().collector["steps"]

@@ -209,7 +209,7 @@ def test_h2load_is_answered_and_nothing_else(server: Server, tmp_path: Path) -> 
     body = tmp_path / "body"
     body.write_text(json.dumps({"instances": [1]}))
     url = f"http://127.0.0.1:{server.port}{PREDICT}"
-    # More streams than are served at once: whoever keeps to the settings has none refused.
+    # More streams than are served at once: no stream of a client within the settings is refused.
     command = [program("h2load"), "-n", "2000", "-c", "4", "-m", "200", "-d", str(body), url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert re.search(r"status codes: 2000 2xx, 0 3xx, 0 4xx, 0 5xx", done.stdout), done.stdout

@@ -218,7 +218,7 @@ def test_a_stop_has_load_balancers_turn_away_before_it_closes_a_connection(
         wait_until(lambda: not ready(), "it is not ready any more")
         wait_until(closes_connection, "a connection that is kept ends with an answer")
         assert kept.ended()
-        # Who comes all the same is served, though a worker dies.
+        # Requests that come all the same are served, though a worker dies.
         os.kill(worker, signal.SIGKILL)
         with Connection(server.port) as late:
             answer = late.ask(fast("echo", instances("late")))

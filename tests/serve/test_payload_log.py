@@ -326,7 +326,7 @@ def test_what_waits_outlives_the_process_that_writes(
     for _ in range(20):
         clients.fast("echo", v1("x"))
     clients.close()
-    # Frontends pass these on, and nobody takes them.
+    # Frontends pass these events on while no process takes them.
     os.kill(server.role("control"), signal.SIGKILL)
     # Its last line may be half written.
     wait_until(lambda: log.read_bytes().count(b"\n") >= 40, "the next one has written them")

@@ -59,7 +59,7 @@ def server(start_for_module: Start, tmp_path_factory: pytest.TempPathFactory) ->
 
 def measured(server: Server, mode: str) -> subprocess.CompletedProcess[str]:
     port = grpc_port(server) if "grpc" in mode else server.port
-    # How steady the throughput is says something of this machine alone.
+    # The steadiness of the throughput depends on this machine alone.
     window = "-p 300 -s 999 -r 10"
     command = f"{PROGRAM} -m add -u 127.0.0.1:{port} {window} {mode}".split()
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)

@@ -37,7 +37,7 @@ def test_a_crash_loop_is_said_and_ends_by_itself(start: Start, wait_until: WaitU
             "another worker is there",
         )
     wait_until(lambda: f"come and go: {LOOP} deaths" in complaint(server), "the loop is said")
-    # Whoever asks all the same is served.
+    # Requests are served all the same.
     with Connection(server.port) as connection:
         answer = connection.ask(fast("echo", instances("still")))
     assert answer.json["predictions"] == ["still"]
@@ -134,7 +134,7 @@ def test_every_way_of_asking_says_that_nothing_is_answered_and_that_it_is_again(
     with Stub(grpc_port(server)) as stub:
         wait_until(lambda: all(readiness(server, stub).values()), "all say that it is ready")
         os.kill(pid, signal.SIGSTOP)
-        # Though nobody waits for an answer.
+        # Even though no client waits for an answer.
         wait_until(lambda: not any(readiness(server, stub).values()), "all say that it is not")
         os.kill(pid, signal.SIGCONT)
         wait_until(lambda: all(readiness(server, stub).values()), "all say that it is again")

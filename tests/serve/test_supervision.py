@@ -365,7 +365,7 @@ def test_what_a_service_manager_says_is_for_the_supervisor_alone(
         assert serves(own)
         for pid in own.living():
             if pid != own.pid:
-                # It may end meanwhile.
+                # The process may end in between.
                 with suppress(FileNotFoundError, ProcessLookupError):
                     variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
                     names = {variable.partition(b"=")[0].decode() for variable in variables}

@@ -325,7 +325,7 @@ def test_a_reload_takes_another_tokenizer_with_its_encoder(start: Start, tmp_pat
     other = tmp_path / "tokenizer.json"
     other.write_text(json.dumps(content))
     other.rename(folder / "tokenizer.json")
-    # Those who have the old one go on with it.
+    # Frontends keep the old tokenizer until a reload.
     np.testing.assert_allclose(found("the cat", LONG)[0], expected, atol=1e-5)
     subprocess.run([*COMMAND, "reload", "--model", "m", "--pid", str(server.pid)], check=True)
     swapped = LONG.replace("cat", "dog")

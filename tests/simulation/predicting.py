@@ -109,7 +109,7 @@ class Models:
             asked = self._known(number)
             if asked is not None:
                 if steps_of(asked.model)[: len(passed) + 1] != (*passed, name):
-                    # Where its slot is another's by now, nobody is told.
+                    # If another request has its slot by now, no client learns of this.
                     raise ValueError(f"request {number} comes to {name} from {passed}")
                 asked.runs[len(passed)] += 1
         self._look_at(stages)

@@ -242,7 +242,7 @@ class Life:
         return self._chance.choice([0.5, 5.0, 30.0, 400.0])
 
     def _suspend(self) -> None:
-        # Nobody would be taken for hung by less than several in a row.
+        # Single suspensions, as only several in a row would make a process count as hung.
         if self._kernel.now_ns - self._resumed_ns > 10 * S:
             self._kernel.suspend(self._length_s())
             self._resumed_ns = self._kernel.now_ns
