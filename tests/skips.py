@@ -86,12 +86,12 @@ class Outcomes:
         self._file = os.fdopen(number, "w", buffering=1)
 
     def pytest_collectreport(self, report: Any) -> None:
-        """pytest's call, for a file that is skipped."""
+        """Write a file that is skipped; pytest's call."""
         if report.skipped:
             self._write(report)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """pytest's call, up to three times for each test."""
+        """Write a test's outcome; pytest's call, up to three times for each test."""
         if report.skipped or report.when == "call":
             self._write(report)
 

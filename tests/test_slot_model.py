@@ -50,7 +50,7 @@ searches = pytest.mark.timeout(1800)
 
 @pytest.fixture
 def tools() -> None:
-    """A skip where spin or gcc is missing; in CI they must be there."""
+    """Skip the test if spin or gcc is missing; in CI they must be there."""
     if missing := missing_tools():
         if os.environ.get("CI"):
             pytest.fail(f"not installed: {', '.join(missing)}; .ci/run installs them")

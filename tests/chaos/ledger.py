@@ -76,12 +76,12 @@ class Ledger:
         self._last_right = now
 
     def overdue(self, late_s: float, excused_s: float, label: str) -> None:
-        """The answer of a request's deadline has come, so long after it.
+        """Count an answer with a deadline's error, and note it if it came too late.
 
         Args:
             late_s: after the deadline.
             excused_s: how much of that was the client's own doing.
-            what: the request, for the failure.
+            label: of the request, for the failure.
         """
         self.expired += 1
         self.latest_s = max(self.latest_s, late_s - excused_s)

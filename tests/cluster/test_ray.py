@@ -63,7 +63,10 @@ class Folder:
         self.configure()
 
     def write_model(self, more: str = "") -> None:
-        """The model file, with something more at its end; the actors have its environment not."""
+        """Write the model file, with more code at its end.
+
+        The file names its folder, as the actors lack the engine's environment.
+        """
         loads = f"LOADS = Path({str(self._loads)!r})"
         self.model.write_text(
             MODEL.replace('LOADS = Path(os.environ.get("RINGBATCH_TEST_LOADS", os.devnull))', loads)
@@ -71,7 +74,7 @@ class Folder:
         )
 
     def configure(self, workers: object = 2, here: int = 0, **more: object) -> None:
-        """The configuration file; the arguments are those of `kills.configuration`."""
+        """Write the configuration file; the arguments are those of `kills.configuration`."""
         text = kills.configuration(self._address, workers, here, **more)
         self.config.write_text(text.replace(str(kills.MODEL), "model.py"))
 

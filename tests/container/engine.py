@@ -71,7 +71,7 @@ class Engine:
         return self._do(*self._podman, *words, check=check)
 
     def build(self, tag: str) -> None:
-        """The image of the container file, not compiled; its steps reach the package registries."""
+        """Build the container file's image, not compiled; its steps reach the registries."""
         root = self._folder / "base"
         self._do("debootstrap", "--variant=minbase", _SUITE, str(root))
         if authorities := os.environ.get("PIP_CERT"):

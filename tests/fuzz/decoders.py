@@ -321,7 +321,7 @@ def _expanded(coding: str) -> Callable[[bytes], None]:
 
 
 def _header_block(data: bytes) -> None:
-    """A block of a connection, twice, as the table and what is remembered change between."""
+    """Decode a block of a connection twice, as the table and the memory change in between."""
     memory = HeaderReader(lambda request: request, FloodBudget())
     for _ in range(2):
         memory.request(data)

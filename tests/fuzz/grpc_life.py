@@ -110,7 +110,7 @@ class _Life:
         )
 
     async def turn(self) -> None:
-        """Reads of both clients, and what happens between them."""
+        """Play the reads of both clients, and events between them."""
         chance = self._chance
         calls, weights = zip(*self._steps, strict=True)
         for client in chance.sample(self._clients, 2):
@@ -189,7 +189,7 @@ class _Life:
             client.held = bytearray(held[cut:])
 
     def _answer(self, share: float) -> None:
-        """The engine answers some of what it has; nobody looks for it yet."""
+        """Answer some of the engine's requests; no frontend looks for the answers yet."""
         self._unanswered += self._harness.submitted()
         self._chance.shuffle(self._unanswered)
         count = int(len(self._unanswered) * share + 0.5)
@@ -197,7 +197,7 @@ class _Life:
         self._harness.publish(*now)
 
     def _leave(self, number: int) -> None:
-        """A client hangs up, and another comes."""
+        """Replace a client by another, after it hangs up."""
         client = self._clients[number]
         for asked in self._of(client):
             asked.cancelled = True
@@ -231,7 +231,7 @@ class _Life:
                 self._add(client, INFER, [self._number()])
 
     def _begin(self, client: Client) -> None:
-        """A call whose message comes in pieces."""
+        """Begin a call whose message comes in pieces."""
         number = self._number()
         timeout = self._chance.choice([None, f"{int(_SHORT_S * 1e3)}m"])
         asked = _Asked(client.call(INFER, end=False, timeout=timeout), INFER, [number])
@@ -304,7 +304,7 @@ class _Failures(logging.Handler):
         self._found = found
 
     def emit(self, record: logging.LogRecord) -> None:
-        """The logger's call."""
+        """Note a failure; see `logging.Handler.emit`."""
         error = (record.exc_info or (None, None))[1]
         if not isinstance(error, ZeroDivisionError):
             self._found.append(f"{record.getMessage()}: {error!r}")

@@ -262,7 +262,7 @@ class Target:
         self._server.destroy()
 
     def attempt(self, seed: int) -> None:
-        """The connection of that seed, and now and then a look at the process.
+        """Play the connection of that seed, and check the process now and then.
 
         Raises:
             AssertionError: the process is another one.

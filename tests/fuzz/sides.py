@@ -179,7 +179,7 @@ class Answering:
 
 
 def _answer(_name: str, _body: Any, *given: Any, **_more: Any) -> None:
-    """As `predict` and `infer` of `PredictionService`; answers at once."""
+    """Answer at once, in place of `PredictionService.predict` and `infer`."""
     reply: Reply = next(one for one in given if callable(one))
     reply((200, b"{}", JSON))
 

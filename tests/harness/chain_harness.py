@@ -132,7 +132,7 @@ class House:
         return self.collector
 
     def _passes(self) -> None:
-        """A point at which a worker may die."""
+        """Pass a point at which a worker may die."""
         if next(self.points, False):
             raise Death
 
@@ -179,14 +179,14 @@ class House:
         self.collector.step(self.now_ns)
 
     def step_worker(self, number: int) -> None:
-        """A turn of a worker, in which it may die."""
+        """Let a worker take a turn, in which it may die."""
         try:
             self.workers[number].step()
         except Death:
             self.die(number)
 
     def die(self, number: int, *, killed: bool = True) -> None:
-        """A worker dies, the collector is told, and another one is started."""
+        """Let a worker die, tell the collector, and start another worker."""
         self.segment.worker_ended(number)
         self.collector.worker_died(number, self.now_ns, killed=killed)
         self.workers[number] = self.new_worker(number)
@@ -259,7 +259,7 @@ class House:
         assert [a.tolist() for a in found] == [np.asarray(a).tolist() for a in wanted]
 
     def cancel(self, number: int) -> None:
-        """The client of a request goes."""
+        """Cancel a request, as if its client left."""
         (slot,) = (s for s, (_, of, _) in self._sent.items() if of == number)
         del self._sent[slot]
         self.client.lane.cancel(slot)

@@ -161,13 +161,13 @@ class Engine:
         return found
 
     def open(self, *numbers: int, says: Signature = SIGNATURE) -> None:
-        """Workers have opened their files."""
+        """Let workers open their files."""
         for number in numbers:
             self.pool.workers[number].signature = says
         self.advance()
 
     def load(self, *numbers: int) -> None:
-        """Workers are ready, and the collector has heard it."""
+        """Let workers get ready, and the collector hear of it."""
         for number in numbers:
             self.pool.workers[number].ready_ns = 1
         self.advance()
@@ -186,7 +186,7 @@ class Engine:
         self.advance()
 
     def retire(self) -> None:
-        """The collector is done with what retires, and its workers are gone."""
+        """End what retires: the collector is done with it, and its workers are gone."""
         spec = self.entry(RETIRING)
         self.live.drained(spec.reference)
         for number in spec.workers:

@@ -38,7 +38,7 @@ class HandWorker:
         """Number of tasks in the ring that the test has taken."""
 
     def ready(self, model: ModelSpec | None = None) -> None:
-        """A process of this number has loaded its model, by default that of the table."""
+        """Be ready, as a process that has loaded its model, by default the table's."""
         self._begin()
         own = [model] if model else [m for m in self.segment.models if self.number in m.workers]
         for held in own:

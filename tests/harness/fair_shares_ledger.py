@@ -88,7 +88,7 @@ class Ledger:
         self._waits[request.ref] = _Wait(*fields)
 
     def is_taken(self, request: Request) -> None:
-        """A request goes into a batch; its bounds are checked, and those of all pairs."""
+        """Take a request into a batch, and check its bounds and those of all pairs."""
         word, kind = request.account, class_of(request.account)
         self._check(self._waits[request.ref])
         self._taken.append(request)
@@ -107,7 +107,7 @@ class Ledger:
         self._forget(request)
 
     def leaves(self, request: Request) -> None:
-        """A request leaves unserved; its bounds are checked."""
+        """Let a request leave unserved, and check its bounds."""
         self._check(self._waits[request.ref])
         self._forget(request)
 

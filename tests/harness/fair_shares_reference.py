@@ -59,6 +59,6 @@ class PlainShares:
         self._clock = max(self._clock, self._class_used[kind])
 
     def left(self, waiting: Iterable[Request]) -> None:
-        """Requests have left, and these still wait."""
+        """Let requests leave, so that only the given ones still wait."""
         words = {each.account for each in waiting}
         self.used = {word: used for word, used in self.used.items() if word in words}

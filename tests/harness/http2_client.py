@@ -128,7 +128,7 @@ def replying(status: int, *pieces: bytes, **fields: str) -> Any:
 
 
 async def stuck(scope: Any, _receive: Any, _send: Any) -> None:
-    """Reads nothing, until its client has gone."""
+    """Read nothing until the client has gone."""
     exchange = Gone()
     scope[EXCHANGES].add(exchange)
     await exchange.event.wait()

@@ -89,7 +89,7 @@ class Parted:
         return self._writer.deadline_ns <= self.harness.loop.now_ns
 
     def answer(self, status: Status = Status.OK) -> None:
-        """The worker says that the answer is over."""
+        """End the answer as the worker."""
         mark = BatchMark(7, 1, Reason.IDLE, 0)
         self.harness.engine_slots.answer(self.request.ref, status, 0, mark, 0)
         self.harness.engine_slots.flush()

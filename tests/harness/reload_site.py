@@ -43,7 +43,7 @@ class Site:
         self.folder = folder
 
     def write(self, number: int, name: str = "m.py") -> None:
-        """A model file whose answers have that number; the file is never there in part."""
+        """Write a model file whose answers have that number, so that it is never there in part."""
         write_model(self.folder, number, name)
 
     def configure(self, models: dict[str, dict[str, Any]], **more: Any) -> None:

@@ -147,7 +147,7 @@ class Engine:
             self.scaler.step()
 
     def wait(self, number: int, wait_ms: float) -> None:
-        """A wait is predicted for a model."""
+        """Predict a wait for a model."""
         first = self.segment.layout.model(number)
         self.segment.words[first + ModelWords.ANSWER_NS] = int(wait_ms * 1e6)
 
@@ -163,7 +163,7 @@ class Engine:
         self.changes.end(spec.reference, "failed" if failed else "done")
 
     def _are(self, spec: ModelSpec, workers: int) -> None:
-        """A model has so many workers, other ones than before."""
+        """Give a model so many workers, other ones than before."""
         for number in spec.workers:
             self.pool.workers.pop(number, None)
         first = 8 * spec.index

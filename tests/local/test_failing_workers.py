@@ -136,7 +136,7 @@ class Site:
         return found
 
     def renews(self, number: int) -> None:
-        """The process that was ended is replaced by one that is ready."""
+        """Replace the process that was ended by one that is ready."""
         assert self.dies(number) is RestartCase.FAILING
         self.now_ns += LOAD_NS
         self.starts(number)

@@ -176,7 +176,7 @@ async def test_an_http_1_0_client_keeps_its_connection_where_it_asks_to() -> Non
 
 
 async def streaming(_scope: Any, _receive: Any, send: Any) -> None:
-    """An application that says no length, but how it would be sent to others."""
+    """Answer without a length, and with a Transfer-Encoding of its own."""
     headers = [(b"Transfer-Encoding", b"chunked")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": b"one", "more_body": True})

@@ -42,7 +42,7 @@ def test_what_cannot_be_read_into_its_slot_leaves_the_slot_free() -> None:
 
 
 def expecting(harness: FrontendHarness, answer_s: float, row_ns: int = 0) -> None:
-    """The collector has published how long an answer takes."""
+    """Publish the expected time to an answer, as the collector does."""
     first = harness.segment.layout.model(0)
     harness.segment.words[first + ModelWords.ROW_NS] = row_ns
     harness.segment.words[first + ModelWords.ANSWER_NS] = int(answer_s * SECOND_NS)
@@ -89,7 +89,7 @@ OWN, OTHER = 7, 8
 
 
 def expecting_of(harness: FrontendHarness, account: int, least_s: float) -> None:
-    """The collector has also published whose all is that waits, and the least wait."""
+    """Publish also the account that owns all waiting requests, and the least wait."""
     expecting(harness, 20, row_ns=SECOND_NS)
     first = harness.segment.layout.model(0)
     harness.segment.words[first + ModelWords.ACCOUNT] = account

@@ -264,7 +264,7 @@ async def test_an_application_that_fails_is_500_or_the_end_of_its_stream() -> No
 
 
 async def _early(_scope: Any, _receive: Any, send: Any) -> None:
-    """Answers before it has seen anything of the body."""
+    """Answer before anything of the body is read."""
     await send({"type": "http.response.start", "status": 413, "headers": []})
     await send({"type": "http.response.body", "body": b"too much"})
 

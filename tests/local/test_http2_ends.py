@@ -32,7 +32,7 @@ async def test_whoever_serves_learns_that_its_client_has_gone() -> None:
 
 
 async def _listening(_scope: Any, receive: Any, send: Any) -> None:
-    """Waits for the end of its client while it answers, as Starlette does."""
+    """Wait for the client's end while answering, as Starlette does."""
 
     async def until_gone() -> None:
         while (await receive())["type"] != "http.disconnect":

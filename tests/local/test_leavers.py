@@ -24,7 +24,7 @@ def busy() -> CollectorHarness:
 
 
 def leave(harness: CollectorHarness, *slots: int) -> None:
-    """Clients go, and their frontend notices."""
+    """Let clients leave and their frontend notice."""
     lane = harness.clients[0].lane
     for slot in slots:
         lane.cancel(slot)

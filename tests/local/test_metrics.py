@@ -36,7 +36,7 @@ from ringbatch.shm.tallies import Protocol, Tallies
 
 @pytest.fixture(autouse=True)
 def two_frontends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A segment of this process alone has no locks."""
+    """Replace the lanes' locks, which a segment of this process alone lacks."""
     monkeypatch.setattr(Segment, "serving_lanes", lambda _: 2)
     monkeypatch.setattr(Segment, "pid", os.getpid())
 

@@ -12,7 +12,7 @@ from ringbatch.shm.segment import Segment
 
 @pytest.fixture(autouse=True)
 def named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A segment of this process alone has no name to read these from, and no locks."""
+    """Patch the engine's name, pid and serving lanes, which a local segment lacks."""
     monkeypatch.setattr(Segment, "engine", "prod")
     monkeypatch.setattr(Segment, "pid", os.getpid())
     monkeypatch.setattr(Segment, "serving_lanes", lambda _: 1)

@@ -26,7 +26,7 @@ WALL_MS = 1_800_000_000_000
 
 @pytest.fixture(autouse=True)
 def named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A segment of this process alone has no name to read these from, and no locks."""
+    """Patch the engine's name, pid and serving lanes, which a local segment lacks."""
     monkeypatch.setattr(Segment, "engine", "prod")
     monkeypatch.setattr(Segment, "pid", os.getpid())
     monkeypatch.setattr(Segment, "serving_lanes", lambda _: 1)

@@ -306,7 +306,7 @@ def test_each_of_several_answers_ends_when_its_own_limits_say(
 
 
 def expecting(harness: FrontendHarness, runs: int, run_s: float) -> None:
-    """The collector has published that a new request takes so many runs, of one worker."""
+    """Publish that a new request takes so many runs of one worker, as the collector does."""
     first, words = harness.segment.layout.model(0), harness.segment.words
     words[first + ModelWords.ANSWER_NS] = int(runs * run_s * SECOND_NS)
     words[first + ModelWords.ROW_NS] = int(run_s * SECOND_NS) // 4

@@ -71,7 +71,7 @@ class Generation:
         return ids[0].tolist(), int(most[0])
 
     def part(self, *tokens: int) -> None:
-        """The worker writes a part, which the frontend has not looked at."""
+        """Write a part as the worker, without a look of the frontend."""
         slots, request = self.harness.engine_slots, self.request
         frame = Frame(MODEL.outputs)
         placement = frame.place(1, (len(tokens),))

@@ -63,8 +63,10 @@ class Site:
 
 @pytest.fixture(autouse=True)
 def nothing_to_give_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No collection of garbage after a run out of memory, which goes through all that other tests
-    of the process have left."""
+    """Skip the garbage collection after a failed run.
+
+    It would go through everything that other tests of the process have left.
+    """
     monkeypatch.setattr(retry, "give_back", lambda: None)
 
 

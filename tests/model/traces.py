@@ -156,7 +156,7 @@ class Replay:
     def store(
         self, role: str, own: int, number: int, value: int, running: Callable[[], set[Code]]
     ) -> None:
-        """A process is about to store a word.
+        """Check a store that a process is about to make.
 
         Args:
             role: its kind.

@@ -33,7 +33,7 @@ class Worker:
         return self.average_ns
 
     def ended(self, took_ns: int) -> None:
-        """A batch ends now, beside others."""
+        """End a batch now, beside others."""
         began_ns = self.now_ns - took_ns
         follow = self._departures.followed
         self.average_ns = follow(self.average_ns, took_ns, began_ns, self.now_ns)

@@ -106,7 +106,7 @@ def have_no_names(life: Life, names: Mapping[int, int]) -> None:
 
 
 def fill_batches(life: Life, cap: int) -> None:
-    """Places stay empty only if nothing waits, or the request that goes next has too many rows."""
+    """Take batches, whose places stay empty only for want of requests or of room for the next."""
     order = FairOrder(Usage(), rows_of, requests_of(life))
     while order:
         taken: list[Request] = []

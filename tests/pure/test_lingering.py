@@ -61,7 +61,7 @@ class Server:
         self._began_ns = self._waits_since_ns = 0
 
     def comes(self, at_ns: int) -> None:
-        """A request comes at that time."""
+        """Schedule a request for that time."""
         heapq.heappush(self._events, (at_ns, 0))
 
     def run(self, until_ns: int) -> "Server":

@@ -214,7 +214,7 @@ WAYS: Final = {"fast": fast, "escaped": escaped, "chunked": chunked, "http10": o
 
 
 def assert_serves(port: int) -> None:
-    """A good request on a new connection gets its answer."""
+    """Assert that a request on a new connection is answered."""
     with Connection(port) as connection:
         answer = connection.ask(fast("matmul", instances([0] * 16)))
     assert (answer.status, answer.json["predictions"]) == (200, [[0.0] * 10])

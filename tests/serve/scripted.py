@@ -165,7 +165,7 @@ class Script:
         assert set(statuses) == {200, 503}
 
     def _retried(self, ask: Ask) -> None:
-        """A worker is killed with a request in it, which another worker answers."""
+        """Kill a worker with a request in it, which another worker answers."""
         self._reached.unlink(missing_ok=True)
         self._gate.touch()
         with ThreadPoolExecutor(1) as threads:

@@ -147,7 +147,7 @@ class Site:
         return int(answer.headers["retry-after"])
 
     def serve(self) -> None:
-        """The model is loaded, and a worker holds it."""
+        """Load the model, and wait until a worker holds it."""
         self.go_on()
         self.server.wait_ready()
         assert self.ask().end().status == 200

@@ -134,7 +134,7 @@ class Crowd:
             self._since_ns[number] = self._kernel.now_ns
 
     def _pause(self, number: int) -> None:
-        """A request is answered, and the next comes later."""
+        """End a request's wait, and schedule the client's next request."""
         self._unused_ns[number] = self._kernel.now_ns
         self._kernel.after(self._chance.uniform(*_PAUSES_S), partial(self._ask, number))
 

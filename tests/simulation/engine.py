@@ -290,7 +290,7 @@ class Engine:
         self.collector_bell.poke()
 
     def _heard(self, call: Callable[[], object]) -> None:
-        """A collector says something, which is heard a while later, in the order of saying."""
+        """Deliver a collector's message a while later, in the order of sending."""
         self._said.append(call)
         self._later(_SOON_NS, lambda: self._said.pop(0)())
 

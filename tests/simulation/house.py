@@ -149,7 +149,7 @@ class House:
         return PlayedFile(self.files, str(path))
 
     def leave(self) -> None:
-        """The supervisor's process has ended: what it never closes is closed."""
+        """End the supervisor's process: close everything that it never closes."""
         for pipe in self._outlasting:
             pipe.close()
 

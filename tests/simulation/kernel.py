@@ -94,7 +94,7 @@ class Kernel:
         heapq.heappush(self._events, (at_ns, self.chance.random(), act))
 
     def suspend(self, seconds: float) -> None:
-        """The whole host stands still; its clock does not."""
+        """Suspend the whole host; its clock goes on."""
         by_ns = int(seconds * S)
         self.now_ns += by_ns
         self._events = [(at_ns + by_ns, tie, act) for at_ns, tie, act in self._events]
@@ -112,7 +112,7 @@ class Kernel:
         del self.fds[fd]
 
     def found_nothing(self) -> None:
-        """The supervisor has looked for what there is not."""
+        """Count a look of the supervisor that found nothing."""
         self._in_vain += 1
         if self._in_vain > _IN_VAIN_AT_MOST:
             raise Violation("the supervisor waits for a process")

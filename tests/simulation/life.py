@@ -411,7 +411,7 @@ class Life:
         return fails
 
     def _misfortune(self, process: Process) -> None:
-        """A process has given way in mid-step: what may happen to it there."""
+        """Decide what happens to a process that has given way in mid-step."""
         if self._calm or self._misfortunes == _MISFORTUNES_AT_MOST:
             return
         chance = self._chance

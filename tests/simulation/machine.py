@@ -134,7 +134,7 @@ class Machine:
         process.lost_ns += duration_ns
 
     def lose_time(self, duration_ns: int) -> None:
-        """The whole machine stands still."""
+        """Stop the whole machine for a while."""
         self.note(f"everything stands still for {duration_ns / 1e6:g} ms")
         self.now_ns += duration_ns
         for process in self.processes:
@@ -145,7 +145,7 @@ class Machine:
         heappush(self._due, (self.now_ns + delay_ns, next(self._order), call))
 
     def sleep(self, duration_ns: int | None, bell: "Bell | None" = None) -> None:
-        """The running process's call: give way until the bell has rung or the time has passed."""
+        """Let the running process give way until the bell has rung or the time has passed."""
         process = self.current
         assert process is not None
         if bell is None or not bell.rung:
@@ -154,7 +154,7 @@ class Machine:
             self._main.switch()
 
     def step(self) -> None:
-        """The running process is about to do what others can see."""
+        """Announce that the running process is about to do something that others can see."""
         if self.current is not None:
             self._left -= 1
             if self._left <= 0:

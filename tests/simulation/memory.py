@@ -105,7 +105,7 @@ class Packed:
         self.unpack_from = packed.unpack_from
 
     def pack_into(self, memory: Memory, start: int, *values: Any) -> None:
-        """As `struct.Struct.pack_into`."""
+        """See `struct.Struct.pack_into`."""
         memory[start : start + self.size] = self._packed.pack(*values)
 
 

@@ -64,7 +64,7 @@ def ends_amid_parts(asked: Asked) -> set[int]:
 
 
 def take_part(asked: Asked, answer: Answer) -> None:
-    """A client gets a part of its answer.
+    """Give a client a part of its answer, and check it.
 
     Raises:
         AssertionError: it is not the next, or not whole.

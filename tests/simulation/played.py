@@ -117,12 +117,12 @@ class Cast:
         return sum(one.serves for kind in (Arbiter, GrpcFrontend) for one in self.living(kind))
 
     def wait_for_lock(self, process: "CollectorProcess") -> None:
-        """A process waits to be the collector."""
+        """Let a process wait for the collector's lock."""
         self._waiting.append(process)
         self.kernel.after(0, self.hand_on_lock)
 
     def hand_on_lock(self) -> None:
-        """The lock goes to whoever waits for it; one that is stopped does not."""
+        """Hand the lock to a waiting process that is not stopped."""
         if self.collector is None or self.collector.ended:
             self.collector = None
             able = [p for p in self._waiting if not (p.ended or p.stopped)]
@@ -132,7 +132,7 @@ class Cast:
                 able[0].after(0.01, able[0].take_over)
 
     def published(self, before: Collection[ModelSpec], now: Collection[ModelSpec]) -> None:
-        """The supervisor has another table hold.
+        """Note that the supervisor has published another table, and check it.
 
         Raises:
             Violation: a model serves that fails at its declared shape, or nobody serves one that is
@@ -243,7 +243,7 @@ class Member(Process):
             self.on_message(_COMMANDS.decode(line))
 
     def on_message(self, message: ToRole) -> None:
-        """The supervisor has sent a message."""
+        """Handle a message of the supervisor."""
 
 
 class WorkerProcess(Member):

@@ -130,7 +130,10 @@ def _check_collectors_sleep(engine: Engine) -> None:
 
 
 def _check_turns(queues: Queues) -> None:
-    """The accounts of a model are known that wait, and no others; none is ahead of its class."""
+    """Check that the fair order knows the waiting accounts of a model, and no others.
+
+    No account is ahead of its class.
+    """
     waiting = [request for queue in queues for request in queue]
     usage = queues._usage
     if usage is None:

@@ -186,7 +186,7 @@ def test_an_engine_under_systemd(
 
 
 def start(operator: Operator) -> None:
-    """The socket first, so that whoever comes early waits."""
+    """Start the socket first, so that early clients wait."""
     machine = operator.machine
     enable, status = deployment()[-2:]
     operator.type(enable)
@@ -203,7 +203,7 @@ def start(operator: Operator) -> None:
 
 
 def kill_each_role(operator: Operator) -> None:
-    """Others take their places; of a frontend, the connections that it had break."""
+    """Kill a process of each role: others take their places, and a frontend's connections break."""
     for title in ("worker double/0", "collector", "standby", "frontend 0", "frontends"):
         with operator.load(f"kill -9 {title}", may_break=CLIENTS if "frontend" in title else 0):
             pid = operator.pid_of(title)
@@ -230,7 +230,7 @@ def restarted(operator: Operator, action: str) -> Iterator[None]:
 
 
 def hang_the_collector(operator: Operator) -> None:
-    """The supervisor sees it first: no restart is needed."""
+    """Hang the collector: the supervisor replaces it before the watchdog acts."""
     before = operator.restarts
     with operator.load("kill -STOP collector"):
         pid = operator.pid_of("collector")
@@ -248,7 +248,7 @@ def hang_the_supervisor(operator: Operator) -> None:
 
 
 def hang_what_nobody_can_replace(operator: Operator) -> None:
-    """Frontends and the arbiter over them: nothing is answered, and every process is there."""
+    """Stop the frontends and their arbiter: nothing is answered, and every process is there."""
     before = operator.restarts
     for title in ("frontends", "frontend 0", "frontend 1"):
         operator.machine.run("kill", "-STOP", str(operator.pid_of(title)))
@@ -258,7 +258,7 @@ def hang_what_nobody_can_replace(operator: Operator) -> None:
 
 
 def reload(operator: Operator) -> None:
-    """A model is loaded beside the old one."""
+    """Reload, which loads a model beside the old one."""
     machine = operator.machine
     with operator.load("reload with another model"):
         machine.write(CONFIGURATION, SETTINGS + '[models.more]\npath = "model.py"\n')
@@ -270,7 +270,7 @@ def reload(operator: Operator) -> None:
 
 
 def reload_a_broken_file(operator: Operator) -> None:
-    """The engine goes on with the old configuration, and its status says why."""
+    """Reload a broken file: the engine keeps the old configuration, and its status says why."""
     machine = operator.machine
     with operator.load("reload of a broken file"):
         machine.write(CONFIGURATION, SETTINGS.replace("workers = 2", 'workers = "two"'))
@@ -284,7 +284,7 @@ def reload_a_broken_file(operator: Operator) -> None:
 
 
 def run_out_of_memory(operator: Operator) -> None:
-    """The kernel takes a worker, and the unit goes on."""
+    """Let the kernel kill a worker for memory: the unit goes on."""
     machine, before = operator.machine, operator.restarts
     used = int(machine.show(UNIT, "MemoryCurrent"))
     machine.run("systemctl", "set-property", "--runtime", UNIT, f"MemoryMax={used + (400 << 20)}")
@@ -304,7 +304,7 @@ def run_out_of_memory(operator: Operator) -> None:
 
 
 def rotate_credentials(operator: Operator) -> None:
-    """Files that systemd loads are read at a start."""
+    """Replace credentials that systemd loads: they are read at a start."""
     operator.key = "a-key-of-the-tests-for-systemd-2"
     operator.write_key()
     operator.machine.run("systemctl", "restart", UNIT)

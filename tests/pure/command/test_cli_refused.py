@@ -178,7 +178,7 @@ def test_a_wrong_command_is_refused_in_words(
 
 @pytest.fixture
 def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A working directory that is gone."""
+    """Move to a working directory and remove it."""
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
