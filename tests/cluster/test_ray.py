@@ -65,7 +65,7 @@ class Folder:
     def write_model(self, more: str = "") -> None:
         """Write the model file, with more code at its end.
 
-        The file names its folder, as the actors lack the engine's environment.
+        The path of the loads is written into it, as the actors lack the engine's environment.
         """
         loads = f"LOADS = Path({str(self._loads)!r})"
         self.model.write_text(

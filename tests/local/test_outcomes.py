@@ -60,7 +60,7 @@ class Seen(FrontendHarness):
         self.outcomes.append(ending)
         self.replies_before.append(len(self.replies.got))
 
-    def one(self) -> RequestOutcome:
+    def only(self) -> RequestOutcome:
         (ending,) = self.outcomes
         return ending
 
@@ -194,7 +194,7 @@ def test_an_end_is_seen_and_counted_once(
 ) -> None:
     harness = Seen()
     act(harness)
-    ending = harness.one()
+    ending = harness.only()
     assert harness.counts() == {(harness.name, protocol, code): 1}
     assert (ending.tally.name, ending.tally.protocol, str(ending.code)) == (
         harness.name,
@@ -225,20 +225,20 @@ def test_an_end_says_whose_the_request_was(act: Callable[[Seen], None]) -> None:
     harness = Seen()
     harness.account = account_word(5, PriorityClass.BULK)
     act(harness)
-    assert harness.one().account == harness.account
+    assert harness.only().account == harness.account
 
 
 def test_who_asks_for_a_model_that_there_is_not_is_counted_without_its_name() -> None:
     harness = Seen()
     of_nobody(harness)
     assert harness.counts() == {("", Protocol.V1, "404"): 1}
-    assert harness.one().tally.name == ""
+    assert harness.only().tally.name == ""
 
 
 def test_an_end_says_what_the_slot_says_and_how_long_it_took() -> None:
     harness = Seen()
     answered(harness)
-    ending = harness.one()
+    ending = harness.only()
     assert ending.stamps is not None
     assert (ending.stamps.batch, ending.stamps.batch_rows) == (1, 1)
     assert ending.ended_ns - ending.accepted_ns == 70
@@ -317,7 +317,7 @@ def test_a_request_is_notable_where_it_failed_or_was_slow() -> None:
     outcomes = harness.service.engine.outcomes
     answered(harness)
     assert outcomes.must_log, "there is room among the slowest"
-    tally = harness.one().tally
+    tally = harness.only().tally
     for _ in range(SLOW_REQUESTS):
         harness.loop.now_ns += 50
         now_ns = harness.loop.now_ns

@@ -41,7 +41,7 @@ class Made:
     def __init__(self) -> None:
         self.segments: list[Segment] = []
 
-    def one(self, engine: str, ready_ns: int) -> Segment:
+    def segment(self, engine: str, ready_ns: int) -> Segment:
         segment = Segment.create(LAYOUT, (), engine)
         segment.words[HeaderWords.READY_NS] = ready_ns
         self.segments.append(segment)
@@ -81,10 +81,10 @@ def made() -> Iterator[Made]:
 
 
 def test_an_engine_of_another_version_is_found_where_its_segment_is_not_read(made: Made) -> None:
-    segment = made.one(NAME, 1)
-    made.one(NAME, 0)
+    segment = made.segment(NAME, 1)
+    made.segment(NAME, 0)
     segment.words[HeaderWords.VERSION] = LAYOUT_VERSION + 1
-    newer = made.one(NAME, 2)
+    newer = made.segment(NAME, 2)
     newer.words[HeaderWords.VERSION] = LAYOUT_VERSION - 1
     assert of_any_version(NAME) == newer.name
     newer.words[HeaderWords.DRAINING] = 1
@@ -94,7 +94,7 @@ def test_an_engine_of_another_version_is_found_where_its_segment_is_not_read(mad
 def test_why_there_is_none_is_said_as_ever(made: Made) -> None:
     with pytest.raises(StartupError, match=f"no engine of ringbatch with the name {NAME}"):
         of_any_version(NAME)
-    made.one(NAME, 1).words[HeaderWords.VERSION] += 1
+    made.segment(NAME, 1).words[HeaderWords.VERSION] += 1
     with pytest.raises(LayoutMismatch):
         only(NAME)
 
@@ -102,7 +102,7 @@ def test_why_there_is_none_is_said_as_ever(made: Made) -> None:
 def test_one_that_goes_while_it_is_looked_at_was_never_there(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    segment, attach = made.one(NAME, 1), Segment.attach
+    segment, attach = made.segment(NAME, 1), Segment.attach
 
     def late(name: str) -> Segment:
         if segment in made.segments:
@@ -115,11 +115,11 @@ def test_one_that_goes_while_it_is_looked_at_was_never_there(
 
 
 def test_who_ends_before_it_is_attached_is_followed_by_who_serves_in_its_stead(made: Made) -> None:
-    first = made.one(NAME, 1)
+    first = made.segment(NAME, 1)
 
     def attach(name: str) -> str:
         if first in made.segments:
-            made.one(NAME, 2)
+            made.segment(NAME, 2)
             made.end(first)
         return held(name)
 
@@ -127,7 +127,7 @@ def test_who_ends_before_it_is_attached_is_followed_by_who_serves_in_its_stead(m
 
 
 def test_who_ends_before_it_is_attached_was_never_there(made: Made) -> None:
-    segment = made.one(NAME, 1)
+    segment = made.segment(NAME, 1)
 
     def attach(name: str) -> str:
         made.end(segment)
@@ -138,7 +138,7 @@ def test_who_ends_before_it_is_attached_was_never_there(made: Made) -> None:
 
 
 def test_an_engine_that_lives_without_its_names_is_not_tried_for_ever(made: Made) -> None:
-    made.one(NAME, 1)
+    made.segment(NAME, 1)
 
     def attach(_name: str) -> str:
         raise SegmentGone("the semaphore is gone")
@@ -159,13 +159,13 @@ def test_a_segment_that_is_not_finished_is_nobody_to_replace() -> None:
 
 
 def test_the_name_of_those_that_were_given_none_says_not_which(made: Made) -> None:
-    first, second = made.one(UNNAMED, 1), made.one(UNNAMED, 2)
+    first, second = made.segment(UNNAMED, 1), made.segment(UNNAMED, 2)
     for find in (only, of_any_version):
         with pytest.raises(StartupError, match="2 engines run, say which, by process id"):
             find(UNNAMED)
     second.words[HeaderWords.READY_NS] = 0
     assert only(UNNAMED) == of_any_version(UNNAMED) == first.name
-    third = made.one(NAME, 3)
+    third = made.segment(NAME, 3)
     assert only(NAME) == third.name
 
 
@@ -226,7 +226,7 @@ def test_another_users_engine_is_found_by_its_name_and_refused(
 
 @pytest.mark.parametrize("version", [LAYOUT_VERSION, LAYOUT_VERSION + 1])
 def test_a_name_is_taken_while_its_engine_starts_or_serves(made: Made, version: int) -> None:
-    segment = made.one(NAME, 0)
+    segment = made.segment(NAME, 0)
     segment.words[HeaderWords.VERSION] = version
     words = f"an engine with the name {NAME} runs already: it is process {os.getpid()}; replace"
     with pytest.raises(StartupError, match=words):
@@ -240,16 +240,16 @@ def test_a_name_is_taken_while_its_engine_starts_or_serves(made: Made, version: 
 
 
 def test_a_name_is_free_for_the_engine_that_replaces_its_engine_and_nobody_else(made: Made) -> None:
-    made.one(NAME, 1)
+    made.segment(NAME, 1)
     expect_free(NAME, replaced=os.getpid())
     with pytest.raises(StartupError, match="runs already"):
         expect_free(NAME, replaced=1)
 
 
 def test_the_name_that_nobody_has_chosen_is_always_free(made: Made) -> None:
-    made.one(UNNAMED, 1)
+    made.segment(UNNAMED, 1)
     with alone_of_name(UNNAMED):
-        made.one(UNNAMED, 1)
+        made.segment(UNNAMED, 1)
 
 
 STARTS = """

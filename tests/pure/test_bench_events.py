@@ -165,7 +165,7 @@ class Client:
         return self.times.result(range(self.asked), [0] * self.asked, 0)
 
 
-def one(value: int) -> bytes:
+def part(value: int) -> bytes:
     return event(b'{"batchId":"%d","predictions":[%d]}' % (value, value))
 
 
@@ -173,11 +173,11 @@ def test_parts_have_the_times_at_which_they_came() -> None:
     client = Client()
     client.ask()
     assert client.take(HEAD[:30], 5) is None
-    assert client.take(HEAD[30:] + chunks(one(1)[:9], ends=False), 10) is None
-    assert client.take(chunks(one(1)[9:], ends=False), 100) is None
+    assert client.take(HEAD[30:] + chunks(part(1)[:9], ends=False), 10) is None
+    assert client.take(chunks(part(1)[9:], ends=False), 100) is None
     assert client.take(chunks(COMMENT, ends=False), 150) is None
-    assert client.take(chunks(one(2) + one(3), ends=False), 300) is None
-    assert client.take(chunks(one(4)), 320) == 200
+    assert client.take(chunks(part(2) + part(3), ends=False), 300) is None
+    assert client.take(chunks(part(4)), 320) == 200
     found = client.result()
     assert found.first_ns.tolist() == [100]
     assert found.longest_ns.tolist() == [200]
@@ -192,8 +192,8 @@ def test_parts_have_the_times_at_which_they_came() -> None:
 
 def test_a_connection_takes_one_answer_after_the_other() -> None:
     client = Client()
-    assert client.answer(one(1), one(2)) == 200
-    assert client.answer(one(3)) == 200
+    assert client.answer(part(1), part(2)) == 200
+    assert client.answer(part(3)) == 200
     assert client.result().counts.tolist() == [2, 1]
     with pytest.raises(BadAnswer, match="no request"):
         client.take(HEAD, 20)
@@ -203,7 +203,7 @@ def test_parts_and_gaps_count_up_to_the_end_of_the_run() -> None:
     client = Client(end_ns=100)
     client.ask()
     for at_ns in (50, 150, 250):
-        client.take(HEAD * (at_ns == 50) + chunks(one(1), ends=False), at_ns)
+        client.take(HEAD * (at_ns == 50) + chunks(part(1), ends=False), at_ns)
     found = client.result()
     assert found.in_run == 1
     # The gap that began in the run counts whole, and what began later does not.
@@ -214,7 +214,7 @@ def test_parts_and_gaps_count_up_to_the_end_of_the_run() -> None:
 def test_what_had_not_come_when_the_run_was_given_up_took_as_long() -> None:
     client = Client()
     client.ask()
-    client.take(HEAD + chunks(one(1), ends=False), 50)
+    client.take(HEAD + chunks(part(1), ends=False), 50)
     client.ask()
     client.now_ns = 400
     found = client.result()
@@ -229,17 +229,17 @@ def test_what_had_not_come_when_the_run_was_given_up_took_as_long() -> None:
 @pytest.mark.parametrize(
     ("events", "status"),
     [
-        ((one(1), event(b'{"error": "the worker died"}')), CUT_OFF),
+        ((part(1), event(b'{"error": "the worker died"}')), CUT_OFF),
         ((event(b'{"error": "at once"}'),), CUT_OFF),
         ((COMMENT,), EMPTY),
-        ((one(1),), 200),
+        ((part(1),), 200),
     ],
 )
 def test_an_answer_ends_with_a_status_of_its_own(events: tuple[bytes, ...], status: int) -> None:
     client = Client()
     assert client.answer(*events) == status
     # What one answer was is forgotten in the next.
-    assert client.answer(one(1)) == 200
+    assert client.answer(part(1)) == 200
 
 
 @pytest.mark.parametrize("length", [b"Content-Length: 2", b"Transfer-Encoding: chunked"])
@@ -255,16 +255,16 @@ def test_a_refusal_has_its_status(length: bytes) -> None:
 
 
 def test_fewer_parts_than_at_first_are_counted_and_if_compared_wrong() -> None:
-    client = Client(one(1) + one(2))
-    assert client.answer(one(1)) == 200
-    assert client.answer(one(5), one(6)) == 200
-    assert client.answer(one(1), event(b'{"error": "x"}')) == CUT_OFF
+    client = Client(part(1) + part(2))
+    assert client.answer(part(1)) == 200
+    assert client.answer(part(5), part(6)) == 200
+    assert client.answer(part(1), event(b'{"error": "x"}')) == CUT_OFF
     assert client.result().short == 1
-    client = Client(one(1) + one(2), compares=True)
-    assert client.answer(one(1)) == WRONG
-    assert client.answer(one(1), one(3)) == WRONG
+    client = Client(part(1) + part(2), compares=True)
+    assert client.answer(part(1)) == WRONG
+    assert client.answer(part(1), part(3)) == WRONG
     again = event(b'{"batchId":"another","predictions":[1.0001]}')
-    assert client.answer(again, one(2)) == 200
+    assert client.answer(again, part(2)) == 200
     assert client.result().short == 0
 
 

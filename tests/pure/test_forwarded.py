@@ -39,7 +39,7 @@ def parsed(body: str, origin: bytes | None = None) -> list[tuple[int, Envelope, 
     return found
 
 
-def one(body: str) -> tuple[bytes, str, bytes]:
+def pieces(body: str) -> tuple[bytes, str, bytes]:
     """Return the text before the list, the list, and the text behind it."""
     ((_, envelope, text),) = parsed(body)
     return envelope.opening, text, envelope.closing
@@ -63,21 +63,21 @@ def one(body: str) -> tuple[bytes, str, bytes]:
     ],
 )
 def test_instances_travel_as_they_were_written(body: str, text: str) -> None:
-    assert one(body) == (b'{"instances":', text, b"}")
+    assert pieces(body) == (b'{"instances":', text, b"}")
 
 
 def test_the_other_name_of_the_list_travels_too() -> None:
-    assert one('{"inputs": [1]}') == (b'{"inputs":', "[1]", b"}")
+    assert pieces('{"inputs": [1]}') == (b'{"inputs":', "[1]", b"}")
 
 
 def test_other_members_travel_as_they_were_written_in_one_order() -> None:
-    first = one('{"z": 6.0, "instances": [1], "a": {"y": 1, "x": 12345678901234567890123}}')
+    first = pieces('{"z": 6.0, "instances": [1], "a": {"y": 1, "x": 12345678901234567890123}}')
     assert first == (
         b'{"instances":',
         "[1]",
         b',"a":{"y": 1, "x": 12345678901234567890123},"z":6.0}',
     )
-    again = one('{"a":{"y": 1, "x": 12345678901234567890123},"z":6.0,"instances":[1]}')
+    again = pieces('{"a":{"y": 1, "x": 12345678901234567890123},"z":6.0,"instances":[1]}')
     assert again == first
 
 
@@ -102,7 +102,7 @@ def test_the_server_sees_the_request_whatever_way_it_was_read(
         body.encode()
     except UnicodeEncodeError:
         return
-    opening, text, closing = one(body)
+    opening, text, closing = pieces(body)
     seen = json.loads(opening + text.encode() + closing)
     assert seen == {"instances": instances, **others}
 
@@ -132,16 +132,16 @@ def test_what_is_no_request_is_refused_before_it_joins_others(body: str, words: 
 
 def test_a_picture_is_many_lists_and_no_deep_one() -> None:
     picture = json.dumps([[[[1, 2, 3]] * 20] * 20])
-    assert one(f'{{"instances": {picture}}}') == (b'{"instances":', picture, b"}")
+    assert pieces(f'{{"instances": {picture}}}') == (b'{"instances":', picture, b"}")
 
 
 def test_what_came_before_is_no_word_for_what_comes_now() -> None:
     """The same beginning, and then each of what the quick way does not take."""
     for _ in range(2):
-        assert one('{"instances":[1]}') == (b'{"instances":', "[1]", b"}")
-        assert one('{"instances":[1],"a":[2]}') == (b'{"instances":', "[1]", b',"a":[2]}')
-        assert one('{"instances":[0],"instances":[1]}') == (b'{"instances":', "[1]", b"}")
-        assert one('{"inputs":[1]}') == (b'{"inputs":', "[1]", b"}")
+        assert pieces('{"instances":[1]}') == (b'{"instances":', "[1]", b"}")
+        assert pieces('{"instances":[1],"a":[2]}') == (b'{"instances":', "[1]", b',"a":[2]}')
+        assert pieces('{"instances":[0],"instances":[1]}') == (b'{"instances":', "[1]", b"}")
+        assert pieces('{"inputs":[1]}') == (b'{"inputs":', "[1]", b"}")
         for body in ('{"instances":[1]', '{"instances":[1]]}', '{"instances":', '{"instances":[]}'):
             with pytest.raises(InvalidRequest):
                 REQUESTS.parse(body.encode())

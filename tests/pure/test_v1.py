@@ -37,7 +37,7 @@ def body(answer: str, key: str = "predictions") -> bytes:
     return f'{{"message":"","batchId":"{BATCH_ID}","{key}":{answer}}}'.encode()
 
 
-def one(rows: int, payload: bytes, key_bytes: int = 0, columns: bool = False) -> Parsed:
+def single(rows: int, payload: bytes, key_bytes: int = 0, columns: bool = False) -> Parsed:
     return (Part(rows, payload, key_bytes),), columns
 
 
@@ -50,7 +50,7 @@ BYTES = codec(Tensor("s", "BYTES", []))
 
 def test_values_of_an_untyped_model_pass_as_written() -> None:
     parsed = UNTYPED.requests.parse(b'{"instances":[1,2.5,9007199254740993]}')
-    assert parsed == one(3, b"[1,2.5,9007199254740993]")
+    assert parsed == single(3, b"[1,2.5,9007199254740993]")
     answer = rendered(UNTYPED, (3, b"[2,5.0,18014398509481986]"))
     assert answer == body("[2,5.0,18014398509481986]")
 
@@ -63,7 +63,7 @@ def test_an_inputs_list_means_instances(model: V1Model) -> None:
 def test_columns_are_answered_as_outputs() -> None:
     tensors = np.array([1, 2]).tobytes().ljust(64, b"\0") + np.array([10, 20]).tobytes()
     parsed = PAIR.requests.parse(b'{"inputs":{"a":[1,2],"b":[10,20]}}')
-    assert parsed == one(2, tensors, columns=True)
+    assert parsed == single(2, tensors, columns=True)
     result = np.array([11, 22]).tobytes()
     assert rendered(SCALAR, (2, result), columns=True) == body("[11,22]", "outputs")
 

@@ -9,7 +9,7 @@ from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.frontend.v1.request import Parsed
 
 
-def one(rows: int, payload: bytes, key_bytes: int = 0, columns: bool = False) -> Parsed:
+def single(rows: int, payload: bytes, key_bytes: int = 0, columns: bool = False) -> Parsed:
     return (Part(rows, payload, key_bytes),), columns
 
 
@@ -119,7 +119,7 @@ def test_an_untyped_model_has_no_columns() -> None:
 )
 def test_other_members_are_ignored(text: str) -> None:
     assert VECTOR.requests.parse(text.encode()) == VECTOR.requests.parse(b'{"instances":[[1,2]]}')
-    assert UNTYPED.requests.parse(text.encode()) == one(1, b"[[1,2]]")
+    assert UNTYPED.requests.parse(text.encode()) == single(1, b"[[1,2]]")
 
 
 @pytest.mark.parametrize("model", [UNTYPED, VECTOR])
