@@ -24,7 +24,7 @@ SLOW: Final = (
 
 
 def dealt(items: Sequence[T], processes: int, file_of: Callable[[T], str]) -> list[T]:
-    """Tests in the order in which they are to be run by so many processes. Pure.
+    """Return tests in the order in which so many processes are to run them. Pure.
 
     Args:
         items: as they were collected, the tests of a file one after the other.

@@ -55,7 +55,7 @@ class Shares:
         self._held: list[int] = []
 
     def take(self, wanted: int) -> bool:
-        """Take so many at once; False where there are not as many now."""
+        """Take so many shares at once; False if fewer are free."""
         fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, _TURN)
         try:
             for share in range(self.count):

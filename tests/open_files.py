@@ -1,4 +1,4 @@
-"""The open files of a process that opens and closes some meanwhile."""
+"""Open files of a process, which may open and close some during the look."""
 
 import os
 from contextlib import suppress

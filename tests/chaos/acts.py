@@ -60,7 +60,7 @@ async def kills(
 
 
 async def stops(folder: Path, role: str, count: int, seconds: float, **setup: Any) -> Play:
-    """Stop processes of a role one after the other, with requests that expire meanwhile.
+    """Stop processes of a role one after the other, while requests expire.
 
     Args:
         folder, role, count, setup: as for `kills`.
@@ -122,7 +122,7 @@ async def faults(
     seconds: float = 3.0,
     **setup: Any,
 ) -> Play:
-    """The host refuses something for a while, and processes are killed meanwhile.
+    """Deny the server something for a while, and kill processes in that time.
 
     Args:
         folder, setup: as for `kills`.

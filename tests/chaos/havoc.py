@@ -1,4 +1,4 @@
-"""Killing and stopping the processes of a server, and knowing whom that excuses."""
+"""Kills and stops of a server's processes, and the connections that they excuse."""
 
 import asyncio
 import os

@@ -165,7 +165,7 @@ def packaged() -> Path:
 
 
 def export(folder: Path, target: Path) -> None:
-    """Write the encoder of the files in `folder` to another, and what else is said of the model."""
+    """Write the encoder of the files in `folder` to another, with its tokenizer and settings."""
     from safetensors.numpy import load_file
 
     shutil.copytree(folder, target, ignore=shutil.ignore_patterns("*.safetensors", "*.md"))

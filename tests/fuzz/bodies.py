@@ -277,7 +277,7 @@ class Talk:
         self._patient = chance.random() < 0.5
 
     def of_size(self, size: int) -> Callable[[Turns], int]:
-        """A client that sends about so many bytes; returns how often something was answered."""
+        """Return a client's run with about so many bytes, which returns the number of answers."""
         data = self._filled(size)
 
         def talk(turns: Turns) -> int:

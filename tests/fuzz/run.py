@@ -1,4 +1,4 @@
-"""Strangers' bytes for as long as one likes, by seed or led by coverage.
+"""Fuzzer: strangers' bytes without a time limit, by seed or led by coverage.
 
     python tests/fuzz/run.py --seconds 600
     python tests/fuzz/run.py --target connection --from 1000000 --seconds 600

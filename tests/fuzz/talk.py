@@ -1,4 +1,4 @@
-"""Whole connections: what a client sends and when, and what becomes of the keys meanwhile.
+"""Whole connections: a client's bytes and their times, and changes of the server's keys.
 
 Some are sound, and a pure model says what each request of them is answered. Others are spoilt by
 accidents, or flood the server with what costs little to send.

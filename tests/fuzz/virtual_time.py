@@ -8,7 +8,7 @@ Result = TypeVar("Result")
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock is told the time."""
+    """Event loop with a clock that is set by hand."""
 
     now_s = 0.0
 

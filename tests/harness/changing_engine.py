@@ -1,4 +1,4 @@
-"""An engine that is told to change what it serves, its workers and collector played by hand."""
+"""Engine whose served models change, with workers and collector played by hand."""
 
 import errno
 from dataclasses import replace

@@ -57,7 +57,7 @@ def spec(
 
 
 ALWAYS = 1 << 62
-"""An instant that never passes: there is a collector, for all that is said, which moves."""
+"""Instant that never passes: a collector seems to move for ever."""
 
 
 def local_segment(
@@ -68,7 +68,7 @@ def local_segment(
     spare: int = 0,
     traced: int = 0,
 ) -> Segment:
-    """A segment that only this process sees, with places for so many more models and workers."""
+    """Return a segment of this process alone, with places for so many more models and workers."""
     segment = Segment.local(_layout(models, lanes, slots, lane_bytes, spare, traced), models)
     segment.words[HeaderWords.COLLECTOR_NS] = ALWAYS
     return segment

@@ -206,7 +206,7 @@ class StepsHarness:
         return self.collector.worker_died(number, self._tick(), killed=killed)
 
     def send(self, count: int, *, in_parts: bool = True, **more: Any) -> int:
-        """Publish a request for so many parts; its slot."""
+        """Publish a request for so many parts, and return its slot."""
         slot = self.client.send(f"[{count}]".encode(), in_parts=in_parts, **more)
         self.replies.pop(slot, None)
         self.seen[slot] = []

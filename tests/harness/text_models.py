@@ -71,7 +71,7 @@ def weights(labels: int = 0, seed: int = 0) -> dict[str, NDArray[np.float32]]:
 def write_directory(
     folder: Path, *, labels: int = 0, pooling: str | None = "mean_tokens", normalize: bool = True
 ) -> Path:
-    """A model of texts in a new folder: an embedder, or a classifier of so many labels."""
+    """Write a model of texts to a new folder: an embedder, or a classifier of so many labels."""
     folder.mkdir(parents=True)
     tokenizer().save(str(folder / "tokenizer.json"))
     (folder / "model.onnx").write_bytes(bert(weights(labels), CONFIG))

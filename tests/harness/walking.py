@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def from_its_place(files: Sequence[T], process: int, processes: int) -> list[T]:
-    """The files of a folder as one of so many processes reads them. Pure.
+    """Return a folder's files in the order in which one of the processes reads them. Pure.
 
     Args:
         files: in the order of their names.

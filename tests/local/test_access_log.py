@@ -1,4 +1,4 @@
-"""The access log: what is chosen, what is said, and a target that takes nothing."""
+"""Access log: its selection of requests, its lines, and a target that takes nothing."""
 
 import json
 import logging

@@ -44,7 +44,7 @@ def _nobody(_again: bool) -> Any:
 
 
 class Changes:
-    """Live changes that take as long as one likes.
+    """Live changes that take as long as a test says.
 
     Attributes:
         held: whether something else of the model is being changed.

@@ -160,7 +160,7 @@ def test_a_wait_that_was_no_whole_sweep_is_not_prolonged_to_find_what_was_missed
 
 
 class Silent:
-    """A doorbell that nobody rings while a sweep lasts; `during` happens meanwhile."""
+    """Doorbell that does not ring while a sweep lasts; `during` is called in that time."""
 
     def __init__(self, during: Callable[[], object]) -> None:
         self._during = during

@@ -1,4 +1,4 @@
-"""Two collector processes: which of them is active, and the worker deaths it is told of."""
+"""Two collector processes: which of them is active, and the worker deaths that it learns of."""
 
 import signal
 from typing import Final, cast
@@ -15,7 +15,7 @@ LIMIT_NS: Final = NOW_NS + int(RESTART_LIMIT_S * 1e9)
 
 
 class RecordingChild:
-    """A process that only notes what it is told."""
+    """Process that only notes the messages that it gets."""
 
     def __init__(self) -> None:
         self.lines: list[object] = []

@@ -150,7 +150,7 @@ def test_a_cache_of_another_form_is_refused(shape: list[Any], words: str) -> Non
 
 
 def begun(rows: DecodedRows, *prompts: list[int], most: int = 9, **options: float) -> list[Row]:
-    """Rows of prompts of one length, each with the likeliest tokens if nothing else is said."""
+    """Return rows of prompts of one length, each with the likeliest tokens by default."""
     return [row for row in maybe_begun(rows, *prompts, most=most, emitted=[], **options) if row]
 
 

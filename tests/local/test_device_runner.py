@@ -190,7 +190,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def played(harness: DeviceHarness, life: Life, most: int | None = None) -> int:
-    """Play a life in so many orders, by default in all; how many there were."""
+    """Play a life in so many orders, by default in all, and return the number of orders."""
     plays = 0
     for play in islice(every_play(), most):
         life(harness, play)

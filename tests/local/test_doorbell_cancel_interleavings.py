@@ -90,7 +90,7 @@ class CancelsQuietly(Lane):
 
 
 class CancelsForItself(Lane):
-    """Wrong: what is cancelled stands in its slot, and nobody is told."""
+    """Defect: a cancelled request stands in its slot, and the collector is not told."""
 
     def cancel(self, slot: int) -> None:
         super().cancel(slot)

@@ -234,7 +234,7 @@ class NeverAsks(Collector):
 
 
 class NeverLooksAgain(Collector):
-    """Wrong: takes it that whoever came before the flag has rung."""
+    """Defect: assumes that every request published before the flag has rung."""
 
     def has_news(self) -> bool:
         return False

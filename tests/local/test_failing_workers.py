@@ -126,7 +126,7 @@ class Site:
         return found
 
     def until(self, end_ns: int) -> list[int]:
-        """Take the looks that it asks for, until then; when somebody was ended."""
+        """Take all looks that are due until then, and return when workers were ended."""
         found = []
         while self.care.next_ns is not None and self.care.next_ns <= end_ns:
             self.now_ns = max(self.now_ns, self.care.next_ns)
@@ -265,7 +265,7 @@ class Life:
                 self.failing_since_ns[number] = site.now_ns
 
     def _pass(self, passed_ns: int) -> None:
-        """Time passes; whoever is ended is replaced."""
+        """Let time pass, and replace ended workers."""
         site = self.site
         end_ns = site.now_ns + passed_ns
         while site.now_ns < end_ns:

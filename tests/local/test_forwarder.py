@@ -26,7 +26,7 @@ Predictions = Callable[[Sequence[bytes]], list[bytes]]
 
 
 class Server:
-    """A model server that answers as it is told to, and remembers what it was asked."""
+    """Model server with scripted answers that remembers its requests."""
 
     def __init__(self) -> None:
         self.asked: list[list[bytes]] = []

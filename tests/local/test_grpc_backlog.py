@@ -1,4 +1,4 @@
-"""Answers over gRPC that wait for their client: how many may, and what is begun meanwhile."""
+"""Backlog of gRPC answers that wait for their client: their bounds, and the calls begun then."""
 
 import asyncio
 

@@ -76,7 +76,7 @@ async def test_everybody_else_is_told_once_whether_or_not_the_body_has_begun() -
 
 
 def long_target(size: int, path: bytes) -> bytes:
-    """A request whose head has so many bytes, most of them in its target."""
+    """Return a request whose head has so many bytes, most of them in its target."""
     data = request(b"{}", path=path + b"?")
     return request(b"{}", path=path + b"?" + b"a" * (size + 2 - len(data)))
 

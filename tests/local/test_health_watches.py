@@ -94,7 +94,7 @@ def test_every_watch_hears_of_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ended_after_s(connections: int) -> float:
-    """CPU time that it takes to end the watches of so many connections at once."""
+    """Return the CPU time that it takes to end the watches of so many connections at once."""
     spent_s = 0.0
 
     async def test() -> None:

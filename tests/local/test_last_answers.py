@@ -26,7 +26,7 @@ from ringbatch.frontend.http.head import MAX_HEAD_BYTES
 from ringbatch.frontend.http.phases import LIMITS, Phase
 
 MANY: Final = 1 << 24
-"""Bytes: more than the kernel takes for somebody who does not read them."""
+"""Bytes beyond those that the kernel takes for a client that does not read."""
 WATCHDOG_S: Final = 60
 V2: Final = b"/v2/models/m/infer"
 

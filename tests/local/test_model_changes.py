@@ -1,4 +1,4 @@
-"""Orders to change what is served, carried out: what is loaded, what retires, what is told."""
+"""Changes of the served models: loading, retiring, and the reports on them."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,5 +1,7 @@
-"""Requests whose bodies another process reads: they leave the event loop, whatever their protocol,
-and each ends once, whatever happens meanwhile."""
+"""Offloaded reading: another process reads large bodies of every protocol.
+
+Each request ends once, whatever happens in between.
+"""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The streams of those who watch the page: what each is told, and how each ends."""
+"""Streams of the page's watchers: the events of each, and its end."""
 
 import asyncio
 import os

@@ -15,8 +15,9 @@ OK: Final = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 
 
 class Behind:
-    """The other server: it answers the first request of each connection, and ends the connection
-    with the second, of whose body it reads as much as it is told to.
+    """Server behind the frontend: it answers the first request of each connection.
+
+    It ends the connection with the second, of whose body it reads as much as a test says.
 
     Attributes:
         heads: the first lines of all requests.

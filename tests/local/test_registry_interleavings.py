@@ -60,7 +60,7 @@ def looked_at(registrar_type: type[Registry], reader_type: type[Registry]) -> Sc
 
 
 def inherited(registrar_type: type[Registry]) -> Scenario:
-    """The registrar may die on its way; somebody else looks, and registers in its stead."""
+    """Scenario: the registrar may die on its way; another looks, and registers in its stead."""
 
     def make(watch: Watch) -> tuple[list[Actor], Callable[[], None]]:
         records = Records(watch)

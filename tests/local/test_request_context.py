@@ -1,4 +1,4 @@
-"""Batches of a model that asks what requests say: each row is told its own, however it is run."""
+"""Request context in batches: each row gets its own request's, however it is run."""
 
 import json
 from collections.abc import Callable, Sequence

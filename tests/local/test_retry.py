@@ -1,4 +1,4 @@
-"""Batches that are run again: what it costs, who is told when, and what memory teaches."""
+"""Retries of batches: their cost, the order of answers, and lessons of lacking memory."""
 
 import math
 from collections.abc import Callable

@@ -1,5 +1,7 @@
-"""Clients that send their next requests right after their answers, on a collector stepped by hand:
-whom a batch waits for, and what ends the wait."""
+"""Clients that return right after their answers, on a collector stepped by hand.
+
+A batch waits for some of them, until something ends the wait.
+"""
 
 import pytest
 from collector_harness import CollectorHarness, eager, fixed

@@ -1,4 +1,4 @@
-"""scikit-learn models: what they take and return, whom they trust, and the words for bad files.
+"""scikit-learn models: inputs and outputs, trusted types, and errors for bad files.
 
 Tests engine/models/python_file_hint.py.
 """

@@ -1,4 +1,4 @@
-"""Requests whose tokens a thread makes: each ends once, whatever happens meanwhile."""
+"""Tokenizing in a thread: each request ends once, whatever happens in between."""
 
 import asyncio
 import json

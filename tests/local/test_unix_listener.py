@@ -1,4 +1,4 @@
-"""Files of Unix sockets: made, replaced where nobody listens, left alone where somebody does."""
+"""Files of Unix sockets: made, replaced without a listener, left alone with one."""
 
 import grp
 import os

@@ -1,4 +1,4 @@
-"""Generators of load as processes: that they end, and what is said where they do not work."""
+"""Load generators as processes: their ends, and the errors if they do not work."""
 
 import os
 import signal

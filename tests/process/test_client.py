@@ -1,4 +1,4 @@
-"""The client beside an engine that does as it is told: calls, many at once, and their deadlines."""
+"""Client beside a scripted engine: calls, many at once, and their deadlines."""
 
 import time
 from collections import Counter

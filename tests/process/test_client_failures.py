@@ -1,4 +1,4 @@
-"""A client whose requests fail at the same instant, or whose threads do: everybody is told."""
+"""Client failures at one instant, of requests or of threads: every caller gets an error."""
 
 import threading
 from collections.abc import Callable, Iterator

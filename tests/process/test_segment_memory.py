@@ -1,4 +1,4 @@
-"""Memory for a segment in /dev/shm: it is there from the start, or its lack is told in words."""
+"""Memory for a segment in /dev/shm: it is there from the start, or an error says what lacks."""
 
 import errno
 import os

@@ -243,7 +243,7 @@ def test_a_ring_that_comes_when_the_time_is_up_is_for_the_next_wait(
     kind: Kind, bell: AnyDoorbell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Late:
-        """Polls in vain, and is rung just after."""
+        """Doorbell that is rung just after a poll."""
 
         def register(self, *_: int) -> None:
             pass

@@ -27,7 +27,7 @@ def head(*lines: bytes, line: bytes = LINE) -> bytes:
 
 @contextmanager
 def parses() -> Iterator[list[bytes]]:
-    """The heads that are parsed meanwhile, rather than remembered."""
+    """Yield the heads that are parsed during the block, rather than remembered."""
     found: list[bytes] = []
 
     def counted(text: bytes, *rest: object) -> object:

@@ -230,7 +230,7 @@ def test_a_client_that_wants_a_small_table_is_told_that_there_is_none() -> None:
 
 
 class Counted(list[bytes | memoryview]):
-    """Pieces of an answer; counts how often somebody asks whether there are any."""
+    """Pieces of an answer that count the looks at them."""
 
     looks = 0
 

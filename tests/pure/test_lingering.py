@@ -126,7 +126,7 @@ def closed_loop(clients: int, fixed_ns: int, row_ns: int, lingers: bool = True) 
 
 
 def open_loop(per_s: float, lingers: bool = True) -> Server:
-    """Requests that come by chance, so many a second."""
+    """Play requests that come by chance, so many a second."""
     chance = random.Random(7)
     server = Server(5 * MS, 200 * US, lambda _: None, lingers)
     at_ns = 0

@@ -163,7 +163,7 @@ def in_turn(queues: Queues, now_ns: int) -> list[int]:
 
 
 def by_hundredths(request: Request) -> float:
-    """The part of a batch that a request of so many rows takes."""
+    """Return the part of a batch that a request of so many rows takes."""
     return request.rows / 100
 
 

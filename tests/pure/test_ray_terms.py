@@ -161,7 +161,7 @@ def test_needs_are_what_one_node_must_have() -> None:
 
 
 class Ends:
-    """Counts what an overseer ends, at a time that is told."""
+    """Overseer's ends of actors, counted, at a time that a test sets."""
 
     def __init__(self) -> None:
         self.now_ns = 0

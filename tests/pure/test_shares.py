@@ -75,7 +75,7 @@ Choose = Callable[[list[Engine], random.Random], Engine]
 
 
 def leastconn(engines: list[Engine], _source: random.Random) -> Engine:
-    """HAProxy's, which gives whoever is idle the next one, whatever its weight."""
+    """Choose as HAProxy's leastconn does: an idle engine first, whatever its weight."""
     return min(engines, key=lambda e: ((e.under_way + 1) / e.share if e.under_way else 0.0, e.turn))
 
 

@@ -1,4 +1,4 @@
-"""V1 bodies to a model that asks what they say: what it is told, and what nobody could be told."""
+"""Request context from V1 bodies: the context that a model gets, and refusals."""
 
 import json
 from dataclasses import replace

@@ -259,7 +259,7 @@ class Server:
 
 
 class Standing:
-    """The server of a test file some of whose tests end it: whoever comes next starts another.
+    """Server of a test file whose tests may end it: the next test then starts another.
 
     Args:
         start: starts one.

@@ -1,4 +1,4 @@
-"""Batching as clients can tell: by the batch's id, by who fails with whom, and by when."""
+"""Batching as clients can tell: by the batch's id, by shared failures, and by times."""
 
 import json
 import time

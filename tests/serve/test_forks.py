@@ -1,4 +1,4 @@
-"""Models that fork: their children are ended by whoever may, and the server by its operator."""
+"""Models that fork: the ends of their children, and the end of the server."""
 
 import signal
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The page at the control address of a whole server, as whoever reads its stream sees it."""
+"""Page at the control address of a whole server, as readers of its stream see it."""
 
 import base64
 import json
@@ -35,7 +35,7 @@ def port(server: Server) -> int:
 
 
 def asking(path: str, headers: dict[str, str] | None = None) -> bytes:
-    """A request as whoever typed 127.0.0.1 sends it."""
+    """Return a request as the browser sends it for the address 127.0.0.1."""
     return request(path, method="GET", headers=headers or {}).replace(b"t: test", b"t: 127.0.0.1")
 
 

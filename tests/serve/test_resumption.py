@@ -68,7 +68,7 @@ def streamed(server: Server, text: str, path: str = V1) -> tuple[list[int], str]
 
 
 def killing(server: Server, times: int, over: threading.Event) -> None:
-    """Kill the worker so many times, each time it serves again."""
+    """Kill the worker so many times, each time that it serves again."""
     for _ in range(times):
         with Client(server.pid) as client:
             for _part in client.stream("resuming", {"text": np.array([["1"]], object)}):

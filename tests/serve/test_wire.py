@@ -21,7 +21,7 @@ from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW
 
 HEAD_LIMIT = 1 << 16
 MANY = 1 << 24
-"""Bytes: more than the kernel takes for somebody who does not read them."""
+"""Bytes beyond those that the kernel takes for a client that does not read."""
 
 server, still_serves = wire.server, wire.still_serves
 

@@ -93,7 +93,7 @@ class Frontend:
 
 
 class Engine:
-    """The processes, the memory between them, and who starts whom again.
+    """Simulated engine: its processes, the memory between them, and their restarts.
 
     Attributes:
         limits: of every account.

@@ -1,4 +1,4 @@
-"""A machine in one thread: processes that take turns, a clock that is told the time, doorbells.
+"""Machine in one thread: processes that take turns, a simulated clock, and doorbells.
 
 A process is real code in a greenlet. It gives way before it stores a word in the shared memory,
 before it rings, and as it sleeps. There it can be killed, stopped and let on again.
@@ -213,7 +213,7 @@ class Bell:
             self.rung = True
 
     def poke(self) -> None:
-        """Ring, as somebody who is no process."""
+        """Ring the bell from outside of any process."""
         self.rung = True
 
     def hush(self) -> None:

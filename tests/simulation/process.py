@@ -1,4 +1,4 @@
-"""A played process as its kernel has it: it acts as long as it runs, and ends as it is told to."""
+"""Simulated process as its kernel has it: it acts while it runs, and ends on request."""
 
 import signal
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Light load from within the machine, a connection for each request, until it is told to end.
+"""Light load from within the machine, with a connection for each request.
 
     load.py PORT CLIENTS [KEY]
 

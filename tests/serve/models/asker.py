@@ -1,4 +1,4 @@
-"""A model that answers with what it is told of each row's request."""
+"""Model that answers with each row's request context."""
 
 import json
 import os
