@@ -46,7 +46,7 @@ class Shares:
 
     Args:
         file: the same for all processes of a run.
-        bytes_: what there is of the memory.
+        bytes_: size of the memory.
     """
 
     def __init__(self, file: Path, bytes_: int) -> None:

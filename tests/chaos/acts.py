@@ -32,7 +32,7 @@ async def kills(
     Args:
         folder: for the server's files.
         role: whose.
-        count: how many.
+        count: number of kills.
         every_s: seconds from the moment that a place is filled again to the next kill; by default
             so many that each is started again at once.
         setup: see `Setup`.
@@ -64,7 +64,7 @@ async def stops(folder: Path, role: str, count: int, seconds: float, **setup: An
 
     Args:
         folder, role, count, setup: as for `kills`.
-        seconds: how long each stays stopped.
+        seconds: duration of each stop.
     """
     played = Setup(
         **setup,
@@ -129,8 +129,8 @@ async def faults(
         fault: a key of `FAULTS`.
         afflicted: the roles whose processes are refused it.
         killed: the roles of which one process each is killed.
-        times: how often.
-        seconds: how long each time.
+        times: number of faults.
+        seconds: duration of each fault.
     """
     played = Setup(**setup, workers=2, killing="grpc" in killed, fault=fault)
     async with playing(folder, played) as play:
@@ -153,7 +153,7 @@ async def squeezed(folder: Path, *, times: int = 1, **setup: Any) -> Play:
 
     Args:
         folder, setup: as for `kills`.
-        times: how often.
+        times: number of times.
     """
     played = Setup(**setup, workers=1, timeout_s=30.0, fault="control-group")
     async with playing(folder, played) as play:
@@ -174,8 +174,8 @@ async def poison(
 
     Args:
         folder, setup: as for `kills`.
-        deed: what the bad one does.
-        times: how often.
+        deed: effect of the bad request.
+        times: number of times.
         limit_s: after which a batch is taken for hung.
     """
     played = Setup(
@@ -217,8 +217,8 @@ async def soak(
 
     Args:
         folder, setup: as for `kills`.
-        roles: whose processes are killed.
-        seconds: how long.
+        roles: roles of the processes that are killed.
+        seconds: duration.
         load: the share.
         every_s: seconds between two kills.
     """
@@ -247,8 +247,8 @@ async def hail(folder: Path, roles: list[str], seconds: float, **setup: Any) -> 
 
     Args:
         folder, setup: as for `kills`.
-        roles: whose processes are killed, whether ready or not.
-        seconds: how long.
+        roles: roles of the processes that are killed, whether ready or not.
+        seconds: duration.
     """
     played = Setup(**setup, killing="grpc" in roles)
     async with playing(folder, played) as play:

@@ -54,13 +54,13 @@ class Scene:
         port: of the server.
         key: of the model.
         timeout_s: of the model.
-        ledger: where it is all written down.
+        ledger: record of all outcomes.
         source: of nonces and pauses.
         ticker: of this process.
         doomed: local ports of connections whose frontend was killed.
         stopped: by local port, when the frontend of a connection went on after a stop.
         rate_per_s: requests of all clients together; None for as many as there can be.
-        clients: how many share the rate.
+        clients: number of clients that share the rate.
         going: whether to go on.
     """
 
@@ -140,7 +140,7 @@ class Client:
     """Asks until told to stop, one request after the other.
 
     Args:
-        number: which of the clients this is.
+        number: number of this client.
         deed: says for each request what it is to make the model do.
     """
 

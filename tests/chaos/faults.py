@@ -35,7 +35,7 @@ class Scenery:
     """Surroundings of a server, and the fault of its host.
 
     Attributes:
-        program: what runs ringbatch.
+        program: command that runs ringbatch.
         environment: added to this process's.
         afflict: a context in which it does, for those processes.
         tongue_tied: whether a process may end without words of its own, because it lacks what it

@@ -30,7 +30,7 @@ class Havoc:
     """Kills and stops of a server's processes.
 
     Attributes:
-        done: how many processes were killed or stopped.
+        done: number of processes that were killed or stopped.
         longest_away_s: the longest time until a killed role was filled again.
     """
 
@@ -63,7 +63,7 @@ class Havoc:
 
         Args:
             role: a key of `ROLES`.
-            count: how many there are.
+            count: number of processes of the role.
             settle: whether enough has happened since that the next kill is another one.
             number: SIGKILL, or SIGSTOP for a process that will never go on by itself.
         """

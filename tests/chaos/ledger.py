@@ -24,19 +24,19 @@ class Ledger:
     """Outcomes of the requests so far; times are seconds.
 
     Attributes:
-        grace_s: how long after its deadline a request may be answered.
-        own_delay_s: how late the client itself was, altogether, since an instant.
+        grace_s: time after its deadline within which a request may be answered.
+        own_delay_s: the client's own delay, altogether, since an instant.
         sent: requests.
         right: answers that were what they had to be.
         refused: by status, the requests refused in words; of gRPC by the name of the code.
         broken: requests that were on a connection of a frontend when that was killed.
-        failures: what breaks the law, in words; `failed` is their number, the list is cut.
+        failures: texts of the violations; `failed` is their number, the list is cut.
         slowest_s: the longest time to a right answer.
         stall_s: the longest time without any right answer.
         servers_stall_s: the longest, each less what the client itself was late meanwhile.
         expired: requests answered with their deadline's error.
         latest_s: the longest that one of these came after its deadline.
-        late: how many came later than the grace and the client's own delay allow.
+        late: number of answers later than the grace and the client's own delay allow.
         lag_s: the client's own longest delay.
         longest_gap_s: the longest time between two parts of an answer, less the client's delay.
     """
@@ -80,7 +80,7 @@ class Ledger:
 
         Args:
             late_s: after the deadline.
-            excused_s: how much of that was the client's own doing.
+            excused_s: part of that for which the client itself is to blame.
             label: of the request, for the failure.
         """
         self.expired += 1

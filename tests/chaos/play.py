@@ -60,7 +60,7 @@ class Setup:
         killing: whether gRPC frontends are killed.
         control: whether there is a control address.
         fault: what the host refuses at times, a key of `chaos.faults.FAULTS`; None for nothing.
-        grace_s: how long after its deadline a request may be answered.
+        grace_s: time after its deadline within which a request may be answered.
     """
 
     seed: int
@@ -101,7 +101,7 @@ class Play:
 
     Attributes:
         problems: in words; empty is what it must be.
-        counters: what the server had counted at the end.
+        counters: counters of the server at the end.
     """
 
     setup: Setup
@@ -157,7 +157,7 @@ async def playing(folder: Path, setup: Setup) -> AsyncIterator[Play]:
 
     Args:
         folder: for the server's files.
-        setup: what to run.
+        setup: settings of the run.
     """
     draw = random.Random(setup.seed)
     key = draw.getrandbits(_KEY_BITS)

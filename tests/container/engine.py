@@ -54,7 +54,7 @@ def why_not() -> str:
 class Engine:
     """podman in a mount namespace of its own, with a folder for images and containers.
     Args:
-        folder: where images and containers lie.
+        folder: folder of images and containers.
         holder: a process in the mount namespace.
     """
 

@@ -123,7 +123,7 @@ class Row:
         words: of what was found.
         do: of what is to be done; empty where nothing is.
         facts: that differ from those of a host that is well.
-        configured: what is to run.
+        configured: the configuration to run.
         asked: whether that was said.
     """
 

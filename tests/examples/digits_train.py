@@ -49,7 +49,7 @@ def warped(images: Floats, rng: np.random.Generator, amount: float) -> Floats:
 
     Args:
         images: [count, 64], each row an 8x8 image.
-        rng: where the maps are drawn from.
+        rng: generator of the maps.
         amount: the largest change of each entry of the 2x2 matrix; the largest move is three
             times that, in pixels. At 0 the images come back as they are.
 

@@ -59,7 +59,7 @@ class _Frames:
     """A client that mostly keeps to the rules.
 
     Attributes:
-        resizes: how often the last header block gave the table a size.
+        resizes: number of sizes that the last header block gave the table.
 
     Args:
         chance: for what it does next.

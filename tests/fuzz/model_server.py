@@ -332,7 +332,7 @@ class Worker:
 
     Args:
         protocol: ``v1`` or ``v2``.
-        servers: how many there are.
+        servers: number of servers.
         always: as `Manner.always`.
     """
 

@@ -13,7 +13,7 @@ class Mutator:
     """Makes inputs.
 
     Args:
-        corpus: where every input begins.
+        corpus: first inputs, from which every input is made.
         tokens: pieces that mean something to whoever reads the input.
     """
 

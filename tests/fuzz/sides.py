@@ -34,7 +34,7 @@ class Sink(Transport):
 
     Attributes:
         written_bytes: so much was.
-        answers: how many writes began with an answer, or had one behind a frame or two.
+        answers: number of writes that began with an answer, or had one behind a frame or two.
     """
 
     written_bytes = answers = 0
@@ -221,7 +221,7 @@ def converse(
     Args:
         turns: of its loop.
         side: the server's.
-        data: what its client sends.
+        data: bytes that its client sends.
         read_bytes: comes at once.
         singly: so many bytes come one by one, before the rest.
         patient: whether its client sends on only once nothing is due, so that no window is

@@ -64,7 +64,7 @@ class Ask:
     Attributes:
         data: it.
         key: the one that it shows in a header; empty for none.
-        status: what it is answered where the key is one of the server's.
+        status: expected status if the key is one of the server's.
         open: whether it is served without a key.
         closes: whether it asks for the connection's end.
         stall: after so many bytes something else happens; none where they come one by one.

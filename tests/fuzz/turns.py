@@ -33,7 +33,7 @@ class Turns:
 
     Attributes:
         loop: the event loop.
-        longest_s: what the longest turn takes on a quiet core.
+        longest_s: time of the longest turn on a quiet core.
         total_s: CPU time of all turns.
     """
 

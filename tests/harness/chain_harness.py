@@ -84,7 +84,7 @@ class House:
     Attributes:
         entries: of the model table.
         now_ns: the clock, which only tests move.
-        run_ns: what every run of a model takes.
+        run_ns: time of every run of a model.
     """
 
     def __init__(

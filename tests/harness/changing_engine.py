@@ -65,11 +65,11 @@ class Engine:
     """An engine that serves some models, and what it is told to serve next.
 
     Attributes:
-        wanted: what the configuration says now; an error, where it is wrong.
-        reports: what came of each order.
+        wanted: the present configuration; an error if that is wrong.
+        reports: outcome of each order.
         attached: numbers of the workers that were told of the segment.
-        looks: how often the collector was told to look.
-        files: what each worker that was started is to load.
+        looks: number of calls for a look of the collector.
+        files: file that each started worker is to load.
         exhausted_from: the number from which on no process can be started.
     """
 

@@ -55,8 +55,8 @@ class ClientHarness:
     """See the module.
 
     Attributes:
-        segment: as its maker has it.
-        rung: how often the collector was rung.
+        segment: the segment, as its maker has it.
+        rung: number of rings at the collector.
         again: references that came once more, as their clients cancelled.
 
     Args:

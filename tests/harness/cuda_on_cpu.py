@@ -90,9 +90,9 @@ class Cuda:
     """Namespace `torch.cuda`.
 
     Attributes:
-        calls: those that matter to the tests.
-        refuses: what cudaHostRegister fails with.
-        breaks_capture: what a capture fails with.
+        calls: calls that matter to the tests.
+        refuses: error of cudaHostRegister.
+        breaks_capture: error of a capture.
         lag_s: from the record of an event until it passes.
     """
 

@@ -43,7 +43,7 @@ class Site:
 
     Attributes:
         most: the most batches that were under way at a time.
-        begun: how many batches were under way as each run began, itself included.
+        begun: number of batches under way as each run began, itself included.
     """
 
     def __init__(

@@ -62,10 +62,10 @@ class Site:
         watch: of the explorer.
         state: "idle"; "busy", each with a request that nobody asks about; or "absent". The
             collector has slept since, and so has told frontends what they must do.
-        lanes: how many frontends.
-        workers: how many.
-        parts: what it is made of.
-        cap: how many requests fill a batch, so that a busy worker is given it in advance.
+        lanes: number of frontends.
+        workers: number of workers.
+        parts: classes of which it is made.
+        cap: requests that fill a batch, which a busy worker is given in advance.
     """
 
     def __init__(

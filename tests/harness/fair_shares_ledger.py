@@ -32,8 +32,8 @@ class _Wait(NamedTuple):
     Attributes:
         request: it.
         own_rows: Q of the module.
-        taken: how many requests had been taken when it came.
-        crowds: how often accounts of its class had been counted.
+        taken: number of requests taken before it came.
+        crowds: number of counts of its class's accounts before it came.
     """
 
     request: Request

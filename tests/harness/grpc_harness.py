@@ -36,14 +36,14 @@ class Call:
     """gRPC call as its client sees it.
 
     Attributes:
-        client: whose it is.
+        client: its client.
         number: of its stream.
-        messages: that came.
+        messages: messages received.
         status: the name of its code, and the text; None until it has ended.
         http_status: of its head.
         trailing: metadata behind it.
         reset: the error code with which the server has reset it; None where it has not.
-        room: how many bytes the server has allowed, from the first on.
+        room: bytes that the server has allowed, from the first on.
     """
 
     def __init__(self, client: "Client", number: int) -> None:
@@ -127,14 +127,14 @@ class Client(asyncio.Transport):
         connection: the server's.
         reading: whether the server reads.
         full: bytes that the socket does not take.
-        protocol: what the socket is read with.
+        protocol: protocol that reads the socket.
         read_bytes: at once, at most.
         held: what is to be sent with the next, where it is not sent by itself.
         goaways: the last streams that the server has named.
 
     Args:
         connection: new.
-        greeting: what is sent at first.
+        greeting: first bytes sent.
     """
 
     def __init__(self, connection: GrpcConnection, greeting: bytes = GREETING) -> None:

@@ -39,7 +39,7 @@ class Transport(asyncio.Transport):
     """Keeps what is written; the protocol is told of a close at once.
 
     Attributes:
-        writes: how often something was written.
+        writes: number of writes.
         hangs_up: whether its client does, once nothing more is to be written to it.
     """
 

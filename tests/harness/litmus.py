@@ -29,8 +29,8 @@ class Instruction(NamedTuple):
     Attributes:
         kind: "load", "store" or a barrier's name.
         word: the word that is loaded or stored.
-        register: that a load fills.
-        value: that a store stores.
+        register: register that a load fills.
+        value: value that a store stores.
         order: "rel", "acq", "acqpc" or none.
         needs: registers that the address or the value depends on.
         decides: registers that a branch before it depends on.

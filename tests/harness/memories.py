@@ -65,7 +65,7 @@ class Memory:
     """Words in which each store is seen at once, by all actors.
 
     Args:
-        words: where the values lie.
+        words: words that hold the values.
 
     Attributes:
         stores: the words that were stored to, with their values.

@@ -55,9 +55,9 @@ class ModelServer:
     Attributes:
         port: of 127.0.0.1.
         asked: every request, in the order in which they were there.
-        respond: what answers, to be replaced.
+        respond: function that answers, which tests replace.
         gate: predictions wait until it is set.
-        under_way: how many wait now.
+        under_way: number of requests that wait now.
     """
 
     port: int = 0

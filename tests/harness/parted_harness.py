@@ -21,7 +21,7 @@ class Parted:
 
     Args:
         enough: the number of parts that its receiver wants.
-        raises: what it raises then.
+        raises: error that it raises then.
         limits: that the request asks for.
         joins: whether its client gets one answer.
         stalled_s: for how many seconds its client takes nothing.

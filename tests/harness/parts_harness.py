@@ -349,7 +349,7 @@ def streaming(
     """A worker that runs one request, beside its frontend.
 
     Args:
-        parts: that the model yields.
+        parts: parts that the model yields.
         result_bytes: of the request.
         takes_back: what the collector does once the worker is killed; None if it never is. The
             frontend then looks once, and beside a real runner only at the end.

@@ -100,7 +100,7 @@ class PlayedDevice:
 
     Args:
         model: takes an array for each input, and returns a list of them.
-        play: which queue goes on.
+        play: choice of the queue that goes on.
         on_run: is called with the rows as a run begins, and may raise, as a model does.
         reads: is told the address of registered memory that a copy will read; what it returns is
             called as the copy reads it.

@@ -48,7 +48,7 @@ class PlayedNvml:
 
     Args:
         boards: by their UUIDs, as nvidia-smi spells them.
-        refuses: what `nvmlInit` fails with.
+        refuses: error of `nvmlInit`.
     """
 
     NVMLError = NVMLError

@@ -24,7 +24,7 @@ class Publication(NamedTuple):
         scenario: both, as actors.
         shared: the words that both touch; the others are no steps.
         accesses: the acquires and releases that it needs.
-        fences: those that it needs.
+        fences: fences that it needs.
     """
 
     scenario: Scenario

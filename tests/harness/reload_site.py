@@ -34,7 +34,7 @@ class Site:
     """A server and the files it serves from.
 
     Attributes:
-        server: that serves.
+        server: the running server.
         folder: of its models.
     """
 
@@ -122,7 +122,7 @@ class Load:
 
     Attributes:
         least: the number that answers to requests sent from now on must have at least.
-        answered: how many right answers came.
+        answered: number of right answers.
         failures: all others, in words.
     """
 

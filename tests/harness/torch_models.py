@@ -94,7 +94,7 @@ def exported(module: Any, *inputs: str, **more: Any) -> bytes:
     """A module as an exported program.
 
     Args:
-        module: what is exported.
+        module: the module to export.
         inputs: for each, its name, and its sizes: numbers, or the names of open dimensions, with
             a largest size where it has one, as in ``"ids: batch length<=8"``. A size before the
             colon, as in ``"ids int64: batch"``, is a dtype of torch.

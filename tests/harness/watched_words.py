@@ -183,7 +183,7 @@ class Doorbell:
     AArch64 to ring is a release and to wake an acquire.
 
     Args:
-        words: what `Watch` returned.
+        words: the words that `Watch` returned.
         number: the word that counts the rings; nothing else may use it.
     """
 

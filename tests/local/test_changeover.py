@@ -34,7 +34,7 @@ class Change(CollectorHarness):
     """A stand with places to spare, whose table changes.
 
     Attributes:
-        news: what the collector has told the supervisor.
+        news: messages from the collector to the supervisor.
     """
 
     def __init__(self, *models: ModelSpec) -> None:

@@ -31,8 +31,8 @@ def leaving(
         state: of the worker at first, see `Site`.
         submitted: whether the client leaves only once its request was submitted.
         finishes: whether the worker does.
-        dies: who is killed at any point, and followed by another: "frontend", "collector" or "".
-        parts: what the site is made of.
+        dies: actor killed at any point, and followed by another: "frontend", "collector" or "".
+        parts: classes of which the site is made.
     """
 
     def made(watch: Watch) -> tuple[list[Actor], Callable[[], None]]:

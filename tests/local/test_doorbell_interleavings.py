@@ -51,10 +51,10 @@ def scenario(
     Args:
         state: of all workers at first, see `Site`.
         submitted: for each frontend, how many requests go with each submission.
-        worker: what the first one does: "stays", "finishes" its batch, "begins", or "serves".
-        workers: how many there are.
-        parts: what the site is made of.
-        cap: how many requests fill a batch.
+        worker: act of the first worker: "stays", "finishes" its batch, "begins", or "serves".
+        workers: number of workers.
+        parts: classes of which the site is made.
+        cap: requests that fill a batch.
     """
 
     def made(watch: Watch) -> tuple[list[Actor], Callable[[], None]]:

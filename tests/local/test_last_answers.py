@@ -65,7 +65,7 @@ class Client:
 
     Attributes:
         may_send: whether it may send more than its first bytes.
-        answered: what it was answered.
+        answered: answer received.
     """
 
     def __init__(self, port: int, context: ssl.SSLContext | None) -> None:

@@ -83,7 +83,7 @@ class Site:
         is_watched: whether its process must show that it moves.
         case: why its process ended.
         refuse: the reason for which no process can be started now; 0 where one can.
-        happened: what the owner was told.
+        happened: calls of the owner.
     """
 
     def __init__(self) -> None:

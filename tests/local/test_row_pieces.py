@@ -21,7 +21,7 @@ class Slow(Countdown):
 
     Attributes:
         loud: the steps in which a row says its number, counted from the last, which is 1.
-        said: what a row says instead, by start and step.
+        said: other words of a row, by start and step.
     """
 
     loud: tuple[int, ...] = (2, 1)

@@ -24,7 +24,7 @@ class Site:
         error: what every request makes the model raise; None where the first number of a request
             says whether it fails.
         blamed: the batches in a row and the reason, each time that the model was blamed, or 0.
-        samples: how often the model was run on values of its warm-up.
+        samples: number of runs of the model on values of its warm-up.
     """
 
     def __init__(self, *, sample: bool = False, output: Tensor = Y) -> None:

@@ -47,7 +47,7 @@ class Story:
 
     Args:
         refuses: whether it finds no room once it has its tokens.
-        limit_ns: how long it is worth an answer.
+        limit_ns: time for which the request is worth an answer.
     """
 
     def __init__(self, *, refuses: bool = False, limit_ns: int = 60 * SECOND_NS) -> None:
@@ -103,7 +103,7 @@ def run(
     Args:
         story: the request.
         work: of the thread.
-        meanwhile: what is done; it may be waited for.
+        meanwhile: function called in between; it may be waited for.
         busy: until it is set, the thread does something else.
     """
 

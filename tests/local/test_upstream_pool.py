@@ -42,7 +42,7 @@ class Server:
     Attributes:
         answer: the bytes; none for no answer, `HANGS_UP` at its end to close the connection.
         asked: first lines of the requests, in order.
-        probed: what it answers a GET.
+        probed: bytes of its answer to GET.
     """
 
     def __init__(self, answer: bytes = OK, tls: ssl.SSLContext | None = None) -> None:

@@ -12,7 +12,7 @@ class Configuration:
     """Configuration of the model: `defines` of slot.pml that differ from those written there.
 
     Attributes:
-        about: what it looks at.
+        about: its subject.
         comes_to_rest: look for an endless run instead of checking the assertions.
     """
 

@@ -78,7 +78,7 @@ class Looks:
     """Looks at all slots of a segment, as often as one likes.
 
     Attributes:
-        steps: how many times a slot was seen to have changed since the look before.
+        steps: number of changes of slots seen between two looks.
 
     Args:
         segment: of a running engine.

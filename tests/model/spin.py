@@ -26,9 +26,9 @@ class Result:
     Attributes:
         states: different ones that were stored.
         depth: steps of the longest path.
-        seconds: that the search took, without making pan.
-        memory_mib: that it took.
-        errors: how many it found; it stops at the first.
+        seconds: duration of the search, without making pan.
+        memory_mib: memory of the search.
+        errors: number of errors; the search stops at the first.
         violated: the property broken, as in slot.pml; empty where none was.
         exhaustive: whether every reachable state was looked at, assertions and end states with it.
         unreached: lines of the model that nothing led to, as file and number.

@@ -125,7 +125,7 @@ class Replay:
         layout: of the segment.
         words: the segment's; a store is shown before it is made.
         table: see `rights`.
-        lanes: how many of the lanes, from the first, are used as they must be.
+        lanes: number of the lanes, from the first, that are used as they must be.
     """
 
     def __init__(self, layout: Layout, words: memoryview, table: Rights, lanes: int) -> None:
@@ -160,7 +160,7 @@ class Replay:
 
         Args:
             role: its kind.
-            own: which of that kind it is.
+            own: its number among processes of that kind.
             number: of the word.
             value: to be stored.
             running: tells the functions that it is in.

@@ -40,7 +40,7 @@ class Worker:
     """A worker that makes parts of the answer to one request.
 
     Args:
-        harness: where the request was taken.
+        harness: harness that took the request.
         ref: of the request.
     """
 

@@ -36,7 +36,7 @@ class Catching:
 
     Args:
         terminal: that it has; 0 for none.
-        words: what runs it.
+        words: command that runs the process.
     """
 
     def __init__(self, terminal: int, words: Sequence[str] = ()) -> None:

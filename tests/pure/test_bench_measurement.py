@@ -79,7 +79,7 @@ class Host:
     """Engines, of which each takes a millisecond more than the one before.
 
     Args:
-        least_ms: that each takes more than that.
+        least_ms: milliseconds that every engine takes in addition.
     """
 
     def __init__(self, least_ms: float = 0.0) -> None:

@@ -32,7 +32,7 @@ class Turn(NamedTuple):
     Attributes:
         word: of the request's account; of the identity `NEW` each is another account.
         rows: of the request.
-        taken: how many requests are taken then.
+        taken: number of requests taken then.
         leaves: the place by arrival of the request that leaves, counted around; -1 for none.
     """
 

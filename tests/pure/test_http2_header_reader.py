@@ -54,7 +54,7 @@ def written(several: Sequence[Fields], way: str) -> list[bytes]:
 
     Args:
         several: the fields of each.
-        way: which fields enter the table: all, none, or those that clients repeat.
+        way: fields that enter the table: all, none, or those that clients repeat.
     """
     encoder = Encoder()
     return [

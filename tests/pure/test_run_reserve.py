@@ -17,8 +17,8 @@ class Workers:
     """Workers of one model, whose batches end one after another.
 
     Args:
-        idle: how long they wait before each batch, in times of the batch.
-        workers: how many there are.
+        idle: pause before each batch, in times of the batch.
+        workers: number of workers.
     """
 
     def __init__(self, idle: float = 1, workers: int = 1) -> None:

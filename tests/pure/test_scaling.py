@@ -37,7 +37,7 @@ class Played:
         now_ns: the time.
         running: workers.
         ready: of these, or None for all.
-        start_ns: what it takes to start one.
+        start_ns: time to start a worker.
     """
 
     def __init__(self, rules: Rules = RULES, running: int = 1) -> None:
@@ -52,7 +52,7 @@ class Played:
         """A quarter of a second passes.
 
         Args:
-            load: what comes, in workers whose batches are full.
+            load: arriving work, in workers whose batches are full.
             wait_ms: predicted.
             more: of the reading.
         """

@@ -100,11 +100,11 @@ def p99_ms(
     """Return the 99th percentile of the latency after one engine has become slow.
 
     Args:
-        choose: how the balancer chooses.
+        choose: the balancer's choice of an engine.
         load: the share of what all engines could answer at full speed.
         agent: whether it asks the engines.
-        slow: how many times as long the first engine's batches take.
-        engines: how many there are.
+        slow: factor by which the first engine's batches take longer.
+        engines: number of engines.
     """
     source, number = random.Random(7), count()
     all_engines = [Engine() for _ in range(engines)]

@@ -15,7 +15,7 @@ class Closed(Exception):
     """The connection ended where an answer should begin or go on.
 
     Attributes:
-        received: what had come of the answer until then.
+        received: part of the answer received until then.
     """
 
     def __init__(self, received: bytes) -> None:

@@ -29,16 +29,16 @@ class Load:
 
     Args:
         server: or whoever else listens, by its port.
-        clients: how many.
+        clients: number of clients.
         pause_s: of each between an answer and its next request.
         ask: makes a request of a model's name and a body.
 
     Attributes:
-        answered: how many right answers came.
-        retried: how many requests met the end of an idle connection.
+        answered: number of right answers.
+        retried: number of requests that met the end of an idle connection.
         failures: in words.
-        refused: how many clients were refused a connection, and ended.
-        unaccepted: how many new connections were reset before anybody had accepted them.
+        refused: number of clients that were refused a connection, and ended.
+        unaccepted: number of new connections that were reset before a server accepted them.
     """
 
     def __init__(

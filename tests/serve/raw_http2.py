@@ -97,11 +97,11 @@ class Load:
 
     Args:
         port: of the server.
-        connections: how many.
+        connections: number of connections.
         pause_s: of each between an answer and its next request.
 
     Attributes:
-        answered: how many right answers came.
+        answered: number of right answers.
         refused: clients that could not connect any more, and ended.
         failures: in words.
     """

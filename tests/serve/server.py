@@ -77,11 +77,11 @@ class Server:
         config: its configuration file, where it has one.
 
     Args:
-        folder: where its output goes, and its working directory.
+        folder: its working directory, and the folder of its output.
         arguments: after the command.
         command: of ringbatch's.
         privileged: whether root's server may do what only root may.
-        program: what runs ringbatch.
+        program: command that runs ringbatch.
         environment: added to this process's.
         errors: its standard error, where that is no file in the folder.
     """

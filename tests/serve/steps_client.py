@@ -34,9 +34,9 @@ class Stream:
     """The events of an answer, one by one.
 
     Args:
-        server: who answers.
+        server: the server that answers.
         text: of the only row.
-        path: where it is asked for.
+        path: path of the requests.
         body: the whole request, if it is not V1's of the text.
     """
 

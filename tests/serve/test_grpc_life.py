@@ -46,7 +46,7 @@ class Load:
     """Requests to the model "held" until the server is gone.
 
     Attributes:
-        answered: how many right answers came.
+        answered: number of right answers.
         failures: in words.
     """
 

@@ -87,7 +87,7 @@ class Asking:
 
     Attributes:
         count: of the calls that have returned.
-        failures: what was raised.
+        failures: errors raised.
     """
 
     def __init__(self, ask: Callable[[], object]) -> None:

@@ -49,8 +49,8 @@ class Kind:
     Attributes:
         example: the file of its configuration.
         program: its name.
-        check: what has it check a configuration, without the file's name.
-        run: what has it serve with one, in the foreground, likewise.
+        check: flags to check a configuration, without the file's name.
+        run: flags to serve with a configuration in the foreground, likewise.
     """
 
     example: str
@@ -98,7 +98,7 @@ class Balancer:
     """Running load balancer.
 
     Attributes:
-        port, grpc_port: where it listens.
+        port, grpc_port: ports on which it listens.
 
     Args:
         kind: of which kind.
@@ -139,7 +139,7 @@ class Calls:
     """gRPC calls without a pause until told to stop; see grpc_calls.py.
 
     Attributes:
-        answered: how many right answers came.
+        answered: number of right answers.
         failures: the ends of all other calls.
     """
 
@@ -178,7 +178,7 @@ class Engines:
     Args:
         start: starts one.
         ports: by those of the examples.
-        models: what they serve.
+        models: models that they serve.
     """
 
     def __init__(self, start: Start, ports: Mapping[int, int], models: dict[str, Any]) -> None:

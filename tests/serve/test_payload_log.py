@@ -77,7 +77,7 @@ class Clients:
     """Clients of all kinds; each request has an id of its own.
 
     Attributes:
-        asked: what was asked, by request id.
+        asked: requests sent, by id.
     """
 
     def __init__(self, server: Server, headers: dict[str, str]) -> None:

@@ -32,7 +32,7 @@ class Terminal:
     Args:
         socket: of its tmux.
         columns, lines: its size.
-        command: that runs in it.
+        command: command that runs in it.
     """
 
     def __init__(self, socket: Path, columns: int, lines: int, command: str) -> None:

@@ -30,9 +30,9 @@ class Collector:
 
     Attributes:
         endpoint: its address.
-        status: what it answers with.
-        spans: that came, in their order.
-        resource: what was said with the last.
+        status: status of its answers.
+        spans: spans received, in their order.
+        resource: resource of the last message.
     """
 
     def __init__(self) -> None:

@@ -43,7 +43,7 @@ def other_config(config: Config, chance: random.Random, loads: random.Random) ->
     """Return a changed configuration.
 
     Args:
-        config: as it was at first.
+        config: the first configuration.
         chance, loads: as for `first_config`.
 
     Raises:

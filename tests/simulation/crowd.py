@@ -66,8 +66,8 @@ class Crowd:
 
     Args:
         seed: decides everything.
-        models: how many.
-        lasts_s: how long they are asked, from when the engine serves.
+        models: number of models.
+        lasts_s: time for which requests come, from when the engine serves.
     """
 
     def __init__(self, seed: int, models: int, lasts_s: float) -> None:

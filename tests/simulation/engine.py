@@ -101,7 +101,7 @@ class Engine:
     Args:
         machine: runs them.
         chance: the schedule's random numbers.
-        specs: what it serves.
+        specs: the models that it serves.
         predict: of a model's name, what the model does.
         stepping: of the name of one in steps, the model.
         lost: told of a frontend whose process has ended.

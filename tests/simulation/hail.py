@@ -37,10 +37,10 @@ class Rule:
     """A bound that must hold.
 
     Attributes:
-        way: how workers end.
+        way: way in which workers end.
         awaited: whether requests wait while no worker holds the model.
-        without_s: how long there may be no process of any worker.
-        starts: how many may be started in all.
+        without_s: longest time without any worker's process.
+        starts: most starts in all.
     """
 
     way: Way
@@ -64,7 +64,7 @@ class Hail(Life):
 
     Args:
         seed: decides everything.
-        rule: what must hold.
+        rule: the rule that must hold.
     """
 
     def __init__(self, seed: int, rule: Rule) -> None:

@@ -17,10 +17,10 @@ class HostileLane:
     """Lane of a hostile client.
 
     Args:
-        segment: where it lies.
+        segment: segment of the lane.
         words: the segment's.
-        lane: which one.
-        chance: what decides.
+        lane: number of the lane.
+        chance: random numbers that decide.
     """
 
     def __init__(

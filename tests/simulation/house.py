@@ -55,10 +55,10 @@ class House:
 
     Attributes:
         cast: its processes.
-        signals: what it has made of signals.
-        orders: where it takes orders; None where it does not.
+        signals: its handler of signals.
+        orders: its server of orders; None if it takes none.
         segment: the engine's, once it is made.
-        files: what lies at each path, as a number that counts the changes.
+        files: content at each path, as a number that counts the changes.
         let_in: whether clients are in the midst of connecting.
         has_room: whether the host has room for any number of workers.
     """
@@ -189,7 +189,7 @@ class PlayedSegment(Segment):
     """A segment that only this process sees, some of whose calls fail as nobody expects.
 
     Attributes:
-        cast: who shares it.
+        cast: state that the engine's processes share.
         unlinked: whether its name is removed.
     """
 
@@ -371,7 +371,7 @@ class PlayedOrders:
     """The socket on which orders come.
 
     Attributes:
-        reports: what came of each order, by its number; None until it is known.
+        reports: outcome of each order, by its number; None until it is known.
         open: whether any may come.
         taken: whether they are taken by now.
     """

@@ -61,13 +61,13 @@ class Kernel:
     Attributes:
         now_ns: the monotonic clock.
         chance: decides everything that is not certain.
-        fds: what each open descriptor of the supervisor's stands for.
+        fds: object behind each open descriptor of the supervisor.
         processes: by their ids, those that were ever started.
         refuses: the reason for which the supervisor's next call of that name fails; 0 for none.
         stopped_until_ns: when the supervisor goes on, where it is stopped.
 
     Args:
-        chance: as above.
+        chance: random numbers that decide everything uncertain.
         spawn: makes a process of what it is called with.
     """
 
@@ -211,7 +211,7 @@ class End:
 
     Attributes:
         peer: the other end.
-        holders: how many processes have this end.
+        holders: number of processes that have this end.
         on_received: called with what has come.
     """
 
@@ -340,7 +340,7 @@ class Selector(selectors._BaseSelectorImpl):
     """The selector that the supervisor's loop waits with.
 
     Args:
-        kernel: whose time passes meanwhile.
+        kernel: kernel whose time passes during a wait.
     """
 
     def __init__(self, kernel: Kernel) -> None:

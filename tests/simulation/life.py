@@ -108,7 +108,7 @@ class Life:
 
     Args:
         seed: decides all.
-        profile: what may happen; by default the seed decides that too.
+        profile: events that may happen; by default the seed decides that too.
         trace: whether to keep what happened.
     """
 

@@ -68,7 +68,7 @@ class Machine:
 
     Args:
         chance: the schedule's random numbers.
-        stride: how many stores a process takes at most before another may go on.
+        stride: most stores of a process before another may go on.
         at_pause: called with a process that has just given way in mid-step.
     """
 

@@ -25,8 +25,8 @@ def watched(
     """Words of format ``Q``.
 
     Args:
-        machine: whose processes store them.
-        words: where they lie.
+        machine: machine whose processes store them.
+        words: memory of the words.
         check: see `Check`.
         counters: the numbers of those on which nobody acts; to store one is no step, or most steps
             would be such, and the others rarely meet.

@@ -36,7 +36,7 @@ class PlayedRun:
     Args:
         machine: runs the worker.
         chance: decides how long copies take.
-        predict: what the model does.
+        predict: the model's function.
         dies_of: whether the worker, which is this process, is about to die of a batch that begins.
     """
 

@@ -68,7 +68,7 @@ class Cast:
         unreclaimed: the numbers of those that have ended and were known to a collector.
         unsound: what models fail with at their declared shapes, each a path and the number of the
             content there.
-        seen: what has happened, by its kind.
+        seen: number of events, by kind.
         slips: whether a process that is about to do something does not.
         fails: raises what nobody expects, where a call is to.
         explained: of the deaths of workers, those that the collector explains.
@@ -175,7 +175,7 @@ class Member(Process):
 
     Attributes:
         serves: whether it does what it is for.
-        parts: what tells it from others of its role.
+        parts: parts of its title that tell it from others of its role.
     """
 
     def __init__(self, cast_: Cast, pid: int, call: Popen) -> None:

@@ -18,7 +18,7 @@ class Process:
         stopped: whether it is, by SIGSTOP.
         hangs: whether its own code does nothing more.
         doomed: whether it was killed, and ends as soon as the kernel can end it.
-        lingers_s: how long the kernel takes to end it where it is killed.
+        lingers_s: time that the kernel takes to end it after a kill.
         parent_of: whether a child of its own has its control socket, and outlives it.
     """
 

@@ -205,7 +205,7 @@ def check_conservation(engine: Engine, specs: Sequence[ModelSpec], *, hangs: boo
 
     Args:
         engine: at rest.
-        specs: what it serves.
+        specs: the models that it serves.
         hangs: whether a worker may have been taken for hung.
 
     Raises:

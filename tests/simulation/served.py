@@ -222,7 +222,7 @@ class ModelServer:
     """The server that runs a model, and where it is asked.
 
     Args:
-        predict: what its model does.
+        predict: its model's function.
     """
 
     def __init__(self, predict: Callable[..., Any]) -> None:

@@ -74,11 +74,11 @@ class State:
 
     Attributes:
         number: of its request.
-        row: which of that request's.
-        value: what it came with, of a model of numbers.
+        row: number of the row in its request.
+        value: number that it came with, for a model of numbers.
         silent: steps that it takes before its first part.
         part: the number of its next part.
-        steps: how many it has been in, also those that raised.
+        steps: number of its steps, also those that raised.
         spoilt: whether a step has raised that leaves its states in any way.
         ended: whether it has been ended.
     """
@@ -105,13 +105,13 @@ class Stepping:
         known: returns whether a request is an honest client's.
         others: the models of all workers.
         places: the most rows that any worker has been allowed.
-        begins: how often a row may begin here.
+        begins: most begins of a row here.
         complain: is given a text where something does not hold.
 
     Attributes:
         process: see above.
         runner: uses it, once `runner_of` has made it.
-        states: those that have begun and not ended.
+        states: states that have begun and not ended.
     """
 
     runner: StepsRunner

@@ -20,9 +20,9 @@ class Lived:
     """Counts of the lives that were run.
 
     Attributes:
-        lives: how many.
-        ends: how they ended; those that served before are counted so as well.
-        seen: what happened, by its kind.
+        lives: number of lives.
+        ends: number of ends, by kind; lives that served before count here too.
+        seen: number of events, by kind.
         wrong: by seed, why a life went wrong.
     """
 

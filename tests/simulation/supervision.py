@@ -115,7 +115,7 @@ class Load(NamedTuple):
 
     Attributes:
         wait_ns: predicted, where somebody serves it.
-        rows: that come in LOAD_EVERY_S.
+        rows: rows that come in LOAD_EVERY_S.
     """
 
     wait_ns: int
@@ -130,8 +130,8 @@ class Life:
     """Life of a supervisor, which `run` lets pass.
 
     Attributes:
-        seen: what happened, by its kind.
-        ends: how it ended, by its kind.
+        seen: number of events, by kind.
+        ends: number of ends, by kind.
         story: the same, as it went.
 
     Args:

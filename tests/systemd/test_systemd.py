@@ -121,7 +121,7 @@ class Operator:
 
         Args:
             action: during the load, for the figures.
-            may_break: those that were in the hands of a process that was killed.
+            may_break: number of requests that may break with a process that was killed.
         """
         words = ["/usr/bin/env", *self._python(), LOAD, str(PORT), str(CLIENTS), self.key]
         pipe = subprocess.PIPE
