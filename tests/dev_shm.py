@@ -24,7 +24,7 @@ _TURN: Final = 1 << 30
 
 
 def takes(mib: int) -> pytest.MarkDecorator:
-    """Marks a file whose engines take more than `EACH` at once."""
+    """Mark a file whose engines take more than `EACH` at once."""
     return pytest.mark.dev_shm(mib)
 
 

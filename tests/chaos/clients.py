@@ -137,7 +137,7 @@ class Line(asyncio.Protocol):
 
 
 class Client:
-    """Asks until told to stop, one request after the other.
+    """HTTP client that sends one request after the other until told to stop.
 
     Args:
         number: number of this client.

@@ -17,7 +17,7 @@ _PAUSE_S = 0.05
 
 
 class GrpcClient:
-    """Asks until told to stop, over a channel of its own.
+    """gRPC client with a channel of its own that sends requests until told to stop.
 
     Args:
         killing: whether frontends are killed, whose calls then end with UNAVAILABLE.

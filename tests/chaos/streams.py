@@ -63,7 +63,7 @@ def step(states):
 
 
 class StreamClient:
-    """Asks for one answer in parts after the other, until the scene is over.
+    """Client that asks for one answer in parts after the other, until the scene is over.
 
     Args:
         scene: of all clients.

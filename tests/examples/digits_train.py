@@ -120,7 +120,7 @@ def accuracy(
 
 
 def main() -> None:
-    """Trains, writes the file, and prints the held-out accuracy."""
+    """Train, write the file, and print the held-out accuracy."""
     parser = argparse.ArgumentParser(description="Train the digits model that ringbatch bundles.")
     parser.add_argument("output", type=Path, metavar="FILE", help="what is written, a .npz file")
     parser.add_argument(

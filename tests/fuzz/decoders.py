@@ -289,7 +289,7 @@ def _texts(form: str) -> Callable[[bytes], None]:
 
 
 def _completion(*, chat: bool) -> Callable[[bytes], None]:
-    """Reads a body, and puts a prompt of tokens into memory."""
+    """Read a body, and put a prompt of tokens into memory."""
     readable, generator = _readable(_GENERATOR), TextGenerator(_GENERATOR)
 
     def read(data: bytes) -> None:

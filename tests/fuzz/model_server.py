@@ -323,7 +323,7 @@ class Server:
 
 class _Pool(Pool):
     def _keep(self) -> bool:
-        """Looks after its servers in no thread."""
+        """Watch over the servers in no thread."""
         return False
 
 

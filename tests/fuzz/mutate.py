@@ -10,7 +10,7 @@ MOST_BYTES: Final = 1 << 13
 
 
 class Mutator:
-    """Makes inputs.
+    """Mutator of inputs.
 
     Args:
         corpus: first inputs, from which every input is made.

@@ -28,7 +28,7 @@ class Seen:
 
 
 class Transport(asyncio.Transport):
-    """Keeps what is written. A deaf client never takes anything."""
+    """Transport that keeps what is written; a deaf client never takes anything."""
 
     def __init__(self, seen: Seen) -> None:
         super().__init__({"peername": (PROXY, 1024)})

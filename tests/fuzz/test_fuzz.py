@@ -216,7 +216,7 @@ def test_http2_is_read_as_h2_reads_it() -> None:
 
 @pytest.fixture
 def caught(monkeypatch: pytest.MonkeyPatch) -> Caught:
-    """Runs one connection, with something of the server's replaced, in which that is seen."""
+    """Return a function that replaces a part of the server, plays steps, and returns the error."""
 
     def run(
         owner: object, name: str, value: object, steps: Sequence[Step], *, keys: bool = False

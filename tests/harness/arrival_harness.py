@@ -60,8 +60,10 @@ MODELS = (
 
 
 class Transport(asyncio.Transport):
-    """Keeps what is written, and brings what is fed to the protocol of the moment. Its client hangs
-    up when the test says so, by `close`."""
+    """Transport that keeps what is written, and feeds bytes to the protocol of the moment.
+
+    Its client hangs up when the test says so, by `close`.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -239,7 +241,7 @@ class Harness:
 
 
 def scenario(test: Callable[[Harness], Any]) -> Callable[[], None]:
-    """Runs a test on a loop of its own; nothing may be in flight at its end."""
+    """Run a test on an event loop of its own; nothing may be in flight at its end."""
 
     def run() -> None:
         async def whole() -> None:

@@ -84,7 +84,7 @@ class SteppedLoop:
 
 
 class Replies:
-    """Collects what `reply` is called with, by the number of the request."""
+    """Replies by the number of the request."""
 
     def __init__(self) -> None:
         self.got: dict[int, tuple[int, Any, dict[str, str]]] = {}

@@ -36,7 +36,7 @@ MAX_REQUEST_BYTES = 1 << 20
 
 
 class Transport(asyncio.Transport):
-    """Keeps what is written; the protocol is told of a close at once.
+    """Transport that keeps what is written; the protocol learns of a close at once.
 
     Attributes:
         writes: number of writes.
@@ -330,7 +330,7 @@ class Connection:
 
 
 def scenario(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    """Runs a test on a loop of its own."""
+    """Run a test on an event loop of its own."""
 
     def run() -> None:
         asyncio.run(test())  # type: ignore[arg-type]
@@ -366,6 +366,6 @@ ESCAPED = b"/v1/models/m%3Apredict"
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Waits, as long as the test may take."""
+    """Wait as long as the test may take."""
     while not condition():
         await asyncio.sleep(0.005)

@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 Watch = Callable[[memoryview], memoryview]
-"""Makes the stand-in for some words; the real ones stay the place where values lie."""
+"""Function that makes the stand-in for some words; the values stay in the real ones."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ SINCE_S = 1_790_000_000
 
 
 class ScriptedService:
-    """Knows two models, `good` and one that is not ready; echoes the size of a body."""
+    """Service with two models, `good` and one that is not ready; it echoes the size of a body."""
 
     models = ("good", "loading")
     regions = Regions(Registry.attach(local_segment(spec())), NOTHING_SHARED)

@@ -83,7 +83,7 @@ def served(*handlers: Serve, bound: Callable[[], Bound] = description_bound) -> 
 
 
 def answering(*answers: bytes) -> Serve:
-    """Takes a request for each answer, and waits for the end."""
+    """Return a server that takes a request for each answer, and waits for the end."""
 
     def handle(connection: socket.socket) -> None:
         for answer in answers:

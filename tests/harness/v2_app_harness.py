@@ -142,7 +142,7 @@ class Harness:
 
 
 class Transport(asyncio.Transport):
-    """Keeps what is written."""
+    """Transport that keeps what is written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -222,7 +222,7 @@ async def over_falcon(harness: Harness, target: str, body: bytes, header: str | 
 
 
 def with_harness(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Runs a test that takes a stage on a loop of its own."""
+    """Run a test that takes a stage on an event loop of its own."""
 
     async def on_harness(**given: Any) -> None:
         harness = Harness()

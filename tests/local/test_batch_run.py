@@ -163,14 +163,14 @@ def test_a_batch_that_is_too_large_runs_in_parts(order: Sequence[int], count: in
 
 
 class Impatient(PlayedDevice):
-    """Waits for nothing after a failure."""
+    """Defect: waits for nothing after a failure."""
 
     def drain(self) -> None:
         pass
 
 
 class Premature(PlayedDevice):
-    """Says at once that outputs have been copied."""
+    """Defect: says at once that outputs have been copied."""
 
     def copied_out(self) -> Event:
         return self._passed(super().copied_out())
@@ -181,7 +181,7 @@ class Premature(PlayedDevice):
 
 
 class Hasty(Premature):
-    """Runs the model without waiting for its inputs."""
+    """Defect: runs the model without waiting for its inputs."""
 
     def copied_out(self) -> Event:
         return PlayedDevice.copied_out(self)
@@ -191,7 +191,7 @@ class Hasty(Premature):
 
 
 class Keeping(BufferSet):
-    """Keeps the graphs of buffers that are gone."""
+    """Defect: keeps the graphs of buffers that are gone."""
 
     def room_for(self, rows: int) -> Sequence[Any]:
         graphs = dict(self.graphs)

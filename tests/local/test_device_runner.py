@@ -219,7 +219,7 @@ def test_so_it_is_whichever_way_rows_go_in_every_order(life: str, how: str) -> N
 
 
 class Careless(BatchRun):
-    """Reads outputs without waiting for them; what is not there is zeros."""
+    """Defect: reads outputs without waiting for them; outputs that are not there are zeros."""
 
     def _finish(self, one: UnderWay) -> Any:
         return self._device.read(one.copied) if one.copied else np.zeros((1, 2), "f4")
@@ -270,7 +270,7 @@ class Blaming(BatchRun):
 
 
 class Hasty(DeviceRunner):
-    """Answers a request that was cancelled while its copy is under way."""
+    """Defect: answers a request that was cancelled while its copy is under way."""
 
     others: tuple[Begun, ...] = ()
 

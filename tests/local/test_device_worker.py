@@ -91,7 +91,7 @@ def test_a_step_of_a_chain_runs_alone() -> None:
 
 
 class Counting(DeviceCodec):
-    """Counts the batches whose results it checks."""
+    """Codec that counts the batches whose results it checks."""
 
     checked = 0
 

@@ -235,7 +235,7 @@ def test_everyone_is_answered_once_with_its_own(given: tuple[Any, ...]) -> None:
 
 
 class Leaving(DeviceWorker):
-    """Answers requests whose clients left while their batch is under way."""
+    """Defect: answers requests whose clients left while their batch is under way."""
 
     def _take_up(self) -> None:
         for one in self._taken:
@@ -246,7 +246,7 @@ class Leaving(DeviceWorker):
 
 
 class Early(DeviceWorker):
-    """Lets go of a task as its batch begins."""
+    """Defect: lets go of a task as its batch begins."""
 
     def _take(self, task: BatchTask) -> None:
         super()._take(task)
@@ -259,7 +259,7 @@ class Early(DeviceWorker):
 
 
 class Forgetful(DeviceWorker):
-    """Looks for new batches from the start of the ring."""
+    """Defect: looks for new batches from the start of the ring."""
 
     def _take_up(self) -> None:
         self._taken_words = 0
@@ -267,7 +267,7 @@ class Forgetful(DeviceWorker):
 
 
 class Twice(DeviceWorker):
-    """Looks through all requests of a task again before it runs alone."""
+    """Defect: looks through all requests of a task again before it runs alone."""
 
     def _end_first(self) -> None:
         (task, *_) = read_tasks(self._tasks.peek())
@@ -278,7 +278,7 @@ class Twice(DeviceWorker):
 
 
 class Hurried(DeviceWorker):
-    """Ends whichever batch has passed."""
+    """Defect: ends whichever batch has passed."""
 
     def _end_first(self) -> None:
         if len(self._taken) == SETS and self._taken[1].begun is not None:
@@ -287,7 +287,7 @@ class Hurried(DeviceWorker):
 
 
 class Leaking(DeviceRunner):
-    """Ends a batch with the requests of the one that began last."""
+    """Defect: ends a batch with the requests of the one that began last."""
 
     def begin(
         self, references: list[int], mark: BatchMark, began_ns: int, asked: int = 0

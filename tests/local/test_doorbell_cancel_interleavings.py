@@ -82,7 +82,7 @@ def test_what_is_cancelled_before_it_is_dispatched_is_given_back_whatever_worker
 
 
 class CancelsQuietly(Lane):
-    """Wrong: what is cancelled is submitted, and rings only where requests must."""
+    """Defect: what is cancelled is submitted, and rings only where requests must."""
 
     def submit(self) -> None:
         self._withdraws = False
@@ -98,7 +98,7 @@ class CancelsForItself(Lane):
 
 
 class RingsBeforeItCancels(Lane):
-    """Wrong: rings for what is cancelled, and submits that after."""
+    """Defect: rings for what is cancelled, and submits that after."""
 
     def submit(self) -> None:
         if self._withdraws:
@@ -108,7 +108,7 @@ class RingsBeforeItCancels(Lane):
 
 
 class LooksAtTheNewAlone(Collector):
-    """Wrong: passes over what it knows and is submitted again."""
+    """Defect: passes over what it knows and is submitted again."""
 
     def _take_submissions(self, lane: int, references: list[int] | None, now_ns: int) -> None:
         own = [ref for ref in references or () if without_part(ref) not in self._in_flight]
@@ -116,7 +116,7 @@ class LooksAtTheNewAlone(Collector):
 
 
 class TakesInTheCancelled(Collector):
-    """Wrong: does not look whether what it takes in, or takes over, is cancelled."""
+    """Defect: does not look whether what it takes in, or takes over, is cancelled."""
 
     def _read_new(self, lane: int, references: list[int]) -> Any:
         requests, spoilt, _, strays = super()._read_new(lane, references)

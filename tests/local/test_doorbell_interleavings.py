@@ -213,7 +213,7 @@ def test_without_its_fence_a_collector_loses_wake_ups_and_memory_in_order_does_n
 
 
 class LooksFirst(Collector):
-    """Wrong: looks for requests, and says after that that they must ring."""
+    """Defect: looks for requests, and says after that that they must ring."""
 
     def prepare_to_sleep(self) -> bool:
         if self.has_news():
@@ -225,7 +225,7 @@ class LooksFirst(Collector):
 
 
 class NeverAsks(Collector):
-    """Wrong: a worker became idle, and frontends are told to go on without ringing."""
+    """Defect: a worker became idle, and frontends are told to go on without ringing."""
 
     def prepare_to_sleep(self) -> bool:
         self._words[HeaderWords.RING_COLLECTOR] = 0
@@ -241,7 +241,7 @@ class NeverLooksAgain(Collector):
 
 
 class AsksFirst(Lane):
-    """Wrong: sees whether it must ring, and publishes after that."""
+    """Defect: sees whether it must ring, and publishes after that."""
 
     def submit(self) -> None:
         ring = self.words[HeaderWords.RING_COLLECTOR]
@@ -253,7 +253,7 @@ class AsksFirst(Lane):
 
 
 class RingsFirst(Lane):
-    """Wrong: rings, and publishes after that."""
+    """Defect: rings, and publishes after that."""
 
     def submit(self) -> None:
         self._wake_collector()
@@ -262,7 +262,7 @@ class RingsFirst(Lane):
 
 
 class HeedsTheFlag(Worker):
-    """Wrong: a worker rings for its report only where frontends must ring for requests."""
+    """Defect: a worker rings for its report only where frontends must ring for requests."""
 
     def __init__(self, segment: Segment, *others: Any) -> None:
         super().__init__(segment, *others)
@@ -271,7 +271,7 @@ class HeedsTheFlag(Worker):
 
 
 class RingsBeforeItsReport(Worker):
-    """Wrong: rings, and reports after that."""
+    """Defect: rings, and reports after that."""
 
     def _report(
         self, kind: ReportKind, first: int, second: int = 0, spent: Spent = NOTHING

@@ -16,7 +16,7 @@ QUEUED = 3
 
 
 class LastWords(asyncio.Protocol):
-    """Answers with what it was sent once its client has ended that, and not before."""
+    """Application that echoes a body, but only once its client has ended it."""
 
     def __init__(self, config: Config, server_state: Any, app_state: Any, loop: Any) -> None:
         self._connections = server_state.connections

@@ -248,7 +248,7 @@ async def _failing_later(_scope: Any, _receive: Any, send: Any) -> None:
 
 
 async def _silent(_scope: Any, _receive: Any, _send: Any) -> None:
-    """Returns, and has said nothing."""
+    """Return without an answer."""
 
 
 @scenario

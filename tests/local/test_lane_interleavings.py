@@ -385,7 +385,7 @@ def test_a_frontend_killed_at_any_point_leaves_a_whole_lane_to_the_next() -> Non
 
 
 class SameGeneration(Lane):
-    """Wrong: a reused slot keeps the generation of its first request."""
+    """Defect: a reused slot keeps the generation of its first request."""
 
     def publish(self, slot: int, *args: int) -> None:
         self._generation[slot] = 0
@@ -393,7 +393,7 @@ class SameGeneration(Lane):
 
 
 class ControlFirst(Lane):
-    """Wrong: publishes the slot before its header stands there."""
+    """Defect: publishes the slot before its header stands there."""
 
     def publish(self, slot: int, *args: int) -> None:
         number = self.first_word + slot * SlotWords.SIZE
@@ -404,7 +404,7 @@ class ControlFirst(Lane):
 
 
 class FreesOnCancel(Lane):
-    """Wrong: hands out the memory of a request that its holder may still answer."""
+    """Defect: hands out the memory of a request that its holder may still answer."""
 
     def cancel(self, slot: int) -> None:
         super().cancel(slot)
@@ -414,14 +414,14 @@ class FreesOnCancel(Lane):
 
 
 class AdoptsNothing(Lane):
-    """Wrong: takes the memory of a dead owner's requests for free."""
+    """Defect: takes the memory of a dead owner's requests for free."""
 
     def _reserve(self, slot: int, request: int, result: int, capacity: int) -> None:
         self._extent[slot] = None
 
 
 class BelievesEveryAnswer(Lane):
-    """Wrong: takes an answer that is posted twice for two answers."""
+    """Defect: takes an answer that is posted twice for two answers."""
 
     def collect(self) -> list[int]:
         return [
@@ -432,7 +432,7 @@ class BelievesEveryAnswer(Lane):
 
 
 class DoneLast(EngineSlots):
-    """Wrong: posts an answer before it stands in the slot."""
+    """Defect: posts an answer before it stands in the slot."""
 
     def answer(
         self, ref: int, status: Status, size: int, mark: BatchMark, finished_ns: int

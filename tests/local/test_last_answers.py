@@ -61,7 +61,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 class Client:
-    """Sends from a thread of its own.
+    """Client that sends from a thread of its own.
 
     Attributes:
         may_send: whether it may send more than its first bytes.

@@ -19,7 +19,7 @@ from ringbatch.shm.tallies import CLIENT_GONE, CODE_LABELS, Protocol, Tally, end
 
 
 class Watched(RequestOutcomes):
-    """Tells of each end as it is seen."""
+    """Outcomes that call `on_record` at each end."""
 
     on_record: Callable[[RequestOutcome], None]
 

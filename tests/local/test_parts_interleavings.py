@@ -98,7 +98,7 @@ def test_a_dead_frontend_s_wish_for_parts_is_not_its_heir_s() -> None:
 
 
 class EndBeforeBytes(PartWriter):
-    """Wrong: PARTS_END covers a part before its bytes stand there."""
+    """Defect: PARTS_END covers a part before its bytes stand there."""
 
     def write(self, part: bytes) -> bool:
         room = self.first_room()
@@ -110,7 +110,7 @@ class EndBeforeBytes(PartWriter):
 
 
 class EndBeforeSize(PartWriter):
-    """Wrong: PARTS_END covers a part before its size stands there."""
+    """Defect: PARTS_END covers a part before its size stands there."""
 
     def _publish(self, begin: int, size: int, end: int) -> None:
         self._store_release[self._first + SlotWords.PARTS_END] = end
@@ -118,7 +118,7 @@ class EndBeforeSize(PartWriter):
 
 
 class NoticeFirst(EngineSlots):
-    """Wrong: posts a part before it is out."""
+    """Defect: posts a part before it is out."""
 
     def part_writer(self, request: Request, batch: int) -> PartWriter:
         super().post_part(request.ref)
@@ -130,7 +130,7 @@ class NoticeFirst(EngineSlots):
 
 
 class TakesFirst(PartReader):
-    """Wrong: frees a part's room before the part is copied out."""
+    """Defect: frees a part's room before the part is copied out."""
 
     def next(self, slot: int) -> tuple[int, int] | None:
         found = super().next(slot)
@@ -143,7 +143,7 @@ class TakesFirst(PartReader):
 
 
 class OpensNothing(PartReader):
-    """Wrong: leaves PARTS_FROM where the slot's earlier request began."""
+    """Defect: leaves PARTS_FROM where the slot's earlier request began."""
 
     def open(self, slot: int) -> None:
         words, first = self._words, self._first(slot)
@@ -152,7 +152,7 @@ class OpensNothing(PartReader):
 
 
 class OpensLate(Frontend):
-    """Wrong: asks for parts once the request is published."""
+    """Defect: asks for parts once the request is published."""
 
     def publish(self, result_bytes: int, *, in_parts: bool = True) -> bool:
         return super().publish(result_bytes, in_parts=False)
@@ -163,7 +163,7 @@ class OpensLate(Frontend):
 
 
 class KeepsTheWish(Lane):
-    """Wrong: leaves a dead owner's wish for parts where it stands."""
+    """Defect: leaves a dead owner's wish for parts where it stands."""
 
     def _take_over(self) -> None:
         wish = self.words[self.first_word + SlotWords.PARTS_OF]
@@ -172,14 +172,14 @@ class KeepsTheWish(Lane):
 
 
 class RunsAllAgain(DeadBatches):
-    """Wrong: has requests run again of which a part is out."""
+    """Defect: has requests run again of which a part is out."""
 
     def _unanswered(self, batch: Batch, now_ns: int) -> list[Request]:
         return [request for request in batch.requests if not self._slots.repeat(request.ref)]
 
 
 class RunsAnything(PartsRunner):
-    """Wrong: runs a request though a part of its answer is out."""
+    """Defect: runs a request though a part of its answer is out."""
 
     def _fail(self, requests: list[Request], status: Status, text: str, mark: BatchMark) -> None:
         if status is not Status.CUT_OFF:

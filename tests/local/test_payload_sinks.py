@@ -144,7 +144,7 @@ def test_a_full_disk_leaves_no_half_of_a_line(
 
 
 class Receiver(http.server.BaseHTTPRequestHandler):
-    """Answers with the next status, and keeps what it was sent."""
+    """Receiver that answers with the next status and keeps the requests."""
 
     protocol_version = "HTTP/1.1"
     statuses: ClassVar[list[int]] = []

@@ -97,7 +97,7 @@ def test_a_registrar_killed_at_any_step_leaves_nothing_half_done(memory: type[Me
 
 
 class StampFirst(Registry):
-    """Wrong: publishes a record before it stands there."""
+    """Defect: publishes a record before it stands there."""
 
     def _write(self, place: int, region: Region) -> int:
         words, first = self._words, self._first + place * RegionWords.SIZE
@@ -109,7 +109,7 @@ class StampFirst(Registry):
 
 
 class SameStamp(Registry):
-    """Wrong: gives every region the same stamp."""
+    """Defect: gives every region the same stamp."""
 
     def _write(self, place: int, region: Region) -> int:
         words, first = self._words, self._first + place * RegionWords.SIZE
@@ -120,7 +120,7 @@ class SameStamp(Registry):
 
 
 class OneLook(Registry):
-    """Wrong: does not look at the stamp again."""
+    """Defect: does not look at the stamp again."""
 
     def _read(self, place: int) -> Entry | None:
         words, first = self._words, self._first + place * RegionWords.SIZE

@@ -23,7 +23,7 @@ MARK: Final = BatchMark(7, 3, Reason.FULL, 2 * US, 11 * US, 24 * US, 90 * US, 1)
 
 
 class Answered(FrontendHarness):
-    """Answers requests, and tells what their clients would be told, in both ways."""
+    """Harness that answers requests, and renders their timing headers in both ways."""
 
     def __init__(self) -> None:
         super().__init__(untyped())

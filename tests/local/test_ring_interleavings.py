@@ -96,7 +96,7 @@ def test_nothing_is_lost_doubled_reordered_or_read_early_in_any_order(
 
 
 class TailFirst(Producer):
-    """Wrong: publishes a word before it stands there."""
+    """Defect: publishes a word before it stands there."""
 
     def offer(self, items: Sequence[int]) -> bool:
         words, position = self._words, self.position
@@ -110,7 +110,7 @@ class TailFirst(Producer):
 
 
 class Reckless(Producer):
-    """Wrong: does not ask whether there is room."""
+    """Defect: does not ask whether there is room."""
 
     def offer(self, items: Sequence[int]) -> bool:
         for number, item in enumerate(items, self.position):
@@ -120,7 +120,7 @@ class Reckless(Producer):
 
 
 class Stale(Producer):
-    """Wrong: asks where the consumer was before its own last offer, one word too far."""
+    """Defect: asks where the consumer was before its own last offer, one word too far."""
 
     def offer(self, items: Sequence[int]) -> bool:
         words = self._words
@@ -133,7 +133,7 @@ class Stale(Producer):
 
 
 class Guessing(Producer):
-    """Wrong: takes its own position for the consumer's where it has to look for room."""
+    """Defect: takes its own position for the consumer's where it has to look for room."""
 
     def offer(self, items: Sequence[int]) -> bool:
         if self.position + len(items) > self._limit:
@@ -142,7 +142,7 @@ class Guessing(Producer):
 
 
 class HeadFirst(Consumer):
-    """Wrong: gives the places back before it has copied what stands in them."""
+    """Defect: gives the places back before it has copied what stands in them."""
 
     def take(self) -> list[int]:
         words, position = self._words, self.position
@@ -152,7 +152,7 @@ class HeadFirst(Consumer):
 
 
 class Forgetful(Consumer):
-    """Wrong: reads where the producer is a second time, and passes over what came between."""
+    """Defect: reads where the producer is a second time, and passes over what came between."""
 
     def take(self) -> list[int]:
         words, position = self._words, self.position

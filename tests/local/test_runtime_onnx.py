@@ -267,7 +267,7 @@ def test_a_device_that_the_installed_onnxruntime_lacks_is_refused(
 
 
 class FakeSession:
-    """Notes what it was made with, and says which providers it came to use."""
+    """Stand-in for a session that notes its arguments, and names the providers that it uses."""
 
     made: tuple[Any, ...] = ()
     providers: Sequence[str] = ()

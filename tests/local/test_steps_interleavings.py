@@ -140,7 +140,7 @@ def dying(reclaim: Callable[[Segment, int], None]) -> Scenario:
 
 
 class LetsGoFirst(StepsWorker):
-    """Lets go of its ring before the slots say what it holds."""
+    """Defect: lets go of its ring before the slots say what it holds."""
 
     def _take_tasks(self) -> None:
         found = read_tasks(self._tasks.peek())

@@ -214,7 +214,7 @@ def test_variables_of_opentelemetry(text: str, expected: dict[str, str]) -> None
 
 
 class Collector(BaseHTTPRequestHandler):
-    """Answers as `replies_with` tells, and keeps what came."""
+    """Collector of traces that answers as `replies_with` tells and keeps the messages."""
 
     protocol_version = "HTTP/1.1"
     replies_with: ClassVar[tuple[int, bytes]] = (200, b"")

@@ -37,7 +37,7 @@ HANGS_UP = b"HANG UP"
 
 
 class Server:
-    """Answers every request with the same bytes, until they are changed.
+    """Model server that answers every request with the same bytes, until they are changed.
 
     Attributes:
         answer: the bytes; none for no answer, `HANGS_UP` at its end to close the connection.
@@ -110,7 +110,7 @@ def server() -> Iterator[Make]:
 
 
 class Attended(Pool):
-    """Looks after its servers only where a test has it take a turn."""
+    """Pool that looks after its servers only when a test lets it take a turn."""
 
     def _keep(self) -> bool:
         """Do nothing by itself."""

@@ -46,7 +46,7 @@ Y: Final = Tensor("y", "FP32", [NUMBERS])
 
 
 class Noted(AtOnce):
-    """Notes what another process is to do."""
+    """Stand-in for another process that notes its jobs."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -132,7 +132,7 @@ def test_what_a_server_left_in_shm_is_named_and_nothing_of_others() -> None:
 def send(
     answer: Answerer, requests: int, clients: int
 ) -> tuple[list[demo_client.Answer | None], list[str], int]:
-    """Answers and reasons of `send_all` against a server of this process; last, its connections."""
+    """Run `send_all` against a server of this process: its answers, reasons and connections."""
     connections = itertools.count()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -139,7 +139,7 @@ def frontend(segment: Segment, point: str, earlier: int = 0) -> Iterator[Stopped
 
 
 class Engine:
-    """Answers requests that are open, and nothing twice; what it was given stays with it."""
+    """Engine that answers open requests, and nothing twice; its requests stay with it."""
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment

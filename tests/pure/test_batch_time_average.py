@@ -14,7 +14,7 @@ STALL = st.integers(20_000, 10**12)
 
 
 class Worker:
-    """Runs one batch after another, and has their average followed.
+    """Worker that runs one batch after another, with an average of their times.
 
     Attributes:
         average_ns: of late.

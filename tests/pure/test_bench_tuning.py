@@ -302,8 +302,9 @@ def test_processes_share_the_cpus() -> None:
 
 
 class MadeUpServer:
-    """Answers all connections with one batch after the other, which takes so long; the first one
-    `cold_s` longer. Is the generators too.
+    """Server that answers all connections with one batch after the other.
+
+    A batch takes so long, and the first one `cold_s` longer. It stands in for the generators too.
     """
 
     def __init__(self, batch_s: float, cold_s: float = 0.0) -> None:

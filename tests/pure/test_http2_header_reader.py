@@ -34,7 +34,7 @@ Found = list[tuple[CallHead, int] | int]
 
 
 class Heads(CallHeadReader):
-    """Counts what it reads in full."""
+    """Reader that counts the heads that it reads in full."""
 
     def __init__(self) -> None:
         super().__init__({PATH: "infer"}, ApiKeys({hashlib.sha256(KEY).digest(): KeyOptions()}))

@@ -11,7 +11,7 @@ from ringbatch.shm.shm_objects import remove_dead_engines
 
 
 def starter(folder: Path) -> Iterator[Start]:
-    """Gives out a function that starts servers; afterwards they are ended."""
+    """Yield a function that starts servers, and end them afterwards."""
     servers: list[Server] = []
 
     def start(

@@ -72,7 +72,7 @@ def too_busy(asked: Asked) -> Answer:
 
 
 class Script:
-    """Asks a server, and counts.
+    """Script of requests to a server, with counts of their ends.
 
     Attributes:
         ends: what clients have seen so far. What comes without an API key has no model, and over

@@ -14,7 +14,7 @@ ONE_AT_A_TIME = threading.Lock()
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers predictions, and that it is there."""
+    """Handler of predictions, and of the question whether the server is ready."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True

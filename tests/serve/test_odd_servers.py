@@ -29,7 +29,9 @@ DESCRIBED = json.dumps(
 
 
 class OddServer:
-    """Answers every request with the same bytes, but for those that ask what its model takes.
+    """Model server that answers every prediction with the same bytes.
+
+    To requests for its metadata it answers as it should.
 
     Attributes:
         answer: the bytes.

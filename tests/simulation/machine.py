@@ -27,7 +27,7 @@ _FIRST_PID = 1_000
 
 
 class Killed(RestartWorker):
-    """Ends a process where it stands, which a worker in its model takes for no failure of that."""
+    """Exception that ends a process where it stands; a worker in its model lets it pass."""
 
 
 class Process:
@@ -64,7 +64,7 @@ class Process:
 
 
 class Machine:
-    """Runs processes and what is due at an instant, in an order that `chance` decides.
+    """Machine that runs processes and due calls, in an order that `chance` decides.
 
     Args:
         chance: the schedule's random numbers.

@@ -85,7 +85,7 @@ PARTS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     PARTS_LEFT: Mutant(RequestInParts, "answered", "self._pass_all(slot)", "pass"),
     WISH_LEFT: Mutant(Lane, "_take_over", "self.words[first + SlotWords.PARTS_OF] = 0", "pass"),
 }
-"""Wrong with answers in parts alone."""
+"""Mutants that are wrong with answers in parts alone."""
 
 LIMIT_MUTANTS: Final[dict[str, Mutant | Late]] = {
     "an account may have one request more in flight": Mutant(
@@ -107,7 +107,7 @@ LIMIT_MUTANTS: Final[dict[str, Mutant | Late]] = {
         AccountGate, "_refuse", "self._counters.add(_COUNTERS[limit])", "pass"
     ),
 }
-"""Wrong with limits of accounts alone."""
+"""Mutants that are wrong with limits of accounts alone."""
 
 MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     "a frontend takes an answer to an earlier request": Mutant(

@@ -42,7 +42,7 @@ def well(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
-    """Writes ringbatch.toml, and model.py beside it, into the working directory."""
+    """Write ringbatch.toml, and model.py beside it, into the working directory."""
     monkeypatch.chdir(tmp_path)
     for name in ("model.py", "other.py", "a b.py"):
         (tmp_path / name).touch()

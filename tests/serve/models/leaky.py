@@ -1,4 +1,4 @@
-"""Keeps a part of every input, until no memory is left."""
+"""Model that keeps a part of every input, until no memory is left."""
 
 import os
 

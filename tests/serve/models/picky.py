@@ -1,4 +1,4 @@
-"""Takes no ones, which is what warm-up makes up."""
+"""Model that refuses ones, which warm-up makes up."""
 
 from typing import Any
 
