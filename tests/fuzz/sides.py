@@ -30,7 +30,7 @@ _PAUSE: Final = 20_000
 
 
 class Sink(Transport):
-    """Drops what is written.
+    """Transport that drops what is written.
 
     Attributes:
         written_bytes: so much was.

@@ -55,8 +55,6 @@ class DeviceHarness(Harness):
     """Harness of a worker on a device.
 
     Whenever a copy reads a request's memory, the request must not be answered yet.
-
-    Whenever a copy reads a request's memory, the request must not be answered yet.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ def ring() -> Publication:
     first, capacity = 0, 2
 
     class CopyingConsumer(Consumer):
-        """Copies words without a look at them, as bytes are copied."""
+        """Consumer that copies words without a look at them, as bytes are copied."""
 
         def peek_up_to(self, end: int) -> list[Any]:
             mask = self._capacity - 1

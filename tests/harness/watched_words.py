@@ -28,7 +28,7 @@ def one(view: View) -> int:
 
 
 class Killed(BaseException):
-    """Unwinds the greenlet of an actor that will not run on."""
+    """Exception that unwinds the greenlet of an actor that will not run on."""
 
 
 @dataclass

@@ -209,7 +209,7 @@ class Regardless(BatchRun):
 
 
 class Crowded(BatchRun):
-    """Gathers each input in the same memory."""
+    """Defect: gathers each input in the same memory."""
 
     def _copy_in(self, inputs: Sequence[Rows | Any], own: BufferSet) -> None:
         for place, (rows, buffer) in enumerate(zip(inputs, own.buffers, strict=True)):
@@ -322,7 +322,7 @@ def test_batches_of_other_sizes_run_without_a_graph() -> None:
 
 
 class Metered(PlayedDevice):
-    """Copies take so long a call, and so long a byte."""
+    """Device whose copies take so long a call, and so long a byte."""
 
     def __init__(self, call_ns: int) -> None:
         super().__init__(lambda *arrays: list(arrays))

@@ -234,7 +234,7 @@ class Crowded(BatchRun):
 
 
 class Late(BatchRun):
-    """Copies outputs as they are asked for."""
+    """Defect: copies outputs only when they are asked for."""
 
     def _begin(self, inputs: Any, own: Any) -> UnderWay:
         device = self._device
@@ -256,7 +256,7 @@ class Late(BatchRun):
 
 
 class Undrained(BatchRun):
-    """Leaves what has begun under way if the rest fails."""
+    """Defect: leaves begun operations under way if the rest fails."""
 
     def _drained(self, run: Callable[[], Any]) -> Any:
         return run()

@@ -471,7 +471,7 @@ def test_a_wrong_lane_or_holder_is_caught(scenario: Scenario, slots: int, messag
 
 
 class ManyAtOnce(Lane):
-    """Publishes as bulk requests are published."""
+    """Lane that publishes requests as in bulk."""
 
     def publish(self, slot: int, *args: int) -> None:
         self.publish_many([slot], *args)

@@ -47,7 +47,7 @@ def test_a_reader_that_is_overtaken_reads_again(monkeypatch: pytest.MonkeyPatch)
     tables: list[tuple[ModelSpec, ...]] = [TWO, ONE, TWO]
 
     class Overtaken(ModelTable):
-        """Finds two more tables published between its look at the number and its copy."""
+        """Table that changes twice between the look at the number and its copy."""
 
         @property
         def number(self) -> int:

@@ -119,7 +119,7 @@ def _code_above(text: str, found: "re.Match[str]") -> set[Code]:
 
 
 class Replay:
-    """Sees the stores of one run, and keeps what the model's assertions need.
+    """Replay of a run's stores, with the state that the model's assertions need.
 
     Args:
         layout: of the segment.

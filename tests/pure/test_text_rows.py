@@ -142,7 +142,7 @@ def test_buckets_end_at_the_limit(edges: tuple[int, ...], expected: tuple[int, .
 
 
 class Looked(list[int]):
-    """Lengths of rows, of which it is counted how many were looked at."""
+    """Lengths of rows that count the looks at them."""
 
     looks = 0
 

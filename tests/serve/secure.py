@@ -20,7 +20,7 @@ def write_private(path: Path, text: str) -> Path:
 
 
 class Authority:
-    """Signs certificates for servers and clients.
+    """Certificate authority for servers and clients.
 
     Args:
         folder: for the files.

@@ -110,8 +110,6 @@ def check_parts_are_taken(engine: Engine) -> None:
 
     Parts may wait if their notice has found no room.
 
-    Those wait whose notice has found no room.
-
     Raises:
         AssertionError: one does.
     """
