@@ -1,4 +1,4 @@
-"""Each module's tests are found by its path: `tests/where.py`."""
+"""Rule that each module's tests are found by its path: `tests/where.py`."""
 
 import pytest
 from sources import ROOT, Module, modules

@@ -1,4 +1,4 @@
-"""The books of a run: what was sent, what came of it, and the law that the two obey.
+"""Ledger of a run: requests sent, their outcomes, and the law that balances them.
 
     sent = answered right + refused in words + broken with the frontend that was killed
 

@@ -1,4 +1,4 @@
-"""The same connection twice: through the fast lane, and past it.
+"""Differential test of a connection: once through the fast lane, and once past it.
 
 What the models are asked for and what the clients are answered must be the same, and nothing that
 h11 reads otherwise may be served (`fuzz.strict`). Whatever is sent or kept back, some clock ends

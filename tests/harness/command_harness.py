@@ -1,4 +1,4 @@
-"""`ringbatch serve` with words, and what came of it, where `calls` stands in for the engine."""
+"""Runs of `ringbatch serve` with flags, where `calls` stands in for the engine."""
 
 from collections.abc import Callable
 from pathlib import Path

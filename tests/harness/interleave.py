@@ -1,4 +1,4 @@
-"""Every interleaving of what a few small actors do to shared memory.
+"""Explorer of all interleavings of what a few small actors do to shared memory.
 
 An actor is real code that touches an instrumented stand-in for the segment's words. It runs in a
 greenlet of its own and stops before each load and each store of a single word; `explore` decides

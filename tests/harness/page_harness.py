@@ -1,4 +1,4 @@
-"""The control address of an engine with one model, and those who watch its page."""
+"""Control address of an engine with one model, and subscribers of its page."""
 
 import asyncio
 from collections.abc import Coroutine

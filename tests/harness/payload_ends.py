@@ -1,4 +1,4 @@
-"""Both ends of a socket that carries the payload log's messages."""
+"""Socket pair that carries the payload log's messages."""
 
 import socket
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Two samples of an engine that both `ringbatch top` and the page are tried with."""
+"""Samples of an engine, two of them, for tests of `ringbatch top` and of the page."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""A recorder for connections whose requests nobody counts."""
+"""Recorder for connections whose requests are not counted."""
 
 from types import SimpleNamespace
 from typing import Any, cast

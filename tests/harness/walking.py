@@ -1,4 +1,4 @@
-"""In which order the processes of a run read the files of the tests.
+"""Order in which the processes of a run read the files of the tests.
 
 Each process of pytest-xdist collects all tests for itself. Where a file is read for the first
 time, as in a fresh clone, its asserts are rewritten, which is most of the work; who comes later

@@ -1,4 +1,4 @@
-"""The memory that requests claim for answers of which nobody knows the size beforehand."""
+"""Result memory claimed for answers of unknown size."""
 
 from collections.abc import Callable
 

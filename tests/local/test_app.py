@@ -1,4 +1,4 @@
-"""Every endpoint on Falcon, with a service whose answers are scripted."""
+"""Endpoints on Falcon, with a service whose answers are scripted."""
 
 import asyncio
 import zlib

@@ -1,4 +1,4 @@
-"""The collector where the model table changes: who gets what, and when the old ones may go."""
+"""Changes of the model table in the collector: routing of requests, and the end of old models."""
 
 from dataclasses import replace
 from typing import Any

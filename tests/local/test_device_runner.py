@@ -1,4 +1,4 @@
-"""Two batches under way on a device that is played: answers, and the law about requests' memory.
+"""Two batches under way on a simulated device: answers, and the law about requests' memory.
 
 Tests engine/worker/device_runner.py, engine/devices/batch_run.py and engine/devices/buffer_set.py.
 """

@@ -1,4 +1,4 @@
-"""No wake-up is lost though frontends ring only while the collector has told them to.
+"""Interleavings of doorbells: frontends ring only when asked to, and no wake-up is lost.
 
 Frontends, collector, its loop and workers are the real ones, under every order of their steps,
 with and without store buffers. Steps are the words through which one can miss the other: the

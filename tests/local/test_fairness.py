@@ -1,4 +1,4 @@
-"""Nobody starves: not behind a lane or an account that floods, another shape or another model."""
+"""Fairness: no request starves behind a flooding lane or account, another shape or model."""
 
 import pytest
 from bytecodes import SLACK, bytecodes, no_bytecodes

@@ -1,4 +1,4 @@
-"""Batches for a model server, stepped by hand: who gets which answer, and whose failure it is."""
+"""Forwarded batches, stepped by hand: the requests' answers, and blame for failures."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

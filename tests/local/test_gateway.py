@@ -1,4 +1,4 @@
-"""The gateway and the service on it: who gets which answer when, and how turns are cut."""
+"""Gateway and its service: delivery of answers, and how turns are cut."""
 
 import asyncio
 import math

@@ -1,4 +1,4 @@
-"""Requests for which nobody waits any more: past their deadline, abandoned, closed."""
+"""Requests that are given up: past their deadline, abandoned, closed."""
 
 from frontend_harness import SECOND_NS, FrontendHarness, predictions, untyped
 

@@ -1,4 +1,4 @@
-"""The server of a frontend, stopped with connections that the kernel took and nobody accepted."""
+"""Stop of a frontend's server with connections that the kernel took but the server did not."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""In which order what goes through a lane is stored."""
+"""Order of the stores that pass a request and its answer through a lane."""
 
 from dataclasses import dataclass, field
 from types import SimpleNamespace

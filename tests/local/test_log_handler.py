@@ -1,4 +1,4 @@
-"""The log's thread: who logs waits for a line that is taken, and never for one that is not."""
+"""Log thread: a logging thread waits for lines that are taken, and never for lost ones."""
 
 import logging
 import os

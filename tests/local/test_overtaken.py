@@ -1,4 +1,4 @@
-"""An answer says whether its request was overtaken, and nobody else's answer does."""
+"""Overtaken requests: their answers say so, and no other answers do."""
 
 from collector_harness import CollectorHarness, eager
 from segment_fixture import FAR_NS, Reply

@@ -1,4 +1,4 @@
-"""The looks at the engine that the page's subscribers are told of."""
+"""Looks at the engine for the page's subscribers."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Every phase that a connection can be in, on both of its kinds: it is recognised, and it ends."""
+"""Phases of a connection, on both of its kinds: each is recognised, and it ends."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

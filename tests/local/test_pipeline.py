@@ -1,4 +1,4 @@
-"""Every protocol's requests go the same way: what befalls them, each of them tells alike."""
+"""Request pipeline of all protocols: each of them reports the same outcomes alike."""
 
 from collections.abc import Callable
 from typing import Any

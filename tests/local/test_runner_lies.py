@@ -1,4 +1,4 @@
-"""Payloads that are not what their headers say: they are corrupt, and harm nobody else."""
+"""Corrupt payloads, which differ from their headers: they harm no other request."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""A collector that takes another's place while the workers go on: what each holds, who is ready."""
+"""Takeover by another collector while workers go on: their batches and their readiness."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Counts of how requests ended: whose they are, who goes on with them, and what is read of them."""
+"""Tallies of ended requests: their owners, successors and readers."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Several model servers behind one model: who is asked, and what is asked for again."""
+"""Pool of several model servers: the choice of a server, and repeated requests."""
 
 import socket
 import ssl

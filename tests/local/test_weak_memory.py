@@ -1,4 +1,4 @@
-"""Every publication through the segment in the weak memory of AArch64.
+"""Publications through the segment, each in the weak memory of AArch64.
 
 Each is the real code of its writer and of its reader, under every order of their steps in
 `memories.Armv8`. Its acquires, releases and fences are left out one at a time, and each leads to

@@ -1,4 +1,4 @@
-"""Threads of a client: who of them waits for all, futures, and what an interruption costs."""
+"""Threads of a client: the leader that waits for all, futures, and interruptions."""
 
 import gc
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Processes that the fork server makes: as if they were executed, and nobody's where it dies."""
+"""Processes of the fork server: as if executed, and orphaned if it dies."""
 
 import json
 import os

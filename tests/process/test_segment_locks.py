@@ -1,4 +1,4 @@
-"""Locks that say who lives: an engine's supervisor, its collector, the owner of each lane."""
+"""Life locks of an engine's supervisor, of its collector, and of each lane's owner."""
 
 import os
 import select

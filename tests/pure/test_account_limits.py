@@ -1,4 +1,4 @@
-"""Limits of accounts: who is refused, for how long, and what is remembered."""
+"""Limits of accounts: refusals, their durations, and the memory of accounts."""
 
 from itertools import count
 

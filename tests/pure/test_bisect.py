@@ -1,4 +1,4 @@
-"""The search for requests that make a model raise: who is found, at what cost, who is spared."""
+"""Bisection of batches for requests that make a model raise: its cost and its results."""
 
 import math
 from collections.abc import Callable, Sequence

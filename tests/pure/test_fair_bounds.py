@@ -1,4 +1,4 @@
-"""Properties of fair shares, in random lives: nobody starves, shares stay close, names are nothing.
+"""Properties of fair shares in random lives: no starvation, close shares, no role of names.
 
 `fair_shares_ledger` has the bounds.
 """

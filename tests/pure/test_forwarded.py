@@ -1,4 +1,4 @@
-"""Bodies for models that other servers run: what of them reaches the server, and who may join."""
+"""Bodies for other servers' models: the forwarded text, and requests that share a batch."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Windows over HTTP/2 (RFC 9113, 5.2 and 6.9): who may send how much, and whose turn it is."""
+"""Flow control windows of HTTP/2 (RFC 9113, 5.2 and 6.9), and turns of its streams."""
 
 import pytest
 from http2_harness import Served, call, data, headers, settings, widen

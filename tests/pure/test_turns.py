@@ -1,4 +1,4 @@
-"""Texts of unequal length and one worker, played through in simulated time: who goes first."""
+"""Order of texts of unequal length on one worker, in simulated time."""
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Clients over HTTP/2 that leave a connection as they are told to, and ask without a pause.
+"""Clients over HTTP/2 that ask without a pause, and leave a connection on GOAWAY.
 
 The library h2 takes GOAWAY for the end of all streams, which it is not; so frames are by hand.
 """

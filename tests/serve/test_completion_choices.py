@@ -1,4 +1,4 @@
-"""Several choices and several prompts of one request: raw, and by OpenAI's package."""
+"""Completions with several choices and several prompts: raw, and by OpenAI's package."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""HTTP/2 on the port of HTTP, by clients that nobody here wrote: curl, and httpx with h2."""
+"""HTTP/2 on the port of HTTP, by foreign clients: curl, and httpx with h2."""
 
 import asyncio
 import json

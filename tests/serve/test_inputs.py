@@ -1,4 +1,4 @@
-"""Every body, good and bad, over every way into the server: the same answer over all of them."""
+"""Bodies, good and bad, over every way into the server: each gets the same answer."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Why was it slow: what the header and the log say of requests that were made so on purpose."""
+"""Slow requests: the explanations in the header and in the log."""
 
 import json
 import re

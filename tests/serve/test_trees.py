@@ -1,4 +1,4 @@
-"""Trees as whole servers have them: their page's example, and who pays for a bad request."""
+"""Tree models in whole servers: the page's example, and the effect of a bad request."""
 
 import importlib
 import json

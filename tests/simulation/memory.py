@@ -1,4 +1,4 @@
-"""Memory between processes of a `Machine`, who may have to give way before any word they store.
+"""Memory between processes of a `Machine`, which may give way before any word they store.
 
 Words, bytes, packed headers and numpy's items are stored word after word, also where one call of
 the code under test stores many. Of a process that is killed no further store arrives.

@@ -1,4 +1,4 @@
-"""Two inputs and two outputs, of different datatypes and shapes."""
+"""Model of two inputs and two outputs, of different datatypes and shapes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A model in steps that can go on: a row counts, and is told what it has counted already.
+"""Model in steps that can go on: a row counts, and is given its earlier count.
 
 Texts: "5"; "until PATH"; "3 raise" and "3 exit" fail whenever three parts are out.
 """
