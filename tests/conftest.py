@@ -195,7 +195,7 @@ def _logs_with_keys(folder: Path) -> list[str]:
 def _own_names() -> set[str]:
     """Return this user's names in /dev/shm.
 
-    Names of other users' processes are left to the runs of those users.
+    Other users' names are left out, as only those users see which of them are held.
     """
     found = set()
     for entry in DEV_SHM.iterdir():

@@ -271,7 +271,7 @@ class PlayedDevice:
 
 
 class PlayedByEvents(PlayedDevice):
-    """Simulated device with fewer orders: the host does nothing between them that it could see.
+    """Simulated device with fewer orders: none differ by what the host does between two events.
 
     Its queues go on as an event is recorded, asked or waited for. An event passes with the
     operation in front of it.

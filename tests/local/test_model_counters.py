@@ -1,4 +1,4 @@
-"""Counts of a model in the collector: by batch size and time, for each account and protocol."""
+"""Counts of a model in the collector: batches by size, times, deaths by reason, and classes."""
 
 from dataclasses import replace
 

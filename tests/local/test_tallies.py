@@ -1,4 +1,4 @@
-"""Tallies of ended requests: their owners, successors and readers."""
+"""Tallies of ended requests, by model and lane: the next owner of a lane goes on with them."""
 
 from dataclasses import replace
 
