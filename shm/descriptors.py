@@ -32,7 +32,7 @@ from typing import Final
 PAIR: Final = 16
 """Words of two cache lines: the adjacent-line prefetcher pulls them together."""
 
-LAYOUT_VERSION: Final = 31
+LAYOUT_VERSION: Final = 32
 MAGIC_VALUE: Final = 0x31_48_43_54_42_47_4E_52
 """``RNGBTCH1`` as it stands in memory."""
 BEAT_S: Final = 0.5
@@ -323,10 +323,10 @@ class TallyWords:
 class RequestRecordWords:
     """Record of an ended request: a slow one (`ringbatch.shm.slow_requests`) or a traced one.
 
-    SEQUENCE is odd while the others are stored, and 0 if there are none. PHASES and SHARE_NS are
-    those of `ringbatch.shm.latency_breakdown`, in nanoseconds. TRACE is a number of 128 bits;
-    PARENT and SPAN are the ids of the client's span and its own, 0 if there are none. ID is text of
-    ID_BYTES.
+    SEQUENCE is odd while the others are stored, and 0 if there are none. PHASES, SHARE_NS and
+    COPY_NS are those of `ringbatch.shm.latency_breakdown`, in nanoseconds. TRACE is a number of 128
+    bits; PARENT and SPAN are the ids of the client's span and its own, 0 if there are none. ID is
+    text of ID_BYTES.
 
         word  name               stored by   how often  loaded by   how often  order
         ----  -----------------  ----------  ---------  ----------  ---------  -------
@@ -342,11 +342,12 @@ class RequestRecordWords:
           16  REASON             owner       rarely     status      rarely     SEQUENCE
           17  ATTEMPTS           owner       rarely     status      rarely     SEQUENCE
           18  SHARE_NS           owner       rarely     status      rarely     SEQUENCE
-          19  TRACE              owner       rarely     status      rarely     SEQUENCE
-          21  PARENT             owner       rarely     status      rarely     SEQUENCE
-          22  SPAN               owner       rarely     status      rarely     SEQUENCE
-          23  ID_BYTES           owner       rarely     status      rarely     SEQUENCE
-          24  ID                 owner       rarely     status      rarely     SEQUENCE
+          19  COPY_NS            owner       rarely     status      rarely     SEQUENCE
+          20  TRACE              owner       rarely     status      rarely     SEQUENCE
+          22  PARENT             owner       rarely     status      rarely     SEQUENCE
+          23  SPAN               owner       rarely     status      rarely     SEQUENCE
+          24  ID_BYTES           owner       rarely     status      rarely     SEQUENCE
+          25  ID                 owner       rarely     status      rarely     SEQUENCE
     """
 
     SEQUENCE: Final = 0
@@ -361,11 +362,12 @@ class RequestRecordWords:
     REASON: Final = 16
     ATTEMPTS: Final = 17
     SHARE_NS: Final = 18
-    TRACE: Final = 19
-    PARENT: Final = 21
-    SPAN: Final = 22
-    ID_BYTES: Final = 23
-    ID: Final = 24
+    COPY_NS: Final = 19
+    TRACE: Final = 20
+    PARENT: Final = 22
+    SPAN: Final = 23
+    ID_BYTES: Final = 24
+    ID: Final = 25
     SIZE: Final = 3 * PAIR
 
 
@@ -430,8 +432,9 @@ class SlotWords:
     DISPATCHED_NS is when the collector gave the batch to a worker, BEGAN_NS when the worker took it
     up. GATHERED_NS is when the model first started with it, RAN_NS when the model last returned,
     and FINISHED_NS when the answer was written. Each is 0 if it did not happen. ATTEMPTS counts the
-    runs of the batch up to this answer; earlier crashes of a worker on it count as one. OVERTAKEN
-    is the reference of the slot's last request that later ones of other accounts have passed, from
+    runs of the batch up to this answer; earlier crashes of a worker on it count as one. Its upper
+    bits have the time of copies to and from a device, see `ringbatch.shm.attempts`. OVERTAKEN is
+    the reference of the slot's last request that later ones of other accounts have passed, from
     OVERTAKEN_NS on. `ringbatch.shm.parts` has the four words of parts, `ringbatch.shm.joined`
     JOINED, `ringbatch.shm.chain` ANSWER_START's use, `ringbatch.shm.slot_structs` runs of words.
     """
@@ -469,5 +472,5 @@ class SlotWords:
     SIZE: Final = 2 * PAIR
 
 
-REQUEST_RECORD_DETAILS: Final = Struct("@23Q128s")
+REQUEST_RECORD_DETAILS: Final = Struct("@24Q128s")
 """Of a request's record, ENDED_NS to the last word of ID."""

@@ -12,13 +12,20 @@ From the first byte to the answer, each instant ends one phase and begins the ne
 
 So the phases add up to the whole. If no worker answered the request, the time between its
 acceptance and its end is one phase, `wait`.
+
+A request to a model on a device has one more time, `copy`: how long the device copied the rows of
+its batch, and their results. It is no phase, because the device copies during others: during `run`,
+or during `queue` while it runs the batch before.
 """
 
 from typing import Final, NamedTuple
 
+from ringbatch.shm.attempts import copy_ns_in, runs_in
 from ringbatch.shm.slot import Answer, Reason
 
 PHASES: Final = ("read", "wait", "queue", "gather", "run", "scatter", "write", "take")
+TIMES: Final = (*PHASES[: PHASES.index("run")], "copy", *PHASES[PHASES.index("run") :])
+"""Names of a breakdown's times, as people read them: the phases, and `copy`."""
 
 _REASONS: Final = {int(reason): reason.name.lower() for reason in Reason}
 _RETRY: Final = int(Reason.RETRY)
@@ -33,6 +40,7 @@ class Breakdown(NamedTuple):
         reason: why it was closed; empty where the request was in none.
         attempts: how many times it was run.
         share: the part of `queue` in which later requests of other accounts went first.
+        copy: how long a device copied rows and results of the batch; in no sum of phases.
     """
 
     read: int
@@ -48,6 +56,7 @@ class Breakdown(NamedTuple):
     reason: str = ""
     attempts: int = 0
     share: int = 0
+    copy: int = 0
 
     @property
     def phases(self) -> tuple[int, ...]:
@@ -62,6 +71,12 @@ class Breakdown(NamedTuple):
             self.write,
             self.take,
         )
+
+    @property
+    def times(self) -> tuple[int, ...]:
+        """In the order of `TIMES`."""
+        read, wait, queue, gather, *rest = self.phases
+        return (read, wait, queue, gather, self.copy, *rest)
 
     @property
     def total(self) -> int:
@@ -128,8 +143,9 @@ def breakdown(
         stamps.batch,
         stamps.batch_rows,
         reason_name(stamps.reason) if stamps.batch_rows else "",
-        stamps.attempts,
+        runs_in(stamps.attempts),
         began - _between(accepted_ns, stamps.overtaken_ns, began) if stamps.overtaken_ns else 0,
+        copy_ns_in(stamps.attempts),
     )
 
 

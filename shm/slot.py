@@ -246,7 +246,8 @@ class Answer(NamedTuple):
         began_ns: when the worker took it up.
         gathered_ns: when the model first started with it; 0 if it did not.
         ran_ns: when the model last returned; 0 likewise.
-        attempts: how many times the batch was run, up to this answer.
+        attempts: how many times the batch was run, up to this answer, and the time of its copies,
+            see `ringbatch.shm.attempts`.
         finished_ns: when the answer stood in the slot.
         overtaken_ns: from when on later requests of other accounts were dispatched before it; 0 if
             none were.

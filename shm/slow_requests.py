@@ -178,6 +178,7 @@ def store(segment: Segment, first: int, request: RequestRecord, writing: int) ->
         _REASON_NAMES.index(found.reason),
         found.attempts,
         found.share,
+        found.copy,
         trace >> _HALF,
         trace & _WORD_MASK,
         _number(request.parent),
@@ -206,12 +207,12 @@ def load(segment: Segment, first: int, written: int) -> RequestRecord | None:
     *numbers, text = REQUEST_RECORD_DETAILS.unpack(copied)
     ended_ns, account, protocol, code, instances = numbers[:_BEFORE_PHASES]
     phases = numbers[_BEFORE_PHASES:_BEFORE_BATCH]
-    batch, batch_rows, reason, attempts, share = numbers[_BEFORE_BATCH:_BEFORE_SPANS]
+    batch, batch_rows, reason, attempts, share, copy = numbers[_BEFORE_BATCH:_BEFORE_SPANS]
     high, low, parent, span, size = numbers[_BEFORE_SPANS:]
     if protocol >= len(Protocol) or reason >= len(_REASON_NAMES):
         return None
     read, wait, queue, gather, run, scatter, write, take = phases
-    about_batch = batch, batch_rows, _REASON_NAMES[reason], attempts, share
+    about_batch = batch, batch_rows, _REASON_NAMES[reason], attempts, share, copy
     found = Breakdown(read, wait, queue, gather, run, scatter, write, take, *about_batch)
     trace = high << _HALF | low
     request_id = text[: min(size, len(text))].decode("ascii", "replace")

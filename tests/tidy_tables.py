@@ -196,6 +196,7 @@ PURE_MODULES = (
     "ringbatch.frontend.v2.requested_outputs",
     "ringbatch.shm.host.key_headers",
     "ringbatch.shm.brain_floats",
+    "ringbatch.shm.attempts",
     "ringbatch.shm.latency_breakdown",
     "ringbatch.shm.counters",
     "ringbatch.shm.descriptors",

@@ -5,11 +5,11 @@ from typing import Any, Final, NamedTuple
 
 from ringbatch.frontend.access.sampling import FIRST_FAILURE
 from ringbatch.shm.host.log_lines import LineFormatter
-from ringbatch.shm.latency_breakdown import PHASES, Breakdown
+from ringbatch.shm.latency_breakdown import TIMES, Breakdown
 
 _SERVER_FAILED: Final = 500
 _LONGEST_TARGET: Final = 128
-_IN_MS: Final = tuple(f"{name}_ms" for name in PHASES)
+_IN_MS: Final = tuple(f"{name}_ms" for name in TIMES)
 
 
 class Entry(NamedTuple):
@@ -69,7 +69,7 @@ def fields(entry: Entry) -> dict[str, Any]:
     members["status"] = entry.status
     members["ms"] = found.total / 1e6
     members["cause"] = found.cause(entry.rows)
-    for name, ns in zip(_IN_MS, found.phases, strict=True):
+    for name, ns in zip(_IN_MS, found.times, strict=True):
         if ns:
             members[name] = ns / 1e6
     if entry.batch_id:

@@ -11,6 +11,7 @@ from ringbatch.frontend.codec.server_timing import (
     BEFORE_ID,
     MILLISECONDS,
     behind_id,
+    copied,
     header,
     in_worker,
     milliseconds,
@@ -19,6 +20,7 @@ from ringbatch.frontend.load.load_reports import LoadReports
 from ringbatch.frontend.load.orca_report import HEADER as LOAD_HEADER
 from ringbatch.frontend.load.orca_report import Form
 from ringbatch.frontend.request.outcomes import RequestOutcome, RequestOutcomes
+from ringbatch.shm.attempts import copy_ns_in, runs_in
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.latency_breakdown import breakdown
 
@@ -52,6 +54,7 @@ class ResponseMetadata:
         "_before_total",
         "_before_write",
         "_behind_id",
+        "_copied",
         "_finished_ns",
         "_finished_words",
         "_lane",
@@ -87,8 +90,8 @@ class ResponseMetadata:
         self._worker_us = _FOREVER_US
         self._before_write = self._before_total = b""
         self._rows = self._reason = self._attempts = -1
-        """Of the last batch; most are like the one before, and `_behind_id` tells of both."""
-        self._behind_id = b""
+        """Of the last batch; most are like the one before, and the next two tell of both."""
+        self._behind_id = self._copied = b""
 
     def load_line(self, asked: Form) -> bytes:
         """Return the header line with the engine's load; empty if there is none.
@@ -181,8 +184,9 @@ class ResponseMetadata:
             run_us = (ran_ns - gathered_ns) // 1000
             scatter_us = (finished_ns - ran_ns) // 1000
             self._worker_us = gather_us + run_us + scatter_us
-            self._before_write = in_worker(gather_us, run_us, scatter_us)
             if rows != self._rows or reason != self._reason or attempts != self._attempts:
                 self._rows, self._reason, self._attempts = rows, reason, attempts
-                self._behind_id = behind_id(rows, reason, attempts)
+                self._behind_id = behind_id(rows, reason, runs_in(attempts))
+                self._copied = copied(copy_ns_in(attempts) // 1000)
+            self._before_write = in_worker(gather_us, self._copied, run_us, scatter_us)
             self._before_total = BEFORE_ID + batch_id.encode() + self._behind_id

@@ -5,7 +5,7 @@ The form is W3C's Server Timing, section 3.
 
 from typing import Final
 
-from ringbatch.shm.latency_breakdown import PHASES, Breakdown, reason_name
+from ringbatch.shm.latency_breakdown import TIMES, Breakdown, reason_name
 
 MILLISECONDS: Final = tuple(b"%.3f" % (us / 1000) for us in range(10_000))
 """As they are written, by microseconds: to look them up takes a twentieth of writing them."""
@@ -21,22 +21,28 @@ def header(found: Breakdown, batch_id: str) -> str:
         found: of the request.
         batch_id: of the batch, as its client sees it; empty if it was in none.
     """
-    phases = zip(PHASES, found.phases, strict=True)
-    entries = [f"{name};dur={ns / 1e6:.3f}, " for name, ns in phases if ns]
+    times = zip(TIMES, found.times, strict=True)
+    entries = [f"{name};dur={ns / 1e6:.3f}, " for name, ns in times if ns]
     about = _about(found.batch_rows, found.reason, found.attempts)
     batch = batch_id and f'batch;desc="{batch_id}{about}", '
     return f"{''.join(entries)}{batch}total;dur={found.total / 1e6:.3f}"
 
 
-def in_worker(gather_us: int, run_us: int, scatter_us: int) -> bytes:
+def copied(copy_us: int) -> bytes:
+    """Return the text for the time of a device's copies; empty if it is below a microsecond."""
+    return b", copy;dur=" + milliseconds(copy_us) if copy_us else b""
+
+
+def in_worker(gather_us: int, copy: bytes, run_us: int, scatter_us: int) -> bytes:
     """Return the text between the times of `queue` and of `write`, from the comma on.
 
-    A phase below a microsecond is left out.
+    A phase below a microsecond is left out. `copy` is the text of `copied`.
     """
     return b"".join(
         (
             b", gather;dur=" if gather_us else b"",
             milliseconds(gather_us) if gather_us else b"",
+            copy,
             b", run;dur=" if run_us else b"",
             milliseconds(run_us) if run_us else b"",
             b", scatter;dur=" if scatter_us else b"",

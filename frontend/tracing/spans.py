@@ -134,6 +134,8 @@ def request_spans(request: RequestRecord, model: ModelName, batch_ids: BatchIds)
             "ringbatch.reason": found.reason,
             "ringbatch.attempts": found.attempts,
         }
+    if found.copy:
+        attributes["ringbatch.copy_ns"] = found.copy
     operation = _OPERATIONS.get(request.protocol, ("HTTP", ""))[0]
     whole = Span(
         context,
@@ -201,6 +203,8 @@ def batch_span(members: Sequence[RequestRecord], model: str, batch_ids: BatchIds
         "ringbatch.batch_size": found.batch_rows,
         "ringbatch.reason": found.reason,
     }
+    if found.copy:
+        attributes["ringbatch.copy_ns"] = found.copy
     if model:
         attributes["ringbatch.model"] = model
     links = [SpanContext(member.trace, member.span) for member in members]

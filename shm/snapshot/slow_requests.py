@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.descriptors import HeaderWords
-from ringbatch.shm.latency_breakdown import PHASES
+from ringbatch.shm.latency_breakdown import TIMES
 from ringbatch.shm.model_spec import SERVING, titled
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slow_requests import slowest
@@ -16,7 +16,7 @@ class SlowRequest(NamedTuple):
     Attributes:
         ended_ns: when it ended, on the monotonic clock.
         took_ns: all of it.
-        phases: what took some of that, in their order.
+        phases: what took some of that, in their order, and `copy` beside them.
         cause: what to blame for most of it.
         model: the title of what it was for; empty where it was for none that is there.
         protocol: how it came.
@@ -63,7 +63,7 @@ def slow_requests(segment: Segment, now_ns: int) -> tuple[SlowRequest, ...]:
         SlowRequest(
             request.ended_ns,
             request.found.total,
-            {name: ns for name, ns in zip(PHASES, request.found.phases, strict=True) if ns},
+            {name: ns for name, ns in zip(TIMES, request.found.times, strict=True) if ns},
             request.found.cause(request.instances),
             titles.get(request.account, ""),
             request.protocol.name.lower(),

@@ -11,7 +11,7 @@ from ringbatch.shm.latency_breakdown import PHASES, Breakdown
 from ringbatch.shm.slot import Reason
 
 LOGS = "docs/reference/logs.md"
-FULL = Breakdown(1, 1, 1, 1, 1, 1, 1, 1, batch=1, batch_rows=2, reason="full", attempts=1)
+FULL = Breakdown(1, 1, 1, 1, 1, 1, 1, 1, batch=1, batch_rows=2, reason="full", attempts=1, copy=1)
 ENTRY = Entry(0, "i", "t", "GET /", "m", "1", "v1", 200, FULL, 1, "b", 1, 1, "c", "a", "bulk")
 
 

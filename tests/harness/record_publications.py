@@ -362,7 +362,7 @@ class TwoWords(WordByWord):
         first, second = Struct("<QQ").unpack(copied)
         assert first == second, "a mixture"
         # The reader rejects the fields behind these, and then returns nothing.
-        return (first, 0, 99, *range(20), b"")
+        return (first, 0, 99, *range(21), b"")
 
 
 RECORD = LAYOUT.slow_requests(0)

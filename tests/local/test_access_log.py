@@ -122,6 +122,14 @@ def test_an_entry_says_what_applies_and_nothing_else() -> None:
     }
 
 
+def test_an_entry_has_the_copies_of_a_device_between_the_phases() -> None:
+    copied = fields(ENTRY._replace(found=ENTRY.found._replace(gather=1_000_000, copy=3_000_000)))
+    assert [name for name in copied if name.endswith("_ms")] == [
+        *("queue_ms", "gather_ms", "copy_ms", "run_ms")
+    ]
+    assert (copied["copy_ms"], copied["ms"]) == (3.0, 8.0)
+
+
 def test_an_entry_names_the_client_and_the_class_if_there_are_any() -> None:
     named = fields(ENTRY._replace(account="key-1f0c9a3b", priority="bulk"))
     assert {name: named[name] for name in named.keys() - fields(ENTRY).keys()} == {

@@ -99,12 +99,13 @@ def test_the_slowest_are_told_to_programs_too() -> None:
     assert app.simulate_get("/slowest").json == {"slowest": []}
 
     found = Breakdown(0, 0, queue=2_000_000, run=5_000_000, batch=9, batch_rows=4, reason="full")
+    found = found._replace(copy=3_000_000)
     kept = Slowest(segment, 0)
     for account, name in ((segment.models[0].account, "r-1"), (segment.layout.models, "r-2")):
         kept.put(RequestRecord(time.monotonic_ns(), account, Protocol.V1, 200, 1, found, "", name))
     first, second = app.simulate_get("/slowest").json["slowest"]
     assert {first["model"], second["model"]} == {"a", ""}
-    assert first["phases"] == {"queue": 2.0, "run": 5.0}
+    assert first["phases"] == {"queue": 2.0, "copy": 3.0, "run": 5.0}
     assert (first["ms"], first["cause"], first["reason"]) == (7.0, "batch", "full")
     assert len(first["batch"]) == 36
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ringbatch.frontend.access.recorder import recording
 from ringbatch.frontend.access.sampling import AccessSettings
+from ringbatch.shm.attempts import with_copy
 from ringbatch.shm.engine_slots import BatchMark
 from ringbatch.shm.lane import Lane, Stamps
 from ringbatch.shm.slot import Reason, Status
@@ -85,6 +86,8 @@ def durations(head: str) -> dict[str, float]:
         MARK,
         MARK._replace(reason=Reason.RETRY),
         MARK._replace(attempts=2),
+        MARK._replace(attempts=with_copy(1, 3_456 * US)),
+        MARK._replace(attempts=with_copy(2, 12_345 * US)),
         MARK._replace(rows=1, reason=Reason.IDLE),
         MARK._replace(ran_ns=FINISHED),
         MARK._replace(gathered_ns=MARK.began_ns),
@@ -112,6 +115,18 @@ def test_a_batch_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     harness.serve(*[(MARK, FINISHED)] * 3)
     harness.serve(*[(MARK._replace(batch=8), FINISHED)] * 3)
     assert len(looks) == 2
+
+
+def test_each_batch_is_told_with_its_own_copies_and_one_without_with_none() -> None:
+    harness = Answered()
+    for batch, copy_us in enumerate((5, 7, 7, 0, 5)):
+        mark = MARK._replace(batch=batch, attempts=with_copy(1, copy_us * US))
+        harness.serve(*[(mark, FINISHED)] * 2)
+    assert harness.heads == harness.expected
+    told = [durations(head).get("copy") for head in harness.heads]
+    assert told == [0.005, 0.005, *[0.007] * 4, None, None, 0.005, 0.005]
+    assert all("gather;dur=0.013, copy;dur=" in head for head in harness.heads[:6])
+    assert all("attempts" not in head for head in harness.heads)
 
 
 def test_batches_that_were_finished_at_one_instant_are_told_apart() -> None:

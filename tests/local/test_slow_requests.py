@@ -17,7 +17,7 @@ from ringbatch.shm.tallies import Protocol
 
 S = 1_000_000_000
 START_NS = 1000 * S
-FOUND = Breakdown(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, "deadline", 11, 12)
+FOUND = Breakdown(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, "deadline", 11, 12, 13)
 REQUEST = RequestRecord(START_NS, 5, Protocol.GRPC, 503, 12, FOUND, "0af7" * 8, "an-id")
 
 

@@ -119,9 +119,9 @@ def test_what_is_behind_an_outcome_begins_with_the_next_word() -> None:
     assert names[-1] == SlotWords.FINISHED_NS
 
 
-def test_the_numbers_of_version_31() -> None:
+def test_the_numbers_of_version_32() -> None:
     """A change of a number here changes the layout, and needs another version."""
-    assert LAYOUT_VERSION == 31
+    assert LAYOUT_VERSION == 32
     assert MAGIC_VALUE.to_bytes(8, "little") == b"RNGBTCH1"
     assert constants(HeaderWords) == {
         "MAGIC": 0,
@@ -177,11 +177,12 @@ def test_the_numbers_of_version_31() -> None:
         "REASON": 16,
         "ATTEMPTS": 17,
         "SHARE_NS": 18,
-        "TRACE": 19,
-        "PARENT": 21,
-        "SPAN": 22,
-        "ID_BYTES": 23,
-        "ID": 24,
+        "COPY_NS": 19,
+        "TRACE": 20,
+        "PARENT": 22,
+        "SPAN": 23,
+        "ID_BYTES": 24,
+        "ID": 25,
         "SIZE": 48,
     }
     assert constants(RingWords) == {"TAIL": 0, "HEAD": 16, "ITEMS": 32}

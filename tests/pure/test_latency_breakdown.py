@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringbatch.frontend.codec.server_timing import header
-from ringbatch.shm.latency_breakdown import PHASES, Breakdown, breakdown
+from ringbatch.shm.attempts import with_copy
+from ringbatch.shm.latency_breakdown import PHASES, TIMES, Breakdown, breakdown
 from ringbatch.shm.slot import Answer, Reason, Status
 
 MS = 1_000_000
@@ -37,6 +38,25 @@ def test_each_phase_ends_where_the_next_begins() -> None:
     assert {name: getattr(found, name) // MS for name in PHASES if getattr(found, name)} == expected
     assert found.total == 82 * MS
     assert (found.batch, found.batch_rows, found.reason, found.attempts) == (17, 3, "full", 1)
+
+
+def test_copies_of_a_device_are_beside_the_phases_and_in_no_sum() -> None:
+    word = with_copy(2, 300 * MS)
+    found = breakdown(90 * MS, 100 * MS, stamps(attempts=word), 172 * MS)
+    assert (found.copy, found.attempts) == (300 * MS, 2)
+    without = breakdown(90 * MS, 100 * MS, stamps(attempts=2), 172 * MS)
+    assert without == found._replace(copy=0)
+    assert (found.phases, found.total) == (without.phases, without.total)
+    assert found.cause(3) == without.cause(3) == "run"
+
+
+def test_times_have_the_copies_behind_gather() -> None:
+    found = Breakdown(1, 2, 3, 4, 5, 6, 7, 8, copy=9)
+    assert dict(zip(TIMES, found.times, strict=True)) == {
+        **dict(zip(PHASES, found.phases, strict=True)),
+        "copy": 9,
+    }
+    assert TIMES.index("copy") == TIMES.index("gather") + 1
 
 
 def test_a_request_that_came_at_once_took_no_time_to_read() -> None:
@@ -118,6 +138,14 @@ def test_the_header_is_one_of_w3c_in_milliseconds() -> None:
     assert "queue;dur=20.000, gather;dur=5.000, run;dur=40.000" in text
     assert 'batch;desc="a-b, 3 instances, closed for full, 2 attempts"' in text
     assert text.endswith("total;dur=82.000")
+
+
+def test_the_header_has_the_copies_of_a_device_behind_gather() -> None:
+    found = breakdown(0, 100 * MS, stamps(attempts=with_copy(2, 3 * MS)), 172 * MS)
+    text = header(found, "a-b")
+    assert "gather;dur=5.000, copy;dur=3.000, run;dur=40.000" in text
+    assert text.endswith('closed for full, 2 attempts", total;dur=72.000')
+    assert "copy" not in header(found._replace(copy=0), "a-b")
 
 
 def test_of_no_batch_nothing_is_said() -> None:

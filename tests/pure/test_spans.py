@@ -82,6 +82,16 @@ def test_a_phase_that_took_time_has_a_span_below_and_they_follow_one_another() -
     assert [span.ended_ns - span.began_ns for span in phases] == [10, 30, 40, 500, 60, 70]
 
 
+def test_copies_of_a_device_are_an_attribute_and_no_phase() -> None:
+    copied = REQUEST._replace(found=FOUND._replace(copy=25))
+    whole, *phases = request_spans(copied, ModelName("m"), IDS)
+    plain, *others = request_spans(REQUEST, ModelName("m"), IDS)
+    assert phases == others
+    assert whole.attributes == {**plain.attributes, "ringbatch.copy_ns": 25}
+    batch, before = batch_span([copied], "m", IDS), batch_span([REQUEST], "m", IDS)
+    assert batch.attributes == {**before.attributes, "ringbatch.copy_ns": 25}
+
+
 @given(st.integers(1, (1 << 64) - 1))
 def test_the_ids_of_phases_differ_and_are_none_of_zero(span: int) -> None:
     found = Breakdown(1, 1, 1, 1, 1, 1, 1, 1)

@@ -4,6 +4,8 @@ import { bytes, clock, rate, share, time, whole } from "./numbers.js";
 import { element, write } from "./models.js";
 
 export const PHASES = ["read", "wait", "queue", "gather", "run", "scatter", "write", "take"];
+// A device's copies are no phase, they are within one.
+const TIMES = [...PHASES, "copy"];
 
 // Rows are kept and written anew, not made anew: what is selected in them stays selected.
 function rows(table, values, key, make, fill) {
@@ -102,7 +104,7 @@ export function room(values, state) {
 }
 
 function longest(phases) {
-  return PHASES.filter((name) => phases[name] > 0)
+  return TIMES.filter((name) => phases[name] > 0)
     .sort((one, other) => phases[other] - phases[one])
     .slice(0, 3)
     .map((name) => `${name} ${time(phases[name])}`)
