@@ -50,6 +50,10 @@ class _Queue:
     def __init__(self) -> None:
         self.until_s = 0.0
 
+    def mark(self) -> "_Place":
+        """Return the instant at which what is added now would begin."""
+        return _Place(max(time.monotonic(), self.until_s))
+
     def add(self, took_s: float, behind_s: float = 0.0) -> None:
         self.until_s = max(time.monotonic(), self.until_s, behind_s) + took_s
 
@@ -64,6 +68,9 @@ class _Place(NamedTuple):
 
     def synchronize(self) -> None:
         time.sleep(max(self.at_s - time.monotonic(), 0.0))
+
+    def since_ns(self, mark: Any) -> int:
+        return int((self.at_s - mark.at_s) * 1e9)
 
 
 class _Buffer(NamedTuple):
@@ -115,6 +122,14 @@ class TimedDevice:
     def repeat(self, buffer: _Buffer, row: int, until: int) -> None:
         """See `Device.repeat`."""
         buffer.rows[row + 1 : until] = buffer.rows[row]
+
+    def mark_in(self) -> _Place:
+        """See `Device.mark_in`."""
+        return self._in.mark()
+
+    def mark_out(self) -> _Place:
+        """See `Device.mark_out`."""
+        return self._out.mark()
 
     def copied_in(self) -> Event:
         """See `Device.copied_in`."""

@@ -42,5 +42,13 @@ def test_runs_follow_each_other(run: BatchRun) -> None:
     assert time.monotonic() - began_s >= run_s(1) + run_s(32)
 
 
+def test_copies_of_a_batch_take_their_time_and_no_others(run: BatchRun) -> None:
+    first = run.begin(Rows([0], [128], 32))
+    second = run.begin(Rows([4], [4], 1))
+    for begun, rows in ((first, 32), (second, 1)):
+        run.finish(begun)
+        assert run.copy_ns == pytest.approx(rows * timed_device.COPY_S * 1e9, abs=1e6)
+
+
 def test_copies_are_measured(run: BatchRun) -> None:
     assert run.copies_ns(32) >= 32 * timed_device.COPY_S * 1e9

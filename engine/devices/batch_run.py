@@ -23,13 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringbatch.engine.devices.buffer_set import BufferSet
-from ringbatch.engine.devices.port import Device, Event, Locked, Piece
+from ringbatch.engine.devices.port import Device, Event, Locked, Mark, Piece
 from ringbatch.shm.brain_floats import narrowed
 from ringbatch.shm.layout import aligned
 from ringbatch.shm.tensor import Tensor
 
 Array = NDArray[Any]
 T = TypeVar("T")
+_Source = tuple[Locked, Sequence[Piece]]
+"""Memory that the device copies from, and the copies."""
 
 SETS: Final = 2
 """Batches that may be under way, as each has a set of buffers."""
@@ -64,16 +66,20 @@ class UnderWay:
         buffers: its set.
         copied: its outputs as `Device.read` takes them.
         behind: the event behind its last copy.
+        copies: of each queue, the mark in front of its copies and the event behind them.
         lost: True if the device failed while several were under way. Nobody knows whose failure it
             was, so each must be run again, by itself.
     """
 
-    __slots__ = ("behind", "buffers", "copied", "lost")
+    __slots__ = ("behind", "buffers", "copied", "copies", "lost")
 
-    def __init__(self, buffers: BufferSet, copied: Any, behind: Event) -> None:
+    def __init__(
+        self, buffers: BufferSet, copied: Any, behind: Event, copies: Sequence[tuple[Mark, Event]]
+    ) -> None:
         self.buffers = buffers
         self.copied = copied
         self.behind = behind
+        self.copies = copies
         self.lost = False
 
 
@@ -97,6 +103,7 @@ class BatchRun:
 
     Attributes:
         under_way: the batches that have begun and are not finished, the first one first.
+        copy_ns: how long the device copied rows and outputs of the batch that was finished last.
 
     Args:
         device: holds the model.
@@ -119,6 +126,7 @@ class BatchRun:
         self._free = deque(BufferSet(device, self._inputs) for _ in range(SETS))
         """Sets that no batch has, the one that has been free for longest first."""
         self.under_way: list[UnderWay] = []
+        self.copy_ns = 0
 
     @property
     def straight(self) -> list[str]:
@@ -284,6 +292,7 @@ class BatchRun:
         if one.lost:
             raise Lost("the device failed while this batch and another one were under way")
         self._wait(one)
+        self.copy_ns = sum(behind.since_ns(mark) for mark, behind in one.copies)
         return self._device.read(one.copied)
 
     def _wait(self, one: UnderWay) -> None:
@@ -316,18 +325,23 @@ class BatchRun:
         device = self._device
         rows = _count(inputs[0])
         buffers = own.room_for(rows)
-        self._copy_in(inputs, own)
+        sources = self._sources(inputs, own)
+        began = device.mark_in()
+        self._copy_in(inputs, own, sources)
         behind = device.copied_in()
         graph = own.graphs.get(rows)
         if graph is None:
             outputs = device.run(buffers, rows, behind)
         else:
             outputs = device.replay(graph, behind)
+        ran = device.mark_out()
         copied = device.copy_out(outputs)
-        return UnderWay(own, copied, device.copied_out())
+        end = device.copied_out()
+        return UnderWay(own, copied, end, ((began, behind), (ran, end)))
 
-    def _copy_in(self, inputs: Sequence[Rows | Array], own: BufferSet) -> None:
-        device, first = self._device, self._payload_byte
+    def _sources(self, inputs: Sequence[Rows | Array], own: BufferSet) -> Sequence[_Source]:
+        """Return where the device is to copy each input from, once the CPU has gathered it."""
+        first = self._payload_byte
         straight = [
             self._requests if chosen and isinstance(one, Rows) else None
             for one, chosen in zip(inputs, self._straight, strict=True)
@@ -338,19 +352,28 @@ class BatchRun:
             if source is None
         ]
         block = own.block_of(sum(sizes)) if sizes else None
+        found: list[_Source] = []
         end = 0
-        for place, (given, buffer) in enumerate(zip(inputs, own.buffers, strict=True)):
+        for place, given in enumerate(inputs):
             source = straight[place]
             if source is not None and isinstance(given, Rows):
                 pieces, at = [], 0
                 for start, size in zip(given.starts, given.sizes, strict=True):
                     pieces.append(Piece(start - first, size, at))
                     at += size
-                device.copy_in(source, pieces, buffer)
+                found.append((source, pieces))
             elif block is not None:
                 size = self._staged(given, self._inputs[place], block.array[end:])
-                device.copy_in(block, [Piece(end, size, 0)], buffer)
+                found.append((block, [Piece(end, size, 0)]))
                 end = aligned(end + size)
+        return found
+
+    def _copy_in(
+        self, inputs: Sequence[Rows | Array], own: BufferSet, sources: Sequence[_Source]
+    ) -> None:
+        device = self._device
+        for given, (source, pieces), buffer in zip(inputs, sources, own.buffers, strict=True):
+            device.copy_in(source, pieces, buffer)
             if isinstance(given, Rows) and given.spare:
                 device.repeat(buffer, given.rows - 1, given.rows + given.spare)
 

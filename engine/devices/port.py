@@ -46,6 +46,10 @@ class Piece(NamedTuple):
     at: int
 
 
+class Mark(Protocol):
+    """An instant in a queue: all in front of it has happened then. Nothing is ordered by it."""
+
+
 class Event(Protocol):
     """A place in a queue."""
 
@@ -54,6 +58,9 @@ class Event(Protocol):
 
     def synchronize(self) -> None:
         """Wait until all in front of it has happened."""
+
+    def since_ns(self, mark: Mark) -> int:
+        """Return the time from a mark of the same queue to this event, which has passed."""
 
 
 class Device(Protocol):
@@ -86,6 +93,9 @@ class Device(Protocol):
     def buffers(self, tensors: Sequence[Tensor], rows: int) -> Sequence[Any]:
         """Return memory of the device for so many rows of each tensor; its bytes are zeros."""
 
+    def mark_in(self) -> Mark:
+        """Return a mark behind all that has begun on the way in."""
+
     def copy_in(self, source: Locked, pieces: Sequence[Piece], buffer: Any) -> None:
         """Begin copies on the way in."""
 
@@ -107,6 +117,9 @@ class Device(Protocol):
 
     def replay(self, graph: Any, behind: Event) -> Any:
         """Begin a run of a graph as `run` does; the outputs hold until the next one."""
+
+    def mark_out(self) -> Mark:
+        """Return a mark behind all that has begun on the way out."""
 
     def copy_out(self, outputs: Any) -> Any:
         """Begin to copy the outputs of a run to page-locked memory, on the way out."""

@@ -215,6 +215,7 @@ class DeviceRunner(Runner):
         try:
             outputs = self._on_device.finish(begun.under_way)
             self._fork_guard.check()
+            begun.runs.copied(self._on_device.copy_ns)
             return outputs
         except BaseException as error:
             self._fork_guard.check(error)
@@ -241,6 +242,8 @@ class DeviceRunner(Runner):
                 # It is lost now, and will be run again.
                 continue
         try:
-            return run.predict(*inputs)
+            outputs = run.predict(*inputs)
+            self.runs.copied(run.copy_ns)
+            return outputs
         finally:
             self._freed_ns = self._clock_ns()

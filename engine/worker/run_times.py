@@ -1,5 +1,6 @@
 """Start, duration and number of a batch's runs, as its answers report them."""
 
+from ringbatch.shm.attempts import RUN_MASK, with_copy
 from ringbatch.shm.engine_slots import BatchMark
 from ringbatch.shm.model_counters import NOTHING, Spent
 from ringbatch.shm.slot import Reason
@@ -17,7 +18,9 @@ class Runs:
     __slots__ = ("_attempts", "_began_ns", "_gathered_ns", "_ran_ns", "padded_rows")
 
     def __init__(self) -> None:
-        self._began_ns = self._gathered_ns = self._ran_ns = self._attempts = 0
+        self._began_ns = self._gathered_ns = self._ran_ns = 0
+        self._attempts = 0
+        """As the word ATTEMPTS of a slot, see `ringbatch.shm.attempts`."""
         self.padded_rows = 0
         """Rows that padding added to the batch."""
 
@@ -37,6 +40,10 @@ class Runs:
             self._gathered_ns = started_ns
         self._ran_ns = ended_ns
         self._attempts += 1
+
+    def copied(self, took_ns: int) -> None:
+        """Record how long the device's copies of a run took."""
+        self._attempts = with_copy(self._attempts, took_ns)
 
     def went_on(self, started_ns: int, ended_ns: int) -> None:
         """Record one more part of the run: a yield of the model, or its end."""
@@ -60,7 +67,7 @@ class Runs:
                 infer_ns,
                 now_ns - self._ran_ns,
                 self.padded_rows,
-                self._attempts - 1,
+                (self._attempts & RUN_MASK) - 1,
             ),
         )
 

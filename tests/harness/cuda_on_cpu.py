@@ -46,6 +46,17 @@ class CudaEvent:
     stream: Any = None
     passes_s = 0.0
 
+    def __init__(self, *, enable_timing: bool = False) -> None:
+        self.timed = enable_timing
+
+    def elapsed_time(self, end: "CudaEvent") -> float:
+        assert self.timed, "it has a time"
+        assert end.timed, "it has a time"
+        assert end.stream is self.stream, "the two are of one stream"
+        assert self.query(), "it has passed"
+        assert end.query(), "it has passed"
+        return (end.passes_s - self.passes_s) * 1000
+
     def query(self) -> bool:
         assert self.stream is not None, "it was recorded"
         return time.monotonic() >= self.passes_s

@@ -3,6 +3,8 @@
 It has the two queues of `ringbatch.engine.devices.port`. Whenever it is called or waited for, a
 `Play` says which queues go on, and how far. Memory that nothing has been written to yet holds
 SCRAP, so whoever reads too early finds that.
+
+Each queue has a clock: copies take the same time in every play. Another queue or a play takes none.
 """
 
 from collections import deque
@@ -21,6 +23,12 @@ T = TypeVar("T")
 Bytes = NDArray[np.uint8]
 
 SCRAP = 0xA5
+IN_NS = 1
+"""Of each byte that is copied on the way in."""
+OUT_NS = 1_000
+"""Of each byte that is copied on the way out."""
+RUN_NS = 10**9
+"""Of each run."""
 
 
 class Play:
@@ -59,21 +67,31 @@ def _following(made: list[tuple[int, int]]) -> list[int] | None:
 
 
 class _Op(NamedTuple):
-    """Operation that the device has yet to run."""
+    """Operation that the device has yet to run; a mark runs with the operation in front of it."""
 
     happen: Callable[[], object]
     behind: "_Place | None" = None
+    is_mark: bool = False
 
 
 class _Place:
-    """CUDA event on the simulated device."""
+    """CUDA event or mark on the simulated device."""
 
-    def __init__(self, device: "PlayedDevice") -> None:
+    def __init__(self, device: "PlayedDevice", queue: int) -> None:
         self.device = device
+        self.queue = queue
         self.happened = False
+        self.at_ns = -1
 
     def happen(self) -> None:
         self.happened = True
+        self.at_ns = self.device.clocks_ns[self.queue]
+
+    def since_ns(self, mark: Any) -> int:
+        assert self.happened, "its time is known once it has passed"
+        assert mark.happened, "a mark in front of it has passed before"
+        assert mark.queue == self.queue, "it is a mark of the same queue"
+        return self.at_ns - int(mark.at_ns)
 
     def passed(self) -> bool:
         self.device.moment()
@@ -124,6 +142,7 @@ class PlayedDevice:
         self.copies: list[str] = []
         self.fault: Exception | None = None
         self.in_memory: Bytes | None = None
+        self.clocks_ns = [0, 0]
         self._queues: tuple[deque[_Op], deque[_Op]] = (deque(), deque())
         self._static: list[_Outputs] = []
         """Outputs of all graphs, which share memory."""
@@ -138,20 +157,44 @@ class PlayedDevice:
             chosen = self.play(1 + len(runnable))
             if not chosen:
                 return
-            runnable[chosen - 1].popleft().happen()
+            self._happen(runnable[chosen - 1])
 
     def go_on_until(self, passed: Callable[[], bool]) -> None:
         while not passed():
             runnable = self._runnable()
             assert runnable, "it waits for what never happens"
-            runnable[self.play(len(runnable))].popleft().happen()
+            self._happen(runnable[self.play(len(runnable))])
         if self.fault is not None:
             fault, self.fault = self.fault, None
             raise fault
 
+    def _happen(self, queue: deque[_Op]) -> None:
+        queue.popleft().happen()
+        while queue and queue[0].is_mark:
+            queue.popleft().happen()
+
+    def _take(self, queue: int, took_ns: int, behind: Any = None) -> None:
+        """Let a queue's clock go on, first until an event that it has waited for."""
+        now_ns = max(self.clocks_ns[queue], 0 if behind is None else behind.at_ns)
+        self.clocks_ns[queue] = now_ns + took_ns
+
     def _begin(self, queue: int, happen: Callable[[], object], behind: Any = None) -> None:
         self._queues[queue].append(_Op(happen, behind))
         self.moment()
+
+    def _mark(self, queue: int) -> _Place:
+        mark = _Place(self, queue)
+        if self._queues[queue]:
+            self._queues[queue].append(_Op(mark.happen, is_mark=True))
+        else:
+            mark.happen()
+        return mark
+
+    def mark_in(self) -> _Place:
+        return self._mark(0)
+
+    def mark_out(self) -> _Place:
+        return self._mark(1)
 
     def register(self, memory: Bytes) -> Locked:
         if self.refuses:
@@ -181,6 +224,7 @@ class PlayedDevice:
                     assert self.in_memory is not None, "the memory is registered"
                     read()
                 buffer.data[at : at + size] = source.array[start : start + size]
+                self._take(0, size * IN_NS)
 
             self._begin(0, happen)
 
@@ -190,6 +234,7 @@ class PlayedDevice:
         def happen() -> None:
             rows = buffer.data.reshape(-1, size)
             rows[row + 1 : until] = rows[row]
+            self._take(0, (until - row - 1) * size * IN_NS)
 
         self._begin(0, happen)
 
@@ -200,7 +245,7 @@ class PlayedDevice:
         return self._event(1)
 
     def _event(self, queue: int) -> Event:
-        place = _Place(self)
+        place = _Place(self, queue)
         self._begin(queue, place.happen)
         return place
 
@@ -208,7 +253,12 @@ class PlayedDevice:
         self.on_run(rows)
         self.ran.append(f"run of {rows}")
         outputs = _Outputs()
-        self._begin(1, lambda: self._compute(buffers, rows, outputs), behind)
+
+        def happen() -> None:
+            self._take(1, RUN_NS, behind)
+            self._compute(buffers, rows, outputs)
+
+        self._begin(1, happen, behind)
         return outputs
 
     def _compute(self, buffers: Sequence[_Buffer], rows: int, outputs: _Outputs) -> None:
@@ -239,6 +289,7 @@ class PlayedDevice:
         self.ran.append(f"replay of {rows}")
 
         def scribble() -> None:
+            self._take(1, RUN_NS, behind)
             for own in self._static:
                 for static in own.arrays or ():
                     static.view(np.uint8)[...] = SCRAP
@@ -252,6 +303,7 @@ class PlayedDevice:
 
         def happen() -> None:
             host.extend(np.array(array) for array in outputs.arrays or ())
+            self._take(1, sum(array.nbytes for array in host) * OUT_NS)
 
         self._begin(1, happen)
         return host
@@ -281,7 +333,7 @@ class PlayedByEvents(PlayedDevice):
         self._queues[queue].append(_Op(happen, behind))
 
     def _event(self, queue: int) -> Event:
-        place = _Place(self)
+        place = _Place(self, queue)
         if self._queues[queue]:
             operation = self._queues[queue].pop()
 

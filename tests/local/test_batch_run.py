@@ -13,13 +13,14 @@ import pytest
 from device_harness import DeviceHarness
 from hypothesis import given
 from hypothesis import strategies as st
-from played_device import PlayedDevice, every_play
+from played_device import IN_NS, OUT_NS, PlayedDevice, every_play
 from runner_harness import failed
 from segment_fixture import unpack
 
 from ringbatch.engine.devices.batch_run import SETS, BatchRun, Rows, is_placeable, row_bytes
 from ringbatch.engine.devices.buffer_set import BufferSet
 from ringbatch.engine.devices.port import Event, Piece, Refused
+from ringbatch.shm.attempts import copy_ns_in, runs_in
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import Tensor
 from ringbatch.shm.uniform_batch import FEW
@@ -211,11 +212,63 @@ class Regardless(BatchRun):
 class Crowded(BatchRun):
     """Defect: gathers each input in the same memory."""
 
-    def _copy_in(self, inputs: Sequence[Rows | Any], own: BufferSet) -> None:
-        for place, (rows, buffer) in enumerate(zip(inputs, own.buffers, strict=True)):
-            block = own.block_of(64)
-            size = self._staged(rows, self._inputs[place], block.array)
-            self._device.copy_in(block, [Piece(0, size, 0)], buffer)
+    def _sources(self, inputs: Sequence[Rows | Any], own: BufferSet) -> Any:
+        block = own.block_of(64)
+        sizes = [
+            self._staged(rows, tensor, block.array)
+            for rows, tensor in zip(inputs, self._inputs, strict=True)
+        ]
+        return [(block, [Piece(0, size, 0)]) for size in sizes]
+
+
+class Unready(PlayedDevice):
+    """Keeps the page-locked memory as it is at each mark."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.blocks: list[Any] = []
+        self.marked: list[list[float]] = []
+
+    def block(self, size: int) -> Any:
+        self.blocks.append(super().block(size))
+        return self.blocks[-1]
+
+    def mark_in(self) -> Any:
+        self.marked.append(self.blocks[-1].array[:8].view("f4").tolist())
+        return super().mark_in()
+
+
+def test_rows_that_the_cpu_gathers_are_there_before_the_time_of_copies_begins() -> None:
+    device = Unready(lambda x: [x])
+    run = BatchRun(device, [X], memoryview(b""), 0)
+    for number in range(SETS):
+        run.predict(np.full((1, 2), number, "f4"))
+    assert device.marked == [[0, 0], [1, 1]]
+
+
+@given(ORDERS, st.integers(1, 6), st.booleans(), st.booleans())
+def test_copies_take_what_their_bytes_take_both_ways_whatever_the_order(
+    order: Sequence[int], count: int, first: bool, second: bool
+) -> None:
+    harness = DeviceHarness(
+        scaled, [X, N], [Y], play=drawn(order), straight=(first, second), sizes=[4, 8]
+    )
+    rows = 4 if count <= 4 else 8
+    # Spare rows are copied on the device. A row is 8 and 2 bytes, and a result 8.
+    copy_ns = rows * (8 + 2) * IN_NS + rows * 8 * OUT_NS
+    for reply in harness.run(*(harness.send_tensor([[i, 0]], [2]) for i in range(count))):
+        word = reply.answer.attempts
+        assert (copy_ns_in(word), runs_in(word)) == (copy_ns, 1)
+
+
+def test_copies_of_runs_of_one_batch_are_added_up_and_those_of_a_failed_run_are_not_known() -> None:
+    harness = DeviceHarness(raising_for(9), [X], [Y], straight=[True])
+    replies = harness.run(*(harness.send_tensor([[number, 0]]) for number in (1, 2, 3, 9)))
+    # All four fail, two are right, two fail, one is right.
+    row_ns = 8 * IN_NS + 8 * OUT_NS
+    words = [reply.answer.attempts for reply in replies]
+    assert [copy_ns_in(word) for word in words] == [n * row_ns for n in (2, 2, 3, 3)]
+    assert [runs_in(word) for word in words] == [2, 2, 4, 5]
 
 
 def run_of(run: BatchRun, rows: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from device_harness import DeviceHarness
-from played_device import PlayedByEvents, PlayedDevice, every_play
+from played_device import IN_NS, OUT_NS, PlayedByEvents, PlayedDevice, every_play
 from runner_harness import MARK, failed
 from tiers import exhaustive
 
@@ -23,6 +23,7 @@ from ringbatch.engine.worker.device_codec import DeviceCodec
 from ringbatch.engine.worker.device_runner import Begun, DeviceRunner
 from ringbatch.engine.worker.finite_outputs import FiniteCodec
 from ringbatch.engine.worker.tensor_codec import TensorCodec
+from ringbatch.shm.attempts import copy_ns_in
 from ringbatch.shm.engine_slots import BatchMark
 from ringbatch.shm.slot import SLOT_MASK, Status
 from ringbatch.shm.tensor import Tensor
@@ -36,6 +37,9 @@ REFUSED = 7
 
 
 OTHERS_ROW = "an answer to another row"
+OTHERS_COPY = "the time of other copies"
+ROW_NS = 8 * IN_NS + 8 * OUT_NS
+"""Time of a row's copies."""
 OTHERS_FAULT = "blamed for another row"
 ANSWERED = "a copy reads the memory of an answered request"
 
@@ -81,9 +85,10 @@ def harness_of(
     return harness
 
 
-def expect(harness: DeviceHarness, reply: Any, number: float) -> None:
+def expect(harness: DeviceHarness, reply: Any, number: float, rows: int = 1) -> None:
     assert reply.answer.status is Status.OK, OTHERS_FAULT
-    assert harness.value(reply)[0][0] == number, OTHERS_ROW
+    assert harness.value(reply, rows)[0][0] == number, OTHERS_ROW
+    assert copy_ns_in(reply.answer.attempts) == rows * ROW_NS, OTHERS_COPY
 
 
 def three_batches(
@@ -116,6 +121,21 @@ def three_batches(
 
 def first_two(harness: DeviceHarness, play: Callable[[int], int]) -> None:
     three_batches(harness, play, lambda _options: 0)
+
+
+def of_two_sizes(harness: DeviceHarness, play: Callable[[int], int]) -> None:
+    """A batch of one row and one of three."""
+    harness.device.play = play
+    first = harness.send_tensor([[1, 0]])
+    second = harness.send_tensor([[2, 0]] * 3, rows=3, lane=1)
+    one, two = harness.begin(first), harness.begin(second, rows=3)
+    assert one is not None
+    assert two is not None
+    (reply,) = harness.finish(one, first)
+    expect(harness, reply, 2)
+    (reply,) = harness.finish(two, second)
+    expect(harness, reply, 4, rows=3)
+    harness.settle()
 
 
 def one_left(harness: DeviceHarness, play: Callable[[int], int]) -> None:
@@ -166,6 +186,7 @@ def one_fails(
 Life = Callable[[DeviceHarness, Callable[[int], int]], None]
 LIVES: dict[str, Life] = {
     "first-two": first_two,
+    "of-two-sizes": of_two_sizes,
     "one-left": one_left,
     "first-fails": partial(one_fails, bad=0),
     "second-fails": partial(one_fails, bad=1),
@@ -250,8 +271,10 @@ class Late(BatchRun):
 
     def _finish(self, one: UnderWay) -> Any:
         self._wait(one)
+        mark = self._device.mark_out()
         one.copied = self._device.copy_out(one.copied[0])
         one.behind = self._device.copied_out()
+        one.copies = (one.copies[0], (mark, one.behind))
         return super()._finish(one)
 
 
@@ -267,6 +290,53 @@ class Blaming(BatchRun):
 
     def _lose(self) -> None:
         pass
+
+
+class FromTheFirst(BatchRun):
+    """Takes all copies since the first batch for those of each batch."""
+
+    first: Any = None
+
+    def _begin(self, inputs: Any, own: Any) -> UnderWay:
+        begun = super()._begin(inputs, own)
+        self.first = self.first or begun.copies[0][0]
+        begun.copies = ((self.first, begun.copies[0][1]), begun.copies[1])
+        return begun
+
+
+class UpToTheLast(BatchRun):
+    """Takes the copies of the batch that began last for those of each batch."""
+
+    def _finish(self, one: UnderWay) -> Any:
+        one.copies = self.under_way[-1].copies
+        self.under_way[-1].behind.synchronize()
+        return super()._finish(one)
+
+
+class WithRuns(BatchRun):
+    """Takes a run for a copy of its outputs."""
+
+    def _begin(self, inputs: Any, own: Any) -> UnderWay:
+        ahead = self._device.mark_out()
+        begun = super()._begin(inputs, own)
+        begun.copies = (begun.copies[0], (ahead, begun.behind))
+        return begun
+
+
+class InAlone(BatchRun):
+    """Forgets the copies of outputs."""
+
+    def _begin(self, inputs: Any, own: Any) -> UnderWay:
+        begun = super()._begin(inputs, own)
+        begun.copies = begun.copies[:1]
+        return begun
+
+
+class OfTheLatest(DeviceRunner):
+    """Says of a batch what it knows of the one that began last."""
+
+    def finish(self, begun: Begun) -> None:
+        super().finish(begun._replace(runs=self.runs))
 
 
 class Hasty(DeviceRunner):
@@ -294,6 +364,11 @@ BREAKS: dict[str, tuple[str, str, dict[str, Any]]] = {
         *("first-two", OTHERS_ROW),
         {"make": Late, "graphs": True},
     ),
+    "copies-since-the-first-batch": ("first-two", OTHERS_COPY, {"make": FromTheFirst}),
+    "copies-of-the-batch-behind": ("of-two-sizes", OTHERS_COPY, {"make": UpToTheLast}),
+    "a-run-that-counts-as-a-copy": ("first-two", OTHERS_COPY, {"make": WithRuns}),
+    "no-copies-of-outputs": ("first-two", OTHERS_COPY, {"make": InAlone}),
+    "times-of-the-batch-behind": ("of-two-sizes", OTHERS_COPY, {"runner": OfTheLatest}),
     "a-cancelled-requests-slot-given-back": ("one-left", ANSWERED, {"runner": Hasty}),
     "a-failed-batch-answered-before-its-copy": ("second-fails", ANSWERED, {"make": Undrained}),
     "a-batch-blamed-for-another-one": ("second-fails-late", OTHERS_FAULT, {"make": Blaming}),

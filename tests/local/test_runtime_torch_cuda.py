@@ -4,7 +4,9 @@ Tests engine/runtimes/torch/cuda.py.
 """
 
 import mmap
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from model_files import ROWS, expected
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+import cuda_on_cpu  # noqa: E402
 import torch_models  # noqa: E402
 from cuda_on_cpu import Site  # noqa: E402
 from torch_models import Calling, Linear, exported, opened, refused, scripted  # noqa: E402
@@ -146,6 +149,29 @@ def test_each_queue_is_a_stream_and_a_run_waits_for_its_copies(tmp_path: Path, g
     assert set(streams) == {own.device._out}
     assert [event.stream for event in own.device._out.behind] == [own.device._in]
     assert own.torch.cuda.current is None
+
+
+@ON
+@pytest.mark.parametrize("straight", [True, False])
+def test_copies_of_a_batch_take_some_time(tmp_path: Path, on: str, straight: bool) -> None:
+    own = site(tmp_path, exported(Linear(), "x: batch 3"), on)
+    if straight:
+        own.straight()
+    for _ in range(3):
+        own.run.predict(own.rows(ROWS[:3]))
+        assert 0 < own.run.copy_ns < 10_000_000_000
+
+
+def test_the_time_of_copies_is_that_of_events_next_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = site(tmp_path, exported(Linear(), "x: batch 3"))
+    seconds = count()
+    clock = SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _s: None)
+    monkeypatch.setattr(cuda_on_cpu, "time", clock)
+    own.run.predict(own.rows(ROWS[:3]))
+    # Each event is a second behind the one before it, and two are in front of copies.
+    assert own.run.copy_ns == 2_000_000_000
 
 
 def drawn(rows: int, first: int) -> list[Any]:

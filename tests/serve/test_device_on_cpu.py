@@ -3,7 +3,9 @@
 What only a real device can show is in test_cuda.py.
 """
 
+import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -13,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from serve.client import Connection, Response, fast, instances
+from serve.client import Connection, Response, fast, instances, predict_target, request
 from serve.dying_workers import compared
 from serve.server import COMMAND, Server, Start
 from tiers import exhaustive
@@ -134,6 +136,30 @@ def test_two_batches_are_under_way_also_as_the_worker_is_killed(
     # It looks at a lone batch between short sleeps.
     assert os.sched_getscheduler(worker) == os.SCHED_OTHER
     assert Path(f"/proc/{worker}/timerslack_ns").read_text() == "1\n"
+    assert server.stop() == 0
+
+
+def test_a_request_is_told_how_long_its_batch_was_copied_to_and_from_the_device(
+    start: Start, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    server = start({"m": written(tmp_path)}, access_log="all", log_format="json")
+    (row,) = drawn(1).tolist()
+    headers = {"X-Server-Timing": "1", "X-Request-Id": "copied"}
+    with Connection(server.port) as connection:
+        answer = connection.ask(request(predict_target("m"), instances(row), headers=headers))
+    found = re.findall(r"([a-z]+);dur=([0-9.]+)", answer.headers["server-timing"])
+    times = {name: float(ms) for name, ms in found}
+    assert [name for name, _ in found][1:4] == ["gather", "copy", "run"]
+    copy_ms, total_ms = times.pop("copy"), times.pop("total")
+    assert 0 < copy_ms <= times["run"]
+    assert sum(times.values()) == pytest.approx(total_ms, abs=0.01)
+
+    def logged() -> dict[str, Any] | None:
+        lines = [line for line in server.stderr.splitlines() if '"copied"' in line]
+        return json.loads(lines[0]) if lines else None
+
+    line = wait_until(logged, "the request is in the log")
+    assert line["copy_ms"] == pytest.approx(copy_ms, abs=0.001)
     assert server.stop() == 0
 
 

@@ -54,6 +54,8 @@ class Asked:
     """Workers that ran it, where that is fatal, for each collector's life."""
     runs: Counter[int] = field(default_factory=Counter)
     """Number of its rows that each step has run."""
+    copies_ns: set[int] = field(default_factory=set)
+    """Times that a device took for the copies of the runs that it was in."""
     ready: bool = False
     """True if its model counted as ready when the request came."""
     status: int = 0

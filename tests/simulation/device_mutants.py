@@ -28,6 +28,18 @@ DEVICE_MUTANTS: Final[dict[str, Mutant]] = {
     "a batch on a device has the task of the one behind it": Mutant(
         DeviceWorker, "_end_first", "self._taken_words -= size", "pass"
     ),
+    "an answer has the copies of the batch before, too": Mutant(
+        DeviceRunner,
+        "_outputs",
+        "outputs = self._on_device.finish(",
+        "begun.runs.copied(self._on_device.copy_ns); outputs = self._on_device.finish(",
+    ),
+    "an answer has no copies of its batch": Mutant(
+        DeviceRunner, "_outputs", "begun.runs.copied(self._on_device.copy_ns)", "pass"
+    ),
+    "an answer of a batch that ran alone has no copies": Mutant(
+        DeviceRunner, "_alone", "self.runs.copied(run.copy_ns)", "pass"
+    ),
     CHAINED: Mutant(DeviceRunner, "_may_begin", "and asked == self._asked", ""),
 }
 """Mutants of the device runner, by name."""

@@ -110,7 +110,7 @@ class Engine:
         limits: see above.
         lead_ns: how long before the end of a batch workers want the next one, whose models are on a
             device then; 0 if there is no device.
-        dies_of: of the values of a batch that begins on a device, see `PlayedRun`.
+        dies_of, copies_ns: of the values of a batch on a device, see `PlayedRun`.
     """
 
     def __init__(
@@ -127,10 +127,11 @@ class Engine:
         limits: AccountLimits,
         lead_ns: int,
         dies_of: Callable[[Any], bool],
+        copies_ns: Callable[[Any], int],
     ) -> None:
         self.machine = machine
         self._lead_ns = lead_ns
-        self._dies_of = dies_of
+        self._dies_of, self._copies_ns = dies_of, copies_ns
         self.limits = limits
         self._chance = chance
         self._predict = predict
@@ -418,7 +419,7 @@ class Engine:
         if model.in_parts:
             make = functools.partial(PartsRunner, pause=self._pause)
         elif self._lead_ns and model.typed:
-            device = PlayedRun(self.machine, self._chance, predict, self._dies_of)
+            device = PlayedRun(self.machine, self._chance, predict, self._dies_of, self._copies_ns)
             make = functools.partial(DeviceRunner, on_device=cast(BatchRun, device))
             codec = FiniteCodec(engine_slots.memory, loaded)
         return make(

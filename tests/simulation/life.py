@@ -47,6 +47,7 @@ from simulation.asked import (
     Asked,
     padding,
 )
+from simulation.copied import check_copy
 from simulation.engine import FRONTENDS, HOSTILE_LANE, SLOTS, Engine, Frontend
 from simulation.hostile import HostileLane
 from simulation.installed import host
@@ -156,6 +157,7 @@ class Life:
             limits=self.profile.limits,
             lead_ns=self.profile.lead_ns,
             dies_of=self._models.dies_of,
+            copies_ns=self._models.copies_ns,
         )
         self._models.engine = self.engine
         self._models.kind = Kind.of(steps, costs, limited=self.profile.costs)
@@ -332,6 +334,9 @@ class Life:
         elif status == 200:
             assert self._values(asked, json.loads(body)) == [asked.number] * asked.rows
             self._expect_each_step_once(asked)
+            service = asked.frontend.service
+            assert service is not None
+            check_copy(asked, service.engine.outcomes.last().stamps)
         if status == 504 and first_ns and not self._stood_still:
             # Where much waits, what would be late is given up by so much earlier.
             self._note_cycles()

@@ -38,6 +38,7 @@ class PlayedRun:
         chance: decides how long copies take.
         predict: the model's function.
         dies_of: whether the worker, which is this process, is about to die of a batch that begins.
+        copies_ns: how long the device took for the copies of a batch that it has run.
     """
 
     def __init__(
@@ -46,11 +47,14 @@ class PlayedRun:
         chance: random.Random,
         predict: Callable[..., Any],
         dies_of: Callable[[Any], bool],
+        copies_ns: Callable[[Any], int],
     ) -> None:
         self._machine = machine
         self._chance = chance
         self._predict = predict
         self._dies_of = dies_of
+        self._copies_ns = copies_ns
+        self.copy_ns = 0
         self.under_way: list[PlayedBatch] = []
 
     def begin(self, *inputs: Any) -> PlayedBatch:
@@ -78,7 +82,7 @@ class PlayedRun:
             self.wait(one)
             if one.is_fatal:
                 self._machine.sleep(None)
-            return self._predict(*one.inputs)
+            return self.predict(*one.inputs)
         except Exception:
             if len(self.under_way) > 1:
                 for other in self.under_way:
@@ -89,4 +93,6 @@ class PlayedRun:
 
     def predict(self, *inputs: Any) -> Any:
         """Run a batch alone, which does not begin before it runs."""
-        return self._predict(*inputs)
+        outputs = self._predict(*inputs)
+        self.copy_ns = self._copies_ns(inputs[-1])
+        return outputs

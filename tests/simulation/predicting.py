@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from typing import Any, Final
 
 from simulation.asked import FATAL, HANGING, LARGE, POISON, REFUSED, Asked, padding
@@ -65,6 +66,7 @@ class Models:
         self._asked = asked
         self.violation = ""
         self.kind = Kind()
+        self._runs = count(1)
 
     def stepping(self, name: str) -> Stepping:
         """Return the model in steps of that name, for the process that runs."""
@@ -195,6 +197,14 @@ class Models:
             in_ns = int(self._chance.random() * self._profile.run_ns)
             self._machine.after(in_ns, lambda: self.engine.kill(process, sigkill=False))
         return bool(fatal)
+
+    def copies_ns(self, values: Any) -> int:
+        """Return how long a device copied a batch of numbers that it has run: each time longer."""
+        took_ns = next(self._runs)
+        for value in values.tolist():
+            if (asked := self._known(number_in(value))) is not None:
+                asked.copies_ns.add(took_ns)
+        return took_ns
 
     def _count_victim(self, asked: Asked) -> None:
         """Count another worker that dies of this request, in this collector's life."""

@@ -19,6 +19,7 @@ from ringbatch.shm.tensor import Tensor
 T = TypeVar("T")
 
 _DTYPES: Final = {datatype: dtype for dtype, datatype in DATATYPES.items()}
+_NS_PER_MS: Final = 1e6
 _RUNS_BEFORE_CAPTURE: Final = 3
 """In which libraries choose algorithms and allocate what they keep, which no capture may hold."""
 
@@ -61,6 +62,10 @@ class _Event:
     def passed(self) -> bool:
         """See `Event.passed`."""
         return bool(self.event.query())
+
+    def since_ns(self, mark: Any) -> int:
+        """See `Event.since_ns`."""
+        return int(mark.event.elapsed_time(self.event) * _NS_PER_MS)
 
 
 class _Graph(NamedTuple):
@@ -150,6 +155,14 @@ class CudaDevice:
         with self._torch.cuda.stream(self._in):
             buffer.rows[row + 1 : until] = buffer.rows[row]
 
+    def mark_in(self) -> _Event:
+        """See `Device.mark_in`."""
+        return self._event(self._in)
+
+    def mark_out(self) -> _Event:
+        """See `Device.mark_out`."""
+        return self._event(self._out)
+
     def copied_in(self) -> _Event:
         """See `Device.copied_in`."""
         return self._event(self._in)
@@ -159,7 +172,7 @@ class CudaDevice:
         return self._event(self._out)
 
     def _event(self, stream: Any) -> _Event:
-        event = self._torch.cuda.Event()
+        event = self._torch.cuda.Event(enable_timing=True)
         stream.record_event(event)
         return _Event(event)
 
