@@ -297,6 +297,8 @@ def test_each_batch_has_its_own_padding_and_attempts() -> None:
     assert [site.worker.step(), site.worker.step()] == [1, 1]
     done = [report.spent for report in site.take_reports() if report.kind in (DONE, FAILED)]
     assert [one.padded_rows for one in done] == [1 + 1, 2 + 2 + 3 + 3]
+    # Copies are in the same word as runs.
+    assert [one.further_runs for one in done] == [1, 3]
 
 
 def test_a_lost_device_ends_the_worker_and_leaves_its_batches_in_the_ring() -> None:
