@@ -5,19 +5,17 @@ than one run, or may, are run by `run` alone, with nothing else under way. So ar
 one that fails beside another is run again by itself before any request is blamed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ringbatch.engine.devices.batch_run import BatchRun, UnderWay
 from ringbatch.engine.models.model import Model, RestartWorker
-from ringbatch.engine.worker.codec import Codec, Place
-from ringbatch.engine.worker.cost_splitting import RunPlan
 from ringbatch.engine.worker.device_codec import DeviceCodec
-from ringbatch.engine.worker.failure_detection import Failing
 from ringbatch.engine.worker.finite_outputs import FiniteCodec
 from ringbatch.engine.worker.memory_cap import MemoryCap, ran_out_of_memory
 from ringbatch.engine.worker.run_times import Runs
 from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.runner_settings import USUAL, RunnerSettings
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
 from ringbatch.shm.slot import Reason, Status
 from ringbatch.shm.uniform_batch import UniformBatch
@@ -48,9 +46,10 @@ class Begun(NamedTuple):
 
 
 class DeviceRunner(Runner):
-    """See `Runner`, whose other arguments these are.
+    """Runner of a model on a device.
 
     Args:
+        model, name, slots, clock_ns, settings: as for `Runner`.
         on_device: runs the batches.
     """
 
@@ -60,33 +59,15 @@ class DeviceRunner(Runner):
         name: str,
         slots: EngineSlots,
         clock_ns: Callable[[], int],
+        settings: RunnerSettings = USUAL,
         *,
         on_device: BatchRun,
-        batched: bool = True,
-        sizes: Sequence[int] = (),
-        codec: Codec | None = None,
-        run_again: Callable[[int], object] = lambda _batch: None,
-        place: Callable[[int], Place | None] = lambda _asked: None,
-        plan: Callable[[Sequence[Request]], RunPlan] | None = None,
-        failing: Failing | None = None,
     ) -> None:
-        super().__init__(
-            model,
-            name,
-            slots,
-            clock_ns,
-            batched=batched,
-            sizes=sizes,
-            codec=codec,
-            run_again=run_again,
-            place=place,
-            plan=plan,
-            failing=failing,
-        )
+        super().__init__(model, name, slots, clock_ns, settings)
         self._on_device = on_device
         self._predict = self._alone
         # Other codecs keep something of a batch from its inputs to its outputs.
-        self._in_halves = plan is None and type(self._codec) in (DeviceCodec, FiniteCodec)
+        self._in_halves = settings.plan is None and type(self._codec) in (DeviceCodec, FiniteCodec)
         self._beside = MemoryCap()
         """Of batches that begin while another is under way."""
         self._freed_ns = 0

@@ -6,17 +6,15 @@ of which no part is out run again, as in any batch. The others fail: their clien
 read.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Any, Final
 
 from ringbatch.engine.models.model import Model
-from ringbatch.engine.worker.codec import Codec, Place
-from ringbatch.engine.worker.cost_splitting import RunPlan
-from ringbatch.engine.worker.failure_detection import Failing
 from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.engine.worker.part_stream import NotTaken, PartStream, TooLarge
 from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.runner_settings import USUAL, RunnerSettings
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
 from ringbatch.shm.slot import Status
 from ringbatch.shm.uniform_batch import UniformBatch
@@ -32,9 +30,8 @@ class PartsRunner(Runner):
     """Runner of a model whose `predict` is a generator.
 
     Args:
-        model, name, slots, clock_ns: as for `Runner`.
+        model, name, slots, clock_ns, settings: as for `Runner`.
         pause: sleeps for some seconds.
-        batched, sizes, codec, run_again, place, plan, failing: as for `Runner`.
     """
 
     def __init__(
@@ -43,29 +40,11 @@ class PartsRunner(Runner):
         name: str,
         slots: EngineSlots,
         clock_ns: Callable[[], int],
+        settings: RunnerSettings = USUAL,
         *,
         pause: Callable[[float], object],
-        batched: bool = True,
-        sizes: Sequence[int] = (),
-        codec: Codec | None = None,
-        run_again: Callable[[int], object] = lambda _batch: None,
-        place: Callable[[int], Place | None] = lambda _asked: None,
-        plan: Callable[[Sequence[Request]], RunPlan] | None = None,
-        failing: Failing | None = None,
     ) -> None:
-        super().__init__(
-            model,
-            name,
-            slots,
-            clock_ns,
-            batched=batched,
-            sizes=sizes,
-            codec=codec,
-            run_again=run_again,
-            place=place,
-            plan=plan,
-            failing=failing,
-        )
+        super().__init__(model, name, slots, clock_ns, settings)
         self._pause = pause
         self._streams: dict[int, PartStream] = {}
         """By reference, the requests of the run that want parts and are not answered."""

@@ -62,6 +62,7 @@ from ringbatch.engine.worker.parity_run import compare
 from ringbatch.engine.worker.parts_runner import PartsRunner
 from ringbatch.engine.worker.request_context import RequestContextCodec
 from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.runner_settings import RunnerSettings
 from ringbatch.engine.worker.steps_runner import StepsRunner
 from ringbatch.engine.worker.steps_worker import StepsWorker
 from ringbatch.engine.worker.tensor_codec import TensorCodec
@@ -452,11 +453,7 @@ def _runner(
         make = partial(DeviceRunner, on_device=on_device.run)
     if model.in_parts:
         make = partial(StepsRunner if model.in_steps else PartsRunner, pause=time.sleep)
-    runner = make(
-        model,
-        spec.name,
-        slots,
-        time.monotonic_ns,
+    settings = RunnerSettings(
         batched=spec.batched,
         sizes=sizes,
         codec=codec,
@@ -465,6 +462,7 @@ def _runner(
         plan=plan,
         failing=failing,
     )
+    runner = make(model, spec.name, slots, time.monotonic_ns, settings)
     if isinstance(runner, StepsRunner):
         joining = shape.max_joining_rows
         limits = JoinLimits(model.cost, asks=model.asks, most_cost=most_cost, most_joining=joining)

@@ -19,7 +19,6 @@ from ringbatch.engine.models.model import (
     error_text,
 )
 from ringbatch.engine.worker.codec import Codec, Place
-from ringbatch.engine.worker.cost_splitting import RunPlan
 from ringbatch.engine.worker.failure_detection import Failing
 from ringbatch.engine.worker.fork_guard import ForkGuard
 from ringbatch.engine.worker.json_codec import JsonCodec
@@ -27,6 +26,7 @@ from ringbatch.engine.worker.memory_cap import ran_out_of_memory
 from ringbatch.engine.worker.outputs import WrongCount, WrongResult
 from ringbatch.engine.worker.retry import Retry
 from ringbatch.engine.worker.run_times import Runs
+from ringbatch.engine.worker.runner_settings import USUAL, RunnerSettings
 from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.engine.worker.tensors import Unlike
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
@@ -46,16 +46,7 @@ class Runner:
         name: for messages.
         slots: answers for this worker.
         clock_ns: the monotonic clock.
-        batched: whether what the model takes and returns has a batch dimension; where it has none,
-            every batch is one instance.
-        sizes: the numbers of rows that the model is run with, ascending; none where every number is
-            right.
-        codec: reads and writes the batches, where that is not usual.
-        run_again: called before every run of a batch but the first, with the batch's number.
-        place: where batches of which that word is `asked` are in a chain, see
-            `ringbatch.shm.chain`; None where they are no chain's.
-        plan: how batches are cut into runs before any is made; None where each is one run.
-        failing: counts the batches that the model fails entirely.
+        settings: how it runs them.
     """
 
     def __init__(
@@ -64,34 +55,28 @@ class Runner:
         name: str,
         slots: EngineSlots,
         clock_ns: Callable[[], int],
-        *,
-        batched: bool = True,
-        sizes: Sequence[int] = (),
-        codec: Codec | None = None,
-        run_again: Callable[[int], object] = lambda _batch: None,
-        place: Callable[[int], Place | None] = lambda _asked: None,
-        plan: Callable[[Sequence[Request]], RunPlan] | None = None,
-        failing: Failing | None = None,
+        settings: RunnerSettings = USUAL,
     ) -> None:
         self._predict = model.predict
+        batched, run_again = settings.batched, settings.run_again
         self._batched = batched
         self._name = name
         self._slots = slots
         self._clock_ns = clock_ns
         memory = slots.memory
-        self._sizes = sizes
-        self._codec: Codec = codec or (
+        self._sizes = settings.sizes
+        self._codec: Codec = settings.codec or (
             TensorCodec(memory, model, batched) if model.inputs else JsonCodec(memory, batched)
         )
         self._own_codec = self._codec
-        self._plan = plan
-        self._place_of = place
+        self._plan = settings.plan
+        self._place_of = settings.place
         self._place: Place | None = None
         self._asked = 0
         self._fork_guard = ForkGuard()
         self._run_again = run_again
         self._retry = Retry(name, slots, clock_ns, self._run, self._failed, run_again)
-        self._failing = failing or Failing()
+        self._failing = settings.failing or Failing()
         self._answered = False
         self._fault = ""
         """Why the model failed a request of the latest batch last, in words."""

@@ -12,6 +12,7 @@ from ringbatch.engine.devices.batch_run import BatchRun
 from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.device_codec import DeviceCodec
 from ringbatch.engine.worker.device_runner import Begun, DeviceRunner
+from ringbatch.engine.worker.runner_settings import RunnerSettings
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import FLAG_BITS, SLOT_BITS, SLOT_MASK
@@ -84,11 +85,14 @@ class DeviceHarness(Harness):
             "m",
             self.engine_slots,
             lambda: self.now_ns,
-            on_device=self.batch_run,
-            sizes=sizes,
-            codec=DeviceCodec(
-                self.segment.memory, Model(self.inputs, self.outputs, lambda: None, lambda: None)
+            RunnerSettings(
+                sizes=sizes,
+                codec=DeviceCodec(
+                    self.segment.memory,
+                    Model(self.inputs, self.outputs, lambda: None, lambda: None),
+                ),
             ),
+            on_device=self.batch_run,
         )
 
     def send(self, payload: bytes, rows: int = 1, lane: int = 0, **more: Any) -> int:

@@ -17,6 +17,7 @@ from ringbatch.engine.worker.codec import Place
 from ringbatch.engine.worker.device_codec import DeviceCodec
 from ringbatch.engine.worker.device_runner import DeviceRunner
 from ringbatch.engine.worker.device_worker import DeviceWorker
+from ringbatch.engine.worker.runner_settings import RunnerSettings
 from ringbatch.shm.descriptors import REPORT_WORDS, TASK_WORDS
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.ring import Consumer, Producer
@@ -85,11 +86,13 @@ class Site:
             "m",
             self.slots,
             lambda: self.now_ns,
+            RunnerSettings(
+                sizes=sizes,
+                codec=DeviceCodec(self.segment.memory, model),
+                run_again=lambda batch: self.worker.runs_again(batch),
+                place=place,
+            ),
             on_device=self.run,
-            sizes=sizes,
-            codec=DeviceCodec(self.segment.memory, model),
-            run_again=lambda batch: self.worker.runs_again(batch),
-            place=place,
         )
         self.worker = worker(
             self.segment, 0, self.runner, self.slots, lambda: self.on_wake(), lambda: self.now_ns

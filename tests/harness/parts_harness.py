@@ -20,6 +20,7 @@ from ringbatch.engine.collector.quarantine import Quarantine
 from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.codec import Codec
 from ringbatch.engine.worker.parts_runner import PATIENCE_NS, PartsRunner
+from ringbatch.engine.worker.runner_settings import RunnerSettings
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
 from ringbatch.shm.lane import Lane
@@ -259,8 +260,8 @@ class Process:
             "m",
             self.slots,
             lambda: self._now_ns,
+            RunnerSettings(codec=cast(Codec, Numbers(world))),
             pause=self._pause,
-            codec=cast(Codec, Numbers(world)),
         )
 
     def _pause(self, _seconds: float) -> None:

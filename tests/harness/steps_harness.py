@@ -11,6 +11,7 @@ from segment_fixture import Client, Reply, local_segment, spec
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.models.model import Model, StepFunctions
 from ringbatch.engine.worker.join_limits import JoinLimits
+from ringbatch.engine.worker.runner_settings import RunnerSettings
 from ringbatch.engine.worker.steps_runner import StepsRunner
 from ringbatch.engine.worker.steps_worker import StepsWorker
 from ringbatch.shm.descriptors import WorkerState, WorkerWords
@@ -185,8 +186,8 @@ class StepsHarness:
             "m",
             slots,
             self._tick,
+            RunnerSettings(run_again=lambda batch: self.workers[number].runs_again(batch)),
             pause=lambda _seconds: None,
-            run_again=lambda batch: self.workers[number].runs_again(batch),
         )
         cost = self.models[number].cost if self.most_cost else None
         runner.limit(JoinLimits(cost, most_cost=self.most_cost, most_joining=self.most_joining))

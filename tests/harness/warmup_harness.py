@@ -12,6 +12,7 @@ from ringbatch.engine.worker.codec import Codec
 from ringbatch.engine.worker.finite_outputs import FiniteCodec
 from ringbatch.engine.worker.padding import PaddedCodec, padding
 from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.runner_settings import RunnerSettings
 from ringbatch.engine.worker.warmup import (
     Wanted,
     warmed_up,
@@ -73,9 +74,7 @@ class Harness:
             "m",
             engine_slots,
             self.clock,
-            batched=model.batched,
-            sizes=model.allowed_batch_sizes,
-            codec=codec,
+            RunnerSettings(batched=model.batched, sizes=model.allowed_batch_sizes, codec=codec),
         )
 
     def warm(

@@ -14,6 +14,7 @@ from ringbatch.engine.models.model import InvalidInput, Model
 from ringbatch.engine.worker import padding as padding_module
 from ringbatch.engine.worker.padding import PaddedCodec, padding
 from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.runner_settings import RunnerSettings
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.layout import PAGE
 from ringbatch.shm.ring import Consumer
@@ -68,9 +69,11 @@ class Harness:
             "m",
             self.engine_slots,
             lambda: 0,
-            sizes=sizes,
-            codec=(
-                PaddedCodec(self.segment.memory, model, shaped, finite=finite) if shaped else None
+            RunnerSettings(
+                sizes=sizes,
+                codec=PaddedCodec(self.segment.memory, model, shaped, finite=finite)
+                if shaped
+                else None,
             ),
         )
 

@@ -11,6 +11,7 @@ from segment_fixture import unpack
 from ringbatch.engine.models.model import InvalidInput, Model
 from ringbatch.engine.worker.part_stream import MOST_WAITING
 from ringbatch.engine.worker.parts_runner import PATIENCE_NS, PartsRunner
+from ringbatch.engine.worker.runner_settings import RunnerSettings
 from ringbatch.shm.slot import SLOT_MASK, Status
 from ringbatch.shm.tensor import Tensor
 
@@ -33,8 +34,8 @@ class PartsHarness(Harness):
             "m",
             self.engine_slots,
             lambda: self.now_ns,
+            RunnerSettings(run_again=self.again.append),
             pause=self._pause,
-            run_again=self.again.append,
         )
 
     def _pause(self, _seconds: float) -> None:

@@ -13,6 +13,7 @@ from ringbatch.engine.worker import retry
 from ringbatch.engine.worker.bisect import PROBES
 from ringbatch.engine.worker.finite_outputs import FiniteCodec
 from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.runner_settings import RunnerSettings
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.slot import SLOT_MASK, Reason, Status
@@ -56,8 +57,7 @@ class Harness:
             "m",
             self.engine_slots,
             lambda: self.now_ns,
-            codec=codec,
-            run_again=self.flushed.append,
+            RunnerSettings(codec=codec, run_again=self.flushed.append),
         )
 
     def send(self, first: float, rows: int = 1, deadline_ns: int = FAR_NS) -> int:
