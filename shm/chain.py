@@ -67,7 +67,7 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a chain.
+    """Step of a chain: one model, the sources of its inputs, and the outputs to keep.
 
     Attributes:
         model: whose worker runs it.
@@ -94,7 +94,7 @@ class Step:
 
     @property
     def key_bytes(self) -> int:
-        """Of its key."""
+        """Bytes of the step's key: one word for each open dimension of its inputs."""
         return WORD * sum(tensor.shape.count(ANY) for tensor in self.inputs)
 
     @property

@@ -14,7 +14,7 @@ from ringbatch.shm.segment import Segment
 
 
 class Trial(NamedTuple):
-    """One batch that was run in warm-up.
+    """Measured batch of the warm-up: its size and its run time.
 
     Attributes:
         rows: instances in it.

@@ -37,7 +37,7 @@ class LaneCounter(IntEnum):
     TLS_FAILED = 10
     """Connections to the lane's holder whose TLS hand-shake failed."""
     REFUSED_AT_SHARE = 11
-    """Those of REFUSED whose model had its share, while slots set aside for others were free."""
+    """Requests of REFUSED whose model had used up its share while slots for others were free."""
     PAYLOADS_LOST = 12
     """Exchanges for the payload log that were lost, because the control process was behind or the
     holder died."""
@@ -90,7 +90,7 @@ class ModelCounter(IntEnum):
     RETRIED = 5
     """Requests dispatched again because a batch failed or its worker died."""
     PARTS = 6
-    """Of the requests collected, those that belong to one that was counted before."""
+    """Requests collected that are further parts of a request that was counted before."""
     DISPATCHED_ROWS = 7
     """Instances in the batches dispatched."""
     PADDED_ROWS = 8
@@ -106,7 +106,7 @@ class ModelCounter(IntEnum):
     OUTPUT_NS = 13
     """Time in which results were given out, summed over these requests."""
     LATEST_NS = 14
-    """When a batch was dispatched last, on the monotonic clock; no count."""
+    """Instant of the latest dispatch of a batch in nanoseconds of the monotonic clock; no count."""
     CRASHED = 15
     """Workers that ended by themselves."""
     KILLED = 16
@@ -168,7 +168,7 @@ class WorkerCounter(IntEnum):
 
 
 ROWS_BUCKETS: Final = 17
-"""Of batches by their rows, see `rows_bucket`."""
+"""Buckets of batches by their number of rows, see `rows_bucket`."""
 _WORD_MASK: Final = (1 << 64) - 1
 _LARGE: Final = (1 << 62) - 1
 
@@ -192,7 +192,7 @@ def bucket_label(bucket: int) -> str:
 
 
 class Counters:
-    """One block, for its one writer or for readers.
+    """Block of counters, for the one process that writes it or for readers.
 
     Args:
         words: the segment as a memoryview of format ``Q``.

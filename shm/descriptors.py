@@ -40,11 +40,11 @@ BEAT_S: Final = 0.5
 TASK_WORDS: Final = 1 << 14
 """Capacity of the ring from the collector to a worker."""
 TASK_HEADER_WORDS: Final = 6
-"""Of a task, in front of its references; the first of them is how many words it has in all."""
+"""Words of a task in front of its references; the first of them has the task's length in words."""
 REPORT_WORDS: Final = 1 << 13
 """Capacity of the ring from a worker to the collector: 910 rows may end in one step."""
 SLOW_REQUESTS: Final = 16
-"""Of each lane: that many of those that took longest are kept."""
+"""Slow requests that are kept of each lane: the ones that took longest."""
 
 
 class HeaderWords:
@@ -473,4 +473,4 @@ class SlotWords:
 
 
 REQUEST_RECORD_DETAILS: Final = Struct("@24Q128s")
-"""Of a request's record, ENDED_NS to the last word of ID."""
+"""Words of a request's record from ENDED_NS to the last word of ID."""

@@ -7,7 +7,7 @@ from ringbatch.shm.layout import WORD
 from ringbatch.shm.segment import Segment
 
 NOTE_BYTES: Final = (DeviceNoteWords.SIZE - DeviceNoteWords.TEXT) * WORD - 1
-"""Of UTF-8; the rest of a longer note is cut off."""
+"""Capacity of a note in bytes of UTF-8; the rest of a longer note is cut off."""
 _HALF: Final = 64
 """Bits of a word."""
 

@@ -15,7 +15,7 @@ _MANY = 1 << 16
 
 
 class Doorbell:
-    """One waiter's doorbell. Any number of processes may ring it; one waits."""
+    """Doorbell of a single waiter. Any number of processes may ring it."""
 
     __slots__ = ("_fd",)
 

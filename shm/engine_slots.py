@@ -254,7 +254,7 @@ class EngineSlots:
         return is_open(ref, *self._state_words(slot_of(ref)))
 
     def open_ones(self, references: Sequence[int]) -> list[int]:
-        """Those of which `is_open` is true."""
+        """Return the references for which `is_open` is true."""
         load_acquire = self._load_acquire
         control, done = self._first_word + _CONTROL, self._first_word + _DONE
         return [
@@ -287,7 +287,7 @@ class EngineSlots:
         return found == wanted_words(references)
 
     def given_up(self, references: Sequence[int], now_ns: int) -> list[int]:
-        """Those of which nobody waits for the answer any more, or whose deadline has come."""
+        """Return the references whose clients have given up, or whose deadlines have passed."""
         words, load_acquire, found = self._words, self._load_acquire, []
         slots, wanted = slots_of(references), wanted_words(references)
         for ref, slot, control in zip(references, slots, wanted, strict=True):

@@ -33,7 +33,7 @@ class FrameError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PlacedTensor:
-    """One tensor of a placed frame: its offset and size in bytes, and its shape with rows."""
+    """Tensor of a placed frame: its offset and size in bytes, and its shape with rows."""
 
     offset: int
     size: int

@@ -50,7 +50,7 @@ from ringbatch.shm.slot_memory import SIZE_BITS, SlotMemory
 from ringbatch.shm.slot_structs import OUTCOME, OUTCOME_DETAILS, REQUEST_HEADER
 
 Stamps = tuple[int, int, int, int, int, int, int, int]
-"""Of a slot, BATCH_ROWS to FINISHED_NS, see `SlotWords`."""
+"""Words of a slot from BATCH_ROWS to FINISHED_NS, see `SlotWords`."""
 _store_header: Final = REQUEST_HEADER.pack_into
 _load_outcome: Final = OUTCOME.unpack_from
 _RING_COLLECTOR: Final = HeaderWords.RING_COLLECTOR
@@ -64,7 +64,7 @@ _SPOILT: Final = Answer(*_NO_OUTCOME, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 class Lane(SlotMemory):
-    """One lane, for its owner.
+    """Lane as its owner uses it: claims slots, publishes requests and collects answers.
 
     Attributes:
         words, memory: of the segment.
@@ -395,7 +395,7 @@ class Lane(SlotMemory):
         return found
 
     def _wanted(self, references: list[int], slots: list[int]) -> list[int]:
-        """Those that somebody still waits for; the others are released, and counted."""
+        """Return the slots with a waiting client; release and count the others."""
         notices = 0
         if noticed := [without_part(ref) for ref in references if is_part(ref)]:
             taken = set(references)
@@ -443,7 +443,7 @@ class Lane(SlotMemory):
         return word
 
     def stamps(self, slot: int) -> Stamps:
-        """Of `answer`, what is behind the first three, as it stands there."""
+        """Return the words of `answer` after its first three, as they stand in the slot."""
         start = self._first_answer + slot * SLOT_BYTES
         found: Stamps = OUTCOME_DETAILS.unpack_from(self.memory, start)
         return found

@@ -65,11 +65,10 @@ from ringbatch.shm.upstream_words import UPSTREAMS, AskingWords, UpstreamWords
 WORD: Final = 8
 """Bytes of a word."""
 PAGE: Final = 4096
-"""Of the layout, in bytes: regions begin on one. The kernel's own may be larger, on AArch64 up to
-64 KiB: only the whole segment is mapped, so nothing else needs the kernel's.
-"""
+"""Page size of the layout in bytes: each region begins on a page. The kernel's own pages may be
+larger, up to 64 KiB on AArch64. The segment is mapped as a whole, so nothing depends on them."""
 ALIGNMENT: Final = 64
-"""Of every payload in bytes, so that a tensor starts on a cache line."""
+"""Alignment of every payload in bytes: each tensor starts on a cache line."""
 SLOT_BYTES: Final = SlotWords.SIZE * WORD
 _PAGE_WORDS: Final = PAGE // WORD
 
@@ -79,7 +78,7 @@ MAX_WORKERS: Final = 1 << 10
 MAX_MODELS: Final = 1 << 10
 MAX_REGIONS: Final = 1 << 8
 TRACED_REQUESTS: Final = 256
-"""Of each lane of a frontend, where requests are traced."""
+"""Capacity of the ring of traced requests in each frontend's lane, if requests are traced."""
 MAX_TRACED: Final = 1 << 16
 MAX_BYTES: Final = 1 << 44
 
@@ -245,7 +244,7 @@ class Layout:
 
     @cached_property
     def size(self) -> int:
-        """Of the segment, in bytes."""
+        """Size of the segment in bytes."""
         return self.payload_byte + self.lanes * self.lane_bytes
 
     def model_table_copy(self, number: int) -> slice:

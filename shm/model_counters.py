@@ -74,7 +74,7 @@ class Spent(NamedTuple):
 
 
 NOTHING: Final = Spent(0, 0, 0, 0, 0)
-"""Of a batch that was not run."""
+"""Time of a batch that was not run: none."""
 
 
 class BatchStatistics(NamedTuple):

@@ -26,7 +26,7 @@ from ringbatch.shm.memory_order import is_unchanged, load_acquire, release_fence
 from ringbatch.shm.model_metric_words import OwnMetricWords
 
 MOST_VALUES: Final = 512
-"""Of one worker."""
+"""Most values of all series of one worker."""
 KINDS: Final = ("counter", "gauge", "histogram")
 
 _TEXT_BYTES: Final = 0

@@ -22,7 +22,7 @@ _WORDS: Final = {
     ModelState.CANNOT_WAKE: f"{_NO_WORKER}, and the last one that was to be started could not be",
     ModelState.RESTARTING: _NO_WORKER,
 }
-"""Of the states that the collector publishes, those that are not ready."""
+"""Reasons for people, for each published state in which a model is not ready."""
 
 
 class ModelReadiness(NamedTuple):

@@ -20,10 +20,10 @@ from ringbatch.shm.tensor import Tensor
 from ringbatch.shm.texts import IDS, Generator, Tokens
 
 REFERENCE_BITS: Final = 16
-"""Of a reference, so many low bits are the index."""
+"""Low bits of a reference that hold the index."""
 INDEX_MASK: Final = (1 << REFERENCE_BITS) - 1
 FIRST_VERSION: Final = "1"
-"""Of a model whose configuration names none."""
+"""Version of a model whose configuration names none."""
 State = Literal["loading", "serving", "retiring"]
 LOADING: Final = "loading"
 """Workers are loading it, and it gets no requests yet."""
@@ -34,7 +34,7 @@ FILE_DIFFERS: Final = "the model file was changed or removed since it was loaded
 MOST_PLACES: Final = 2048
 """Rows that a worker of a model in steps runs at once: its task ring has room for each."""
 _END: Final = b"\n\n"
-"""Of a table; no line is empty."""
+"""End of a table: an empty line, which occurs nowhere else."""
 _LISTS: Final = ("workers", "remote", "allowed_batch_sizes", "length_buckets")
 """Fields that JSON gives back as lists."""
 
@@ -57,7 +57,7 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """One version of one model as frontends, collector and workers know it.
+    """Version of a model as frontends, collector and workers know it: an entry of the model table.
 
     Attributes:
         index: its place in the segment.

@@ -37,7 +37,7 @@ class ModelTable:
 
     @property
     def number(self) -> int:
-        """Of the table that holds now, in one load; from 1."""
+        """Number of the table that holds now, read in one load; the first is 1."""
         return load_acquire(self._words, HeaderWords.MODEL_TABLE)
 
     def publish(self, models: tuple[ModelSpec, ...]) -> int:

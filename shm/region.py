@@ -1,4 +1,4 @@
-"""One region of a client's memory, and the words that it is in the registry. Pure.
+"""Region of a client's shared memory, and the words that describe it in the registry. Pure.
 
 A region is a stretch of a POSIX shared memory object that a client made and registered under a
 name of its choosing; the words `region` and `key` are those of Triton's system shared memory

@@ -14,7 +14,7 @@ from ringbatch.shm.tensor import Tensor
 REQUEST_CONTEXT: Final = Tensor("request", "BYTES", [])
 NOTHING: Final = b"{}"
 MOST_BYTES: Final = 1 << 14
-"""Of such an object."""
+"""Longest JSON object of a request, in bytes."""
 _LENGTH_BYTES: Final = 4
 
 

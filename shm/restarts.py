@@ -65,12 +65,12 @@ class Restarts:
 
     @classmethod
     def of_supervisor(cls, segment: Segment) -> "Restarts":
-        """Those of the supervisor's own children."""
+        """Return the restarts of the supervisor's own children."""
         return cls(segment, segment.layout.supervisor_counters())
 
     @classmethod
     def of_arbiter(cls, segment: Segment) -> "Restarts":
-        """Those of the frontends for HTTP."""
+        """Return the restarts of the frontends for HTTP, which Gunicorn's arbiter counts."""
         return cls(segment, segment.layout.arbiter_counters())
 
     def add(self, role: Role, reason: EndReason) -> None:

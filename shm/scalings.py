@@ -31,7 +31,7 @@ class Cause(IntEnum):
     CPUS = 5
     """No CPU has time for another."""
     FAILED = 6
-    """One that was to be started was not ready."""
+    """A new worker was started and did not become ready."""
 
     @property
     def direction(self) -> str:
@@ -115,7 +115,7 @@ class Scalings:
 
     @property
     def again_ns(self) -> int:
-        """When that is tried again; of no meaning where they could be."""
+        """Instant of the next attempt to start workers; without meaning unless `failed`."""
         return self._words[self._first + ScalingWords.AGAIN_NS] if self._is_own else 0
 
     def counts(self) -> dict[Cause, int]:

@@ -47,7 +47,7 @@ _ANOTHER_USERS: Final = "the engine's shared memory belongs to another user"
 
 
 class Segment:
-    """One mapped segment.
+    """Mapped segment: the shared memory of one engine.
 
     Attributes:
         name: its name, with the leading slash; empty for a process-local twin.
@@ -169,7 +169,7 @@ class Segment:
 
     @property
     def pid(self) -> int:
-        """Of the supervisor that made it, where that runs; for people."""
+        """Process id of the supervisor that made it, in its own PID namespace; for people."""
         return shm_objects.engine_and_pid(self.name)[1]
 
     @property
@@ -227,7 +227,7 @@ class Segment:
 
     @property
     def ready_ns(self) -> int:
-        """When the engine was ready, in CLOCK_MONOTONIC; 0 while it starts, and once it stops."""
+        """CLOCK_MONOTONIC when the engine became ready; 0 while it starts, and once it stops."""
         return 0 if self.draining else self.words[HeaderWords.READY_NS]
 
     def publish_ready(self, now_ns: int) -> None:
@@ -282,7 +282,7 @@ class Segment:
 
     @property
     def collector_ns(self) -> int:
-        """When the collector last looked for something to do; 0 where there is none."""
+        """CLOCK_MONOTONIC when the collector last looked for work; 0 without a collector."""
         return self.words[HeaderWords.COLLECTOR_NS]
 
     def collector_gone(self) -> None:

@@ -77,8 +77,9 @@ class SlotMemory:
         self.request_offset = [0] * layout.slots
         self.result_offset = [0] * layout.slots
         self._places = [(slice(0), 0, 0, 0, 0)] * layout.slots
-        """Of each claimed slot its request's memory, where its header is, the number of CONTROL's
-        word, and the two offsets: what `Lane.send` needs, in one step."""
+        """Places of each claimed slot, which `Lane.send` gets in one step: the slice of its
+        request's memory, the start of its header, the number of CONTROL's word, and the two
+        offsets."""
         self._extent: list[tuple[int, int] | None] = [None] * layout.slots
         self.result_capacity = [0] * layout.slots
         self._free: list[int] = []

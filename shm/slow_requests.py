@@ -69,7 +69,7 @@ class RequestRecord(NamedTuple):
 
 
 class Slowest:
-    """Those of one lane, for its owner, who goes on with what an earlier one has left.
+    """Slowest requests of one lane, for its owner, who goes on with the list of an earlier owner.
 
     Attributes:
         floor_ns: a request that took no longer is not among them.
@@ -92,7 +92,7 @@ class Slowest:
         self.look_ns = 0
 
     def look(self, now_ns: int) -> None:
-        """Those that are too old make room."""
+        """Let newer requests replace the ones that ended too long ago."""
         self.look_ns = now_ns + _LOOK_NS
         places = zip(self._took_ns, self._ended_ns, strict=True)
         self.floor_ns = min(
@@ -120,7 +120,7 @@ class Slowest:
 
 
 def slowest(segment: Segment, now_ns: int, count: int = SLOW_REQUESTS) -> list[RequestRecord]:
-    """Those of all lanes that took longest, the longest first.
+    """Return the slowest recent requests of all lanes, the slowest first.
 
     Args:
         segment: attached.

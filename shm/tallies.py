@@ -258,7 +258,7 @@ class Tallies:
         self._open: dict[int, tuple[int, tuple[Tally, ...]]] = {}
         """By place, the account and its counts by protocol."""
         self.nobody = self.of(self._layout.models, "", "")
-        """Of requests for no model that there is."""
+        """Counts of requests for models that do not exist."""
 
     def of(self, account: int, name: str, version: str) -> tuple[Tally, ...]:
         """Return the counts of an account, by protocol.

@@ -65,7 +65,7 @@ DATATYPES: Final = {
 
 @dataclass(frozen=True, slots=True, init=False)
 class Tensor:
-    """One input or output of a model: a name, a datatype and the shape of one instance.
+    """Input or output of a model: a name, a datatype and the shape of one instance.
 
     Args:
         name: what V2 requests and V1 columns call it.

@@ -57,7 +57,10 @@ class Tokens:
     vocabulary: int
 
     def edges(self, edges: Sequence[int]) -> tuple[int, ...]:
-        """Of ascending edges of buckets those that a text can have, the last being the limit."""
+        """Return the bucket edges that a text's length can reach, the last being the limit.
+
+        The edges ascend.
+        """
         if not edges:
             return ()
         return (*(edge for edge in edges if edge < self.limit), self.limit)

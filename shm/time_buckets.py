@@ -6,7 +6,7 @@ from typing import Final
 
 FINEST_NS: Final = 50_000
 BUCKETS: Final = 22
-"""Of times: below `FINEST_NS`, below twice that, and so on; the last one has no bound."""
+"""Number of time buckets: below `FINEST_NS`, below twice that, and so on; the last has no bound."""
 BOUNDS_S: Final = tuple(FINEST_NS * (1 << bucket) / 1e9 for bucket in range(BUCKETS - 1))
 _LAST_BUCKET: Final = BUCKETS - 1
 

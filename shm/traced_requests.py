@@ -18,7 +18,7 @@ _SIZE: Final = RequestRecordWords.SIZE
 
 
 class TracedRequests:
-    """Those of one lane, for its owner, who goes on with what an earlier one has left.
+    """Traced requests of one lane, for its owner, who goes on where an earlier owner stopped.
 
     Args:
         segment: attached; its layout has room for them.
@@ -65,7 +65,7 @@ class TracedReader:
         return max(put - layout.traced, 0)
 
     def read(self) -> list[RequestRecord]:
-        """Those that have come since the last time, each lane's in their order."""
+        """Return the requests traced since the last call, in order within each lane."""
         return [request for lane in range(len(self._next)) for request in self._of(lane)]
 
     def _of(self, lane: int) -> list[RequestRecord]:

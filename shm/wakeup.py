@@ -30,7 +30,7 @@ _NS: Final = 1_000_000_000
 
 
 class Wakeup:
-    """One waiter's doorbell. Any number of processes may ring it; one waits."""
+    """Doorbell of a single waiter. Any number of processes may ring it."""
 
     __slots__ = ("_address", "_instant", "_semaphore", "_timespec", "_waited", "wake")
 

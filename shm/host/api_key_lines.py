@@ -54,12 +54,12 @@ class KeyOptions:
 
 
 class Option(NamedTuple):
-    """One option that may stand behind a key.
+    """Option that may follow a key on its line.
 
     Attributes:
-        attribute: in which `KeyOptions` have it.
+        attribute: the attribute of `KeyOptions` that holds the value.
         read: returns the value of a text; None if the text is wrong.
-        right: what is right, for the error.
+        right: description of a right value, for the error.
     """
 
     attribute: str

@@ -18,10 +18,10 @@ from typing import Any, Final, Literal, NamedTuple
 from ringbatch.shm.shm_objects import DIRECTORY
 
 MAX_LINE_BYTES: Final = 1 << 16
-"""Of a request or an answer."""
+"""Longest request or answer, in bytes."""
 ACTIONS: Final = ("reload", "load", "unload", "handover")
 _OF_ALL: Final = ("reload", "handover")
-"""Those that need no model."""
+"""Actions that may leave out the model."""
 
 Action = Literal["reload", "load", "unload", "handover"]
 End = Literal["done", "failed", "unknown"]

@@ -37,12 +37,12 @@ class Credentials:
     api_keys: Path | None = None
 
     def files(self) -> dict[str, Path]:
-        """Those that there are, by the names of the attributes."""
+        """Return the paths that are set, by the names of their attributes."""
         found = ((name, getattr(self, name)) for name in self.__slots__)
         return {name: path for name, path in found if path is not None}
 
     def tls_files(self) -> tuple[Path, ...]:
-        """Those of them that `server_tls` reads."""
+        """Return the paths of the files that `server_tls` reads."""
         return tuple(path for name, path in self.files().items() if name.startswith("tls_"))
 
 

@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 @cache
 def installed_version() -> str:
-    """Of ringbatch; empty where only its sources are there."""
+    """Return the version of ringbatch; empty if only its sources are there."""
     try:
         return version("ringbatch")
     except PackageNotFoundError:

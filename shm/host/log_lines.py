@@ -127,7 +127,7 @@ class LineFormatter(logging.Formatter):
 
 
 def _source(name: str) -> str:
-    """Of a logger that is not of the server, its name; of others nothing."""
+    """Return the name of a logger that is not the server's; empty for the server's own."""
     return "" if name.partition(".")[0] in _OF_THE_SERVER else name
 
 
@@ -145,7 +145,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def priority(level: int) -> int:
-    """Of a level of `logging`, as syslog has it."""
+    """Return the syslog priority of a level of `logging`."""
     return next((number for least, number in _PRIORITIES if level >= least), _DEBUG)
 
 

@@ -29,19 +29,19 @@ class MalformedMessage(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Of all: it does its work from now on."""
+    """Message of any process: it does its work from now on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Of all: why it is about to end, for people."""
+    """Message of any process: the reason why it is about to end, for people."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """Of frontends: the event loop turns."""
+    """Message of a frontend: its event loop turns."""
 
 
 class Vocabulary(Generic[M_co]):

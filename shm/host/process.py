@@ -22,8 +22,8 @@ OPERATORS_SIGNALS: Final = (
     signal.SIGTTIN,
     signal.SIGTTOU,
 )
-"""Those by which operators tell servers to read their files again, to open their logs anew, to
-upgrade, to have more workers or fewer. A process that does not know one ends by it, or stops."""
+"""Signals by which operators tell servers to read files again, open logs anew, upgrade, or change
+the number of workers. A process without a handler for one ends or stops."""
 _PR_SET_PDEATHSIG: Final = 1
 _COLLECT_AFTER: Final = 50_000
 """Allocations between two runs of the garbage collector. A request's objects go when the last

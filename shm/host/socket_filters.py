@@ -17,13 +17,13 @@ RETURN_RESULT: Final = 0x16
 
 
 class Step(NamedTuple):
-    """One instruction.
+    """Instruction of a classic BPF program.
 
     Attributes:
-        code: what is done.
-        k: with what.
-        if_true: of a jump, how many steps are left out where it holds.
-        if_false: the same where it does not.
+        code: the operation.
+        k: its operand.
+        if_true: of a jump, the number of steps to skip if the condition holds.
+        if_false: the same if it does not hold.
     """
 
     code: int

@@ -15,7 +15,7 @@ _TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 
 
 def tcp_states(ports: Container[int]) -> list[bytes]:
-    """Those of all sockets that have one of these ports for their own, in no order."""
+    """Return the states of all TCP sockets with one of these local ports, in no order."""
     return [
         state
         for table in _TABLES

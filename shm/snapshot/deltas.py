@@ -49,7 +49,7 @@ def bucket_deltas(now: Sequence[int], before: Sequence[int] | None) -> list[int]
 
 
 def counter_deltas(now: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
-    """Of counts by name, those that have grown, by how much."""
+    """Return the counts that have grown, with their growth, by name."""
     found = {name: count - before.get(name, 0) for name, count in now.items()}
     return {name: count for name, count in found.items() if count > 0}
 
@@ -71,7 +71,7 @@ def class_deltas(
 
 
 def total(counts: Mapping[str, int]) -> int:
-    """Of all names."""
+    """Return the sum of the counts of all names."""
     return sum(counts.values())
 
 

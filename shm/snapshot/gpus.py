@@ -28,7 +28,7 @@ SLOWED: Final = {
 """Why a device may run below the clocks that it was given, by the words of nvidia-smi: the names
 of NVML's bits. Idleness and clocks that somebody has set are none of these."""
 _KINDS: Final = ("GPU", "MIG")
-"""Of UUIDs. A worker publishes the number alone, which is the one or the other."""
+"""Prefixes of UUIDs. A worker publishes the number alone, which may belong to either kind."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,10 @@ def _waiting_words(segment: Segment, worker: int) -> list[int]:
 
 
 def _references(words: Sequence[int]) -> list[int]:
-    """Those in tasks; none from where a length makes no sense, as the ring may move on."""
+    """Return the references in the tasks of a ring.
+
+    They end at the first impossible length: the ring may move on while it is read.
+    """
     found: list[int] = []
     start = 0
     while start < len(words):

@@ -55,10 +55,10 @@ NO_REQUESTS: Final = ClassSample(0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class ModelSample:
-    """One version of one model; what is counted is counted since the engine started.
+    """Sample of one version of a model. Counts are since the engine started.
 
     Attributes:
-        title: what people call it.
+        title: its name and version for people.
         state: of its entry.
         ready: workers that take batches.
         running: workers that are configured to run.
@@ -110,10 +110,10 @@ class ModelSample:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSample:
-    """One worker; what is counted is counted since the engine started.
+    """Sample of a worker. Counts are since the engine started.
 
     Attributes:
-        number: of it.
+        number: its number.
         model: the title of what it holds.
         state: what it says of itself, with its process.
         pid: of this; 0 where there is none.
@@ -131,11 +131,11 @@ class WorkerSample:
 
 @dataclass(frozen=True, slots=True)
 class LaneSample:
-    """One lane.
+    """Sample of a lane: its use of slots and payload memory.
 
     Attributes:
-        slots: that requests without an answer have.
-        memory_bytes: that they have, and for their answers.
+        slots: slots of requests without an answer.
+        memory_bytes: memory of these requests and of their answers.
     """
 
     slots: int
@@ -144,7 +144,7 @@ class LaneSample:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One engine at one instant.
+    """Sample of an engine at one instant.
 
     Attributes:
         at_ns: when, on the monotonic clock.
@@ -163,7 +163,7 @@ class Sample:
         slots: of each lane.
         lane_bytes: of payload memory, of each.
         slowest: the requests that took longest lately, the longest first.
-        gpus: that workers use, as far as they are seen.
+        gpus: the GPUs that workers use and NVML sees.
     """
 
     at_ns: int

@@ -11,13 +11,13 @@ from ringbatch.shm.slow_requests import slowest
 
 
 class SlowRequest(NamedTuple):
-    """One of them.
+    """Slow request as commands and the page show it.
 
     Attributes:
         ended_ns: when it ended, on the monotonic clock.
         took_ns: all of it.
-        phases: what took some of that, in their order, and `copy` beside them.
-        cause: what to blame for most of it.
+        phases: nanoseconds of each phase, in their order, and of `copy` beside them.
+        cause: the main cause of its time.
         model: the title of what it was for; empty where it was for none that is there.
         protocol: how it came.
         status: as it is counted.

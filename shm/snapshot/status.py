@@ -84,7 +84,7 @@ class ModelStatus:
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """One engine's counters.
+    """Counters of an engine, for `ringbatch status`.
 
     Attributes:
         models: by name; a version that is not the engine's choice by both, with its state.
