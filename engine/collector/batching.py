@@ -1,4 +1,4 @@
-"""When a batch closes: a pure function of what is pending, of the workers and of the time.
+"""Batch closing: a pure function of pending requests, workers and time.
 
 Requests that may share a batch wait in one queue, oldest first; those whose batch was lost with
 its worker wait in groups of their own, to be run once more. Asked about either, `decide` says

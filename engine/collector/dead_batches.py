@@ -85,7 +85,7 @@ class DeadBatches:
         return explained
 
     def _unanswered(self, batch: Batch, now_ns: int) -> list[Request]:
-        """Those of a dead worker's batch that it has not answered; the others are posted.
+        """Return the requests of a dead worker's batch that it left unanswered; post its answers.
 
         A request of which a part is out fails: its client has begun to read.
         """

@@ -368,7 +368,7 @@ class Dispatcher:
                 self._slots.store_overtaken(request.ref, since_ns)
 
     def _wanted(self, model: Model, requests: list[Request], now_ns: int) -> list[Request]:
-        """Those for which somebody still waits; the others are given up."""
+        """Return the requests whose clients still wait; give up the others."""
         is_wanted = self._slots.wanted
         wanted = [r for r in requests if r.deadline_ns > now_ns and is_wanted(r.ref)]
         runs = {request.ref for request in wanted}

@@ -18,7 +18,8 @@ _SLACK: Final = 64
 _MOST_TURNS: Final = 1024
 """The most batches that are remembered, to find out who was overtaken."""
 _PRECISION: Final = 32
-"""Of batches that differ in age by less than one part in so many, only the later is remembered."""
+"""Resolution in age of remembered batches: of two whose ages differ by less than one part in this
+number, only the later is kept."""
 
 
 class _Line:

@@ -21,7 +21,7 @@ _NEVER: Final = (1 << 64) - 1
 
 
 class ModelHealth:
-    """One model's.
+    """Health of a model: whether workers can serve it, and whether they die in a loop.
 
     Attributes:
         state: of the model, by its workers, as it is published.
@@ -50,8 +50,8 @@ class ModelHealth:
         self._awaited_word = first + ModelWords.AWAITED
 
     def as_worst(self, steps: Sequence["ModelHealth"]) -> None:
-        """Say of a chain what is said of the worst of its steps' models."""
-        # At every step of the collector: lists of all that is said would take five times as long.
+        """Publish for a chain the worst state among the models of its steps."""
+        # Every step of the collector comes here; lists of all states would take five times as long.
         words = self._words
         deaths = unsteady_ns = stuck_ns = 0
         for step in steps:

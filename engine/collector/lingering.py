@@ -109,7 +109,7 @@ class Lingering:
         self._costs = RunCosts()
         self._now = self._before = _Period(0, 0)
         self._returning = 0.0
-        """The share of what has come back in what comes, of late."""
+        """Share of recently answered rows that came back as new requests."""
         self._expected_rows = 0.0
         """Rows that recently came back after a batch."""
 

@@ -1,4 +1,4 @@
-"""When the collector is stepped, and how long it sleeps in between."""
+"""Loop of the collector process: runs its steps, and sleeps in between."""
 
 import time
 from typing import Final
@@ -16,11 +16,11 @@ GRACE_S: Final = 0.01
 
 
 class Loop:
-    """When to step the collector: when rung, when it asked to, and a safety sweep.
+    """Event loop of the collector: steps it when rung, when it asked to, and in a safety sweep.
 
     Args:
         collector: the role.
-        doorbell: what rings.
+        doorbell: the doorbell that submissions and reports ring.
         counters: the collector's own.
         spin_ns: how long it watches the doorbell before it sleeps with nothing under way, where it
             is usually rung as soon; 0 for never.

@@ -69,13 +69,13 @@ this collector has never put into a queue."""
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """One worker, as the collector knows it.
+    """Worker as the collector knows it: its model, its task ring, and the batches that it holds.
 
     Attributes:
-        number: which.
-        model: that it holds.
-        tasks: to it.
-        wake: rings it.
+        number: the worker's number.
+        model: the model that it holds.
+        tasks: the ring of its tasks.
+        wake: rings its doorbell.
         remote: whether an actor elsewhere holds its model.
         ready: whether it takes tasks.
         ending: it was taken for hung; what it answers until its end still counts.
@@ -150,7 +150,7 @@ class Worker:
 
 @dataclass(slots=True, eq=False)
 class Model:
-    """One entry of the table, and what the collector holds of it.
+    """Model as the collector knows it: an entry of the model table, with its queues and workers.
 
     Attributes:
         spec: the entry.
@@ -160,7 +160,7 @@ class Model:
         counters: its block.
         most_rows: of any request; frontends may still cut by a larger limit of before.
         grouping: which of its requests may share a batch.
-        queues: what waits.
+        queues: the requests that wait.
         health: says in the segment how its workers are.
         retries: what runs once more, before anything that has not run yet.
         lingering: whether its clients come back at once, and a batch waits for them.

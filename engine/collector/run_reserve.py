@@ -41,7 +41,7 @@ class RunReserve:
         self._left = 1
         """Batches until the block is complete. The first, of one batch, only begins the others."""
         self._began_ns = 0
-        """When the block began; 0 if that is unknown."""
+        """Start of the block in nanoseconds; 0 if that is unknown."""
         self._spare = False
         """True if workers had time to spare in the last block."""
 

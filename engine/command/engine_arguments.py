@@ -9,7 +9,7 @@ from ringbatch.shm.engine_name import WORDS, is_engine_name
 
 
 class Models(argparse.Action):
-    """One file or address, or several addresses."""
+    """Argparse action for MODEL: accepts one file or address, or several addresses."""
 
     def __call__(
         self,

@@ -110,7 +110,7 @@ ATTRIBUTES: Final = {
 _AUTHORITIES: Final = "/etc/tls/logger"
 """Folder in which KServe mounts the file of --logger-ca-cert-file."""
 _LOGGED_BYTES: Final = 1 << 24
-"""Of a body; the agent's logger keeps all."""
+"""Most bytes of a body that are logged; the agent's own logger keeps all."""
 COMPONENT_PORT: Final = 8080
 IDLE: Final = (
     "config-dir",

@@ -28,7 +28,7 @@ LARGEST_BATCH: Final = TASK_WORDS // 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchedConfig:
-    """Of a section ``[models.NAME]``: what is run, and how its batches are formed."""
+    """Settings of a section ``[models.NAME]``: what is run, and how its batches are formed."""
 
     name: str
     version: str = FIRST_VERSION

@@ -9,13 +9,13 @@ OF_REQUEST: Final = "request."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepConfig:
-    """One step of a chain.
+    """Configuration of one step of a chain.
 
     Attributes:
         model: whose worker runs it.
         version: of that model; empty for the one that serves requests which name none.
-        inputs: what the model's inputs are fed with, by their names, where it is said.
-        outputs: what its outputs are called in the chain, by their own names, where it is said.
+        inputs: pairs of an input of the model and the tensor that feeds it, if configured.
+        outputs: pairs of an output of the model and its name in the chain, if configured.
     """
 
     model: str

@@ -10,7 +10,7 @@ from ringbatch.engine.config.settings import ModelConfig, ServerConfig
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One key of a section; `default` is `dataclasses.MISSING` where a value is needed."""
+    """Key of a section. `default` is `dataclasses.MISSING` for a key that must be given."""
 
     key: str
     kind: Kind

@@ -19,16 +19,16 @@ _LANES_EACH: Final = 2
 _SPARE_MODELS: Final = 16
 """Places for models beyond twice those that are configured; they are small."""
 _SPARE_TABLE_BYTES: Final = 1 << 16
-"""Of the model table, beyond four times what it takes at the start."""
+"""Room of the model table, in bytes, beyond four times its size at the start."""
 
 
 def request_limit_bytes(server: ServerConfig) -> int:
-    """`max_request_bytes` or what it is by default."""
+    """Return `max_request_bytes`, or its default."""
     return REQUEST_BYTES if server.max_request_bytes is None else server.max_request_bytes
 
 
 def lane_bytes(server: ServerConfig) -> int:
-    """`lane_bytes` or what it is by default, in whole pages."""
+    """Return `lane_bytes`, or its default, in whole pages."""
     if server.lane_bytes is not None:
         return aligned(server.lane_bytes, PAGE)
     return aligned(max(_LANE_BYTES, 2 * request_limit_bytes(server)), PAGE)

@@ -113,7 +113,7 @@ def number(most: int, *, zero: bool) -> Kind:
 
 
 def choice(*names: str) -> Kind:
-    """One of some words."""
+    """Return the kind of a setting whose value is one of these words."""
     words = " or ".join(f'"{name}"' for name in names)
     metavar = "{" + ",".join(names) + "}"
     return Kind(words, lambda value: value in names, str, metavar)

@@ -20,7 +20,7 @@ from ringbatch.engine.config.serving import MIB, ServingConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayloadConfig(ServingConfig):
-    """Of the section ``[server]``: what is kept of requests and answers, and where."""
+    """Settings of the section ``[server]`` for the payload log: contents and destination."""
 
     payload_log: Annotated[
         str | None,

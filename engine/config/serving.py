@@ -34,7 +34,7 @@ DAY_S: Final = 24 * 60 * 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingConfig:
-    """Of the section ``[server]``: the frontends, and the memory they share with the engine."""
+    """Settings of the section ``[server]`` for frontends and for their shared memory."""
 
     name: Annotated[
         str,

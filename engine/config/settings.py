@@ -369,7 +369,7 @@ class ModelConfig(BatchedConfig):
 
     @property
     def platform(self) -> str:
-        """`runtime` or what it is by default."""
+        """The configured `runtime`, or its default."""
         runtime = self.runtime or runtime_of(self.path)
         assert runtime is not None, (
             "a configuration is concluded only where something runs the file"
@@ -378,7 +378,7 @@ class ModelConfig(BatchedConfig):
 
     @property
     def loader(self) -> str:
-        """The runtime that reads the model file, wherever that is done."""
+        """The runtime that reads the model file, here or in a Ray cluster."""
         found = runtime_of(self.path) if self.platform == "ray" else self.platform
         assert found is not None, "a configuration is concluded only where something reads the file"
         return found
@@ -445,7 +445,7 @@ class ModelConfig(BatchedConfig):
 
     @property
     def batch_limit_s(self) -> float:
-        """`batch_timeout_s` or what it is by default."""
+        """`batch_timeout_s`, or its default."""
         if self.batch_timeout_s is not None:
             return self.batch_timeout_s
         # A slow model server is not a worker that hangs.
@@ -453,7 +453,7 @@ class ModelConfig(BatchedConfig):
 
     @property
     def hung_after_s(self) -> float:
-        """When a worker is replaced: one that waits for others gives up first."""
+        """Seconds until a worker counts as hung: one that waits for others gives up first."""
         waits = self.platform == "http" or any(self.in_ray)
         return self.batch_limit_s + (WAITING_GRACE_S if waits else 0)
 
@@ -478,7 +478,7 @@ class Config:
 
     @property
     def passes_to(self) -> str | None:
-        """`pass_through` or what it is by default."""
+        """`pass_through`, or its default."""
         if self.server.app is not None:
             return None
         if self.server.pass_through is not None:

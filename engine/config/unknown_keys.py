@@ -61,7 +61,7 @@ def words(key: str, known: Iterable[str], *, kind: str = "key", listed: str) -> 
     Args:
         key: as it was written; of a flag with its dashes.
         known: all that there are, written so too.
-        kind: what it is: a key, or a flag.
+        kind: the kind of name: a key, or a flag.
         listed: where all of them stand, in case they are too many to be listed here.
     """
     every = tuple(known)

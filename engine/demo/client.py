@@ -179,7 +179,7 @@ async def _work(
 
 
 class _Connection:
-    """One connection, opened when it is needed and again when the server closed it politely."""
+    """Keep-alive connection: opened when needed, and again if the server has closed it in order."""
 
     def __init__(self, port: int) -> None:
         self._port = port

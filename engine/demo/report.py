@@ -40,7 +40,7 @@ ASCII: Final = Ink(" .+#@", "#", ".")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One picture and what became of it.
+    """Picture with its answer and its true digit.
 
     Attributes:
         image: [64], 0 to 16.
@@ -118,7 +118,10 @@ def percentile(values: Sequence[int], share: float) -> int:
 
 
 def latencies(values_ns: Sequence[int]) -> str:
-    """One line of percentiles, in milliseconds; the values in any order, at least one."""
+    """Return a line of percentiles in milliseconds.
+
+    The values are in any order, at least one.
+    """
     values = sorted(values_ns)
     shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
     return "   ".join(
@@ -151,7 +154,7 @@ def reasons(counts: Mapping[str, int]) -> str:
 
 
 def progress_line(done: int, total: int, elapsed_ns: int, ink: Ink) -> str:
-    """One line of unchanging width, for a terminal that overwrites it."""
+    """Return a progress bar of constant width, for a terminal that overwrites its line."""
     filled = BAR_WIDTH * done // total
     bar = ink.bar * filled + ink.rest * (BAR_WIDTH - filled)
     count = f"{done:,}".rjust(len(f"{total:,}"))
@@ -182,7 +185,7 @@ class Progress:
         self._done = 0
 
     def step(self) -> None:
-        """One more answer is here."""
+        """Count an answer, and show the progress."""
         self._done += 1
         if self._on_terminal:
             self._redraw()

@@ -20,7 +20,7 @@ from ringbatch.shm.host.background import repeating_thread
 from ringbatch.shm.shm_objects import DIRECTORY, PREFIX
 
 NAME: Final = f"demo-{os.getpid()}"
-"""Of the engine, beside those that run for other purposes and other demos."""
+"""Name of the demo's engine, different from those of other engines and other demos."""
 _SERVE: Final = (sys.executable, "-P", "-m", "ringbatch.engine", "serve")
 SERVE: Final = (*_SERVE, "--engine-name", NAME, "--port", "0")
 READY: Final = re.compile(r"ringbatch: serving digits on http://127\.0\.0\.1:(\d+)\s*")

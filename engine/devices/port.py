@@ -39,7 +39,7 @@ class Locked:
 
 
 class Piece(NamedTuple):
-    """One copy: `size` bytes at `start` of the source go to byte `at` of a buffer."""
+    """Copy of `size` bytes: from `start` of the source to byte `at` of a buffer."""
 
     start: int
     size: int

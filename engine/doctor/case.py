@@ -10,8 +10,8 @@ from ringbatch.engine.doctor.findings import Finding, Level
 from ringbatch.engine.process.cpu_plan import Plan
 
 PROCESS_BYTES: Final = 80 << 20
-"""Of memory that one process has for itself, a worker's model not counted. bench/idle.py holds
-frontends and collectors to it."""
+"""Private memory of one process in bytes, without a worker's model. bench/idle.py holds frontends
+and collectors to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

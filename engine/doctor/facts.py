@@ -367,7 +367,7 @@ class Nvidia:
 
     @property
     def version(self) -> str:
-        """Of the driver; empty without one."""
+        """Version of the driver; empty without a driver."""
         return self.driver or self.loaded
 
 

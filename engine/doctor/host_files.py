@@ -35,7 +35,7 @@ _CLOCK_LOOKS: Final = 200
 _CLOCK_ROUNDS: Final = 10
 _UNIFIED: Final = ("", "unified")
 _MAPPED_SHARED: Final = 1 << 3
-"""Of /proc/PID/coredump_filter, see core(5): file mappings that are shared."""
+"""Bit of /proc/PID/coredump_filter for shared file mappings, see core(5)."""
 _CHOSEN: Final = re.compile(r"\[([\w+]+)\]")
 _VIRTUAL: Final = re.compile(
     r"Alibaba Cloud|Amazon EC2|Google|KVM|Microsoft|OpenStack|Parallels|QEMU|VMware|Xen"
@@ -243,7 +243,10 @@ def _ns_of_a_look() -> float:
 
 
 def limits() -> Limits:
-    """Those of this process. How many processes a user may have does not hold for root."""
+    """Return the resource limits of this process.
+
+    The limit of a user's processes is left out for root, whom it does not bind.
+    """
     processes = _finite(resource.getrlimit(resource.RLIMIT_NPROC)[1])
     return Limits(
         open_files=_finite(resource.getrlimit(resource.RLIMIT_NOFILE)[1]),

@@ -16,7 +16,7 @@ from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.descriptors import OTHERS
 
 _TASKS: Final = 4
-"""Of one process, beside the threads of a worker's math library."""
+"""Threads of one process, beside those of a worker's math library."""
 _FILES_OF_ONE_ENGINE: Final = 4
 """The segment, the life pipe, the collector's semaphore and the control socket."""
 _HEARTBEATS: Final = 2
@@ -69,7 +69,7 @@ def needs(
 def _workers(
     config: Config, plan: Plan | None, host: Host, environment: Mapping[str, str]
 ) -> Iterator[Worker]:
-    """Those that compute; spares mostly wait."""
+    """Yield the workers that compute; spares mostly wait."""
     number = 0
     for model in config.models:
         for index in range(model.most_workers):

@@ -106,7 +106,7 @@ def _is_passed(door: Door, *, passed: bool) -> bool:
 
 
 def _same(found: Engines, name: str) -> Engines:
-    """Of other engines than the one that goes first, the memory does not count: they keep it."""
+    """Return the engines with the memory of all others left out, because they keep it anyway."""
     running = (e if e.engine == name else replace(e, segment_bytes=0) for e in found.running)
     return replace(found, running=tuple(running))
 

@@ -34,7 +34,7 @@ _PORTS: Final = (
 )
 """Keys of ports, with those of their addresses."""
 _SHARED: Final = ("port", "grpc_port")
-"""Those that several engines can have, where they say so."""
+"""Keys of ports that several engines may share if their settings allow it."""
 
 
 def features() -> Features:

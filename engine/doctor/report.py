@@ -55,7 +55,7 @@ def as_json(findings: Iterable[Finding], facts: Facts) -> str:
 
 
 def versions(facts: Facts) -> dict[str, str | None]:
-    """Of all that matters, by name; None for what is not installed."""
+    """Return the versions of ringbatch and of its environment; None for a missing package."""
     found: dict[str, str | None] = {}
     if facts.software is not None:
         compiled = " (compiled)" * facts.software.compiled

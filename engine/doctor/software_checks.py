@@ -93,7 +93,7 @@ def _judged(package: Package) -> Finding | None:
 
 
 def _extras(config: Config) -> set[str]:
-    """Those of ringbatch's that a configuration needs."""
+    """Return the extras of ringbatch that a configuration needs."""
     # Batches are sent to model servers without a package; only requests passed on need one.
     found = {model.platform for model in config.models} - {"python", "http"}
     if any(model.ray_workers for model in config.models):

@@ -22,7 +22,7 @@ _REPORT_WORDS: Final = 9
 
 
 class BatchTask(NamedTuple):
-    """One batch to run, of requests of which the same is `asked`."""
+    """Batch for a worker to run; `asked` names the model and the step of its requests."""
 
     mark: BatchMark
     references: list[int]

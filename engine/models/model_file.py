@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from ringbatch.shm.errors import StartupError
 
 COPIED_BYTES: Final = 16 << 20
-"""Of a larger file no copy is kept in memory."""
+"""Largest file in bytes of which a copy is kept in memory."""
 _CHUNK_BYTES: Final = 1 << 20
 _PARTS: Final = (
     *(".json", ".onnx", "_data", ".data", ".xml", ".bin", ".pt2", ".model"),
@@ -143,7 +143,7 @@ def _stamp(found: os.stat_result) -> Stamp:
 
 
 def _stamp_at(path: Path | str) -> Stamp:
-    """Of a file, or of those in a directory that a model is read from.
+    """Return the stamp of a file, or of the model's files in a directory.
 
     Raises:
         OSError: there is nothing.

@@ -23,16 +23,16 @@ from ringbatch.shm.model_metrics import MOST_TEXT, MOST_VALUES, Metric, OwnMetri
 logger = logging.getLogger("ringbatch.worker")
 
 MOST_LABEL_CHARACTERS: Final = 128
-"""Of a label's value; of a longer one the beginning."""
+"""Most characters of a label's value; a longer value is cut off."""
 
 
 class _Metric:
-    """One series of a metric; or the metric of which `labels` gives the series.
+    """Metric, or the series of one that `labels` returns.
 
     Args:
-        book: what it is counted in.
-        metric: what is counted.
-        values: of its labels; None where they are still to be said.
+        book: the book that holds its values.
+        metric: its name, kind and labels.
+        values: values of its labels; None if `labels` is yet to give them.
     """
 
     def __init__(self, book: "Book", metric: Metric, values: tuple[str, ...] | None) -> None:
@@ -201,7 +201,7 @@ class Book:
 
     @property
     def metrics(self) -> list[Metric]:
-        """Those that the model has."""
+        """Metrics that the model's code has made."""
         return [one.metric for one in self._named.values()]
 
     def metric(self, kind: type[M], metric: Metric) -> M:
@@ -332,7 +332,7 @@ def within(series: Sequence[Series], most_values: int, most_text: int) -> list[S
 
 
 BOOK: Final = Book()
-"""Of this process."""
+"""Metrics of this process."""
 os.register_at_fork(after_in_child=BOOK.forked)
 
 

@@ -13,7 +13,7 @@ M = TypeVar("M")
 
 
 class ControlSocket:
-    """One end of the socket pair between a process and its supervisor."""
+    """End of the socket pair between a process and its supervisor."""
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end

@@ -12,7 +12,8 @@ from typing import Final
 
 _OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
 _FIRST_TO_GO: Final = 500
-"""Of 1000: the kernel, to choose a victim, adds half of all memory to the process's own."""
+"""Value for oom_score_adj, in thousandths of all memory. When the kernel chooses a victim, it adds
+this half of all memory to the process's own."""
 
 WORKER_HEAP: Final = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 25),

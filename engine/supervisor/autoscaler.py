@@ -41,7 +41,7 @@ _NS_PER_MS: Final = 1e6
 
 @dataclass(slots=True)
 class _Watched:
-    """One model under the autoscaler.
+    """Model under the autoscaler.
 
     Attributes:
         scaler: decides for it.

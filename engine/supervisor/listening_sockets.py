@@ -79,7 +79,7 @@ class ListeningSockets:
 
     @property
     def front(self) -> socket.socket:
-        """One of the sockets for HTTP."""
+        """A socket for HTTP: the first of the ports, or else the Unix socket."""
         found = self.http[0] if self.http else self.http_unix
         assert found is not None, "HTTP is served somewhere"
         return found

@@ -91,7 +91,7 @@ class ChainTensors:
         return capacity if blocks is None else min(self.end(blocks), capacity)
 
     def static_end(self, rows: int, capacity: int, count: int) -> int | None:
-        """Of a static chain, where the block behind so many starts; None where there is no room.
+        """Return the start of the block behind `count` blocks of a static chain; None without room.
 
         Args:
             rows: of the request.

@@ -69,7 +69,7 @@ class DeviceRunner(Runner):
         # Other codecs keep something of a batch from its inputs to its outputs.
         self._in_halves = settings.plan is None and type(self._codec) in (DeviceCodec, FiniteCodec)
         self._beside = MemoryCap()
-        """Of batches that begin while another is under way."""
+        """Memory cap of batches that begin while another is under way."""
         self._freed_ns = 0
         """The latest time at which the device had ended a batch."""
 

@@ -66,7 +66,7 @@ class DeviceWorker(Worker):
         self._on_device = runner
         self._taken: deque[_Taken] = deque()
         self._taken_words = 0
-        """Of the ring's oldest, those of the batches that are taken up."""
+        """Oldest words of the task ring whose batches are already taken up: their number."""
 
     def step(self) -> int:
         """Begin the batches that can begin, and end the first if it is time; how many ended.

@@ -9,7 +9,8 @@ from ringbatch.engine.worker.parity import difference
 from ringbatch.engine.worker.warmup import sizes_to_try
 
 TOLERANCE: Final = 1e-4
-"""Of a number, times its size where that is above 1, as for ``ringbatch check --parity``."""
+"""Tolerated difference of a number, times its size if that is above 1, as for ``ringbatch check
+--parity``."""
 _REASON_CHARS: Final = 200
 
 Values = Callable[[int, int], Sequence[Any]]

@@ -23,7 +23,7 @@ from ringbatch.shm.model_spec import ModelSpec
 logger = logging.getLogger("ringbatch.worker")
 
 _MEASURED_ROWS: Final = 8
-"""Of the batches that are copied to find the quicker way."""
+"""Rows of the batches that are copied to find the quicker way."""
 _DISPATCH_NS: Final = 200_000
 """From the instant at which the collector is to give a batch, until the worker copies its rows."""
 

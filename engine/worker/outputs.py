@@ -124,7 +124,7 @@ class Checker:
 
 
 def array_dtype(tensor: Tensor) -> np.dtype[Any]:
-    """Of the arrays that a model gets for an input, and gives for an output."""
+    """Return the dtype of a model's arrays for an input or an output."""
     return np.dtype("<f4" if tensor.datatype.name == "BF16" else tensor.datatype.numpy)
 
 

@@ -124,9 +124,9 @@ class PaddedCodec(TensorCodec):
         self._padded: Dimensions = ()
         """The open dimensions of the batch that was read last."""
         self._own: dict[int, Dimensions] = {}
-        """Those of its requests, by their references."""
+        """Open dimensions of that batch's requests, by their references."""
         self._synthetic: Sequence[Dimensions] = ()
-        """Those of the rows that were made up last."""
+        """Open dimensions of the latest made-up rows."""
 
     def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
         """See `Codec.read`."""

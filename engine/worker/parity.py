@@ -33,7 +33,7 @@ class Batch(NamedTuple):
 
 @dataclass(slots=True)
 class Difference:
-    """Of one output, the largest that was found.
+    """Largest difference found in one output.
 
     Attributes:
         output: its name.

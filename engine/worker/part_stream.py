@@ -55,7 +55,7 @@ class PartStream:
 
     @property
     def deadline_ns(self) -> int:
-        """When the request is too late, as its frontend says now."""
+        """Deadline of the request in nanoseconds, as its frontend has set it last."""
         return self._writer.deadline_ns
 
     @property

@@ -89,7 +89,7 @@ class Gatherer:
         return placement if placement.size <= limit_bytes else None
 
     def gather(self, requests: list[Request], placements: list[Placement]) -> list[Array]:
-        """One array an input, shape [rows of all requests, ...], owned by the caller."""
+        """Return an array for each input, [rows of all requests, ...], owned by the caller."""
         first = placements[0]
         starts = [request.request_offset for request in requests]
         if all(placement is first for placement in placements):
@@ -107,7 +107,7 @@ class Gatherer:
         return None if placement is None else self._gathered(uniform.request_offsets, placement)
 
     def _gathered(self, starts: Sequence[int] | Array, placement: Placement) -> list[Array]:
-        """One array an input, for requests that are placed alike."""
+        """Return an array for each input, for requests that are placed alike."""
         count, arrays = len(starts), []
         for part, dtype in zip(placement.parts, self._dtypes, strict=True):
             if dtype.hasobject:
@@ -155,12 +155,12 @@ class Gatherer:
 
 
 class LaidOut(NamedTuple):
-    """One request's rows of all outputs, as they stand in its result.
+    """Rows of one request for all outputs, as they stand in its result memory.
 
     Attributes:
-        placement: of the outputs.
+        placement: places of the outputs.
         prefix: words that open the frame.
-        data: of each output.
+        data: values of each output.
     """
 
     placement: Placement

@@ -12,7 +12,7 @@ _ANSWERS_WITHIN_S: Final = 2.0
 
 
 class Listed(NamedTuple):
-    """One actor.
+    """Actor of a Ray cluster, as a command lists it.
 
     Attributes:
         name: of it.

@@ -30,7 +30,7 @@ Lookup = Callable[[str, int], Sequence[str]]
 
 
 class Endpoint(NamedTuple):
-    """One server.
+    """Model server: one host that a configured address stands for.
 
     Attributes:
         tag: its id, the same in every worker of the model.
@@ -140,7 +140,7 @@ class Names:
 
 
 class _Entry:
-    """One address of the configuration."""
+    """Configured address, with the servers that its name was resolved to."""
 
     def __init__(self, address: Address, lookup: Lookup) -> None:
         self.address = address
