@@ -106,7 +106,7 @@ class Recorder:
         self._wall_s = wall_s
 
     def drawn(self, trace: bytes) -> int:
-        """Of which samples the request is that has this ``traceparent``; see `Samples.of`."""
+        """Return the samples that the request with this ``traceparent`` is in; see `Samples.of`."""
         return 0 if self.samples is None else self.samples.of(trace)
 
     def batch_id(self, ending: RequestOutcome) -> str:

@@ -90,7 +90,8 @@ class ResponseMetadata:
         self._worker_us = _FOREVER_US
         self._before_write = self._before_total = b""
         self._rows = self._reason = self._attempts = -1
-        """Of the last batch; most are like the one before, and the next two tell of both."""
+        """Facts of the latest batch, told by `_behind_id` and `_copied`; most are like the one
+        before."""
         self._behind_id = self._copied = b""
 
     def load_line(self, asked: Form) -> bytes:

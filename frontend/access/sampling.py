@@ -148,7 +148,7 @@ class Draw:
 
 
 class Samples:
-    """Of which samples requests are.
+    """Sampling of requests: decides which are logged and which are traced.
 
     Args:
         logged: draws those that are logged; None where none are for that.
@@ -162,7 +162,7 @@ class Samples:
         self._traced = traced
 
     def of(self, trace: bytes) -> int:
-        """Those of the next request; to be called once for each.
+        """Return the samples that the next request is in; to be called once for each request.
 
         Args:
             trace: its sound ``traceparent``, which says whether it is traced; empty where there is

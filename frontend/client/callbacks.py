@@ -17,7 +17,7 @@ class CallbackQueue:
         return bool(self._over)
 
     def add(self, waiter: Waiter) -> None:
-        """One is over."""
+        """Add a waiter that is over."""
         self._over.append(waiter)
 
     def deliver(self) -> None:

@@ -1,7 +1,8 @@
-"""One request of a client, from arrays to arrays.
+"""Request of a client: from arrays, through slots, to arrays.
 
-What exceeds a batch is sent in parts, as many at a time as leave half of the model's slots to
-others; so a request may have any number of instances. The first part that fails fails the request.
+A request of more rows than one batch may hold is sent in parts. As many parts are under way as
+leave half of the model's slots to others, so a request may have any number of instances. The first
+part that fails fails the request.
 """
 
 from collections.abc import Sequence
@@ -46,13 +47,13 @@ class ClientCodec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClientModel:
-    """One model, as a client knows it.
+    """Model as a client knows it.
 
     Attributes:
         spec: its entry.
-        codec: between the program and slots.
-        result_sizes: for its answers.
-        takes_word: where it stands whether requests to it are taken.
+        codec: converts between the program's arrays and slots.
+        result_sizes: how much memory its answers take.
+        takes_word: the word of the segment that says whether requests to it are taken.
         resumption: how its answers are resumed that were cut off; None if they are not.
     """
 

@@ -98,7 +98,7 @@ class Channel:
         """No waiter's deadline is before this."""
         self._leader: Waiter | None = None
         self._until_ns = NEVER
-        """When the leader wakes up by itself."""
+        """Instant in nanoseconds at which the leader wakes up by itself."""
         self._sleepers: dict[Waiter, None] = {}
         self._callbacks = CallbackQueue()
         self._standby: Waiter | None = None

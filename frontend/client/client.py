@@ -65,7 +65,7 @@ _SPIN_US: Final = 150
 
 
 class _Session(NamedTuple):
-    """One engine, for as long as it lives."""
+    """Attachment to an engine, for as long as the engine lives."""
 
     channel: Channel
     segment: Segment

@@ -56,7 +56,7 @@ class RequestInParts(ClientRequest):
         super().__init__(channel, model, parts, timeout_ns, account)
         self._arrived: deque[bytearray] = deque()
         self._last_ns = 0
-        """When the latest part came; 0 before the first."""
+        """Arrival of the latest part in nanoseconds; 0 before the first."""
         self._until_ns = self.deadline_ns
         self._limits = limits_of(model.spec, asked)
         self.deadline_ns = first_deadline_ns(self._limits, self._accepted_ns, self._until_ns)

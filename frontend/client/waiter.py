@@ -33,7 +33,7 @@ class Waiter:
 
     @property
     def until_ns(self) -> int:
-        """When all of its answer is to be there; `deadline_ns` may be earlier, and moves then."""
+        """Deadline of the whole answer. `deadline_ns` may be earlier: it moves with each part."""
         return self.deadline_ns
 
     def advance(self) -> None:

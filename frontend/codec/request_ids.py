@@ -50,12 +50,12 @@ def trace_id(trace: bytes) -> bytes:
 
 
 def parent_id(trace: bytes) -> bytes:
-    """Of a sound ``traceparent``: its sender's span, 16 hexadecimal digits; empty where it is."""
+    """Return the parent span id of a ``traceparent``: 16 hexadecimal digits; empty without one."""
     return trace[36:52]
 
 
 def is_sampled(trace: bytes) -> bool:
-    """Of a sound ``traceparent``: whether its sender may have recorded the trace."""
+    """Return the sampled flag of a sound ``traceparent``: its sender may record the trace."""
     return bool(int(trace[53:55], 16) & 1)
 
 

@@ -22,7 +22,7 @@ _REVIEW: Final = 32
 """After so many answers that fitted, or sooner after the first, it is looked at whether they
 need as much."""
 _RARE_SHARE: Final = 64
-"""One answer in so many may be larger than what was claimed for it."""
+"""Rarity of answers that are larger than the memory claimed for them: one in this number."""
 _DIGITS: Final = 4
 """Binary digits of a size that count, so that answers of nearly one size claim the same, and slots
 can keep their memory."""
@@ -50,7 +50,7 @@ class SizeHistory:
         self.usual = 0
 
     def add(self, size: int) -> None:
-        """One more answer."""
+        """Record the size of an answer."""
         recent = self._recent
         recent.append(size)
         if size > self.likely or len(recent) >= self._due:

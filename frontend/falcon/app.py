@@ -176,7 +176,7 @@ class ModelList:
 
 
 class ModelStateResource:
-    """One model."""
+    """V1 resource of a model: answers whether it can predict."""
 
     refuses: Final = ("POST",)
 

@@ -219,7 +219,7 @@ class AnswerWriting:
 
 
 class CompletionResource(IfServed):
-    """One of the two routes, which is there while a text generator is served.
+    """Resource of completions or of chat completions, present while a text generator is served.
 
     Args:
         service: the models.

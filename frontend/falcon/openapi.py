@@ -60,7 +60,7 @@ _ANY: Final = {"type": "object"}
 _NAMED: Final = {
     "parameters": [{"name": "name", "in": "path", "required": True, "schema": _STRING}]
 }
-"""Of a path with a name in it that is no model's of this document."""
+"""Parameters of a path with a name in it that is not a model of this document."""
 
 
 def document(

@@ -331,7 +331,7 @@ def _values(tensor: Tensor, *others: Json) -> Json:
 
 
 def _value(datatype: Datatype) -> Json:
-    """One element, as JSON has it."""
+    """Return the JSON schema of one element."""
     if datatype.name == "BOOL":
         return {"type": "boolean"}
     if datatype.name == "BYTES":

@@ -208,12 +208,12 @@ class ClassifyingCodec(TextCodec):
 
 
 class TextResource:
-    """One of the routes.
+    """Resource of one route for texts: embeddings, rerank, classification and the like.
 
     Args:
         service: the models.
         bodies: as in `add_routes`.
-        codec: of its bodies.
+        codec: makes the codec of the route's bodies.
     """
 
     answers_only: Final = True

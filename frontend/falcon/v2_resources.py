@@ -175,7 +175,7 @@ class ModelMetadata(ModelResource):
 
 
 class ModelConfiguration(ModelResource):
-    """One model as Triton would have it configured."""
+    """Resource of a model's configuration in Triton's form."""
 
     async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
         """Triton's form."""

@@ -26,11 +26,11 @@ class IncrementalDecoder:
         self._decode = decode
         self._skipped = skipped
         self._tokens: list[int] = []
-        """Those of the last piece, and those that have no piece yet."""
+        """Tokens of the last piece, then the tokens that have no piece yet."""
         self._sent = 0
-        """The number of those of the last piece."""
+        """Number of tokens of the last piece."""
         self._before = ""
-        """The text of those of the last piece."""
+        """Text of the tokens of the last piece."""
 
     def add(self, token: int) -> str:
         """Return the next piece; empty while its last character is not whole."""

@@ -22,7 +22,7 @@ HEAD: Final = b"".join(
         field(b"grpc-accept-encoding", b"identity, deflate, gzip"),
     )
 )
-"""Of every answer with messages."""
+"""Header block of every answer with messages."""
 _OK: Final = value_after(_GRPC_STATUS, b"0")
 _WELL: Final = 200
 _PLAIN: Final = bytes(range(0x20, 0x7F)).replace(b"%", b"")
@@ -39,7 +39,7 @@ def trailers(status: GrpcStatus | None, metadata: Metadata) -> bytes:
 
 
 def trailers_alone(status: GrpcStatus, metadata: Metadata, http_status: int = 200) -> bytes:
-    """Of a call without a message: head and trailers in one."""
+    """Return the header block of a call without a message: head and trailers in one."""
     if http_status == _WELL:
         return b"".join((HEAD, _status(status), *_fields(metadata)))
     return b"".join((value_after(_STATUS, b"%d" % http_status), _status(status)))

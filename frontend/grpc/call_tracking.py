@@ -14,15 +14,15 @@ _TARGET: Final = "ModelInfer"
 
 
 class TrackedCall:
-    """One call; what it says of itself stands in its metadata.
+    """Tracking of a gRPC call: its id, its log entry, and the metadata of its answer.
 
     Attributes:
         request_id: its own, or that it is given.
 
     Args:
-        head: of it.
+        head: the call's head.
         client: the address of its client.
-        recorder: of the process.
+        recorder: the process's recorder.
     """
 
     __slots__ = ("_client", "_head", "_recorder", "request_id")

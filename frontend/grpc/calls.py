@@ -32,7 +32,7 @@ from ringbatch.shm.errors import (
 
 _NO_END: Final = "the call ended in the middle of its message"
 _BEGUN_BYTES: Final = 1 << 10
-"""Of a message; what stands before its tensor is mostly no longer."""
+"""Beginning of a message, in bytes, that is searched for its tensor: mostly no more precedes it."""
 MOST_KEYLESS: Final = 1024
 """The most calls without a key in the process that wait for their clients."""
 _MORE_MESSAGES: Final = "a call of this method has one message"
@@ -159,13 +159,13 @@ class CallConnection(Protocol):
 
 
 class ServedCall:
-    """One call. See `CallContext`.
+    """Call that a method handler serves. See `CallContext`.
 
     Args:
         owner: its connection.
-        stream: of that.
-        method: that serves it.
-        loop: of both.
+        stream: its stream of the connection.
+        method: the handler that serves it.
+        loop: the event loop of both.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""One connection of gRPC: calls from the socket to the ring with nothing in between.
+"""Connection of gRPC: calls go from the socket to the ring with nothing in between.
 
 Its bytes and its clocks are those of every connection over HTTP/2. A ModelInfer whose message came
-in one piece goes to the pipeline at once, and its answer from there to the socket, with no task or
-future; other calls are `ServedCall`s. What answers come in one turn of the event loop is written at
+in one piece goes to the pipeline at once. Its answer goes from there to the socket, with no task or
+future. Other calls are `ServedCall`s. All answers of one turn of the event loop are written at
 once.
 
 There are no timers here but those of calls. `tick` is called once a second for every connection.

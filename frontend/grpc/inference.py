@@ -197,7 +197,7 @@ class Pending(Framing):
 
     @property
     def bytes_out(self) -> int:
-        """Of the messages that answer it; 0 where there is none."""
+        """Bytes of the messages that answer it; 0 without any."""
         return self.parts_bytes + self._kept_bytes
 
     @property

@@ -12,7 +12,7 @@ from ringbatch.frontend.payloads.recorder import Kept, PayloadRecorder
 
 
 class KeptConnection(GrpcConnection):
-    """One connection; as `GrpcConnection`.
+    """gRPC connection with a payload log: keeps drawn requests until they are answered.
 
     Args:
         payloads: takes drawn requests.

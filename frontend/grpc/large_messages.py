@@ -66,12 +66,12 @@ def tensor_span(begun: bytes | memoryview, message_bytes: int) -> TensorSpan | N
 
 
 class ArrivingMessage(NamedTuple, Generic[C]):
-    """One of which all is known but its tensor, part of which may have come.
+    """Message that is read up to its tensor, whose bytes may still be coming.
 
     Attributes:
         arrival: the slot that its tensor goes to.
-        call: that it is for, whatever its connection knows it as.
-        start: of the tensor in the body of the call.
+        call: the call that it belongs to, in its connection's own terms.
+        start: offset of the tensor in the body of the call.
     """
 
     arrival: Arrival[GrpcAnswer]

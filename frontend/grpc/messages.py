@@ -21,13 +21,13 @@ Message = Any
 """A message, or its class: both are made while the program runs."""
 
 REFLECTION_VERSIONS: Final = ("v1", "v1alpha")
-"""Of the reflection protocol: the same messages under two names; clients ask for either."""
+"""Versions of the reflection protocol: the same messages under two names; clients use either."""
 INFERENCE_SERVICE: Final = "inference.GRPCInferenceService"
 HEALTH_SERVICE: Final = "grpc.health.v1.Health"
 
 
 class Method(NamedTuple):
-    """One method of a service.
+    """Method of a service, with the classes of its messages.
 
     Attributes:
         request: the class of its requests.

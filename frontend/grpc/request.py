@@ -79,7 +79,7 @@ class GrpcRequestedOutputs(NamedTuple):
 
 
 class GrpcRequest(NamedTuple):
-    """One request.
+    """ModelInfer request, read and checked.
 
     Attributes:
         parts: in order; several where there are more instances than one batch may hold, none
@@ -94,7 +94,7 @@ class GrpcRequest(NamedTuple):
 
 
 class _GivenInput(NamedTuple):
-    """One input of a request.
+    """Input of a request, as it was given.
 
     Attributes:
         shape: with the batch dimension.

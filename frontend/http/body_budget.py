@@ -27,7 +27,7 @@ class BodyBudget:
 
     @classmethod
     def of(cls, max_request_bytes: int) -> "BodyBudget":
-        """One into which several of the largest bodies fit."""
+        """Return a budget that holds several of the largest bodies."""
         return cls(max(_LEAST_BYTES, _BODIES * max_request_bytes))
 
     def take(self, size: int) -> None:

@@ -20,11 +20,11 @@ MOST: Final = 1024
 
 
 class TurnedAway(asyncio.Protocol):
-    """One connection that is not served.
+    """Connection beyond the limit: gets one answer, and is closed.
 
     Args:
-        others: those that were not served before and are still there.
-        answer: what is sent to the client, whole.
+        others: other such connections that are still open.
+        answer: the whole answer to the client.
     """
 
     def __init__(self, others: "set[TurnedAway]", answer: bytes) -> None:

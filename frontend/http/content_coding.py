@@ -36,7 +36,7 @@ _STEP_BYTES: Final = 1 << 20
 _TAKEN_BYTES: Final = 1 << 16
 """The most that one step takes: blocks may mean nothing, and each member copies what is left."""
 _MAX_MEMBERS: Final = 1000
-"""Of one body: each costs more than its 20 bytes tell."""
+"""Most gzip members of one body: each costs more than its 20 bytes tell."""
 _WEIGHT: Final = re.compile(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)", re.IGNORECASE)
 
 

@@ -110,7 +110,7 @@ class _AnswerTransport:
 
 
 class FallbackProtocol(HttpToolsProtocol):
-    """One connection, from the first request that is not for the fast lane."""
+    """Connection that uvicorn serves, from its first request that is not for the fast lane."""
 
     # Where uvicorn's types are not to be had, as where this is compiled, mypy would look for these
     # in the methods below, and find them or not by the order that it reads them in.

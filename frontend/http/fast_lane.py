@@ -44,7 +44,7 @@ _ENDED: Final = State.ENDED
 
 
 class FastLane(LaneConnection):
-    """One connection, until it is handed over; arguments as for `LaneConnection`."""
+    """Connection in the fast lane, until uvicorn takes it over. See `LaneConnection`."""
 
     __slots__ = ()
 

@@ -54,7 +54,7 @@ END: Final = b"\r\n\r\n"
 MAX_HEAD_BYTES: Final = 1 << 16
 HEAD_TOO_LONG: Final = f"the head is longer than {MAX_HEAD_BYTES} bytes"
 MAX_HEADERS: Final = 256
-"""Of one request: a line of five bytes becomes objects of 150."""
+"""Most headers of one request: a line of five bytes becomes objects of 150."""
 
 _UNCLEAR: Final = b"PR"
 """PROPFIND or HTTP/2's greeting."""

@@ -22,7 +22,7 @@ _CODING = "content-encoding"
 
 
 class KeptLane(FastLane):
-    """One connection; as `FastLane`.
+    """Fast-lane connection with a payload log: keeps drawn requests until they are answered.
 
     Args:
         payloads: takes drawn requests.

@@ -110,7 +110,7 @@ class LaneConnection(asyncio.Protocol):
         self._tried = False
         self._buffer = bytearray()
         self._seen_bytes = 0
-        """Of a head that is coming, what was there at the last look for its end."""
+        """Bytes of an incomplete head that the last search for its end has covered."""
         self._call: RequestHandle | None = None
         self._events: EventAnswer | None = None
         self._upload: Upload | None = None

@@ -39,11 +39,11 @@ class Phase(Enum):
 
 
 class Limit(NamedTuple):
-    """When a phase is over.
+    """Time limit of a phase.
 
     Attributes:
-        time_s: so long it may last.
-        least_bytes: unless so many moved in that time; then it may last as long again.
+        time_s: its length in seconds.
+        least_bytes: bytes that must move in that time for the phase to last as long again.
     """
 
     time_s: float
@@ -58,7 +58,7 @@ LIMITS: Final = {
     Phase.ANSWER: Limit(inf),
     Phase.TAKING: Limit(WRITE_TIMEOUT_S, LEAST_TAKEN_BYTES),
 }
-"""Of all phases but IDLE, whose time is a setting."""
+"""Limits of all phases but IDLE, whose time is a setting."""
 
 
 class Clock:

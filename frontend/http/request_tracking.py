@@ -52,7 +52,7 @@ class RequestTracking:
         self._client = client_of(transport)
         self.began_ns = 0
         self._unsent: tuple[RequestOutcome, Exchanged, int] | None = None
-        """Of an answer that may yet be encoded."""
+        """Outcome of an answer whose body may still be compressed before it is sent."""
         self._untaken: tuple[RequestOutcome, Exchanged, int] | None = None
 
     @staticmethod

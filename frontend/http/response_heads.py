@@ -14,7 +14,7 @@ from ringbatch.frontend.http.content_coding import MIN_ENCODED_BYTES
 LENGTHS: Final = tuple(
     b"\r\ncontent-length: %d\r\n\r\n" % size for size in range(MIN_ENCODED_BYTES)
 )
-"""Of answers that are too short to be encoded, what ends their heads, by the length of the body."""
+"""Ends of the heads of answers too short to be compressed, by the length of the body."""
 _COPIED_BYTES: Final = 1 << 16
 """The longest body that is copied behind its head."""
 _PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
@@ -42,7 +42,7 @@ class ResponseHeads:
         self._of_headers: tuple[Headers | None, bytes] = (None, b"")
 
     def usual(self) -> bytes:
-        """Of a JSON answer with status 200 that keeps the connection."""
+        """Return the head of a JSON answer with status 200 that keeps the connection."""
         if self._state.default_headers is not self._defaults:
             self._defaults = self._state.default_headers
             self._usual = self.other(200, JSON, keep_alive=True)
@@ -50,7 +50,7 @@ class ResponseHeads:
         return self._usual
 
     def success(self, headers: Headers) -> bytes:
-        """Of an answer with status 200 and headers of its own that keeps the connection."""
+        """Return the head of an answer with status 200 and its own headers that stays connected."""
         known, head = self._of_headers
         if known is headers and self._state.default_headers is self._defaults:
             return head
@@ -62,7 +62,7 @@ class ResponseHeads:
         return head
 
     def other(self, status: int, headers: Headers, *, keep_alive: bool) -> bytes:
-        """Of any answer."""
+        """Return the head of any answer."""
         lines = [f"HTTP/1.1 {status} {_PHRASES.get(status, '')}".encode()]
         lines += [b"%b: %b" % header for header in self._state.default_headers]
         lines += [f"{name}: {value}".encode("latin-1") for name, value in headers]

@@ -71,7 +71,7 @@ class TrackedApp:
         self._nobody = nobody
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, as ASGI has it."""
+        """Serve one request as an ASGI application, and record its outcome."""
         watched = _Watched(scope, receive, send, self._recorder, self._nobody)
         if self._payloads is not None and scope["method"] == "POST" and self._payloads.draws():
             watched.kept = KeptExchange(self._payloads, scope["headers"])
@@ -82,7 +82,7 @@ class TrackedApp:
 
 
 class _Watched:
-    """One request."""
+    """ASGI request whose outcome is recorded."""
 
     def __init__(
         self, scope: Scope, receive: Receive, send: Send, recorder: Recorder, nobody: Tally

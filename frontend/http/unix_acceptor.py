@@ -16,7 +16,7 @@ _PAUSE_S: Final = 1.0
 
 
 class UnixAcceptor:
-    """One process's part of accepting, from now until `close`.
+    """Acceptor of one process on a shared Unix socket, from now until `close`.
 
     Args:
         listener: listens, and does not block.

@@ -63,7 +63,7 @@ class Bodies(ControlFrames[H]):
         self._landing: Stream[H] | None = None
         """Stream of the frame that lands, or was the last to land."""
         self._landing_bytes = 0
-        """Of its payload, that are yet to come."""
+        """Bytes of that frame's payload that are yet to come."""
         self._landing_ends = False
         """True if that frame ends its stream."""
 

@@ -54,7 +54,8 @@ MOST_BLOCK_BYTES: Final = 1 << 17
 MOST_PIECES: Final = 32
 """Frames that one header block may come in."""
 FIELDS_AT_ONCE: Final = 1000
-"""Of header blocks; a few milliseconds of work, in which nobody else is served."""
+"""Fields of header blocks that are decoded in one turn: a few milliseconds, during which other
+connections wait."""
 STREAMS_AT_ONCE: Final = 256
 """The same of requests: the server's part of one that it refuses takes 20 µs."""
 LIST_BYTES: Final = 1 << 14

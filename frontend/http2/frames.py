@@ -42,7 +42,7 @@ LEAST_FRAME_BYTES: Final = 1 << 14
 MAX_FRAME_BYTES: Final = (1 << 24) - 1
 """So long one can be."""
 FIRST_WINDOW: Final = (1 << 16) - 1
-"""Of a connection, and of streams before somebody says otherwise."""
+"""Initial flow-control window of a connection, and of its streams before SETTINGS say otherwise."""
 
 
 class ConnectionFault(Exception):

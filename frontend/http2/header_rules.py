@@ -11,7 +11,7 @@ Fields = list[tuple[bytes, bytes]]
 NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 """A token without capital letters; a pseudo-header has a colon before it."""
 _VALUE: Final = re.compile(rb"(?![ \t])[^\0\r\n]*(?<![ \t])")
-"""One set of characters, which is gone through a tenth as long as alternatives are looked for."""
+"""Field value. A single set of characters is matched ten times as fast as alternatives."""
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 _OF_ONE_CONNECTION: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}

@@ -94,8 +94,8 @@ class Outgoing(Generic[H]):
         self._waiting: dict[int, Stream[H]] = {}
         """Streams with pieces to send that wait for room on the connection, or for its socket."""
         self._blocked: dict[int, Stream[H]] = {}
-        """Those without room of their own. They may be many, so frames of their client that make
-        room elsewhere do not have them looked at."""
+        """Streams without room in their own windows. They may be many, so frames that make room
+        elsewhere do not have them looked at."""
 
     @property
     def waits(self) -> bool:

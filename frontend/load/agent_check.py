@@ -53,7 +53,7 @@ class Agent:
 
 
 class _AgentConnection(asyncio.Protocol):
-    """One connection.
+    """Connection of HAProxy's agent-check: gets one reply line.
 
     Args:
         load: as of `Agent`.

@@ -12,7 +12,8 @@ from ringbatch.frontend.load.slowdown import Pace
 FULL: Final = 100
 """Percent of an engine in whose way nothing is."""
 LEAST: Final = 1
-"""Of the slowest that serves. One that got no requests could not show that it is quick again."""
+"""Weight of the slowest engine that serves, in percent. An engine without requests could not show
+that it is quick again."""
 SLOWDOWN_POWER: Final = 2.5
 """More than 1, as requests do not wait one for another: a quick engine answers many of them with
 the batch after the one that runs, where a slow one lets a second wait for a whole slow batch."""
@@ -68,7 +69,7 @@ class EngineLoad(NamedTuple):
 
     @property
     def obstacle(self) -> str:
-        """Of the first model that has one, with its name; empty where none has."""
+        """Obstacle of the first model that has one, with the model's name; empty without any."""
         return next((f"{m.name}: {m.obstacle}" for m in self.models if m.obstacle), "")
 
     @property

@@ -92,7 +92,7 @@ class LoadReports:
         self._encoded: dict[Form, bytes] = {}
 
     def value(self, form: Form) -> bytes:
-        """Of the header of an answer over HTTP, which is to have this form."""
+        """Return the value of the load header of an answer over HTTP, in this form."""
         self._look()
         found = self._encoded.get(form)
         if found is None:

@@ -11,12 +11,12 @@ from typing import Final, Literal, NamedTuple
 import orjson
 
 Form = Literal["", "text", "json", "binary"]
-"""Of a report; empty where there is none."""
+"""Form of a report; empty for none."""
 
 ASK_HEADER: Final = "endpoint-load-metrics-format"
 """Header of a request that asks for a report, with the name of its form."""
 HEADER: Final = "endpoint-load-metrics"
-"""Of an answer over HTTP."""
+"""Header of an answer over HTTP that holds the report."""
 TRAILER: Final = "endpoint-load-metrics-bin"
 """Behind an answer over gRPC."""
 _FORMS: Final[dict[bytes, Form]] = {
@@ -88,17 +88,17 @@ def message(report: Report) -> bytes:
 
 
 def _own(report: Report) -> list[tuple[str, float]]:
-    """Those of the message's own fields that are said."""
+    """Return the report's values that are fields of the ORCA message itself, by name."""
     return [(name, getattr(report, name)) for name in Report._fields[:3]]
 
 
 def _named(report: Report) -> list[tuple[str, float]]:
-    """Those under names of ours."""
+    """Return the report's values that go into the message's map, under names of ours."""
     return [(name, getattr(report, name)) for name in Report._fields[3:]]
 
 
 def _entry(name: str, value: float) -> bytes:
-    """Of a map, as the message that it is on the wire."""
+    """Return an entry of a protobuf map, encoded as the message that it is on the wire."""
     return _delimited(1, name.encode()) + _double(2, value)
 
 

@@ -23,11 +23,12 @@ UNNOTICED_NS: Final = 250_000
 """Time that is added to both sides for each batch. A model of microseconds takes twice as long if
 caches are cold, and no client notices."""
 WINDOW_NS: Final = 100_000_000
-"""Over so long at least batches are compared with warm-up."""
+"""Shortest time over which batches are compared with warm-up."""
 LOOKS: Final = 2
-"""Of so many such times the least slowdown counts: one batch that stalled makes no slow engine."""
+"""Number of such windows of which the least slowdown counts: one batch that stalled makes no slow
+engine."""
 FOLLOW_NS: Final = 1_000_000_000
-"""With this time constant the batches are followed that a request takes."""
+"""Time constant of the average number of batches that a request takes."""
 
 
 class Baseline:

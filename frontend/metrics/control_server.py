@@ -55,12 +55,12 @@ _IDLE_TIMEOUT_S: Final = 75
 
 
 class ControlServer(TickingServer):
-    """One that ends the streams of the page before it waits for requests to be answered.
+    """Server of the control address: ends the streams of the page before it drains requests.
 
     Args:
         config: uvicorn's.
-        security: of its connections.
-        subscribers: of the page; where the keys change, those who are let in may be others.
+        security: TLS and API keys of its connections.
+        subscribers: streams of the page; all are ended if the API keys change.
     """
 
     def __init__(self, config: Config, security: Security, subscribers: Subscribers) -> None:

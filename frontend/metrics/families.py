@@ -26,13 +26,13 @@ class _FallingSum(str):
 
 
 class Family:
-    """One metric, with a line for each combination of labels.
+    """Prometheus metric family: a metric with a line for each combination of labels.
 
     Args:
-        kind: what it is.
+        kind: counter, gauge, histogram or info.
         name: without the suffix of its kind.
         help_text: what it counts or measures.
-        labels: their names.
+        labels: names of the labels.
     """
 
     __slots__ = ("_labels", "_lines", "_sample", "help_text", "kind", "name")

@@ -63,7 +63,7 @@ class GpuGauge:
         self._nvml: Any = None
         self._asked: Collection[int] = ()
         self._latest: tuple[int, Mapping[int, Gpu]] = 0, {}
-        """When they were found, and the figures: stored at once, as another thread loads them."""
+        """Instant and figures of the latest look, stored at once for the thread that loads them."""
 
     def latest(self, uuids: Collection[int]) -> Mapping[int, Gpu]:
         """Return the latest figures, of devices that were asked for before; see `Look`."""

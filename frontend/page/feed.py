@@ -41,12 +41,12 @@ _NS_PER_MS: Final = 1_000_000
 
 
 def event(kind: str, document: object, number: int | None = None) -> bytes:
-    """One event as it stands in the stream.
+    """Return a server-sent event, encoded.
 
     Args:
         kind: its name.
-        document: what it says.
-        number: what a browser gives back as Last-Event-ID.
+        document: its content, for JSON.
+        number: the id that a browser sends back as Last-Event-ID.
     """
     id_line = b"" if number is None else b"id: %d\n" % number
     # JSON has no line breaks, so that one line holds all of it.

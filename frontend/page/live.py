@@ -28,14 +28,14 @@ _TERMS: Final = event("terms", TERMS)
 
 
 class LiveFeed:
-    """One engine, looked at again and again.
+    """Live feed of the page: samples an engine again and again, and publishes the events.
 
     Args:
         segment: attached.
-        subscribers: that get the events.
-        about: what the page says of the engine that does not stand in the segment.
+        subscribers: get the events.
+        about: facts of the engine that do not stand in the segment.
         cost_ns: the CPU time of this process.
-        look: at GPUs.
+        look: reads the figures of GPUs.
     """
 
     def __init__(

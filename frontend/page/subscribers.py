@@ -75,11 +75,11 @@ class Subscribers:
             subscriber.news.set()
 
     def admit(self, after_ms: int, exchanges: set[Any]) -> "Subscriber | None":
-        """Another one; None where there are too many.
+        """Return a new subscriber; None if there are too many.
 
         Args:
-            after_ms: what happened up to then it knows.
-            exchanges: those of its connection, which tells them when it is closed.
+            after_ms: instant up to which it has the events.
+            exchanges: exchanges of its connection, which are told when it is closed.
         """
         if self._closed or len(self._all) >= self._most:
             return None
@@ -93,7 +93,7 @@ class Subscribers:
         self._all.discard(subscriber)
 
     def drop_all(self) -> None:
-        """End every stream; those whose it was may ask again."""
+        """End every stream; its subscribers may connect again."""
         for subscriber in list(self._all):
             subscriber.gone()
 
@@ -104,7 +104,7 @@ class Subscribers:
 
 
 class Subscriber:
-    """One of them, for Falcon: what to send next."""
+    """Subscriber to the page's events: gives Falcon the next event to send."""
 
     def __init__(
         self, subscribers: Subscribers, history: History, after_ms: int, exchanges: set[Any]

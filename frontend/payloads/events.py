@@ -29,7 +29,7 @@ _JSON: Final = re.compile(r"application/(?:json|[^;]*\+json)\s*(?:;|\Z)", re.IGN
 
 
 class Event(NamedTuple):
-    """One event.
+    """CloudEvent: the attributes of its context, and its data.
 
     Attributes:
         attributes: of its context, by name.

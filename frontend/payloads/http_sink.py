@@ -12,12 +12,12 @@ from ringbatch.frontend.payloads.messages import contents
 from ringbatch.shm.host.delivering import NotTakenError
 
 EVENT_BYTES: Final = 1 << 10
-"""Of memory, beside the data of one event."""
+"""Bytes of memory that one event takes beside its data."""
 _TIMEOUT_S: Final = 5.0
 _LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses after which the same event may be sent again."""
 _MOST_BYTES: Final = 1 << 16
-"""Of an answer."""
+"""Most bytes that are read of the server's answer."""
 
 
 class HttpSink:

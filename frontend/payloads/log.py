@@ -25,7 +25,7 @@ from ringbatch.shm.host.delivering import Delivering
 logger = logging.getLogger("ringbatch.control")
 
 MOST_WAITING_BYTES: Final = 64 << 20
-"""Of events that the server or the disk has not taken."""
+"""Most bytes of events that the server or the disk has not taken."""
 _LOOK_EVERY_S: Final = 0.1
 
 T = TypeVar("T")

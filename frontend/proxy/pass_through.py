@@ -33,7 +33,7 @@ log = logging.getLogger("ringbatch.frontend")
 
 Header = tuple[bytes, bytes]
 Judgement = Callable[[Mapping[str, Any]], bool]
-"""Of a request, by its scope."""
+"""Predicate of a request, by its ASGI scope."""
 
 CONNECT_S: Final = 5.0
 SILENCE_S: Final = 300.0
@@ -98,7 +98,7 @@ class PassThrough:
         self._session: aiohttp.ClientSession | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, as ASGI has it."""
+        """Serve one request as an ASGI application: here, or by the other server."""
         if self._is_probe(scope):
             await self._probe(scope, receive, send)
         elif self._ours(scope):

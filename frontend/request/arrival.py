@@ -24,7 +24,7 @@ A = TypeVar("A")
 LARGE_BYTES: Final = 1 << 16
 """A smaller tensor has mostly come with its head, and costs next to nothing to copy."""
 _SHARE: Final = 2
-"""Of the lane's memory, one part in so many may wait for bytes that senders still owe."""
+"""Part of the lane's memory that may wait for bytes that senders still owe: one in this number."""
 
 
 class Arrivals(Generic[A]):
@@ -116,12 +116,12 @@ class Arrivals(Generic[A]):
 
 
 class Arrival(Generic[A]):
-    """One such request, an `Upload`.
+    """Request whose tensor is still coming into its slot; an `Upload`.
 
     Attributes:
-        read: all of it that is read.
+        read: the request as it was read, without the tensor.
         payload: its tensor.
-        size: bytes of the lane's memory that it has.
+        size: bytes of the lane's memory that it holds.
         timeout_ns: how long the client waits once it has come; 0 where it does not say.
         account: its account word.
     """

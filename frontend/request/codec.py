@@ -1,6 +1,6 @@
-"""Between a protocol and the way of its requests: the interface, and V1 and V2 over HTTP.
+"""Codecs between a protocol and the request pipeline: the interface, and V1 and V2 over HTTP.
 
-A codec is for all models of a process; what it knows of one model is that model's `v1` or `v2`.
+A codec is for all models of a process. Its knowledge of one model is that model's `v1` or `v2`.
 """
 
 from collections.abc import Sequence
@@ -42,10 +42,10 @@ none. There are no parts where there are no instances."""
 
 
 class Codec(Protocol[B_contra, F_contra, A_co]):
-    """One protocol.
+    """Codec of one protocol: reads its requests, and makes their renderings.
 
     Attributes:
-        protocol: how its requests are counted.
+        protocol: the protocol that its requests are counted under.
     """
 
     protocol: RequestProtocol

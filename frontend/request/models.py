@@ -180,11 +180,11 @@ class Models:
         return self._segment.models
 
     def specs_of(self, name: str, version: str = "") -> tuple[ModelSpec, ...]:
-        """Those of one model: of that version, or of every one where there is no version."""
+        """Return the entries of a model: of that version, or of all if `version` is empty."""
         return tuple(s for s in self.specs if s.name == name and version in ("", s.version))
 
     def versions(self, name: str) -> list[str]:
-        """Those of a model that serve, the lowest first."""
+        """Return the versions of a model that serve, the lowest first."""
         return sorted((spec.version for spec in self.specs_of(name)), key=version_order)
 
     def not_found(self, wanted: str) -> ModelNotFound:

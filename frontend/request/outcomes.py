@@ -98,7 +98,7 @@ class RequestOutcomes:
         self._tally: Tally | None = None
         self._code = self._instances = 0
         self._account = NOBODY
-        """Of a request that had no slot; the slot of any other has it."""
+        """Account of a request that had no slot; any other request has it in its slot."""
         self.took_ns = self.ended_ns = 0
         self.batch_id = ""
         self.slot = NO_SLOT

@@ -117,11 +117,11 @@ class RequestInParts(InflightRequest[A]):
         super().__init__(model, rendering, reply, accepted_ns, deadline_ns, tally, account)
         self._in_parts = in_parts
         self._batch_id = ""
-        """Of its batch, which is the last one once a part is out."""
+        """Id of the request's batch; once a part is out, of the batch that was the last."""
         self._last_ns = 0
-        """When the latest part came; 0 before the first."""
+        """Arrival of the latest part in nanoseconds; 0 before the first."""
         self._until_ns = deadline_ns
-        """When all of the answer is to be there."""
+        """Deadline of the whole answer in nanoseconds."""
         self.limits = NO_LIMITS
         if not in_parts.joins():
             self.limits = limits_of(model.spec, in_parts.limits, rendering.part_limits)

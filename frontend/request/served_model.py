@@ -1,4 +1,4 @@
-"""One model as this process serves it."""
+"""Served model: an entry of the model table, as this process serves it."""
 
 from ringbatch.frontend.codec.result_sizes import ResultSizes
 from ringbatch.frontend.codec.resumption import ResumptionPlan
@@ -11,22 +11,22 @@ from ringbatch.shm.tallies import Tally
 
 
 class ServedModel(ResultSizes):
-    """One model of the model table, as this process serves it.
+    """Model of the model table, as this process serves it.
 
     Attributes:
         spec: its entry.
-        reference: what requests for it carry.
-        v1: between V1's bodies and slots.
-        v2: between V2's bodies and slots.
-        ready_word: where the number of its ready workers stands.
-        takes_word: where it stands whether requests are taken.
-        answer_word: where it stands how long a request that comes now will take.
-        row_word: where it stands how much every instance adds that was not counted there.
-        least_word: where it stands how long one whose account has nothing waiting will take.
-        account_word: where it stands whose everything is that waits.
-        most_word: where it stands how long one that comes now may be expected to take.
-        tallies: by protocol, where the ends of its requests are counted.
-        texts: makes tokens of what clients send; None where that stands in slots as it is.
+        reference: the word that requests carry to name the model.
+        v1: converts between V1's bodies and slots.
+        v2: converts between V2's bodies and slots.
+        ready_word: word of the segment with the number of its ready workers.
+        takes_word: word that says whether requests are taken.
+        answer_word: word with the expected time of a new request.
+        row_word: word with the time that each instance adds which is not counted there yet.
+        least_word: word with the expected time of a new request whose account has none waiting.
+        account_word: word with the account that all waiting requests belong to.
+        most_word: word with the limit of the expected time.
+        tallies: counts of the ends of its requests, by protocol.
+        texts: makes tokens of clients' texts; None if inputs stand in slots as they come.
         generator: makes tokens of prompts; None for a model that generates no texts.
         resumption: how its answers are resumed that were cut off; None if they are not.
     """

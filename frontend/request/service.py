@@ -236,13 +236,13 @@ class Service(Models):
 
     @property
     def since_s(self) -> int:
-        """When the engine was ready, in seconds since 1970; now if it is not."""
+        """Time at which the engine became ready, in seconds since 1970; now if it is not ready."""
         now_ns = self._clock()
         return (time.time_ns() - now_ns + (self._segment.ready_ns or now_ns)) // 1_000_000_000
 
     @property
     def segment_name(self) -> str:
-        """Of the engine's segment."""
+        """Name of the engine's segment."""
         return self._segment.name
 
     @property

@@ -110,7 +110,7 @@ class SplitRequest(Generic[A]):
 
 
 class Piece(SlotRequest[A]):
-    """One part of a split request; it keeps its slot until all of them are answered.
+    """Part of a split request. It keeps its slot until all parts are answered.
 
     Attributes:
         rows: instances in it.

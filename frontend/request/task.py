@@ -69,10 +69,10 @@ def guess(engine: Engine) -> tuple[int, int]:
 
 
 class SlotRequest(ABC, Generic[A]):
-    """One part of a request on its way through a slot; once it is sent, the gateway calls it.
+    """Request, or part of one, on its way through a slot. The gateway calls it once it is sent.
 
     Attributes:
-        model: for which it is.
+        model: the model that it is for.
         reply: called once, unless it is abandoned first.
         accepted_ns: when the request arrived.
         deadline_ns: when its client gives up.

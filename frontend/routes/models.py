@@ -55,7 +55,7 @@ class AwaitableModels:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the models that there are now.
+        """Names of the models that are served now.
 
         Raises:
             StartupError: this process is no frontend.
@@ -115,4 +115,4 @@ class AwaitableModels:
 
 
 models: Final = AwaitableModels()
-"""Of this process."""
+"""Models for code in this frontend process."""

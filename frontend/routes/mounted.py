@@ -112,7 +112,7 @@ class Mounted:
         endpoints.bind(None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, as ASGI has it."""
+        """Serve one request as an ASGI application: ringbatch's own, or the user's."""
         if self._is_ours(scope["path"]) or not self._allowed(scope):
             await self._ours(scope, receive, send)
         else:

@@ -114,7 +114,7 @@ class FrontendOptions:
 
 
 class FrontendWorker(UvicornWorker):  # type: ignore[misc]
-    """One frontend process. What Gunicorn takes for its application are `FrontendOptions`."""
+    """Frontend process, as a Gunicorn worker. Gunicorn's application is a `FrontendOptions`."""
 
     CONFIG_KWARGS: Final[dict[str, Any]] = {
         "loop": "uvloop",

@@ -1,4 +1,4 @@
-"""One connection of HTTP/2 on the port of HTTP: what comes on its streams goes to the application.
+"""HTTP/2 connection on the port of HTTP, whose streams are requests to the ASGI application.
 
 Its bytes and its clocks are those of every connection over HTTP/2 (served_connection.py).
 """

@@ -34,11 +34,11 @@ class Due(Enum):
 
 
 class ConnectionClocks:
-    """Those of one connection.
+    """Clocks of one connection: its idleness, its age, and the stalls of its client.
 
     Args:
-        idle_timeout_s: how long it is kept without a call.
-        age_s: after which its client is asked to connect anew.
+        idle_timeout_s: longest time without a call.
+        age_s: age at which its client is asked to connect anew.
     """
 
     __slots__ = (

@@ -1,8 +1,9 @@
-"""One connection over HTTP/2 as its transport has it, whatever is served on its streams.
+"""Transport of an HTTP/2 connection, for gRPC and for ASGI alike.
 
-HTTP/2 is `ringbatch.frontend.http2`'s. What is sent in one turn of the event loop is written at
-once. Of header blocks that take long, some are read in each turn, so that others have theirs. There
-are no timers but that of the stop: `tick` is called once a second for every connection.
+The protocol itself is `ringbatch.frontend.http2`'s. All output of one turn of the event loop is
+written at once. Header blocks that take long are read a few in each turn, so that other connections
+have theirs. The only timer is that of the stop: `tick` is called once a second for every
+connection.
 """
 
 import asyncio
@@ -77,9 +78,9 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
         self._serving: dict[int, S] = {}
         """By the numbers of the streams."""
         self._held: dict[int, Stream[H]] = {}
-        """Those that are not begun, because too much of answers waits for the client."""
+        """Streams that are not begun yet, because too many bytes of answers wait for the client."""
         self._reliefs = 0
-        """Of the connection, when it was last looked at whether there is room for more."""
+        """The connection's count of reliefs at the last look for room for more streams."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End a closed connection; called by the transport."""

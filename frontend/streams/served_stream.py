@@ -1,4 +1,4 @@
-"""One stream: a request to the ASGI application, its body as it comes, and its answer as it goes.
+"""HTTP/2 stream: a request to the ASGI application, its body as it comes, its answer as it goes.
 
 A body is read ahead as far as the stream's window, and what is read ahead counts in the process's
 budget. An answer waits for its client's windows. Either may stop; the clocks are those of HTTP/1.
@@ -57,7 +57,7 @@ class StreamConnection(Protocol):
         """Note that an answer of so many bytes is made."""
 
     def default_headers(self) -> list[tuple[bytes, bytes]]:
-        """Of every answer."""
+        """Headers of every answer."""
 
 
 class ServedStream:

@@ -25,7 +25,7 @@ class OpenBatches:
         self._open: OrderedDict[int, tuple[int, Members]] = OrderedDict()
         """By the batch, since when it is held, and its members; in this order."""
         self._given: OrderedDict[int, None] = OrderedDict()
-        """Those given out lately: each is, once."""
+        """Batches given out recently, so that none is given out twice."""
 
     def add(self, request: RequestRecord, now_ns: int) -> None:
         """Add an ended request that was in a batch."""
@@ -50,7 +50,7 @@ class OpenBatches:
         return taken
 
     def take_all(self) -> list[Members]:
-        """Those of every batch that is left, at the end."""
+        """Return the members of every batch that is left, at the end."""
         taken = [members for _, members in self._open.values()]
         self._open.clear()
         return taken

@@ -18,7 +18,7 @@ _TIMEOUT_S: Final = 5.0
 _LATER: Final = frozenset({429, 502, 503, 504})
 """Statuses after which the same may be sent again, by OTLP's specification."""
 _MOST_BYTES: Final = 1 << 16
-"""Of an answer."""
+"""Most bytes that are read of the collector's answer."""
 
 
 class Sender:

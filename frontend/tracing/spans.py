@@ -32,7 +32,7 @@ _OPERATIONS: Final = {
     Protocol.V2_BINARY: ("infer", _V2),
     Protocol.GRPC: ("ModelInfer", ""),
 }
-"""Of each protocol that predicts: the first word of the span's name, and HTTP's route."""
+"""First word of the span's name, and HTTP's route, of each protocol that predicts."""
 _GRPC_CODES: Final = {
     200: 0,
     400: 3,
@@ -69,17 +69,17 @@ class SpanContext(NamedTuple):
 
 
 class Span(NamedTuple):
-    """One span.
+    """OpenTelemetry span.
 
     Attributes:
         context: its own.
         parent: the span that it is below; empty where there is none.
         name: few of them differ.
-        kind: what it is.
+        kind: server or internal.
         began_ns, ended_ns: on the monotonic clock.
-        attributes: what is said of it.
-        links: other spans that it has to do with.
-        failed: whether it is an error.
+        attributes: its attributes.
+        links: related spans.
+        failed: True for an error.
     """
 
     context: SpanContext

@@ -64,7 +64,7 @@ class Tracing:
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Those that were not, by the reason."""
+        """Traced requests that were not sent, by the reason."""
         exporter = self._exporter
         return {
             "overwritten": self._reader.lost,

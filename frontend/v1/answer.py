@@ -70,7 +70,10 @@ class RowStarts:
         self._start = b""
 
     def of(self, batch_id: str) -> bytes:
-        """Of one from that batch, whose neighbours are mostly answered next; in `_body`'s form."""
+        """Return the beginning of an answer from that batch, in `_body`'s form.
+
+        The text of the last batch is kept: its requests are mostly answered one after another.
+        """
         if batch_id != self._batch_id:
             self._batch_id = batch_id
             self._start = b'{"message":"","batchId":"%b","predictions":' % batch_id.encode()
@@ -157,7 +160,7 @@ class NumberAnswers(TypedAnswers):
         self._starts = RowStarts()
 
     def shape(self, rows: int) -> tuple[int, ...]:
-        """Of a result of so many rows."""
+        """Return the shape of a result of so many rows."""
         return (rows, *self._shape)
 
     def render(
@@ -226,7 +229,7 @@ def _body(columns: bool, batch_id: str, answer: bytes) -> bytes:
 
 
 def _joined(lists: Iterable[bytes]) -> bytes:
-    """One list with the elements of several, none of them empty."""
+    """Return one JSON list with the elements of several lists, none of which is empty."""
     texts = [*lists]
     if len(texts) == 1:
         return texts[0]

@@ -244,7 +244,7 @@ class OneAnswer(InferAnswers):
         return super().render(parts, requested, batch_id)
 
     def _text(self, rows: int, binary: bool) -> bytes:
-        """Of an answer, what stands between its id and its data; rows are those of one batch."""
+        """Return the text of an answer between its id and its data, for the rows of one batch."""
         text = self._texts.get((rows, binary))
         if text is None:
             output = self._output
@@ -258,7 +258,7 @@ class OneAnswer(InferAnswers):
 
 
 class _Output:
-    """One output of a model.
+    """Writer of one output of a model.
 
     Attributes:
         name: its name.

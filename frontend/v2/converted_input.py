@@ -15,7 +15,7 @@ from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Datatype, Tensor
 
 _WIDER: Final = {"FP32": ("FP16",), "FP64": ("FP16", "FP32")}
-"""Of each datatype, those whose values it has too."""
+"""Narrower datatypes whose values each datatype can hold too."""
 _BY_LIBRARY: Final = {"sklearn": {"FP32": ("FP64",)}}
 """Datatypes that a library converts itself, by platform."""
 

@@ -1,4 +1,4 @@
-"""One input of a V2 request: whether what is given for it fits the model, and its bytes."""
+"""Input of a V2 request: checks that the given values fit the model, and returns their bytes."""
 
 from collections.abc import Mapping
 from math import prod

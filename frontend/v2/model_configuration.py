@@ -12,7 +12,7 @@ from ringbatch.shm.tensor import Tensor
 Json = dict[str, Any]
 
 _CHANNELS: Final = (1, 3)
-"""Of a picture, grey or in colour."""
+"""Channels of a picture: grey, or colour."""
 _LEAST_PIXELS: Final = 8
 """From which on a dimension is taken for the height or the width of a picture."""
 

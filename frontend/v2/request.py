@@ -40,7 +40,7 @@ _QUOTE: Final = ord('"')
 
 
 class InferRequest(NamedTuple):
-    """One request.
+    """V2 infer request, read and checked.
 
     Attributes:
         parts: in order; several where there are more instances than one batch may hold, none
@@ -53,7 +53,7 @@ class InferRequest(NamedTuple):
 
 
 class GivenInput(NamedTuple):
-    """One input of a request.
+    """Input of a request, as it was given.
 
     Attributes:
         shape: with the batch dimension.
@@ -444,7 +444,7 @@ class NumberRequests(InferRequests):
 def _request(
     rows: int, payload: bytes | memoryview, requested: RequestedOutputs, identity: bytes
 ) -> InferRequest:
-    """One of one part. Calling the classes would take twice as long."""
+    """Return a request of one part. Calls of the classes would take twice as long."""
     if identity:
         requested = unchecked_tuple(RequestedOutputs, (identity, *requested[1:]))
     return unchecked_tuple(InferRequest, ((unchecked_tuple(Part, (rows, payload, 0)),), requested))

@@ -31,7 +31,7 @@ _SCALARS: Final = {str, int, float, bool}
 
 
 class RequestedOutput(NamedTuple):
-    """One output of an answer.
+    """Output that a request asks for, and its form.
 
     Attributes:
         output: its place in the model's signature.

@@ -41,7 +41,7 @@ class ServerSettings(NamedTuple):
     level: int = logging.INFO
 
     def trace(self) -> Trace:
-        """Those of tracing."""
+        """Return Triton's trace settings."""
         traced = self.traced and self.trace_share > 0
         return {
             "trace_level": ["TIMESTAMPS" if self.traced else "OFF"],
@@ -53,7 +53,7 @@ class ServerSettings(NamedTuple):
         }
 
     def log(self) -> Log:
-        """Those of logging."""
+        """Return Triton's log settings."""
         return {
             "log_file": "",
             "log_info": self.level <= logging.INFO,
