@@ -1,9 +1,9 @@
-"""What setup.cfg cannot say: RINGBATCH_COMPILE=1 has the hot path compiled, with mypyc and in C.
+"""Compilation of the hot path, with mypyc and in C, if RINGBATCH_COMPILE=1 is set.
 
     RINGBATCH_COMPILE=1 pip install .
 
-Which modules those are stands in setup.cfg. They are the same plain Python either way. A C compiler
-and Python's headers are needed.
+setup.cfg lists the modules; they are the same plain Python either way. A C compiler and Python's
+headers are needed.
 """
 
 import os
@@ -14,7 +14,8 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 COMPILER = ["mypy ~= 2.4.1", "numpy ~= 2.4.0"]
-"""numpy for its types, which a later release may tell otherwise; any runs with what is compiled."""
+"""Build requirements. numpy is for its types, which a later release may change; any numpy runs with
+the compiled modules."""
 MEMORY_ORDER = Extension("ringbatch.shm._memory_order", ["shm/_memory_order.c"])
 """C11's atomic operations; see shm/memory_order.py."""
 PREPARATIONS = {"dist_info", "egg_info"}

@@ -1,8 +1,9 @@
-"""What a batch costs through an actor of a Ray cluster, and ringbatch on Ray beside Ray Serve.
+"""Cost of a batch through a Ray actor, and ringbatch on Ray compared with Ray Serve.
 
 A batch through the runtime ray is compared, by its size, with a bare actor call that carries the
-same arrays, by turns in one process. Then the same model of 16 floats is served by ringbatch with
-one actor and by Ray Serve with one replica and its own batching, each on a cluster on this host.
+same arrays, by turns in one process. Then ringbatch serves a model of 16 floats with one actor. Ray
+Serve serves the same model with one replica and its own batching. Each runs on a cluster on this
+host.
 """
 
 import argparse
@@ -149,7 +150,7 @@ def compare_size(
 
 
 def peers(address: str) -> dict[str, Peer]:
-    """What is compared over HTTP, by name."""
+    """Return the servers compared over HTTP, by name."""
 
     def ray_serve(_folder: Path) -> Command:
         port = free_port()

@@ -34,7 +34,8 @@ LOG = "log.txt"
 TAIL_LINES = 30
 LOOK_S = 2.0
 PATIENCE = 4.0
-"""How many times its expected minutes a scenario may take; the first run installs peers beside."""
+"""Time limit of a scenario, as a multiple of its expected minutes; the first run installs peers
+too."""
 INSTALLING_S = 1800.0
 UNDONE = (NOT_RUN, FAILED)
 
@@ -85,7 +86,7 @@ def wait(process: subprocess.Popen[bytes], limit_s: float) -> int:
 
 
 def found(scenario: Scenario, folder: Path) -> Summary:
-    """What the folder of a scenario holds, for the report."""
+    """Return the report's summary of a scenario from its folder."""
     if not (folder / OUTCOME).exists():
         return not_run(scenario)
     outcome = Outcome(**json.loads((folder / OUTCOME).read_text()))
@@ -121,7 +122,7 @@ def write(summaries: Mapping[str, Summary], pins: Mapping[str, Any], command: st
 
 
 def minutes_of(scenario: Scenario, quick: bool) -> float:
-    """What a scenario is expected to take."""
+    """Return the expected duration of a scenario in minutes."""
     return scenario.quick_minutes if quick else scenario.full_minutes
 
 

@@ -55,7 +55,10 @@ _SCALED = re.compile(
 
 
 def rules(scale: float) -> Rules:
-    """Those of the simulation and of the server, with the while scaled as the load is."""
+    """Return the autoscaler's rules for the simulation and the server.
+
+    The time before workers are let go is scaled as the load is.
+    """
     return Rules(
         fewest=1,
         most=MOST,
@@ -67,7 +70,7 @@ def rules(scale: float) -> Rules:
 
 
 def row(name: str, start_s: float, found: Figures) -> list[str]:
-    """Of the table."""
+    """Return a row of the table."""
     return [
         name,
         number(start_s),
@@ -104,7 +107,7 @@ def simulated(report: Report) -> None:
 
 
 def outcome_of(answers: Sequence[Answer], log: str, began: datetime) -> Outcome:
-    """What happened to a server, by its answers and its log."""
+    """Return the outcome for a server, from its answers and its log."""
     found = Outcome(latencies=[(answer.due_s, answer.took_s) for answer in answers])
     causes = {cause.words: cause for cause in Cause}
     running = 1

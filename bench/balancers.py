@@ -58,13 +58,13 @@ SETUPS = (
 
 @dataclass(frozen=True)
 class Act:
-    """What happens to the first engine.
+    """Event during a run, which happens to the first engine.
 
     Attributes:
-        name: of it.
-        seconds: how long the load goes on, with what comes before the act.
-        do: it.
-        planned: whether no request may fail.
+        name: its name in tables.
+        seconds: length of the load, with the time before the event.
+        do: makes it happen to an engine.
+        planned: True if no request may fail.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Act:
 
 SLOWED = Act("slowed to a third", 14.0, lambda engine: engine.at_speed(SLOW))
 AT_MOST = 0.5
-"""Of the p99 without the agent-check, with it, under `SLOWED`."""
+"""Limit of the p99 with the agent-check under `SLOWED`, as a share of the p99 without it."""
 ACTS = (
     Act("nothing", 8.0, lambda _engine: None),
     SLOWED,
@@ -88,7 +88,7 @@ ACTS = (
 
 @dataclass(frozen=True)
 class Run:
-    """What came of one act. Times are in milliseconds."""
+    """Outcome of one event under load. Times are in milliseconds."""
 
     requests: int
     failed: int
@@ -98,7 +98,7 @@ class Run:
 
 
 def summary(answers: Sequence[Answer]) -> Run:
-    """Of all requests, how many failed; of those that came after the act, how long they took."""
+    """Return the failures of all requests, and the latencies of those that came after the event."""
     times = sorted(answer.took_s for answer in answers if answer.due_s >= ACT_AT_S)
     p50_s, p99_s = (times[int(share * (len(times) - 1))] for share in (0.5, 0.99))
     failed = sum(not answer.right for answer in answers)
@@ -133,7 +133,7 @@ def configuration(setup: Setup, port: int, spare_port: int, engines: Sequence[En
 
 @contextmanager
 def balancer(setup: Setup, engines: Sequence[Engine]) -> Iterator[int]:
-    """One that runs; where it listens."""
+    """Run a balancer, and yield the port that it listens on."""
     program, port = path_of(setup.program), free_port()
     assert program is not None, "it was looked for"
     with tempfile.TemporaryDirectory() as folder:
@@ -157,7 +157,7 @@ def balancer(setup: Setup, engines: Sequence[Engine]) -> Iterator[int]:
 
 
 def measure(setup: Setup, act: Act, engines: Sequence[Engine], rate_per_s: float) -> Run:
-    """What comes of an act under load. All engines are there afterwards."""
+    """Return the outcome of an event under load. All engines run again afterwards."""
     with balancer(setup, engines) as port:
         acting = threading.Timer(ACT_AT_S, act.do, [engines[0]])
         acting.start()
@@ -172,7 +172,7 @@ def measure(setup: Setup, act: Act, engines: Sequence[Engine], rate_per_s: float
 
 
 def row(setup: Setup, act: Act, run: Run) -> list[str]:
-    """Of the table."""
+    """Return a row of the table."""
     return [
         setup.program,
         setup.algorithm or "in turn",

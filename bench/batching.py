@@ -42,14 +42,14 @@ LEAST = 0.95
 
 @dataclass(frozen=True)
 class Workload:
-    """One model.
+    """Model to measure.
 
     Attributes:
-        script: of tests/examples; makes it.
-        makes: what the script is told to write.
-        path: of the model file, in the folder.
-        runtime: that runs it.
-        instance: of which every request holds one.
+        script: script of tests/examples that makes it.
+        makes: argument of the script: the kind of model to write.
+        path: path of the model file in the folder.
+        runtime: the runtime that runs it.
+        instance: the instance that every request holds.
     """
 
     script: str
@@ -74,7 +74,7 @@ WORKLOADS = {
 
 @dataclass(frozen=True)
 class Run:
-    """One measurement.
+    """Measured rate and CPU time of a bare loop or a server.
 
     Attributes:
         per_s: instances a second.

@@ -1,12 +1,13 @@
-"""What a chain of three models costs beside one model, all three asked in turn, one function, and
-Triton's ensemble.
+"""Cost of a chain of three models, compared with other ways to run them.
+
+The others are one model, all three models asked in turn, one function, and Triton's ensemble.
 
 One engine serves three models that do next to nothing, the chain of them, and a model whose
-`predict` calls the same three functions. The entries are asked in turn, round by round, by wrk;
-CPU time is that of all of the engine's processes. A client that asks all three over HTTP, one
-after the other, is taken to cost nothing itself: its requests take the time of the three together.
-Triton serves the same three models behind its Python backend, and the ensemble of them; it and a
-chain of ringbatch's are asked in V2's JSON.
+`predict` calls the same three functions. wrk asks the entries in turn, round by round. CPU time is
+that of all of the engine's processes. A client that asks all three over HTTP, one after the other,
+is taken to cost nothing itself: its requests take the time of the three together. Triton serves the
+same three models behind its Python backend, and the ensemble of them. Triton and a chain of
+ringbatch's are asked in V2's JSON.
 """
 
 import argparse
@@ -54,7 +55,7 @@ V2_BODY: Final = json.dumps({"inputs": [V2_INPUT]})
 
 @dataclass(frozen=True)
 class Figures:
-    """What one entry did in one round, with so many connections."""
+    """Figures of one entry in one round, for one number of connections."""
 
     requests_per_s: float
     cpu_us: float
@@ -87,7 +88,7 @@ FACTORS: Final = {
 
 
 def measured(server: Server, entry: str, connections: int, seconds: int) -> Figures:
-    """One model, asked for so long."""
+    """Measure one model for that many seconds."""
     before = {pid: found.cpu_ns for pid, found in sample_tree(server.pid).items()}
     run = generators.wrk(server.url, POSTS[entry], connections, seconds)
     after = sample_tree(server.pid)

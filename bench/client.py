@@ -29,7 +29,7 @@ MIN_PER_S = 150_000
 WINDOW = 896
 """Requests that `infer_many` has under way at most, by the default of max_in_flight."""
 WEIGHTS = np.random.RandomState(16).standard_normal((16, 10)).astype(np.float32)
-"""Those of the model."""
+"""Weights of the model."""
 
 FIGURES = ("p50_us", "p99_us", "requests_per_s")
 
@@ -42,7 +42,7 @@ class WrongAnswers(RuntimeError):
 
 @dataclass(frozen=True)
 class Figures:
-    """What one entry did in one round."""
+    """Figures of one entry in one round."""
 
     p50_us: float
     p99_us: float
@@ -51,7 +51,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Asked:
-    """How an entry is asked: for one instance, [16] to [10], and for many at once."""
+    """Functions that ask an entry: for one instance, [16] to [10], and for many at once."""
 
     one: Callable[[Floats], Floats]
     many: Callable[[Floats], Floats]

@@ -1,4 +1,4 @@
-"""One installation of ringbatch against another: before and after a change.
+"""Comparison of two installations of ringbatch: before and after a change.
 
 Each is named by its Python. Both are measured by turns with the figures of speed.py and client.py,
 each in a process of its own, so that nothing of one is left for the other.
@@ -27,7 +27,7 @@ Figures = Mapping[str, float]
 
 
 def figures(seconds: float) -> Figures:
-    """Those of the installation that runs this."""
+    """Measure the installation that runs this program."""
     found = {
         f"requests/s, {each} connections": run.requests_per_s
         for each, run in speed.measure(PEERS["ringbatch"], LOADS, seconds).items()
@@ -41,7 +41,7 @@ def figures(seconds: float) -> Figures:
 
 
 def figures_of(python: str, seconds: float) -> Figures:
-    """Those of the installation of an interpreter."""
+    """Measure the installation of an interpreter, in a process of its own."""
     command = [python, str(Path(__file__)), "--own", "--seconds", str(seconds)]
     completed = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     found: Figures = json.loads(completed.stdout.splitlines()[-1])

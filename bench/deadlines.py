@@ -1,9 +1,9 @@
 """Deadlines under the policy `fixed`, simulated: by which estimate of its run time a batch closes.
 
 Requests come by chance, each with the same time limit, a multiple of the mean run. A batch closes
-when it is full or when a later start would probably miss a deadline. Three estimates decide that:
-the mean of recent runs, the time of nearly all of them as the collector has it, and the true time
-of the next run (where it does not depend on the batch).
+when it is full or when a later start would probably miss a deadline. Three estimates decide that.
+They are the mean of recent runs, and the time of nearly all of them as the collector has it. The
+third is the true time of the next run, if that does not depend on the batch.
 
 A refusal is wrong if a later request of the same length was answered before the refused one's
 deadline: queues are first come, first served.

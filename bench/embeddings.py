@@ -67,7 +67,7 @@ class WrongVectors(RuntimeError):
 
 @dataclass(frozen=True)
 class Run:
-    """What one run of a server did; times are from the request to its answer."""
+    """Figures of one run of a server; latencies from the request to its answer."""
 
     requests_per_s: float
     p50_ms: float
@@ -155,7 +155,7 @@ def check(port: int, sent: Sequence[str], right: NDArray[np.float32]) -> float:
 
 
 def command(server: str, folder: Path, options: Any) -> Command:
-    """How a server is started."""
+    """Return the command that starts a server."""
     threads = str(options.threads)
     if server == "ringbatch":
         settings: dict[str, Any] = {"runtime": "text", "threads": options.threads}
@@ -193,7 +193,7 @@ def command(server: str, folder: Path, options: Any) -> Command:
 
 
 def right_vectors(sent: Sequence[str], options: Any) -> NDArray[np.float32]:
-    """What sentence-transformers itself says, in the environment of the peers."""
+    """Return the vectors of sentence-transformers itself, run in the environment of the peers."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         (Path(folder) / "texts.json").write_text(json.dumps(sent))
         subprocess.run(

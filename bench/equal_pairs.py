@@ -1,9 +1,9 @@
-"""Whether `ringbatch bench --compare` calls two runs of the same thing equal.
+"""False positives of `ringbatch bench --compare`: pairs of equal runs that it calls different.
 
 Each run is the command itself, with an engine of its own and a model of no work. Requests come one
 at a time, in a closed loop, and at recorded instants, so that no time goes into the search for the
-knee. A pair is a run and the one right after it, whose files are compared by the command's own
-code. It is equal where nothing is said to be worse or better.
+knee. A pair is a run and the next one, whose files the command's own code compares. A pair is equal
+if no figure is called worse or better.
 """
 
 import argparse
@@ -34,17 +34,17 @@ class BenchFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Pair:
-    """What the comparison of two runs said.
+    """Comparison of two runs.
 
     Attributes:
-        figures: each that both runs have.
+        figures: every figure that both runs have.
     """
 
     figures: Sequence[Compared]
 
     @property
     def equal(self) -> bool:
-        """Whether nothing is said to be worse or better."""
+        """Return whether no figure is called worse or better."""
         return not any(figure.worse or figure.better for figure in self.figures)
 
     def runs(self, turn: int) -> Iterator[dict[str, Any]]:

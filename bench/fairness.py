@@ -42,7 +42,7 @@ STEP = 1.05
 INTERACTIVE_PER_S = 320
 """A tenth of what the model can answer."""
 BULK_CONNECTIONS = 8
-"""Of bulk beside interactive requests that saturate the model."""
+"""Connections of bulk requests, beside interactive requests that saturate the model."""
 ROUNDS_OF_STEPS = 25
 LEVEL_OF = 5
 """Rounds at the begin and at the end that are compared."""
@@ -80,7 +80,7 @@ class Beside:
 
 @dataclass(frozen=True)
 class Run:
-    """One way in one round: the polite client alone, and beside the flood."""
+    """Figures of one way to ask in one round: the polite client alone, and beside the flood."""
 
     alone: Load
     fair: Beside

@@ -1,4 +1,4 @@
-"""What an attack costs a frontend, and what it costs those who mean well.
+"""Cost of denial-of-service attacks, for the frontend and for its other clients.
 
 One frontend serves HTTP/1 and HTTP/2. Requests come at a fixed rate, first with nothing else going
 on, then beside an attacker of `load/attacks.py`. An answer's time counts from when its request was
@@ -32,26 +32,26 @@ TIMES = 3.0
 ADDED_MS = 20.0
 """The p99 of others may be as many times what it is without the attack, or so much more."""
 GROWN_MIB = 16.0
-"""What a frontend may take more, at any time during an attack."""
+"""Limit of memory growth during an attack, in MiB."""
 CPU_FRACTION = 0.5
-"""Of a core, that it may take during one, the requests of others included."""
+"""Limit of CPU use during an attack, as a share of a core, with that of other requests."""
 WARM_S = 1.0
 LOOK_S = 0.1
 
 
 @dataclass(frozen=True)
 class Run:
-    """One attack. Times are in milliseconds, memory in MiB.
+    """Figures of one attack. Times are in milliseconds, memory in MiB.
 
     Attributes:
-        requests: of those who mean well, during it.
-        failed: of them.
-        quiet_p99_ms: before it.
-        p50_ms, p99_ms: during it.
-        cpu_fraction: what the frontend took of a core during it.
-        grown_mib: what the frontend held at the most beyond what it held before.
+        requests: requests of other clients during it.
+        failed: how many of these failed.
+        quiet_p99_ms: their p99 before it.
+        p50_ms, p99_ms: their latencies during it.
+        cpu_fraction: the frontend's use of a core during it.
+        grown_mib: the most memory of the frontend beyond that before it.
         connects: connections that the attacker made.
-        sent_mib: what it sent.
+        sent_mib: data that the attacker sent.
     """
 
     requests: int
@@ -90,13 +90,13 @@ class Memory:
 
 
 def resident_bytes(statm: str) -> int:
-    """What /proc/PID/statm says of resident memory that is not shared with others."""
+    """Return the resident memory that is not shared with others, from /proc/PID/statm."""
     _, resident, shared, *_ = map(int, statm.split())
     return (resident - shared) * resource.getpagesize()
 
 
 def percentile_ms(answers: Sequence[Answer], share: float) -> float:
-    """Of the times of all answers, right or not."""
+    """Return a percentile of the latencies of all answers, right or wrong."""
     times = sorted(answer.took_s for answer in answers)
     return times[int(share * (len(times) - 1))] * 1e3
 
@@ -162,7 +162,7 @@ def measure(attack: str, rate_per_s: float, seconds: float, connects_per_s: floa
 
 
 def most_p99_ms(quiet_p99_ms: float) -> float:
-    """What the p99 of others may be during an attack."""
+    """Return the limit of other clients' p99 during an attack."""
     return max(TIMES * quiet_p99_ms, quiet_p99_ms + ADDED_MS)
 
 

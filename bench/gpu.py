@@ -1,13 +1,14 @@
 """ringbatch on a GPU, beside bare loops over the same device and beside peers.
 
-A residual network, with rows of FP32 (602 KB) and of pixels (151 KB), an encoder and a perceptron
-(1 KB), as exported programs under FP16's autocast, in batches of up to 32. They are asked over
-`Client`, V2 binary over HTTP and gRPC, with rows in system shared memory, and by `infer_many`: a
-crowd, one at a time, and at 0.7 of the crowd's rate. The bare loops, of one thread, gather and run
-eagerly, or copy out of registered memory and replay CUDA graphs. mosec and LitServe run the
-residual network on the same device. After `--limit-s` nothing more is begun, and the rest is told
-as not measured. With `--device cpu --programs small small-uint8` all of it runs without a GPU, and
-nothing is held to limits.
+The models are a residual network, with rows of FP32 (602 KB) and of pixels (151 KB), an encoder and
+a perceptron (1 KB). They are exported programs under FP16's autocast, in batches of up to 32. They
+are asked over `Client`, V2 binary over HTTP and gRPC, with rows in system shared memory, and by
+`infer_many`: a crowd, one at a time, and at 0.7 of the crowd's rate.
+
+The bare loops, of one thread, gather and run eagerly, or copy out of registered memory and replay
+CUDA graphs. mosec and LitServe run the residual network on the same device. After `--limit-s` no
+further part begins, and the report lists the rest as not measured. With `--device cpu --programs
+small small-uint8` all of it runs without a GPU, and no limits apply.
 """
 
 import argparse
@@ -65,7 +66,7 @@ FAILURES: Final = (
     ServerNotReady,
     subprocess.TimeoutExpired,
 )
-"""Those of a part, which cost that part alone."""
+"""Failures that cost one part of the measurement alone, not the others."""
 
 
 @dataclass

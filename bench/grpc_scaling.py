@@ -20,7 +20,7 @@ SHAPE = (32, 4)
 """Connections, and calls under way on each. The kernel spreads connections at random; with so many
 calls, a frontend that got few connections has enough to do as well."""
 AT_LEAST = 0.85
-"""Of so many times the rate of one."""
+"""Least rate of several frontends, as a share of as many times the rate of one."""
 
 
 def measure(frontends: int, share: float, seconds: float) -> grpc_unary.Run:

@@ -89,10 +89,10 @@ WORKLOADS = {
 
 @dataclass(frozen=True)
 class Run:
-    """What one server did at one load.
+    """Figures of one server at one load.
 
     Attributes:
-        result: as h2load saw it.
+        result: figures of h2load.
         cpu_us: CPU time of all its processes for a call.
         by_process: that of each, by its title.
     """
@@ -103,7 +103,7 @@ class Run:
 
 
 def starts(subject: Subject) -> dict[str, Start]:
-    """How each server is started."""
+    """Return the functions that start each server."""
 
     def ringbatch(folder: Path, grpc_port: int) -> Command:
         settings: Section = {"max_batch_size": 32, "workers": 1, "policy": "eager"}

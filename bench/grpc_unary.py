@@ -34,15 +34,16 @@ NOTES = {
     "ringbatch-2": "the same with 2 frontends for gRPC",
 }
 AT_MOST = 0.25
-"""Of a bare echo's CPU time for a call. Rates say less: of two cores the other is full first."""
+"""Limit of CPU time for a call, as a share of a bare echo's. Rates tell less: with two cores, the
+client's is full first."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one server did at one load.
+    """Figures of one server at one load.
 
     Attributes:
-        load: as h2load saw it.
+        load: figures of h2load.
         cpu_us: CPU time a request, of each process by its title.
     """
 

@@ -55,13 +55,13 @@ X = np.ones((1, 16), np.float32)
 
 
 class Asked(NamedTuple):
-    """What one process saw that asks without a pause.
+    """Calls of one process that asks without a pause.
 
     Attributes:
-        calls: that ended.
-        failures: in words, some of them.
-        failed: how many.
-        longest_ms: of all calls.
+        calls: calls that ended.
+        failures: texts of some failures.
+        failed: number of failures.
+        longest_ms: the longest call.
     """
 
     calls: int
@@ -154,7 +154,7 @@ def asking(address: str) -> Iterator[dict[str, Connection]]:
 
 
 def seen(ends: dict[str, Connection]) -> dict[str, Asked]:
-    """What they saw since they were asked last."""
+    """Return the calls of each process since the last question."""
     for end in ends.values():
         end.send(False)
     return {what: end.recv() for what, end in ends.items()}
@@ -175,7 +175,7 @@ def wrk(url: str, folder: Path, connections: int) -> Callable[[], str]:
 
 
 def wrk_failures(text: str) -> dict[str, Any]:
-    """What `wrk` counted and how long the slowest answer took."""
+    """Return the counts of `wrk` and its longest latency."""
     requests = re.search(r"(\d+) requests in", text)
     errors = re.search(r"connect (\d+), read (\d+), write (\d+), timeout (\d+)", text)
     others = re.search(r"Non-2xx or 3xx responses: (\d+)", text)

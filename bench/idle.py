@@ -1,4 +1,4 @@
-"""What a started server costs while nobody asks it anything.
+"""Cost of an idle server: CPU time, wake-ups and memory without requests.
 
 Measured from /proc over the supervisor and every process below it: CPU time and voluntary context
 switches over a window, resident memory at its end. A process that polls shows as switches.

@@ -1,4 +1,4 @@
-"""What the engine's own work costs, without sockets: rings, wake-ups, decisions, copies, JSON.
+"""Cost of the engine's own work, without sockets: rings, wake-ups, decisions, copies, JSON.
 
 Four tables. Between two processes: a message of 64 bytes and its echo, one at a time and many at
 once, by ringbatch's lane, rings and doorbells and by what else Python has; beside them the least
@@ -55,11 +55,11 @@ Exchange = Callable[[Sequence[bytes]], list[bytes]]
 
 @dataclass(frozen=True)
 class Between:
-    """What a way between two processes takes.
+    """Times of an exchange between two processes.
 
     Attributes:
-        trip_p50_us: of one message and its echo.
-        burst_us: of each of `BURST` messages that are under way together, with its echo.
+        trip_p50_us: median time of one message and its echo.
+        burst_us: time of each of `BURST` messages that are under way together, with its echo.
     """
 
     trip_p50_us: float

@@ -45,7 +45,7 @@ _WARM_UP = 40
 """Until the interpreter has specialised what it is going to specialise."""
 _NOTHING = "nothing"
 _PACKAGES = ("hpack", "httptools", "numpy", "orjson", "uvicorn")
-"""Whose instructions take part, or decide what others do."""
+"""Packages whose instructions are counted too, or decide which others run."""
 _CLOCK_STEP_NS = 2_000
 _RECOUNTS = 3
 
@@ -57,13 +57,13 @@ Recount = Callable[[Sequence[str]], Counts]
 
 @dataclass(frozen=True)
 class Baseline:
-    """What was counted once.
+    """Recorded counts that later counts are compared with.
 
     Attributes:
-        environment: where, as `environment` tells it.
-        reason: why it was moved to these counts.
-        recorded_utc: when.
-        instructions: of each piece.
+        environment: the environment of the counts, see `environment`.
+        reason: why the baseline was moved to these counts.
+        recorded_utc: the time of the counts.
+        instructions: instructions of each piece.
     """
 
     environment: Environment
@@ -74,7 +74,7 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What counts are against a baseline.
+    """Comparison of counts with a baseline.
 
     Attributes:
         lines: a row of the table for each piece: its name, both counts, what follows.
@@ -103,7 +103,7 @@ def judge(found: Counts, baseline: Counts) -> Verdict:
 
 
 def differences(here: Environment, there: Environment) -> list[str]:
-    """What differs between two environments, in words."""
+    """Return the differences between two environments, as sentences."""
     return [
         f"{what} is {here.get(what, 'absent')} here, {there.get(what, 'absent')} in the baseline"
         for what in sorted(here.keys() | there.keys())
@@ -118,7 +118,7 @@ def kind(here: Environment) -> str:
 
 
 def environment() -> dict[str, str]:
-    """What the counts of this interpreter depend on, beside ringbatch's own code.
+    """Return everything that the counts of this interpreter depend on, beside ringbatch's own code.
 
     Raises:
         CannotCount: there is no valgrind, or a package is missing.
@@ -270,7 +270,7 @@ def _version(package: str) -> str:
 
 
 def _compiler() -> str:
-    """What compiled ringbatch's own modules, as their library says."""
+    """Return the compiler of ringbatch's own modules, from their library."""
     library = import_module("ringbatch.shm.ring").__file__ or ""
     found = re.search(rb"GCC: \([^)]*\) [\d.]+|clang version [\d.]+", Path(library).read_bytes())
     return found[0].decode() if found else "unknown"

@@ -49,7 +49,7 @@ class WrongAnswers(RuntimeError):
 
 @dataclass(frozen=True)
 class Figures:
-    """What one entry did in one round; `model_ms` is the time in the model for each request."""
+    """Figures of one entry in one round; `model_ms` is the time in the model for each request."""
 
     requests_per_s: float
     requests_a_batch: float

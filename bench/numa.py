@@ -1,4 +1,4 @@
-"""What a request costs on a host of two NUMA nodes, by where its processes run: on paper.
+"""Calculated cost of a request on a host of two NUMA nodes, by the placement of its processes.
 
 python bench/numa.py
 python bench/numa.py --far-ns 150 --payload-bytes 602112
@@ -35,12 +35,12 @@ ANSWER_LINES: Final = ceil((SlotWords.FINISHED_NS + 1 - SlotWords.DONE) * WORD_B
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What is assumed.
+    """Assumed costs.
 
     Attributes:
-        far_ns: what a line from the other node takes longer.
-        near_gbs: at what rate tensors are copied from this node, in GB/s.
-        far_share: of that, from the other.
+        far_ns: additional time of a cache line from the other node.
+        near_gbs: rate of copies of tensors from this node, in GB/s.
+        far_share: rate of copies from the other node, as a share of that.
     """
 
     far_ns: float = 60.0
@@ -65,7 +65,7 @@ def lines(batch: int) -> dict[tuple[str, str], float]:
 
 
 def far_shares(way: str) -> dict[tuple[str, str], float]:
-    """How often two roles are on different nodes.
+    """Return how often two roles are on different nodes.
 
     Args:
         way: ``anywhere``; ``pinned``, where no batch mixes requests of two nodes, and each goes to
@@ -78,13 +78,13 @@ def far_shares(way: str) -> dict[tuple[str, str], float]:
 
 
 def extra_ns(way: str, batch: int, payload_bytes: int, costs: Costs) -> float:
-    """What a request takes longer than with all of it on one node, in nanoseconds.
+    """Return the additional nanoseconds of a request, compared with all of it on one node.
 
     Args:
         way: see `far_shares`.
         batch: requests in a batch.
         payload_bytes: of its inputs; its outputs are taken for one line.
-        costs: what is assumed.
+        costs: the assumed costs.
     """
     shares = far_shares(way)
     words = sum(count * shares[pair] for pair, count in lines(batch).items()) * costs.far_ns

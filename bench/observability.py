@@ -1,13 +1,17 @@
 """Cost of ids, Server-Timing, the access log, traces and the payload log.
 
-As in `steps.py`, the steps of all roles are called by hand, here from the bytes of requests on the
-fast lane to those of their answers, and nothing sleeps or waits; only sockets are missing, which
-would make every share smaller. The settings take turns, batch by batch, and the best of many
-counts. Of the batches of which a sample of 1 % draws no request the better half counts, and that
-share of what those take that are all drawn is added. What the log's thread writes goes nowhere, but
-is made and counts. What the control process makes of traces and payloads is none of a request's
-way. Not compiled, the payload log's variants look worse than they are: the interpreter is tuned to
-the connections of the other variants, which are of another class.
+As in `steps.py`, the steps of all roles are called by hand, and nothing sleeps or waits. Here they
+go from the bytes of requests on the fast lane to those of their answers. Only sockets are missing,
+which would make every share smaller. The settings take turns, batch by batch, and the best of many
+counts.
+
+A sample of 1 % draws no request in most batches. Of these batches the better half counts. To that
+is added 1 % of the additional cost of batches in which every request is drawn.
+
+The log's lines are made, which counts, but written nowhere. The control process's work on traces
+and payloads does not count, as no request waits for it. Not compiled, the payload log's variants
+look worse than they are: the interpreter is tuned to the connections of the other variants, which
+are of another class.
 """
 
 import argparse
@@ -46,7 +50,7 @@ REQUEST = b"POST /v1/models/double:predict HTTP/1.1\r\nHost: h\r\nContent-Length
 )
 NOTHING = "off"
 SHARE = 0.01
-"""Of the requests, in a sample."""
+"""Share of the requests that a sample has."""
 VARIANTS = {
     NOTHING: AccessSettings("off"),
     "failures, the default": AccessSettings("failures"),
@@ -67,7 +71,7 @@ SAMPLES = {
     "traced 1 %": "all traced",
     "payloads 1 %": "all payloads",
 }
-"""What each is a sample of."""
+"""Variants that record samples, and those that record everything."""
 LIMITED = {
     "failures, the default": MAX_RATIO,
     "sampled 1 %": MAX_RATIO,

@@ -1,4 +1,4 @@
-"""What is left of a server's work when four times as much is asked of it as it can do.
+"""Goodput under overload: right answers in time, with up to four times the requests that fit.
 
 An open loop at several rates around the capacity of a model that takes 20 ms for a batch of eight,
 for several servers in turn; those that can be told give a request up after a second. What counts is
@@ -24,15 +24,15 @@ CAP = 8
 CAPACITY_PER_S = CAP / 0.02
 TIMEOUT_S = 1.0
 ACCEPTED = (200, 408, 504)
-"""Of these the server said by its answer, or by the end of its patience, that it had taken them on;
-mosec's word for that end is 408."""
+"""Statuses of requests that the server had accepted. The last two say that their time ran out, 408
+with mosec."""
 SETTLE_S = 1.0
-"""What comes before is left out: the server learns its own speed."""
+"""Time at the start that does not count, in seconds: the server learns its own speed."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One rate, once. Times are in milliseconds; percentiles of none are 0."""
+    """Figures of one run at one rate. Times are in milliseconds; percentiles of none are 0."""
 
     rate_per_s: float
     goodput_per_s: float

@@ -1,9 +1,8 @@
-"""What the page at the control address costs the engine: with nobody there, with one browser, and
-with as many as may watch.
+"""Cost of the page at the control address: with nobody there, with one browser, with the most.
 
-Clients ask at a fixed rate meanwhile. CPU time is that of the control process and of the collector,
-from /proc, over windows that follow one another in turn; so what one has more than another is what
-watching costs.
+Clients ask at a fixed rate at the same time. CPU time is that of the control process and of the
+collector, from /proc, over windows that follow one another in turn. So the difference between two
+windows is the cost of watching.
 """
 
 import argparse

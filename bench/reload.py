@@ -35,7 +35,7 @@ def predict(x):
 """
 BODY = json.dumps({"instances": [[0.5] * 16]})
 SPARE = 3.0
-"""How much longer than the reloads are expected to take the load goes on."""
+"""Length of the load, as a multiple of the expected duration of the reloads."""
 SETTLE_S = 3.0
 
 
@@ -67,7 +67,7 @@ def answer(connection: http.client.HTTPConnection) -> float:
 
 
 def wrong_answers(port: int, kept: list[http.client.HTTPConnection], count: int) -> int:
-    """How many answers have another number, over connections kept and new."""
+    """Return how many answers have another number, over connections kept and new."""
     new = [http.client.HTTPConnection(HOST, port, timeout=30) for _ in kept]
     try:
         return sum(answer(connection) != count for connection in (*kept, *new, *kept))

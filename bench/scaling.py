@@ -1,13 +1,13 @@
-"""Requests a second against the number of frontends, workers and lanes; what is full first.
+"""Requests/s by the number of frontends, workers and lanes, and the first process to be full.
 
-Each frontend, the collector and each worker is held to the same small share of a core by a control
-group, as if it ran on a core of its own that is as much slower. So sixteen frontends and
-thirty-two workers fit on two cores, and what one collector can carry is measured there. A rate
-divided by the share is one in requests/s a core. It takes control groups, so mostly root.
+A control group holds each frontend, the collector and each worker to the same small share of a
+core, as if each ran on a slow core of its own. So sixteen frontends and thirty-two workers fit on
+two cores, and the most that one collector can carry is measured there. A rate divided by the share
+is a rate in requests/s a core. It takes control groups, so mostly root.
 
 Three series: frontends, with one worker for each two; workers, below all frontends; lanes for
-clients, which nobody uses, but which the collector looks at. A process is full where it used nine
-tenths of its share. Where none is, the host or the load generator was the limit, and that is said.
+clients, which no client uses, but which the collector looks at. A process is full if it used nine
+tenths of its share. If none is, the report says that the host or the load generator was the limit.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from ringbatch.shm.model_spec import ModelSpec
 
 ROLES = ("frontend", "collector", "worker")
 FULL = 0.9
-"""Of its share; from there on a process is stopped in most periods."""
+"""Use of a process's share of a core at which it counts as full: it is stopped in most periods."""
 MIN_QUOTA_US = 1_000
 """The kernel gives no less in a period."""
 START_TIMEOUT_S = 300.0
@@ -42,10 +42,10 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Shape:
-    """What an engine is made of.
+    """Size of an engine.
 
     Attributes:
-        frontends, workers: how many.
+        frontends, workers: number of processes.
         client_lanes: lanes beside those of the frontends.
     """
 
@@ -59,12 +59,12 @@ class Shape:
 
 @dataclass(frozen=True)
 class Run:
-    """What one engine did.
+    """Figures of one engine.
 
     Attributes:
-        requests_per_s: answered.
+        requests_per_s: requests answered each second.
         cpu_us: CPU time a request, of all processes of a role together.
-        used: of its share, what the busiest process of each role used.
+        used: use by the busiest process of each role, as a part of its share.
     """
 
     requests_per_s: float
@@ -187,7 +187,7 @@ def rate_table(runs: Mapping[Shape, Sequence[Run]], share: float) -> str:
 
 
 def first_full(runs: Mapping[Shape, Sequence[Run]]) -> str:
-    """What stops the rate from growing in the largest engine of a series, in words."""
+    """Return the process that limits the rate of the largest engine of a series, as sentences."""
     shape, found = list(runs.items())[-1]
     best = max(found, key=lambda one: one.requests_per_s)
     words = ", ".join(f"{name} {best.per_core(name):,.0f}" for name in ROLES)

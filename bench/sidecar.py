@@ -1,4 +1,4 @@
-"""What `ringbatch sidecar` costs in front of a model server, and what it gets out of a slow one.
+"""Cost of `ringbatch sidecar` in front of a model server, and its gain in front of a slow one.
 
 Two parts. In front of a predictor of no cost: requests/s between `wrk` and the answer, against a
 framework that runs the model itself. In front of one that takes 100 ms a call and four calls at
@@ -77,7 +77,7 @@ def drive(
 
 
 def measure(name: str, connections: Sequence[int], seconds: float) -> dict[int, generators.WrkRun]:
-    """One entry in front of, or in place of, the predictor of no cost."""
+    """Measure an entry in front of, or in place of, the predictor of no cost."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         if name in PEERS:
@@ -89,7 +89,7 @@ def measure(name: str, connections: Sequence[int], seconds: float) -> dict[int, 
 
 
 def measure_slow(name: str, connections: int, seconds: float) -> dict[int, generators.WrkRun]:
-    """One entry in front of the slow predictor."""
+    """Measure an entry in front of the slow predictor."""
     with ExitStack() as stack:
         slow = predictor("--hold-ms", str(HOLD_MS), "--at-once", str(AT_ONCE))
         behind = stack.enter_context(Server(slow))

@@ -1,4 +1,4 @@
-"""What each framework takes to start, and what it costs while nobody asks: memory, CPU, wake-ups.
+"""Start-up time of each framework, and its cost without requests: memory, CPU, wake-ups.
 
 Measured from the start of its first process until it says that it is ready, and until its first
 right answer; then from /proc over all of its processes. 16 floats in, 10 out, one worker.

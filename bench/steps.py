@@ -1,4 +1,4 @@
-"""What a request costs each role, in one process: its steps are called by hand, best of many.
+"""Cost of a request in each role, in one process: its steps are called by hand, best of many.
 
 Nothing sleeps, wakes or waits here, so scheduling, clock speed and neighbours do not count: the
 best of many short runs repeats within 2 % on machines on which requests/s differ by 40 % from one
@@ -98,7 +98,7 @@ class Loop:
 
 
 class Timer:
-    """One that never fires."""
+    """Timer that never fires."""
 
     def cancel(self) -> None:
         """As asyncio's."""
@@ -151,7 +151,7 @@ class Engine:
 
     @property
     def steps(self) -> dict[str, Callable[[], None]]:
-        """What a batch of requests goes through, in order."""
+        """Return the steps that a batch of requests goes through, in order."""
         return {
             "frontend, to send": self.send,
             "collector, to dispatch": self.collect,
@@ -282,7 +282,7 @@ def _nobody(*_: object) -> None:
 
 
 def figures(repetitions: int) -> Figures:
-    """Those of the installation that runs this: the best of so many."""
+    """Return the figures of the installation that runs this program: the best of so many runs."""
     best: dict[str, float] = {}
     for size in SIZES:
         engine = Engine(size)
@@ -363,7 +363,7 @@ def _took_ns(call: Callable[[], object]) -> int:
 
 
 def figures_of(python: str, repetitions: int) -> Figures:
-    """Those of the installation of an interpreter."""
+    """Return the figures of the installation of an interpreter."""
     command = [python, str(Path(__file__)), "--own", "--repetitions", str(repetitions)]
     completed = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     found: Figures = json.loads(completed.stdout.splitlines()[-1])

@@ -74,15 +74,15 @@ def lengths(kind: str) -> list[int]:
 
 @dataclass(frozen=True)
 class Peer:
-    """One server.
+    """Server in the comparison.
 
     Attributes:
         command: makes the command, given a folder that outlives the server.
-        path: where it is asked.
-        body: of a request for an answer of so many parts.
+        path: path of its requests.
+        body: returns the body of a request for an answer of so many parts.
         environment: None where it runs in this interpreter's own.
         python: whether its connections are Python's too.
-        note: what a reader of the table has to know.
+        note: a remark for readers of the table.
     """
 
     command: Callable[[Path], Command]

@@ -24,7 +24,7 @@ from report.rounds import number, spread, table
 CAP: Final = 32
 CONNECTIONS: Final = (1, 16, 64, 128)
 LEAST: Final = 0.9
-"""Of the device's own rate, with the most connections."""
+"""Least rate with the most connections, as a share of the device's own rate."""
 
 
 def main() -> int:

@@ -35,7 +35,7 @@ CONNECTIONS = 8
 ALONE, FULL, ONE, ALL = "fast alone", "fast beside slow", "one of 8 models", "8 models at once"
 SERVERS = tuple(name for name, each in FRAMEWORKS.items() if each.several)
 MOST_P99 = 5.0
-"""How many times its p99 alone the fast model may have beside the slow one."""
+"""Limit of the fast model's p99 beside the slow one, as a multiple of its p99 alone."""
 
 
 def rates(url: str, posts: Sequence[Post], connections: int, seconds: float) -> generators.WrkRun:

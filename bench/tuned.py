@@ -1,4 +1,4 @@
-"""What `ringbatch tune` finds, against a grid of everything that it could have chosen.
+"""Choices of `ringbatch tune`, against a grid of everything that it could have chosen.
 
 Three models: one of no work, trees (XGBoost, or scikit-learn's where that is not installed) and the
 encoder of texts all-MiniLM-L6-v2, whose weights are in a Python package
@@ -53,7 +53,7 @@ _OF_A_GRID: Final = (
     *(("settings", key) for key in ("unit_s", "keep", "grid_effort", "cpus")),
     *(("machine", key) for key in ("cpu", "cores", "kernel")),
 )
-"""What a grid depends on, and where a result says it."""
+"""Keys of a result that a grid depends on, each with its section."""
 TEXT: Final = '{"instances": ["the weather report of the small town by the river was late again"]}'
 
 
@@ -88,13 +88,13 @@ class Screened:
 
 @dataclass(frozen=True)
 class Found:
-    """What became of one model.
+    """Figures of one model.
 
     Attributes:
         choices: combinations in the grid.
-        grid_s: how long that took.
+        grid_s: time that the grid took.
         tune_s: how long the command's search took.
-        of_grid_time: the one by the other.
+        of_grid_time: the command's time divided by the grid's.
         of_the_best: the requests/s of the choice, by those of the best of the grid.
         of_as_it_was: the same, by those of the settings as they were.
     """
@@ -162,7 +162,7 @@ MADE: Final[Mapping[str, Callable[[Path], Subject]]] = {
 
 
 def wish_for(name: str, folder: Path, options: argparse.Namespace) -> Wish:
-    """What the command would be told to tune.
+    """Return the task that the command would get.
 
     Raises:
         NotHere: the model cannot be made on this machine.
@@ -271,7 +271,7 @@ def tune_and_compare(
     report: Report,
     earlier: Grid | None,
 ) -> Found:
-    """One model: the search, the grid, and what they found beside each other."""
+    """Measure one model: the search, the grid, and their choices beside each other."""
     choices = choices_for(options.cpus, wish.keep)
     search = Search(choices, wish.present)
     began = time.monotonic()

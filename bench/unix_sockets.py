@@ -1,4 +1,4 @@
-"""What a Unix socket saves against TCP over loopback.
+"""Gain of a Unix socket over TCP on loopback.
 
 One engine listens on both. A closed loop asks over one and the other in turn, with the same
 requests: 16 floats in, JSON.

@@ -1,4 +1,4 @@
-"""What ringbatch gets out of several model servers, and what it costs clients when one fails.
+"""Gain from several model servers, and the cost for clients if one of them fails.
 
 Each server takes 100 ms a batch, one after the other, by sleeping: two cores are enough for four of
 them. Requests/s with two and with four are compared with one; then, with two of them, one is
@@ -77,7 +77,7 @@ def drive(front: Server, count: int, seconds: float) -> generators.WrkRun:
 
 
 def measure(name: str, seconds: float) -> generators.WrkRun:
-    """One run with all servers well."""
+    """Measure one run with all servers well."""
     with running(COUNTS[name]) as (front, _):
         drive(front, COUNTS[name], 1)
         return drive(front, COUNTS[name], seconds)
@@ -113,7 +113,7 @@ HITS: Mapping[str, Callable[[int, threading.Event], None]] = {
 
 
 def measure_hit(name: str, seconds: float) -> generators.WrkRun:
-    """One run with two servers, of which the first is hit."""
+    """Measure one run with two servers, of which the first is hit."""
     with running(2) as (front, behind):
         done = threading.Event()
         hit = threading.Thread(target=HITS[name], args=(behind[0].pid, done))

@@ -23,14 +23,14 @@ from speed import PLACEMENT, Runs, latency_table, rate_table, ratio_table
 
 @dataclass(frozen=True)
 class Entry:
-    """One server of a comparison, and how requests to it are written.
+    """Server in a comparison, and the format of its requests.
 
     Attributes:
         name: as it stands in tables and results.
         command: makes the command, given a folder for its files that outlives the server.
-        form: of the requests it is sent.
+        form: format of its requests.
         environment: None where the server runs in this interpreter's own.
-        note: what a reader of the table has to know about its setting.
+        note: a remark on its setting for readers of the table.
     """
 
     name: str
@@ -42,10 +42,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Workload:
-    """One request, and the servers that are compared by it.
+    """Workload: a request, and the servers that are compared by it.
 
     Attributes:
-        connections: how many at once, in turn.
+        connections: numbers of connections, one after another.
         entries: in the order in which they run within a round.
         limits: by (entry, connections), how many times its rate that of `ringbatch` has to be.
         best_per_s: the highest rate that any server can reach, where that is known.
@@ -63,7 +63,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Found:
-    """One run of wrk, and the CPU time of all the server's processes for each answer.
+    """Figures of a run of wrk, with the CPU time of all the server's processes for each answer.
 
     CPU time hardly depends on what else the machine does, where a rate does.
     """
@@ -153,7 +153,7 @@ WORKLOADS = {
         ),
     )
 }
-"""What is compared, by name."""
+"""Workloads by name."""
 
 
 def measure(workload: Workload, entry: Entry, seconds: float) -> dict[int, Found]:

@@ -37,7 +37,7 @@ max_batch_size = 8
 """
 PATH = "/v1/models/m:predict"
 CAPACITY_PER_S = 8 / 0.018
-"""Of one engine at full speed, in full batches."""
+"""Requests/s that one engine can answer at full speed, in full batches."""
 SLOW = 3.0
 _WITHIN_S = 60.0
 
@@ -51,16 +51,16 @@ def obstacle(*programs: str) -> str:
 
 
 def path_of(program: str) -> str | None:
-    """Where a program is that may be for administrators alone."""
+    """Return the path of a program, also in folders for administrators; None without it."""
     return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 
 class Engine:
-    """One of them.
+    """Engine in a network namespace of its own.
 
     Attributes:
-        host: where it is, seen from here.
-        port, agent_port: of it.
+        host: its address, seen from here.
+        port, agent_port: its ports.
 
     Args:
         number: from 0 on.
@@ -152,7 +152,7 @@ class Engine:
             time.sleep(pause_s)
 
     def is_there(self) -> bool:
-        """Whether it runs, and accepts connections."""
+        """Return whether it runs and accepts connections."""
         if self._process is None:
             return False
         with suppress(OSError), socket.create_connection((self.host, self.port), 1.0):

@@ -1,4 +1,4 @@
-"""What processes cost, read from /proc: CPU time, memory, and how often they went to sleep."""
+"""Process statistics from /proc: CPU time, memory, and how often threads went to sleep."""
 
 import os
 import time
@@ -22,7 +22,7 @@ class ProcessStat:
 
 @dataclass(frozen=True)
 class ProcessSample:
-    """One process at one instant.
+    """Sample of one process at one instant.
 
     Attributes:
         cpu_ns: CPU time of all its threads, and of the children it has waited for.
@@ -45,7 +45,7 @@ class ProcessSample:
 
 @dataclass(frozen=True)
 class ProcessUsage:
-    """What one process did between two samples; memory as of the second."""
+    """CPU time and switches of one process between two samples; memory as of the second."""
 
     pid: int
     title: str

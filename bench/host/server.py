@@ -1,4 +1,4 @@
-"""One server in a session of its own: started, waited for, stopped, and its log kept."""
+"""Server under test: started in a session of its own, waited for, stopped, with its log kept."""
 
 import contextlib
 import http.client
@@ -35,7 +35,7 @@ class ServerLeftProcesses(RuntimeError):
 
 @dataclass(frozen=True)
 class Command:
-    """How to start one server.
+    """Command that starts a server.
 
     Attributes:
         argv: the command line.
@@ -43,7 +43,7 @@ class Command:
         ready_path: answers GET with 200 once the server can take requests.
         env: set on top of the environment of this process.
         start_timeout_s: how long the start may take.
-        stop_signal: what asks it to end in order.
+        stop_signal: the signal that asks it to end in order.
         stop_timeout_s: how long it may take to end after that.
     """
 

@@ -1,12 +1,12 @@
-"""How many instructions something takes, counted by valgrind's tool callgrind.
+"""Instruction counts, by valgrind's tool callgrind.
 
-Times differ from run to run and from machine to machine; the number of instructions that a program
-runs in user space does so hardly at all, because valgrind shows every program the same processor.
-What is not counted is how long an instruction takes, and what the kernel does.
+Times differ from run to run and from machine to machine. The number of instructions that a program
+runs in user space hardly does, because valgrind shows every program the same processor. It does not
+tell how long an instruction takes, and leaves out the kernel.
 
-The counted program marks what is to be counted, by functions of a small library that is compiled
-here against valgrind's own header. Around the marks nothing counts, and until the first of them the
-program runs at a tenth of its usual speed instead of a hundredth.
+The counted program marks the code to count, with functions of a small library that is compiled here
+against valgrind's own header. Nothing counts outside of the marks. Until the first mark the program
+runs at a tenth of its usual speed instead of a hundredth.
 """
 
 import ctypes
@@ -71,10 +71,10 @@ class Marks:
 
 
 def valgrind_version() -> str:
-    """Which valgrind is here.
+    """Return the version of valgrind.
 
     Raises:
-        CannotCount: none.
+        CannotCount: valgrind is not installed.
     """
     if shutil.which("valgrind") is None:
         raise CannotCount("valgrind is not installed: apt-get install valgrind gcc libc6-dev")
@@ -111,7 +111,7 @@ def counts(command: Sequence[str]) -> dict[str, int]:
 
 
 def read(files: Iterable[str]) -> dict[str, int]:
-    """What files of callgrind's say that was counted, by the names that were given to `Marks`."""
+    """Return the counts in callgrind's files, by the names given to `Marks`."""
     found = {}
     for text in files:
         name, total = _NAME.search(text), _TOTAL.search(text)

@@ -47,7 +47,7 @@ SIZES = (1, 8, 32)
 WAITING = (10, 100, 1_000, 10_000)
 """Requests in the queue of which the collector decides."""
 ROW_BYTES = 64
-"""Of one instance: 16 floats."""
+"""Bytes of one instance: 16 floats."""
 _HEAD = (
     b"POST /v1/models/double:predict HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n"
     b"User-Agent: python-httpx/0.28.1\r\nAccept: */*\r\nAccept-Encoding: gzip, deflate\r\n"
@@ -56,7 +56,7 @@ _HEAD = (
 _OWN_HEAD = _HEAD.replace(b"Accept:", b"traceparent: 00-%032x-00f067aa0ba902b7-01\r\nAccept:", 1)
 _POLICY = Policy(32, 5_000_000, eager=False)
 REPEATS = 64
-"""Of what is too short to be measured by itself."""
+"""Repetitions of pieces that are too short to be measured alone."""
 _MARK = BatchMark(1, 1, Reason.IDLE, 0)
 
 
@@ -117,7 +117,7 @@ class Published:
         self.lane.submit()
 
     def references(self) -> list[int]:
-        """Those of the requests that are published."""
+        """Return the references of the published requests."""
         words, layout = self.segment.words, self.segment.layout
         return [
             reference(words[layout.slot(slot) + SlotWords.CONTROL] >> FLAG_BITS, slot)
@@ -142,14 +142,14 @@ class Published:
         self._slots.clear()
 
     def uniform(self) -> UniformBatch:
-        """What is published, as a worker reads it."""
+        """Return the published requests as a worker reads them."""
         batch = UniformBatchReader(self.segment).read(self.references())
         assert batch is not None, "they are alike"
         return batch
 
 
 def pieces() -> dict[str, Callable[[], Piece]]:
-    """What makes each piece, by name."""
+    """Return the makers of the pieces, by name."""
     found: dict[str, Callable[[], Piece]] = {
         f"read {REPEATS} heads not seen before": _head,
         f"read {REPEATS} heads with a trace of their own": _own_head,
@@ -336,7 +336,7 @@ def _connections(what: str) -> Piece:
 
 
 def _step(size: int, what: str) -> Piece:
-    """One step of the engine's, of those that a batch goes through."""
+    """Return a step of the engine that a batch goes through, as a piece."""
     engine = Engine(size)
     steps = [engine.send, engine.collect, engine.run, engine.collect, engine.answer]
     place = {"dispatch": 1, "run": 2, "report": 3}[what]

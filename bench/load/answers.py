@@ -47,7 +47,7 @@ class Answer(NamedTuple):
 
 
 class Client:
-    """One keep-alive connection."""
+    """Keep-alive connection to a server."""
 
     def __init__(self, port: int, timeout_s: float = 30.0) -> None:
         self._connection = http.client.HTTPConnection(HOST, port, timeout=timeout_s)

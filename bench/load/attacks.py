@@ -1,4 +1,4 @@
-"""What attackers of a frontend send over HTTP/2 and HTTP/1, as bytes (pure).
+"""Attacks on a frontend over HTTP/2 and HTTP/1, as bytes. Pure.
 
 Each attack costs its sender little for what it has the server do or hold. None is a fault from its
 first byte on, so a server has to notice that it has become too much.
@@ -25,7 +25,7 @@ _BEGUN: Final = frame(Kind.HEADERS, END_HEADERS, 1, _HEAD)
 _FEW: Final = 4
 """Connections of an attacker who sends as fast as it can."""
 _MANY: Final = 200
-"""Of one who sends slowly, and has the server hold what it began."""
+"""Connections of an attacker who sends slowly, so that the server holds unfinished requests."""
 _PIECE_FRAMES: Final = 500
 _FIELD: Final = b"\0\1a\1b"
 """A header field of five bytes, for which the list of a request counts 34."""
@@ -40,15 +40,15 @@ _STREAMS: Final = 1000
 
 @dataclass(frozen=True)
 class Attack:
-    """One way to attack.
+    """Attack: its bytes, its pace and its connections.
 
     Attributes:
-        about: what is sent, for people.
-        opening: of each connection.
-        pieces: what follows, endless or not; where it ends, the connection is held.
-        connections: that are open at once.
-        pace_s: how long is waited before each piece.
-        reads: whether the attacker takes what the server sends.
+        about: description of its bytes, for people.
+        opening: first bytes of each connection.
+        pieces: the bytes that follow, endless or not; after their end the connection is held.
+        connections: connections that are open at once.
+        pace_s: pause before each piece.
+        reads: whether the attacker reads the server's answers.
     """
 
     about: str

@@ -22,7 +22,7 @@ from ringbatch.bench.load.target import Target, Wire
 
 MODEL: Final = "m"
 PREFIX: Final = "ringbatch-bench-gpu"
-"""Of the shared memory objects of clients."""
+"""Prefix of the names of clients' shared memory objects."""
 _BENCH: Final = Path(__file__).resolve().parents[1]
 
 

@@ -68,7 +68,7 @@ class Flooder:
                     self.sent_bytes += sent
 
     def _turn_s(self) -> float:
-        """How long to wait before the next connection."""
+        """Return the seconds to wait before the next connection."""
         with self._lock:
             now_s = time.monotonic()
             if self.connects < self._attack.connections:

@@ -56,8 +56,10 @@ class Post:
 
 @dataclass(frozen=True)
 class WrkRun:
-    """One run of wrk. Latencies are those of a closed loop: each connection waits for its answer
-    before it sends the next request, so a stalled server is asked less often.
+    """Figures of a run of wrk.
+
+    Latencies are those of a closed loop: each connection waits for its answer before it sends the
+    next request, so a stalled server is asked less often.
     """
 
     connections: int
@@ -72,7 +74,7 @@ class WrkRun:
 
 @dataclass(frozen=True)
 class HeyRun:
-    """One run of hey.
+    """Figures of a run of hey.
 
     Attributes:
         percentiles_s: percent to seconds; with few requests hey leaves out the high ones.

@@ -19,13 +19,13 @@ WARM_UP_REQUESTS = 2000
 
 @dataclass(frozen=True)
 class H2Run:
-    """One run. The latencies are of a closed loop.
+    """Figures of a run of h2load. The latencies are of a closed loop.
 
     Attributes:
-        connections: how many.
+        connections: number of connections.
         streams: calls under way on each at once.
-        requests: how many.
-        requests_per_s: of them.
+        requests: number of requests.
+        requests_per_s: their rate.
         mean_ms: mean time for a request.
         max_ms: the longest.
         p50_ms: half of the requests were answered as quickly.

@@ -19,12 +19,12 @@ Rate = Callable[[float], float]
 
 
 class Answer(NamedTuple):
-    """How one request ended.
+    """End of one request.
 
     Attributes:
-        due_s: when it was due, from the start.
-        status: of HTTP; 0 where the connection broke.
-        took_s: from the instant at which it was due.
+        due_s: time from the start at which it was due.
+        status: HTTP status; 0 if the connection broke.
+        took_s: time from the instant at which it was due.
         right: whether a status of 200 came with the right answer.
     """
 

@@ -1,4 +1,4 @@
-"""One instance as V1 JSON, V2 binary, V2 JSON and bare bytes, and the answers read back."""
+"""Formats of an instance: V1 JSON, V2 binary, V2 JSON and bare bytes, and readers of answers."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _TEXT_BYTES = "Inference-Header-Content-Length"
 
 @dataclass(frozen=True)
 class Subject:
-    """One of models/ with one input "x" and one output "y", as every peer serves it.
+    """Model of models/ with one input "x" and one output "y", as every peer serves it.
 
     Attributes:
         name: of the model.
@@ -36,18 +36,18 @@ class Subject:
 
     @property
     def path(self) -> str:
-        """Where requests are posted."""
+        """Path of its V2 requests."""
         return f"/v2/models/{self.name}/infer"
 
     @property
     def v1_path(self) -> str:
-        """Where V1's are."""
+        """Path of its V1 requests."""
         return f"/v1/models/{self.name}:predict"
 
 
 @dataclass(frozen=True)
 class Format:
-    """One way to write a request for one instance and to read the answer to it.
+    """Format of a request for one instance, with the reader of its answer.
 
     Attributes:
         name: as it stands in tables and results.

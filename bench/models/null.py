@@ -1,4 +1,7 @@
-"""One float in, the same out: no work at all, so that everything measured is the server's."""
+"""Model that returns its input, one float.
+
+It does no work, so that a run measures the server alone.
+"""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -24,9 +24,9 @@ T = TypeVar("T")
 
 LONGER: Final = 4
 COPY_S: Final = LONGER * 14.7e-6
-"""Of one row."""
+"""Time to copy one row, in seconds."""
 FIXED_S: Final = LONGER * 0.82e-3
-"""Of a run, and of each of its rows."""
+"""Time of a run in seconds, to which `ROW_S` is added for each row."""
 ROW_S: Final = LONGER * 56.5e-6
 
 inputs = [Tensor("x", "FP32", [1])]
@@ -45,7 +45,7 @@ def run_s(rows: int) -> float:
 
 
 class _Queue:
-    """One of the device's queues: the time at which it has done all that it was given."""
+    """Queue of the device: the time at which it will have done all of its work."""
 
     def __init__(self) -> None:
         self.until_s = 0.0

@@ -9,7 +9,7 @@ from torch import nn
 
 _MEANS: Final = (123.675, 116.28, 103.53)
 _DEVIATIONS: Final = (58.395, 57.12, 57.375)
-"""Of ImageNet's pixels, by colour."""
+"""Standard deviations of ImageNet's pixels, by colour."""
 
 
 class Bottleneck(nn.Module):  # type: ignore[misc]

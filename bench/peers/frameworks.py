@@ -34,15 +34,15 @@ SUBJECTS = {subject.name: subject for subject in (NULL, MATMUL16, MATMUL784, AFF
 
 @dataclass(frozen=True)
 class Setting:
-    """What a server is asked to serve.
+    """Setting that all servers of a comparison get.
 
     Attributes:
         models: the model of services/work.py for each name that is served.
         cap: the largest batch.
-        wait_ms: how long a batch may wait for company, where the server waits at all.
+        wait_ms: longest wait of a batch for further requests, if the server waits at all.
         policy: ringbatch's; "fixed" waits as the others do.
         workers: for each model.
-        timeout_s: when a request may be given up, where the server can be told.
+        timeout_s: time after which a request may be given up, if the server has a setting for it.
     """
 
     models: Mapping[str, str]
@@ -54,7 +54,7 @@ class Setting:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What services/work.py reads."""
+        """Environment variables that services/work.py reads."""
         return {
             "BENCH_MODELS": ",".join(f"{name}={model}" for name, model in self.models.items()),
             "BENCH_CAP": str(self.cap),
@@ -67,13 +67,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Framework:
-    """One server.
+    """Server that can be compared.
 
     Attributes:
         command: makes the command, given a setting and a folder that outlives the server.
         environment: None where it runs in this interpreter's own.
-        form: of its requests.
-        note: what a reader of the tables has to know.
+        form: format of its requests.
+        note: a remark for readers of the tables.
         several: whether it can serve more than one model, from one start, as it is set up here.
     """
 

@@ -37,7 +37,7 @@ BATCH_ID = "00000000-0000-4000-8000-000000000000"
 
 
 class InPlace:
-    """What takes the place of `Service` in the fast lane, for a model of one vector in and out."""
+    """Replacement of `Service` in the fast lane, for a model of one vector in and out."""
 
     def __init__(self, model: Model, spec: ModelSpec) -> None:
         (tensor,) = model.inputs

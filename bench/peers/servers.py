@@ -69,14 +69,14 @@ class Environment:
 
 @dataclass(frozen=True)
 class Peer:
-    """One entry of a comparison.
+    """Server in a comparison.
 
     Attributes:
         name: as it stands in tables and results.
         command: makes the command, given a folder for its files that outlives the server.
         path: where requests are posted.
         environment: None where the peer runs in this interpreter's own.
-        note: what a reader of the table has to know about its setting.
+        note: a remark on its setting for readers of the table.
     """
 
     name: str
@@ -143,7 +143,7 @@ dynamic_batching {{ max_queue_delay_microseconds: {self.queue_delay_us} }}
 
 @dataclass(frozen=True)
 class TritonEnsemble:
-    """One model of Triton's after the other, each taking what the last has returned.
+    """Triton ensemble: models that run one after another, each on the results of the last.
 
     Attributes:
         model: its name.

@@ -27,11 +27,11 @@ Rate = Callable[[float], float]
 
 @dataclass(frozen=True)
 class Model:
-    """What one worker can do.
+    """Simulated model: the times of its batches and of its workers' starts.
 
     Attributes:
-        base_s: of every batch.
-        row_s: of every instance in one.
+        base_s: time of every batch.
+        row_s: time of every instance in one.
         cap: instances in the largest batch.
         start_s: from the start of a worker until it is ready.
     """
@@ -43,7 +43,7 @@ class Model:
 
     @property
     def full_s(self) -> float:
-        """Of a full batch."""
+        """Time of a full batch, in seconds."""
         return self.base_s + self.row_s * self.cap
 
     @property
@@ -54,12 +54,12 @@ class Model:
 
 @dataclass
 class Outcome:
-    """What happened.
+    """Record of a simulation.
 
     Attributes:
-        latencies: of each request, with the time at which it came.
-        decisions: with the time of each, and the workers before.
-        workers: ready, at every look.
+        latencies: arrival and latency of each request.
+        decisions: time of each decision, the workers before it, and the decision.
+        workers: time of each look, and the ready workers.
     """
 
     latencies: list[tuple[float, float]] = field(default_factory=list)
@@ -68,15 +68,15 @@ class Outcome:
 
 
 class Simulation:
-    """One life of such a model.
+    """Simulation of a model under the autoscaler, from its start on.
 
     Args:
-        rate: of arrivals.
-        peak: that it never exceeds.
-        rules: of the decision.
-        model: what a worker can do.
-        seed: decides when requests come.
-        start: with so many workers.
+        rate: rate of arrivals.
+        peak: rate that it never exceeds.
+        rules: rules of the decision.
+        model: the model that workers run.
+        seed: seed of the arrivals.
+        start: workers at the start.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ def scenarios(unit: float, scale: float = 1.0) -> dict[str, Scenario]:
 
 @dataclass(frozen=True)
 class Figures:
-    """What is said of an outcome.
+    """Summary of an outcome.
 
     Attributes:
         recovered_s: from when the load rose until requests took no longer than the target any more,

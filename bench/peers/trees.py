@@ -1,4 +1,4 @@
-"""How each server of trees.py is started with one model, and asked for the label of one row.
+"""Commands of the servers of trees.py with one model, and their requests for the label of one row.
 
 ringbatch runs the libraries that are installed beside it; the peers have the same ones, in
 environments of their own.
@@ -38,7 +38,7 @@ KINDS = tuple(_MLSERVER_RUNTIMES)
 
 
 def environments() -> dict[str, Environment]:
-    """Those of the peers, with the libraries in the versions that ringbatch runs."""
+    """Return the environments of the peers, with the library versions that ringbatch runs."""
     boosters = next((n for n in ("xgboost-cpu", "xgboost") if _installed(n)), "xgboost-cpu")
     libraries = (boosters, "lightgbm", "catboost", "scikit-learn")
     pinned = [f"{name}=={metadata.version(name)}" for name in libraries]
@@ -58,14 +58,14 @@ def _installed(name: str) -> bool:
 
 
 def command(server: str, kind: str, file: Path, folder: Path, processes: int) -> Command:
-    """How a server of one model is started.
+    """Return the command that starts a server of one model.
 
     Args:
         server: one of `SERVERS`.
-        kind: of the model.
-        file: of the model.
+        kind: kind of the model.
+        file: the model file.
         folder: for the server's own files, which outlives it.
-        processes: of FastAPI.
+        processes: number of FastAPI's processes.
     """
     if server == "ringbatch":
         return _ringbatch(kind, file, folder)
@@ -129,7 +129,10 @@ def post(server: str, row: Sequence[float]) -> Post:
 
 
 def label(server: str, body: Mapping[str, Any]) -> int:
-    """What is answered; MLServer answers the probability, as the boosters' own `predict` does."""
+    """Return the label in an answer.
+
+    MLServer answers the probability, as the boosters' own `predict` does.
+    """
     if server != "mlserver":
         (found,) = body["predictions"]
         return int(found["label"] if isinstance(found, dict) else found)

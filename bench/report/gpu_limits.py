@@ -19,12 +19,12 @@ LEAST: Final[Mapping[tuple[str, Way], float]] = {
     (OF_BYTES, Way.V2): 0.85,
     (OF_BYTES, Way.GRPC): 0.85,
 }
-"""Of the rows/s of the pipelined loop over the same program, with one worker."""
+"""Least rows/s with one worker, as a share of those of the pipelined loop over the same program."""
 ENCODER_LEAST: Final = {Way.V2: 40_000, Way.BULK: 80_000}
 LONE_MS: Final = {Way.CLIENT: 0.2, Way.V2: 0.4}
 """Milliseconds that the p50 of a lone request may take beyond a graph of one row."""
 OF_PEERS: Final = 2.0
-"""Of the rows/s of the faster peer, over HTTP."""
+"""Least rows/s over HTTP, as a multiple of those of the faster peer."""
 START_S: Final = 8.0
 
 

@@ -76,7 +76,7 @@ def comparison(scenarios: Mapping[str, Any]) -> Iterator[str]:
 
 
 def peers(scenario: Mapping[str, Any]) -> list[str]:
-    """Those of which a scenario has figures, in the order of its rows."""
+    """Return the peers with figures in a scenario, in the order of its rows."""
     rows = [
         dict(zip(table["by"], row, strict=False))
         for table in scenario["tables"]

@@ -37,7 +37,7 @@ class Limit:
 
     @property
     def met(self) -> bool:
-        """Whether the figure lies in its range."""
+        """Return whether the figure lies in its range."""
         return (self.at_least is None or self.value >= self.at_least) and (
             self.at_most is None or self.value <= self.at_most
         )

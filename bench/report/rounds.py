@@ -1,7 +1,7 @@
-"""Interleaved rounds, and what several of them say together (pure apart from the runs themselves).
+"""Interleaved rounds, and figures of several of them together. Pure apart from the runs themselves.
 
 A machine's speed drifts over minutes, with its temperature and its neighbours. So the entries of a
-comparison run in turn, A B C A B C, and a ratio is formed within a round before the median of all
+comparison run in turn, A B C A B C. A ratio is formed within a round, before the median of all
 rounds is taken.
 """
 

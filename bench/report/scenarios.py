@@ -1,4 +1,4 @@
-"""What `all.py` runs, and how a scenario's runs become the rows of the report."""
+"""Scenarios of `all.py`: their scripts, and how their runs become rows of the report."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,16 +44,16 @@ NAMES: Final[Mapping[str, str]] = {
     "of_the_best": "of the best of the grid",
     "of_as_it_was": "of the settings as they were",
 }
-"""What a field of a run is called in the report; one that is not here keeps its name."""
+"""Names of a run's fields in the report; other fields keep their names."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """One table of a scenario: the runs that have every field of `by`.
+    """Table of a scenario: the runs that have every field of `by`.
 
     Attributes:
-        by: what tells its rows apart; runs that agree in them are rounds of one row.
-        figures: what is summed up over the rounds.
+        by: fields that tell its rows apart; runs that agree in them are rounds of one row.
+        figures: fields that are summed up over the rounds.
         split: a field that holds a run for each of several names; the name becomes this field.
     """
 
@@ -64,15 +64,15 @@ class Shape:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One script of this folder.
+    """Scenario: a script of this folder, and its tables.
 
     Attributes:
-        name: of the script, without its ending.
+        name: name of the script, without its ending.
         about: one sentence for the report.
         shapes: its tables.
         quick: its options in the quick mode.
-        quick_minutes: what that takes on two quiet cores, environments of peers not counted.
-        full_minutes: what it takes with its defaults.
+        quick_minutes: duration of that on two quiet cores, without environments of peers.
+        full_minutes: duration with its defaults.
     """
 
     name: str

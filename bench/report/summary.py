@@ -1,4 +1,4 @@
-"""What the committed report holds of each scenario, made from its result file (pure)."""
+"""Summaries of scenarios in the committed report, made from their result files. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -8,23 +8,23 @@ from report.rounds import spread
 from report.scenarios import Scenario, Shape
 
 Record = Mapping[str, Any]
-"""What `Report` writes."""
+"""Result file, as `Report` writes it."""
 Summary = dict[str, Any]
-"""One scenario in the report, as JSON has it."""
+"""Summary of a scenario, as JSON has it."""
 
 MEASURED, MISSED, FAILED, NOT_RUN = "measured", "missed", "failed", "not run"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one script ended.
+    """End of a script.
 
     Attributes:
         status: its exit status.
         took_s: how long it took.
-        busy_before: what share of all cores others used just before, 0 to 1.
+        busy_before: share of all cores that other processes used just before, 0 to 1.
         busy_after: the same just after.
-        tail: the end of what it printed.
+        tail: the end of its output.
     """
 
     status: int
@@ -40,7 +40,10 @@ def not_run(scenario: Scenario) -> Summary:
 
 
 def summarize(scenario: Scenario, outcome: Outcome, record: Record | None) -> Summary:
-    """One scenario in the report; without a record it failed, and the end of its log says why."""
+    """Return the summary of a scenario.
+
+    Without a record it failed, and the end of its log says why.
+    """
     found: Summary = {"about": scenario.about, **asdict(outcome)}
     tail = found.pop("tail")
     if record is None:
@@ -70,7 +73,7 @@ def why(tail: str) -> str:
 
 
 def own_versions(versions: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the interpreter, of ringbatch and of wrk."""
+    """Return the versions of the interpreter, of ringbatch and of wrk."""
     return {key: versions[key] for key in ("python", "compiled", "wrk")}
 
 

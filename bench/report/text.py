@@ -9,11 +9,11 @@ from report.scenarios import NAMES
 from report.summary import FAILED, NOT_RUN
 
 BUSY: Final = 0.05
-"""Where others used more of all cores than this, just before or after, figures are disturbed."""
+"""Share of all cores above which other processes, just before or after, disturb the figures."""
 INDENT: Final = "  "
 
 Report = Mapping[str, Any]
-"""What report.json holds."""
+"""Contents of report.json."""
 
 
 def as_json(value: Any, depth: int = 0) -> str:

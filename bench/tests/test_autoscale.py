@@ -1,4 +1,4 @@
-"""What the decision on the number of workers makes of loads, in simulated time."""
+"""Tests of the autoscaler's decision under loads, in simulated time."""
 
 from datetime import datetime
 

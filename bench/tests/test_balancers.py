@@ -1,4 +1,4 @@
-"""What the measurement of balancers rests on: the examples rendered, answers counted; no server."""
+"""Tests of bench/balancers.py without servers: rendered examples, counted answers."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""What the measurements rest on: reading the tools' output, ratios, limits, /proc, servers."""
+"""Tests of the measurements' basis: reading the tools' output, ratios, limits, /proc, servers."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""What the measurement of the client rests on: a peer that answers, and a check that tells."""
+"""Tests of bench/client.py: a peer that answers, and a check that finds wrong answers."""
 
 import numpy as np
 import pytest

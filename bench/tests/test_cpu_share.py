@@ -1,4 +1,4 @@
-"""What is told to the kernel so that a process gets a share of a core."""
+"""Tests of CPU quotas: the values written to cgroups to give a process a share of a core."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Which pairs of runs bench/equal_pairs.py calls equal, and what it holds them to."""
+"""Tests of bench/equal_pairs.py: which pairs of runs it calls equal, and its limits."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""What the measurement of attacks rests on: what is sent, and what is held to which limit."""
+"""Tests of bench/floods.py: the bytes of attacks, and the limits that figures are held to."""
 
 import resource
 from itertools import islice

@@ -1,4 +1,4 @@
-"""What is read from h2load's output, and which runs do not count."""
+"""Tests of the reader of h2load's output, and of runs that it refuses."""
 
 import pytest
 from load import h2load
@@ -42,7 +42,7 @@ def test_no_more_than_these_have_it_and_each_has_all_of_it(data_bytes: int) -> N
 
 @pytest.mark.parametrize("text", [OUTPUT % (1, 168), OUTPUT % (0, 126), "", "finished in 1s"])
 def test_a_run_with_a_failed_call_is_refused(text: str) -> None:
-    """One that failed has an answer without a message, so there are bytes too few."""
+    """A failed call has an answer without a message, so there are too few bytes."""
     with pytest.raises(LoadFailed):
         h2load.parse(text, 42, 8, 4, 0.7)
 

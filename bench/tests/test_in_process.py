@@ -1,4 +1,4 @@
-"""What bench/in_process.py measures is an exchange that works, and the shortest of many runs."""
+"""Tests of bench/in_process.py: it measures exchanges that work, and the shortest of many runs."""
 
 import pytest
 from hot_path.pieces import Piece

@@ -1,4 +1,4 @@
-"""What is counted repeats, what takes more is found, and what cannot be compared is not judged."""
+"""Tests of instruction counts: they repeat, find dearer pieces, and refuse other environments."""
 
 import json
 import shutil
@@ -54,8 +54,10 @@ def program(folder: Path, loops: Mapping[str, int]) -> list[str]:
 @exhaustive
 @needs_valgrind
 def test_counts_repeat_and_what_takes_more_is_found(tmp_path: Path) -> None:
-    """What stands before and behind the marks takes no part: a loop without turns is next to
-    nothing, and twice the turns are twice the instructions."""
+    """Code before and behind the marks takes no part.
+
+    A loop without turns is next to nothing, and twice the turns are twice the instructions.
+    """
     loops = {"none": 0, "100": 100, "105": 105, "200": 200}
     first, second = (counts(program(tmp_path, loops)) for _ in range(2))
     for name in loops:

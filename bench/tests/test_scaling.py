@@ -1,4 +1,4 @@
-"""Which engines bench/scaling.py measures, and what it says is full."""
+"""Tests of bench/scaling.py: the engines that it measures, and the process that it calls full."""
 
 import pytest
 from host.procfs import ProcessSample

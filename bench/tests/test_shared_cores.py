@@ -9,7 +9,7 @@ LONG, SHORT = Subject(0.1, 0.5), Subject(0.004, 0.5)
 
 
 def ends(cores: int, runs: list[tuple[int, int]], loss: float = 0.0) -> list[int]:
-    """When runs end, of which each begins at an instant and takes a time alone."""
+    """Return the ends of runs, of which each begins at an instant and takes a time alone."""
     time = VirtualTime()
     shared, found, began_ns = Cores(time, cores, loss), [0] * len(runs), time.now_ns
 

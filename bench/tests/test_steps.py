@@ -1,4 +1,4 @@
-"""What bench/steps.py times is a request that is answered."""
+"""Tests of bench/steps.py: it times requests that are answered."""
 
 import pytest
 import steps

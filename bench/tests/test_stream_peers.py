@@ -36,7 +36,7 @@ RUNS = {OWN: [RUN], "mosec": [replace(SLOW, parts_per_s=5000)], "LitServe": [SLO
 
 
 def outcome(status: int = 200, short: int = 0, count: int = 10) -> Outcome:
-    """Of a run of two seconds, with answers of five parts."""
+    """Return the outcome of a run of two seconds, with answers of five parts."""
     parts = Parts(
         np.full(count, 3 * MS, np.int64),
         np.full(count, 2 * MS, np.int64),

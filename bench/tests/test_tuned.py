@@ -1,4 +1,4 @@
-"""What bench/tuned.py holds the search to, with servers that are formulas."""
+"""Tests of bench/tuned.py: its demands on the search, with servers that are formulas."""
 
 import json
 import sys

@@ -17,7 +17,7 @@ BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
     "settings-index": settings.index,
     "settings": settings.details,
 }
-"""What writes each block, by the name in its mark."""
+"""Writers of the blocks, by the name in a block's mark."""
 _BLOCK: Final = re.compile(r"(<!-- generated:([\w-]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
 
 

@@ -12,7 +12,7 @@ from device_model import CAP, Program
 
 
 class Api(litserve.LitAPI):
-    """One worker."""
+    """LitServe worker that runs the program on the device."""
 
     def setup(self, device: str) -> None:
         self._program = Program()

@@ -5,7 +5,7 @@ from mosec import Server, Worker
 
 
 class Raw(Worker):
-    """One worker."""
+    """mosec worker that runs the program on the device."""
 
     resp_mime_type = "application/octet-stream"
 

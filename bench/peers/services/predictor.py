@@ -18,7 +18,7 @@ _LENGTH = b"content-length:"
 
 
 class Connection(asyncio.Protocol):
-    """One kept connection; its requests are answered in the order they came."""
+    """Keep-alive connection, whose requests are answered in the order they came."""
 
     def __init__(self, hold_s: float, places: asyncio.Semaphore) -> None:
         self._hold_s = hold_s

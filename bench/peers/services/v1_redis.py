@@ -34,7 +34,7 @@ app = FastAPI()
 
 
 def redis_socket() -> str:
-    """Where Redis listens."""
+    """Return the path of Redis's socket."""
     return os.environ["BENCH_REDIS"]
 
 
@@ -109,7 +109,7 @@ def main() -> None:
 
 
 def listens(path: str) -> bool:
-    """Whether somebody does, at a socket in the file system."""
+    """Return whether a process listens at a Unix socket."""
     with socket.socket(socket.AF_UNIX) as probe:
         return probe.connect_ex(path) == 0
 

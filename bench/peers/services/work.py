@@ -1,8 +1,8 @@
-"""What the models of models/ compute, for peers: lists in, lists out; and what a service is told.
+"""Computation of the models of models/ for peers, lists in and lists out, and services' settings.
 
-The environment says it: BENCH_MODELS is `name=model` for each model to serve, with commas between;
-BENCH_CAP the largest batch; BENCH_WAIT_MS how long a batch may wait for company; BENCH_TIMEOUT_S
-when a request may be given up.
+The settings are environment variables. BENCH_MODELS is `name=model` for each model to serve, with
+commas between. BENCH_CAP is the largest batch, and BENCH_WAIT_MS the longest wait of a batch for
+further requests. BENCH_TIMEOUT_S is the time after which a request may be given up.
 """
 
 import os
@@ -43,7 +43,7 @@ WORK: dict[str, Callable[[Rows], Rows]] = {
 }
 
 SLEEPING = ("affine", "sleep_20ms", "sleep_100ms", "sleep_half")
-"""Those that would stop an event loop which calls them."""
+"""Models that sleep, which would stop an event loop that calls them."""
 
 
 def blocking() -> set[str]:
@@ -59,5 +59,5 @@ def models() -> dict[str, Callable[[Rows], Rows]]:
 
 
 def path(name: str) -> str:
-    """Where a model's requests are posted."""
+    """Return the path of a model's requests."""
     return f"/v1/models/{name}:predict"

@@ -1,4 +1,4 @@
-"""What one form of error messages is, and a group of them."""
+"""Form of error messages, and a group of forms."""
 
 from typing import Final, NamedTuple
 

@@ -1,11 +1,11 @@
-"""What a group of settings is, and one setting of it."""
+"""Setting of a group, and a group of settings, as the reference page shows them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 
 class Entry(NamedTuple):
-    """One setting of a group.
+    """Setting of a group.
 
     Attributes:
         key: the setting.

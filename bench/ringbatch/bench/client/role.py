@@ -25,7 +25,7 @@ def run(order: Order) -> Outcome:
 
 
 def without_engine(arrivals: Arrivals, why: str) -> Outcome:
-    """Of a run in which no request could be sent."""
+    """Return the outcome of a run in which no request could be sent."""
     due = arrivals.times_ns() if arrivals.kind is not Kind.CLOSED else np.zeros(1, np.int64)
     none = np.zeros(len(due), np.int64)
     statuses = np.full(len(due), BROKEN, np.int16)

@@ -26,7 +26,7 @@ WORSE: Final = 1
 STOPPED: Final = 130
 """A shell's exit status for a command that Ctrl-C has ended."""
 _SEED: Final = 7
-"""Of the bootstrap: the same two files always compare in the same way."""
+"""Seed of the bootstrap: the same two files always compare in the same way."""
 
 
 def run(settings: Settings) -> int:
@@ -134,7 +134,7 @@ def _served(settings: Settings) -> Iterator[Served]:
 
 
 def flags_for(settings: Settings) -> list[str]:
-    """Of an engine that is started, so that it can be asked in the protocol."""
+    """Return the flags of a started engine that let it be asked in the protocol."""
     return ["--grpc-port", "0"] if settings.protocol is Protocol.GRPC else []
 
 

@@ -218,7 +218,7 @@ class _Measurement:
 
     @contextmanager
     def engine(self) -> Iterator[Subject]:
-        """One that answers, and generators that ask it."""
+        """Start an engine that answers, with generators that ask it."""
         settings = self._settings
         with (
             self._subjects() as self.subject,

@@ -29,12 +29,12 @@ class Protocol(StrEnum):
 LOADS: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 """Rates that are looked at, as shares of the knee."""
 OVERLOADS: Final = (1.25, 2.0, 4.0)
-"""And as shares of what the server answers at most."""
+"""Further rates, as shares of the most that the server answers."""
 KNEE_STEPS: Final = 9
 WARM_UP_S: Final = 2.0
-"""Of the first engine, at least."""
+"""Shortest warm-up of the first engine, in seconds."""
 _BETWEEN_S: Final = 0.8
-"""From the end of a run to the begin of the next, about."""
+"""Approximate time from the end of a run to the begin of the next."""
 _SLOW_FACTOR: Final = 8
 """Factor by which runs may be longer than asked for, if a slow model answers too few requests
 else."""

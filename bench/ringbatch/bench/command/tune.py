@@ -25,7 +25,7 @@ from ringbatch.bench.tuning.proof import PAIRS_LEAST
 from ringbatch.bench.tuning.search import Estimate, Search, Trial
 
 _WARM_UP: Final = 0.5
-"""Of a unit."""
+"""Warm-up, as a share of a unit of measurement."""
 _BATCHES: Final = 10
 """Times that a run lasts a request's usual time, at least: it has a figure though one ends amid a
 batch."""

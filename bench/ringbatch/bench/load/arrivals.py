@@ -51,7 +51,7 @@ class Arrivals:
     recorded_ns: tuple[int, ...] = ()
 
     def times_ns(self) -> Times:
-        """When each request is due."""
+        """Return the instants at which requests are due, in nanoseconds from the start: [count]."""
         end = int(self.seconds * _S)
         if self.kind is Kind.REPLAY:
             times = np.asarray(self.recorded_ns, np.int64)

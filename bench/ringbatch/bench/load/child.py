@@ -31,7 +31,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Of it."""
+        """Process id of the child."""
         return self._process.pid
 
     def send(self, frames: Sequence[bytes]) -> None:

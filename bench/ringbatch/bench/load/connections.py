@@ -39,7 +39,7 @@ class _Connection:
         self.exchange = exchange
         self.fd = sock.fileno()
         self.number = -1
-        """Of the request under way; -1 for none."""
+        """Number of the request under way; -1 for none."""
         self.rest = exchange.greeting()
         self.begun = False
         """True once the connection has been made."""

@@ -46,10 +46,10 @@ class Traces:
 
 
 class Exchange(Protocol):
-    """One side of a connection, on which one request at a time is under way.
+    """Client side of a connection, on which one request at a time is under way.
 
     Attributes:
-        reply: what has to be sent now, whoever has the word; the caller clears it.
+        reply: bytes to be sent now, also in the middle of an answer; the caller clears it.
         closes: whether the connection takes no further request.
     """
 
@@ -58,7 +58,7 @@ class Exchange(Protocol):
 
     @property
     def answer(self) -> bytes:
-        """Of the answer that was whole last, the body; over gRPC the message."""
+        """Body of the latest whole answer; over gRPC its message."""
 
     def greeting(self) -> bytes:
         """Return the bytes before the first request."""

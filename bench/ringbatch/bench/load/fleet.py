@@ -14,9 +14,10 @@ from ringbatch.bench.load.target import Target, Wire
 
 _ROLE: Final = "ringbatch.bench.load.role"
 _CLIENT_ROLE: Final = "ringbatch.bench.client.role"
-"""Of a room above this one, and a process of its own: here nobody imports what it measures."""
+"""Module of the process that asks through a `Client`. It is named, not imported: a room never
+imports rooms above it, nor the code that it measures."""
 _LEAD_S: Final = 0.25
-"""From the order to the begin of a run, in which connections are made."""
+"""Time from the order to the begin of a run, in which connections are made."""
 
 
 class Fleet:

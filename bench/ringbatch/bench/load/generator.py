@@ -1,8 +1,8 @@
-"""One generator: a loop that sends what is due, takes answers, and sleeps until either comes.
+"""Load generator: a loop that sends due requests, takes answers, and sleeps until either comes.
 
-Every request has a connection to itself until it is answered; where none may be opened, requests
-wait, and their time counts. Nothing is sent late because the server is slow. How late the loop
-itself came to a request is kept apart, as its lag.
+Every request has a connection to itself until it is answered. If no more connections may be opened,
+requests wait, and their time counts. Nothing is sent late because the server is slow. How late the
+loop itself came to a request is kept apart, as its lag.
 """
 
 from collections.abc import Callable, Sequence

@@ -19,7 +19,7 @@ _ENABLE_PUSH: Final = 2
 _INITIAL_WINDOW_SIZE: Final = 4
 WINDOW_MAX: Final = 2**31 - 1
 WINDOW_FIRST: Final = 65535
-"""Of a connection, and of a stream where no setting says else."""
+"""Initial flow-control window of a connection, and of a stream unless SETTINGS say otherwise."""
 DATA_MAX: Final = 16384
 """Every peer takes frames of that size."""
 _SETTING: Final = struct.Struct(">HI")
@@ -44,12 +44,12 @@ class Kind(IntEnum):
 
 
 class Frame(NamedTuple):
-    """One frame.
+    """HTTP/2 frame: type, flags, stream and payload.
 
     Attributes:
-        kind: of it, a `Kind` or one that says nothing here.
-        flags: as they came.
-        stream: 0 for the connection.
+        kind: its type: a `Kind`, or one that is ignored here.
+        flags: its flags.
+        stream: number of the stream; 0 for the connection.
         payload: without padding and priority.
     """
 

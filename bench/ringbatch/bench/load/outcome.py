@@ -79,7 +79,10 @@ class Outcome:
         return found
 
     def times(self) -> Histogram:
-        """Of what was not refused; without an answer, as long as one was waited for."""
+        """Return the latencies of requests that were not refused.
+
+        A request without an answer counts with the time that its answer was waited for.
+        """
         return Histogram.of(self.took_ns[self.answered | (self.statuses == UNANSWERED)])
 
     def counts(self) -> dict[int, int]:
@@ -108,14 +111,17 @@ class Outcome:
         return float((good & (self.due_ns + self.took_ns <= end_ns)).sum()) / self.seconds
 
     def first_parts(self) -> Histogram:
-        """Of answers that began; of those that did not, as long as one was waited for."""
+        """Return the times to the first parts of answers.
+
+        An answer that never began counts with the time that it was waited for.
+        """
         if self.parts is None:
             return Histogram()
         begun = self.parts.counts > 0
         return Histogram.of(self.parts.first_ns[begun | (self.statuses == UNANSWERED)])
 
     def gaps(self) -> Histogram:
-        """Of the times between two parts."""
+        """Return the gaps between two parts."""
         return Histogram() if self.parts is None else self.parts.gaps
 
     def cut_off(self) -> int:

@@ -33,13 +33,13 @@ class NotComparable(ValueError):
 
 @dataclass(frozen=True)
 class Compared:
-    """One figure of both.
+    """Figure that two results have in common.
 
     Attributes:
-        name: of it.
-        earlier: its median.
-        later: the same.
-        cost: what the later one costs, as a share of the earlier one: above 1 is worse.
+        name: its name.
+        earlier: its median in the earlier result.
+        later: its median in the later result.
+        cost: cost in the later result, as a share of that in the earlier one: above 1 is worse.
         worse: whether it is worse by more than the threshold, and proven to be.
         better: the same, in the other direction.
     """

@@ -22,19 +22,19 @@ _LOST_MAX: Final = 0.01
 _BUSY_MAX: Final = 80.0
 """Share of a CPU, in %, above which a generator may read parts late."""
 NOTICED_SHARE: Final = 0.05
-"""Of all CPUs, taken by others in a run: above it, the run is marked."""
+"""Share of all CPUs that other processes take in a run, above which the run is marked."""
 _GRPC_REFUSALS: Final = (3, 5, 6, 7, 9, 11, 12, 16)
 """INVALID_ARGUMENT to UNAUTHENTICATED: what is wrong with the request, and stays so."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One kind of run.
+    """Kind of run: its load.
 
     Attributes:
-        title: what it is, in words.
-        rate_per_s: that was asked for; None in a closed loop.
-        connections: of a closed loop; at most, where the loop is open.
+        title: its name for people.
+        rate_per_s: wanted rate; None in a closed loop.
+        connections: connections of a closed loop; the most of an open one.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""One measurement as a value, and as JSON. Pure."""
+"""Result of a measurement as a value, and as JSON. Pure."""
 
 import math
 from dataclasses import dataclass, field
@@ -16,18 +16,18 @@ _AS_HIGH: Final = 1.05
 
 @dataclass(frozen=True)
 class Result:
-    """One measurement.
+    """Result of a measurement.
 
     Attributes:
-        model: that was asked.
-        started_utc: when.
-        settings: of the measurement.
-        machine: that it ran on.
-        lone: one request after the other.
-        closed: as many at once as connections.
-        points: at rates, in their order.
+        model: the model that was asked.
+        started_utc: start of the measurement.
+        settings: settings of the measurement.
+        machine: the machine that it ran on.
+        lone: the run with one request after the other.
+        closed: the run with as many requests at once as connections.
+        points: the runs at rates, in their order.
         knee: highest rate within the limit, what missed it, and words; empty where none was sought.
-        warnings: what makes all of it doubtful.
+        warnings: reasons to doubt all of it.
         stopped: whether a signal stopped the measurement before its end.
         others_share: of all CPUs, taken by others in the run with the most; the search for the knee
             counts.

@@ -24,7 +24,7 @@ class Slo:
 
     @property
     def limits(self) -> dict[str, tuple[str, float]]:
-        """Of each figure that is limited: what it is of, in words, and its limit."""
+        """Limits in milliseconds by the name of their figure, each with its words for sentences."""
         limits = {
             "p99 ms": ("", self.whole_ms),
             "first p99 ms": (" of first parts", self.first_part_ms),

@@ -111,7 +111,7 @@ def logarithmic(title: str, values: Sequence[float]) -> Axis:
 
 
 def by_rarity(title: str, shares: Sequence[float]) -> Axis:
-    """Of shares below 1: each nine takes as much room as the one before."""
+    """Return an axis of shares below 1, on which each nine takes as much room as the one before."""
     most = max([*shares, 0.9])
     decades = -math.log10(1 - most)
     named = (0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)

@@ -28,10 +28,10 @@ class Address:
 
     @classmethod
     def of(cls, url: str) -> "Address":
-        """Of ``http://HOST:PORT`` or ``unix:/PATH``.
+        """Return the address in ``http://HOST:PORT`` or ``unix:/PATH``.
 
         Raises:
-            CannotMeasure: it is nothing of the kind.
+            CannotMeasure: the text has neither form.
         """
         if url.startswith(f"{_UNIX}/"):
             return cls(url.removeprefix(_UNIX), 0)
@@ -93,12 +93,12 @@ def reached(address: Address) -> Address:
 
 
 class Reply(NamedTuple):
-    """One answer.
+    """HTTP answer.
 
     Attributes:
-        status: of HTTP.
-        body: of the answer.
-        content_type: of the body, as the answer names it; empty without a name.
+        status: the HTTP status.
+        body: the body of the answer.
+        content_type: type of the body; empty if the answer names none.
     """
 
     status: int

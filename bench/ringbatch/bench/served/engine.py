@@ -22,7 +22,7 @@ from ringbatch.shm.errors import StartupError
 
 _LOCAL: Final = ("127.0.0.1", "localhost", "::1")
 NAME: Final = f"bench-{os.getpid()}"
-"""Of the engine, which nobody else asks for by accident."""
+"""Name of the started engine, which other programs do not use by accident."""
 _SERVES: Final = re.compile(
     r"^ringbatch: serving (?!metrics on \S+/metrics, ).+ on (https?://\S+)$", re.MULTILINE
 )

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from ringbatch.shm.host.platform import is_compiled
 
 BUSY_SHARE: Final = 0.2
-"""Of all CPUs, taken by others: above it figures are those of the others too."""
+"""Share of all CPUs that other processes take, above which they are part of the figures."""
 _NAMED_SHARE: Final = 0.02
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 _SHOWN: Final = 5
@@ -122,7 +122,7 @@ def _busy_s() -> float:
 
 
 def _host_ticks() -> list[int]:
-    """Of user, nice, system, idle, iowait, irq, softirq and steal."""
+    """Return the CPU ticks in user, nice, system, idle, iowait, irq, softirq and steal."""
     return [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
 
 

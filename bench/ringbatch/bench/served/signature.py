@@ -9,21 +9,21 @@ import numpy as np
 import orjson
 
 ANY_SIZE: Final = 16
-"""Of a dimension of any size."""
+"""Size of a made-up dimension, if any size fits."""
 _WORDS: Final = ("the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog")
 _TOKENS: Final = 64
-"""Of a made-up request for text: the most of its answer."""
+"""Most tokens of the answer to a made-up request for text."""
 _FLOATS: Final = ("FP16", "BF16", "FP32", "FP64")
 
 
 @dataclass(frozen=True)
 class Input:
-    """One input.
+    """Input of a model.
 
     Attributes:
-        name: of it.
-        datatype: of the Open Inference Protocol.
-        shape: of one instance.
+        name: its name.
+        datatype: its datatype in the Open Inference Protocol.
+        shape: shape of one instance.
         batched: whether a dimension for instances comes before that.
     """
 

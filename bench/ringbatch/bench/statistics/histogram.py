@@ -52,7 +52,7 @@ class Histogram:
 
     @classmethod
     def of(cls, times_ns: NDArray[np.int64]) -> "Histogram":
-        """Of times: [count]."""
+        """Return the histogram of times: [count]."""
         return cls(np.bincount(bins_of(times_ns), minlength=BINS).astype(np.int64))
 
     def __add__(self, other: "Histogram") -> "Histogram":

@@ -33,7 +33,7 @@ def percentile_ms(times: Histogram, share: float) -> float | None:
 
 
 def percentiles_ms(times: Histogram) -> dict[str, float]:
-    """Those percentiles that can be told, under names such as ``p99.9``."""
+    """Return the percentiles that so many times can tell, under names such as ``p99.9``."""
     found = {name_of(share): percentile_ms(times, share) for share in SHARES}
     return {name: value for name, value in found.items() if value is not None}
 

@@ -13,12 +13,12 @@ import numpy as np
 
 WINDOWS: Final = 10
 VARIATION_MAX: Final = 0.25
-"""Of a window's median time, as a share of the middle one."""
+"""Most variation of a window's median time, as a share of the middle one."""
 DRIFT_MAX: Final = 0.1
-"""From the first to the last window, as a share of the middle one: less is no matter."""
+"""Least drift from the first to the last window that matters, as a share of the middle one."""
 _DOUBT: Final = 0.01
 _WINDOWS_MIN: Final = 6
-"""Of fewer no order is rare enough to prove a trend."""
+"""Fewest windows: of fewer, no order is rare enough to prove a trend."""
 
 
 @dataclass(frozen=True)
