@@ -8,6 +8,8 @@ from typing import Final
 
 MOST_WORDS: Final = 30
 OPENER: Final = re.compile(r"What(ever)?|Who(m|se|ever)?|Whether|Where(ver)?|How|Which(ever)?|That")
+DOCSTRING_OPENER: Final = re.compile(rf"{OPENER.pattern}|Of|Those|When")
+"""The last three leave a docstring's noun to the code around it: "Of the table." """
 
 # A list's item and an argument's description stand for a paragraph each.
 _PARAGRAPH_END: Final = re.compile(r"\n\s*\n|\n(?=\s*[-*] |\s+[\w*, .]+: )")
@@ -21,10 +23,17 @@ _FENCED: Final = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
 _FRONT_MATTER: Final = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 
 
-def docstring_faults(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield the line and the fault of each docstring that breaks a rule, attributes' included."""
+def docstring_faults(
+    tree: ast.Module, opener: re.Pattern[str] = DOCSTRING_OPENER
+) -> Iterator[tuple[int, str]]:
+    """Yield the line and the fault of each docstring that breaks a rule, attributes' included.
+
+    Args:
+        tree: a module.
+        opener: the first words that no docstring may have.
+    """
     for line, text in docstrings(tree):
-        if OPENER.fullmatch(word := first_word(text)):
+        if opener.fullmatch(word := first_word(text)):
             yield line, f'a docstring opens with "{word}"'
         for paragraph in _PARAGRAPH_END.split(text):
             if not _TABLE.search(paragraph):

@@ -1,4 +1,4 @@
-"""Plain English as a test: docstrings of the product, and documents, keep the rules of prose.
+"""Plain English as a test: docstrings, and documents, keep the rules of prose.
 
 `prose_rules.py` has the rules; ruff's D205, D400 and D401 go beside them (`pyproject.toml`).
 """
@@ -8,12 +8,23 @@ import re
 from pathlib import Path
 
 import pytest
-from prose_rules import MOST_WORDS, docstring_faults, document_faults
+from prose_rules import (
+    DOCSTRING_OPENER,
+    MOST_WORDS,
+    OPENER,
+    docstring_faults,
+    document_faults,
+)
 from sources import ROOT, module_name, modules, room_of, sources
 
+PROGRAMS = [ROOT / "bench", ROOT / "docs", ROOT / "setup.py"]
+"""Programs beside the packages: measurements, the writer of pages, the build."""
 TOOLS = [ROOT / "tests" / name for name in ("harness", "simulation")]
 """Folders of tests that others build on, so they are read like the product."""
-DOCUMENTS = [ROOT / "ARCHITECTURE.md", *sorted(ROOT.glob("docs/**/*.md"))]
+DOCUMENTS = [
+    *(ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md")),
+    *sorted(ROOT.glob("docs/**/*.md")),
+]
 LONG = " ".join(["word"] * (MOST_WORDS + 1)) + "."
 
 
@@ -28,16 +39,29 @@ def test_docstrings_keep_the_rules(room: str) -> None:
     assert not faults, "\n".join(faults)
 
 
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
+def test_docstrings_of_programs_keep_the_rules(path: Path) -> None:
+    assert not (faults := faults_below(path, DOCSTRING_OPENER)), "\n".join(faults)
+
+
 @pytest.mark.parametrize("folder", TOOLS, ids=lambda folder: folder.name)
 def test_docstrings_of_tools_for_tests_keep_the_rules(folder: Path) -> None:
-    trees = {path: ast.parse(path.read_text()) for path in sorted(folder.glob("*.py"))}
+    assert not (faults := faults_below(folder, OPENER)), "\n".join(faults)
+
+
+def faults_below(path: Path, opener: re.Pattern[str]) -> list[str]:
+    """Return the faults of a file, or of all files below a folder."""
+    trees = {
+        each: ast.parse(each.read_text())
+        for each in [path, *sorted(path.rglob("*.py"))]
+        if each.is_file()
+    }
     assert trees
-    faults = [
-        f"{path.relative_to(ROOT)}:{line}: {fault}"
-        for path, tree in trees.items()
-        for line, fault in docstring_faults(tree)
+    return [
+        f"{each.relative_to(ROOT)}:{line}: {fault}"
+        for each, tree in trees.items()
+        for line, fault in docstring_faults(tree, opener)
     ]
-    assert not faults, "\n".join(faults)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -50,6 +74,12 @@ def test_documents_keep_the_rules(path: Path) -> None:
     ("text", "fault"),
     [
         ("What a lane has.", 'opens with "What"'),
+        ("What", 'opens with "What"'),
+        ("Who: the owner.", 'opens with "Who"'),
+        ("Of the table.", 'opens with "Of"'),
+        ("Of: the table.", 'opens with "Of"'),
+        ("Those of one lane.", 'opens with "Those"'),
+        ("When a lane is due.", 'opens with "When"'),
         ("A lane.\n\n" + LONG, "31 words"),
         ("A lane. " + LONG, "31 words"),
     ],
