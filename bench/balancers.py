@@ -109,7 +109,7 @@ def configuration(setup: Setup, port: int, spare_port: int, engines: Sequence[En
     """The example of a balancer with another algorithm and other addresses.
 
     Args:
-        setup: which, and how it chooses.
+        setup: the balancer and its algorithm.
         port: where it listens for HTTP.
         spare_port: for gRPC, which nobody asks for.
         engines: behind it.

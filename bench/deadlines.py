@@ -86,7 +86,7 @@ class Runs:
     """Run times of one simulation, the same for each estimate.
 
     Args:
-        kind: of them.
+        kind: the distribution of run times.
         seed: of the random numbers.
     """
 
@@ -202,7 +202,7 @@ def simulate(
         limit: of each request's time, in mean runs.
         load: in capacities.
         estimate: the name of the estimate.
-        requests: how many.
+        requests: number of requests.
         seed: of arrivals and run times.
     """
     runs, chance = Runs(kind, seed), random.Random(seed + 1)

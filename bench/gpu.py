@@ -75,7 +75,7 @@ class Scenario:
 
     Attributes:
         options: of the command line.
-        report: of it.
+        report: the report of the measurement.
         until_s: when nothing more is begun, on the monotonic clock.
         failed: parts that have failed.
         bare, runs, peers, starts_s: as `report.gpu_limits.lines` takes them.

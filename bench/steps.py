@@ -335,7 +335,7 @@ def beside_accounts(
 
     Args:
         accounts: their numbers.
-        rounds: how many; the requests of one collector are `ACCOUNTS` in all of them.
+        rounds: number of rounds; the requests of one collector are `ACCOUNTS` in all of them.
         waiting: requests that wait before each batch comes; without any, each batch takes all.
 
     Returns:

@@ -197,7 +197,7 @@ class Counters:
     Args:
         words: the segment as a memoryview of format ``Q``.
         first: where the block starts.
-        size: of it, in words.
+        size: the block's length in words.
     """
 
     __slots__ = ("_first", "_size", "_values", "_words")

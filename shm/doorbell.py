@@ -27,7 +27,7 @@ class Doorbell:
         """Make a pipe of that name, mode 0600.
 
         Raises:
-            OSError: where that is not possible.
+            OSError: the pipe cannot be made.
         """
         os.mkfifo(path, 0o600)
         # The umask may have taken bits away, but never added any.

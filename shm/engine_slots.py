@@ -434,7 +434,7 @@ class EngineSlots:
         """Answer with a text for the client, cut to the room there is.
 
         Args:
-            request: which.
+            request: the request to answer.
             status, mark, finished_ns: as for `answer`.
             text: for the client.
             kept_bytes: for a chain in a step behind the first, what earlier steps keep. The text

@@ -73,7 +73,7 @@ class Lane(SlotMemory):
             it.
 
     Args:
-        segment: where it lies.
+        segment: the segment that holds it.
         index: which lane.
         wake_collector: rings the collector's doorbell.
     """

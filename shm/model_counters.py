@@ -224,7 +224,7 @@ class Accounts:
 
     Args:
         words: the segment as a memoryview of format ``Q``.
-        layout: of it.
+        layout: layout of the segment.
     """
 
     def __init__(self, words: memoryview, layout: Layout) -> None:
@@ -252,8 +252,8 @@ class Counted:
 
     Args:
         words: the segment as a memoryview of format ``Q``.
-        layout: of it.
-        account: whose.
+        layout: layout of the segment.
+        account: the account to read.
     """
 
     def __init__(self, words: memoryview, layout: Layout, account: int) -> None:

@@ -59,7 +59,7 @@ def readiness_of(words: memoryview, layout: Layout, spec: ModelSpec, now_ns: int
 
     Args:
         words: the segment as a memoryview of format ``Q``.
-        layout: of it.
+        layout: layout of the segment.
         spec: the model's entry.
         now_ns: the time on the monotonic clock.
     """

@@ -72,7 +72,7 @@ class ModelSpec:
         timeout_ns: from acceptance to the deadline, unless the request names less.
         policy: ``eager`` or ``fixed``.
         workers: the numbers of the workers that hold it, spares among them.
-        remote: of these, those whose model an actor in a Ray cluster holds.
+        remote: those of these workers whose model an actor in a Ray cluster holds.
         kserve_errors: failures are answered as KServe's own batcher answers them.
         max_queue_wait_ns: in which a new request must be expected to be answered while the queue is
             not empty for long; 0 is no bound.

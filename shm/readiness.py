@@ -157,7 +157,7 @@ def state_without_worker(
 
     Args:
         words: the segment as a memoryview of format ``Q``.
-        layout: of it.
+        layout: layout of the segment.
         spec: the model's entry.
         before: the state until now.
     """
@@ -187,7 +187,7 @@ def retry_after_s(
 
     Args:
         words: the segment as a memoryview of format ``Q``.
-        layout: of it.
+        layout: layout of the segment.
         spec: the model's entry.
         state: of the model.
         now_ns: the time on the monotonic clock.

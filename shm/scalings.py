@@ -64,7 +64,7 @@ class Scalings:
 
     Args:
         words: the segment as a memoryview of format ``Q``.
-        layout: of it.
+        layout: layout of the segment.
         account: see `ModelSpec.account`.
     """
 

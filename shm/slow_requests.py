@@ -77,7 +77,7 @@ class Slowest:
 
     Args:
         segment: attached.
-        lane: which.
+        lane: the lane's number.
     """
 
     __slots__ = ("_ended_ns", "_first", "_segment", "_took_ns", "floor_ns", "look_ns")
@@ -157,7 +157,7 @@ def store(segment: Segment, first: int, request: RequestRecord, writing: int) ->
     Args:
         segment: attached.
         first: its first word.
-        request: what it is to hold.
+        request: the contents of the record.
         writing: its SEQUENCE meanwhile, an odd number; afterwards it is the next.
     """
     words, found = segment.words, request.found

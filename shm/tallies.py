@@ -248,7 +248,7 @@ class Tallies:
 
     Args:
         segment: attached.
-        lane: which.
+        lane: the lane's number.
     """
 
     def __init__(self, segment: Segment, lane: int) -> None:

@@ -97,7 +97,7 @@ def concluded(known: Collection[Known], since_ns: Collection[int], now_ns: int) 
     """Return the state of a server.
 
     Args:
-        known: of it, by each worker.
+        known: each worker's record of the server.
         since_ns: when each of the batches was sent that it has.
         now_ns: the time.
     """

@@ -65,7 +65,7 @@ class Piece:
     """Something that is done with every request.
 
     Attributes:
-        run: what is measured.
+        run: the measured code.
         serves: requests, or whatever else its cost is told for, in one run.
         before, after: what must happen around it; not measured.
     """
@@ -87,7 +87,7 @@ class Published:
 
     Args:
         requests: so many at once, 64 at most.
-        payload: of each.
+        payload: the tensor of each request.
     """
 
     def __init__(self, requests: int, payload: bytes = bytes(ROW_BYTES)) -> None:

@@ -35,7 +35,7 @@ class Flooder:
 
     Args:
         port: of the server.
-        attack: what it does.
+        attack: the attack to carry out.
         connects_per_s: connections that it makes at most, beyond the first ones.
     """
 

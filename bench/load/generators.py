@@ -43,7 +43,7 @@ class Post:
     """The one request that a run repeats.
 
     Attributes:
-        path, body, headers: of it.
+        path, body, headers: parts of the request.
         own_heads: whether each request has its own ``traceparent``, as behind a mesh or a
             gateway.
     """

@@ -255,7 +255,7 @@ class VirtualEngine:
     Attributes:
         time: its clock.
         cores: that its workers share; None if each has one of its own.
-        collector: of it.
+        collector: the engine's collector.
 
     Args:
         models: that it serves.

@@ -52,7 +52,7 @@ class Run:
     """Figures of one way of asking ringbatch; None for what was not measured.
 
     Attributes:
-        program, way, workers: what was asked, and how.
+        program, way, workers: the program, the way to ask it, and its workers.
         rows_per_s: of a closed loop.
         lone_p50_ms: of one request at a time.
         p99_ms: at 0.7 of that rate.
@@ -75,7 +75,7 @@ class Line:
     """A figure that is held to a limit.
 
     Attributes:
-        name: of it.
+        name: its name.
         value: None if it was not measured.
         at_least, at_most: the limit; one of the two.
     """

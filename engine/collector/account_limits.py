@@ -36,7 +36,7 @@ class Refused(NamedTuple):
     """A refusal of a request.
 
     Attributes:
-        limit: which.
+        limit: the limit that the account has reached.
         bound: its value.
         wait_ns: until a request of the account is let in, if no other comes before; 0 if that is
             not known, as for requests in flight.

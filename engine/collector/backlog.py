@@ -41,7 +41,7 @@ def standing(since_ns: int, rows: int, now_ns: int) -> tuple[int, bool]:
     """Return since when a queue has not been empty, 0 if it is, and whether it stands.
 
     Args:
-        since_ns: what this returned last.
+        since_ns: the instant that the last call returned.
         rows: that wait now.
         now_ns: the time.
     """

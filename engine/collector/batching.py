@@ -41,7 +41,7 @@ class Pending(NamedTuple):
     """Requests that wait in one queue, or to be run once more.
 
     Attributes:
-        requests: how many.
+        requests: number of requests.
         rows: instances in all of them.
         oldest_ns: when the oldest was accepted.
         deadline_ns: the earliest deadline among them; read only while a worker is idle.

@@ -17,9 +17,9 @@ class ChainModel(Model):
 
     Attributes:
         steps: the model of each; None where none serves, which the supervisor does not allow.
-        words: what is asked of each.
+        words: `asked` word of each step, see `ringbatch.shm.chain`.
         key_starts: where the key of each is in a request's result memory.
-        key_bytes: of each.
+        key_bytes: length of each step's key.
     """
 
     steps: list[Model | None] = field(default_factory=list)

@@ -54,7 +54,7 @@ class Grouping:
 
         Args:
             starts: the offset of each payload.
-            key_bytes: of each.
+            key_bytes: length of each request's key.
         """
         if not key_bytes:
             return b""

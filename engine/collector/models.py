@@ -80,7 +80,7 @@ class Worker:
         ready: whether it takes tasks.
         ending: it was taken for hung; what it answers until its end still counts.
         leaving: the table has it no longer; it finishes its batch and gets no other.
-        batches: what it holds: the one it runs, and perhaps one to run next. Of a model in steps,
+        batches: the batch that it runs, and perhaps one to run next. Of a model in steps,
             all that run, in the order in which they were given.
         most_rows: returns how many rows of a model in steps it can hold by their costs, by its own
             word; 0 if these set no limit.

@@ -25,7 +25,7 @@ class Reports:
 
     Args:
         words: the segment as a memoryview of format ``Q``.
-        layout: of it.
+        layout: layout of the segment.
         holding: the workers that hold a batch, by number.
         expected: the workers that may report though they hold none.
     """

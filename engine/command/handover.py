@@ -54,7 +54,7 @@ def main(arguments: argparse.Namespace, config: Config, reread: Callable[[], Con
 
     Args:
         arguments: of the command.
-        config: what they say.
+        config: the configuration that they name.
         reread: reads the configuration again, for a reload.
 
     Raises:

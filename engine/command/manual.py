@@ -10,7 +10,7 @@ def page(program: Command, version: str) -> str:
 
     Args:
         program: with all its commands.
-        version: of it.
+        version: version of the program.
     """
     return "\n".join([*_lines(program, version), ""])
 

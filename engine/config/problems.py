@@ -30,8 +30,8 @@ class Problems:
     """The problems and notices found so far, each with the place of the value.
 
     Attributes:
-        problems: what is wrong, a line for each.
-        notices: what is legal and has no effect, a line for each.
+        problems: lines about wrong values.
+        notices: lines about legal values without effect.
     """
 
     def __init__(self, source: str, origins: Mapping[Place, str]) -> None:

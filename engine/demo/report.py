@@ -45,7 +45,7 @@ class Sample:
     Attributes:
         image: [64], 0 to 16.
         answer: the digit with the highest probability.
-        confidence: that probability.
+        confidence: probability of the answer.
         truth: the digit that it is.
     """
 

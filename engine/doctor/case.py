@@ -40,10 +40,10 @@ class Needs:
         memory_bytes: of all processes, the segment included and models not.
         workers: those that compute.
         open_files: of a frontend, when it has all its connections.
-        other_files: of these, those that are no connections.
+        other_files: those open files that are no connections.
         backlog: connections that may wait to be accepted.
         plan: CPUs of every process; None if the configuration names CPUs that cannot be used.
-        misplaced: which.
+        misplaced: the error that names these CPUs; empty with a plan.
     """
 
     segment_bytes: int

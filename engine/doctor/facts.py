@@ -43,7 +43,7 @@ class Room:
 
     Attributes:
         limit: that it sets.
-        left: of it, now.
+        left: the rest of the limit now.
         group: its folder.
     """
 
@@ -244,7 +244,7 @@ class Engines:
         of_other_versions: names of segments of this user's that run and cannot be read.
         of_others: names of segments of other users, alive or not.
         left: names in /dev/shm that dead engines of this user have left.
-        left_bytes: what these take.
+        left_bytes: memory that these take.
     """
 
     running: tuple[RunningEngine, ...] = ()
@@ -329,7 +329,7 @@ class Torch:
     """PyTorch, as its files tell without running it.
 
     Attributes:
-        version: of it.
+        version: its version.
         cuda: the CUDA that it is built with; empty where it is built without.
         rocm: whether it is built for AMD's GPUs, which it calls ``cuda`` too.
     """

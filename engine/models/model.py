@@ -149,7 +149,7 @@ class Remote(Protocol):
         """Ask for several requests at once.
 
         Args:
-            asked: what they have in common.
+            asked: path, headers and surrounding text that the requests have in common.
             lists: the instances of each, as the JSON text of a list.
             rows: how many these are.
             until_ns: the deadline, on the monotonic clock.
@@ -206,7 +206,7 @@ def refusing(path: Path | str, during: str = "") -> Iterator[None]:
 
     Args:
         path: the model file, or the address of a model server.
-        during: what is being done, where the line alone does not say it.
+        during: words for the step under way, if the line of code alone does not tell it.
     """
     try:
         yield

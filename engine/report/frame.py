@@ -231,7 +231,7 @@ def percentile(times: Sequence[int], share: float) -> str:
 
     Args:
         times: how many there were in each.
-        share: of them.
+        share: part of the requests, 0 to 1.
     """
     bucket = bucket_of(times, share)
     if bucket is None:

@@ -65,7 +65,7 @@ def expect_over(phase: Phase, *, complete: bool, failures: Iterable[str]) -> Non
     """Check that a phase is complete, once it has ended or its time is over.
 
     Args:
-        phase: which.
+        phase: the phase to check.
         complete: True if its condition holds.
         failures: why its workers have ended; empty for those that have not.
 

@@ -78,7 +78,7 @@ class Reading(NamedTuple):
         rows: arrived instances, a counter.
         run_ns: run time of batches, a counter.
         running: workers that the model has, spares not among them.
-        ready: of these, those that take batches.
+        ready: those of the running workers that take batches.
         start_ns: the recent time to start one; 0 while unknown.
     """
 

@@ -52,7 +52,7 @@ class Engine:
         port: the same.
         path: of the Unix socket on which HTTP is served; None if there is none.
         mode: permissions of that, in octal digits.
-        group: of that; None for the engine's own.
+        group: group of the socket; None for the engine's own.
         frontends: how many serve it.
         stop_s: what a stop waits for load balancers and requests.
         gpu: whether a model runs on a GPU.

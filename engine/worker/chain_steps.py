@@ -38,7 +38,7 @@ class StepGatherer(Gatherer):
     Args:
         kept: of the chain.
         tensors: that are read.
-        sources: of each.
+        sources: source of each tensor.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ class ChainTensors:
     """Reader of a chain's requests and of the tensors that its steps have kept.
 
     Attributes:
-        chain: which.
+        chain: the chain to read.
         static: True if every tensor's place follows from a request's rows alone.
 
     Args:

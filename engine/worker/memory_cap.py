@@ -75,7 +75,7 @@ class MemoryCap:
 
         Args:
             requests: of a batch.
-            rows: of each.
+            rows: rows of each request.
         """
         if self.rows is None:
             return [list(requests)] if requests else []

@@ -35,7 +35,7 @@ class OnDevice:
     Attributes:
         run: runs them.
         sizes: the numbers of rows of its graphs, ascending; none without graphs.
-        note: what was found out, for people.
+        note: findings of the check of the device, for people.
         pace: for the collector.
     """
 

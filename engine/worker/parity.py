@@ -23,7 +23,7 @@ class Batch(NamedTuple):
     Attributes:
         members: numbers of the samples.
         neighbours: how many rows are added that are no samples.
-        words: what it is, for people.
+        words: description of the batch, for people.
     """
 
     members: tuple[int, ...]

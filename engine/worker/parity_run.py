@@ -41,7 +41,7 @@ def compare(
     Args:
         spec: the model.
         answers: of the model for values as `Values.rows` gives them, and so many rows.
-        wanted: what was asked for.
+        wanted: options of the check.
         path: of the model file, for messages.
 
     Raises:

@@ -173,7 +173,7 @@ class Runner:
             How long it ran in nanoseconds.
 
         Raises:
-            WrongResult: what it returned does not fit its signature, or cannot be sent.
+            WrongResult: the result does not fit the model's signature, or cannot be sent.
         """
         before_ns = self.run_ns
         self.results(values, [rows])

@@ -66,7 +66,7 @@ class LiveRow:
 
     Attributes:
         request: whose row it is.
-        batch: of it.
+        batch: the batch of its request.
         stream: takes its parts; None if its client wants one answer.
         runs: the times of its steps.
         state: the model's.

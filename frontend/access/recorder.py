@@ -66,7 +66,7 @@ class Recorder:
             recorded; None where there are none.
 
     Args:
-        settings: what is wanted.
+        settings: settings of logs, headers and traces.
         outcomes: of the process.
         batch_ids: of the engine.
         writer: of the lines.

@@ -41,7 +41,7 @@ class ResponseMetadata:
         anything: one or the other.
 
     Args:
-        settings: what is wanted.
+        settings: settings of logs, headers and traces.
         outcomes: of the process.
         batch_ids: of the engine.
         reports: of the engine's load; None where nobody gets any.

@@ -33,7 +33,7 @@ class AccessSettings:
 
     Attributes:
         scope: nothing; failures, within a rate; or these and a share of all others.
-        sample: that share, 0 to 1.
+        sample: share of the other requests that is logged, 0 to 1.
         slower_than_ms: a longer request is logged too, unless the scope is "off"; 0 for none; None
             for requests longer than both `SLOW_NS` and `SLOW_TIMES` medians.
         server_timing: True if every answer has the header ``Server-Timing``.
@@ -67,7 +67,7 @@ class Choice:
         slow_ns: the longest duration that is not slow; below 0 if no request counts as slow.
 
     Args:
-        settings: what is wanted.
+        settings: settings of logs, headers and traces.
         now_ns: the time.
     """
 
@@ -119,7 +119,7 @@ class Draw:
         left_out: so many of those to come; below 0 where that is all.
 
     Args:
-        share: of all, from 0 to 1.
+        share: part of the requests to draw, 0 to 1.
         chance: random numbers, from 0 up to 1.
     """
 

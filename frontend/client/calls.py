@@ -70,7 +70,7 @@ class ClientRequest(Waiter):
     Args:
         channel: through which it goes.
         model: for which it is.
-        parts: of it; where there are none, it is answered once it would be sent.
+        parts: its parts; without any, it is answered as soon as it would be sent.
         timeout_ns: from now to its deadline.
         account: its account word, of which the class counts.
     """

@@ -125,7 +125,7 @@ class Channel:
 
         Args:
             waiter: gets its answers, or fails, from now on.
-            takes_word: where it stands in the segment whether requests to the model are taken.
+            takes_word: word of the segment that says whether the model takes requests.
 
         Returns:
             Whether they are; else nothing is sent.

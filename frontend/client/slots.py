@@ -16,7 +16,7 @@ class Slots:
     Attributes:
         lane: the lane.
         parts: reads parts of answers.
-        segment: where it lies.
+        segment: the segment of the lane.
         tallies: where the ends of its requests are counted.
 
     Args:

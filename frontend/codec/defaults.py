@@ -19,7 +19,7 @@ class Default:
 
     Attributes:
         shape: of one instance.
-        dimensions: of that, the sizes for open dimensions.
+        dimensions: sizes of the tensor's open dimensions.
         value: as JSON has it.
         row: the bytes of one instance.
 

@@ -49,7 +49,7 @@ def add_routes(
     Args:
         app: to which.
         service: the models.
-        bodies: what is taken from clients and given to them.
+        bodies: limits and codings of request and answer bodies.
     """
     app.add_route(openai.COMPLETIONS, CompletionResource(service, bodies, chat=False))
     app.add_route(openai.CHAT_COMPLETIONS, CompletionResource(service, bodies, chat=True))

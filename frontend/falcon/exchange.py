@@ -75,7 +75,7 @@ async def exchange(
 
     Args:
         req, resp: of the exchange.
-        bodies: what is taken and given.
+        bodies: limits and codings of request and answer bodies.
         start: sends the request on its way.
         events: whether the answer is to be events; None if the request's header says so.
         whole_is_event: whether an answer that comes whole is the only event; False to write it as

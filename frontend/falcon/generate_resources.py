@@ -29,7 +29,7 @@ def add_routes(
     Args:
         app: to which.
         service: the models.
-        bodies: what is taken and given.
+        bodies: limits and codings of request and answer bodies.
     """
     for model in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
         app.add_route(f"{model}/generate", Generation(service, bodies, events=False))
@@ -41,7 +41,7 @@ class Generation(ModelResource):
 
     Args:
         service: the models.
-        bodies: what is taken and given.
+        bodies: limits and codings of request and answer bodies.
         events: True to answer with events, whatever the request accepts; False for one object.
     """
 

@@ -37,7 +37,7 @@ def add_routes(
     Args:
         app: to which.
         service: the models.
-        bodies: what is taken from clients and given to them.
+        bodies: limits and codings of request and answer bodies.
         version: of ringbatch.
     """
     app.add_route(openai.PATH, TextResource(service, bodies, EmbeddingsCodec))

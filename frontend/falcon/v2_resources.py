@@ -41,7 +41,7 @@ def add_routes(
     Args:
         app: to which.
         service: the models.
-        bodies: what is taken and given.
+        bodies: limits and codings of request and answer bodies.
     """
     metadata = ServerMetadata(service)
     app.add_route("/v2", metadata)
@@ -212,7 +212,7 @@ class Inferences(ModelResource):
 
     Args:
         service: the models.
-        bodies: what is taken and given.
+        bodies: limits and codings of request and answer bodies.
     """
 
     answers_only: Final = True

@@ -33,8 +33,8 @@ class Connections:
         listener: on which they come over TCP; None if they do not.
         shared: the Unix socket on which they come, shared with other processes; None without one.
         most: that are served at once.
-        settings: of each.
-        security: what is asked of clients and shown to them.
+        settings: settings of each connection.
+        security: TLS and API keys.
         payloads: takes drawn requests; None if there is no payload log.
     """
 

@@ -68,7 +68,7 @@ class GrpcRendering(NamedTuple):
 
     Attributes:
         answers: of its model.
-        requested: what it asked for.
+        requested: the outputs that the request asks for.
         id: the field with its id.
     """
 
@@ -277,8 +277,8 @@ class Inference:
 
         Args:
             begun: a ModelInferRequest up to the first byte of that tensor.
-            head_bytes: of it, before the field with the tensor.
-            tensor_bytes: of that.
+            head_bytes: bytes of the message before the field with the tensor.
+            tensor_bytes: bytes of the tensor.
             framing: takes the facts that are learnt of it.
 
         Returns:

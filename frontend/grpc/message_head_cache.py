@@ -63,7 +63,7 @@ class MessageHeadCache(Generic[T]):
         """Return the head of a message; None if it has to be read.
 
         Args:
-            data: of it, at least up to its tensor.
+            data: bytes of the message, at least up to its tensor.
             owed_bytes: of the tensor, that are still to come.
         """
         try:

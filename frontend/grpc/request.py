@@ -117,7 +117,7 @@ class _Described(NamedTuple):
 
     Attributes:
         given: each input, in the order of the model's signature.
-        shapes: of each.
+        shapes: shape of each input.
         dimensions: the sizes for the open dimensions of all of them.
         entries: how many raw contents there are to be, if there are any.
         requested: the requested outputs.
@@ -155,7 +155,7 @@ class Requests(Protocol):
 
         Args:
             request: without that tensor, to a model with one input of fixed size.
-            tensor_bytes: of it.
+            tensor_bytes: bytes of the tensor.
 
         Raises:
             RequestError: it does not say that, or these bytes will not be the payload of one slot

@@ -61,7 +61,7 @@ class Control:
 
     Args:
         service: the models.
-        settings: what is traced and logged.
+        settings: settings of tracing and logging.
     """
 
     def __init__(

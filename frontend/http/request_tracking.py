@@ -27,7 +27,7 @@ class RequestTracking:
     Args:
         recorder: of the process.
         transport: of the connection.
-        loop: of that.
+        loop: the transport's event loop.
     """
 
     __slots__ = (
@@ -72,7 +72,7 @@ class RequestTracking:
         """Record the end of a request, whose answer is about to be written.
 
         Args:
-            head: of it.
+            head: the request's head.
             request_id: its own, or the one it was given.
             bytes_out: of the body of its answer, before it is encoded; if that can be, `sent`
                 follows.

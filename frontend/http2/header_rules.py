@@ -26,7 +26,7 @@ class Http2RequestHead(NamedTuple):
     """The head of a request.
 
     Attributes:
-        method, path: of it.
+        method, path: values of the pseudo-headers.
         fields: all others but pseudo-headers, in order.
         content_length: of its body; `UNKNOWN` where it does not say.
         size: of all fields, as SETTINGS_MAX_HEADER_LIST_SIZE counts.

@@ -27,7 +27,7 @@ class ModelLoad(NamedTuple):
     """Load of one model.
 
     Attributes:
-        name: of it.
+        name: the model's name.
         obstacle: why a request might not be answered; empty if no reason is known.
         wait_ns: the time of a request that comes now, its own batch included; 0 if unknown.
         pace: its slowdown and its queue.

@@ -115,7 +115,7 @@ class SlowdownFollower:
 
         Args:
             at_ns: the time.
-            baseline: of it.
+            baseline: the model's times in warm-up.
             runs: that have been counted.
             batches: until a request would be answered that comes at this instant.
         """

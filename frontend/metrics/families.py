@@ -31,7 +31,7 @@ class Family:
     Args:
         kind: counter, gauge, histogram or info.
         name: without the suffix of its kind.
-        help_text: what it counts or measures.
+        help_text: description of the metric.
         labels: names of the labels.
     """
 
@@ -57,7 +57,7 @@ class Family:
         Args:
             values: of the labels.
             bounds: upper ones of its buckets, the last of them +Inf.
-            counts: what is in each bucket alone.
+            counts: count of each bucket alone, not cumulated.
             total: the sum of all that was observed.
         """
         name, pairs, below = self.name, self._pairs(values), 0

@@ -12,7 +12,7 @@ class History:
     """Events by the time at which they happened.
 
     Args:
-        span_ms: what is older is forgotten.
+        span_ms: age in milliseconds beyond which events are forgotten.
         max_bytes: of all events; beyond them the oldest are forgotten.
     """
 

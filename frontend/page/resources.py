@@ -89,7 +89,7 @@ class EventStream:
     """Events for as long as somebody watches.
 
     Args:
-        subscribers: of it.
+        subscribers: subscribers of the page.
     """
 
     def __init__(self, subscribers: Subscribers) -> None:

@@ -131,7 +131,7 @@ class PayloadRecorder:
         """Send a drawn request that has ended.
 
         Args:
-            kept: of it.
+            kept: kept parts of the request.
             ending: its end.
             request_id: as its client gets it.
             answered: its answer; its body may be longer than is kept.

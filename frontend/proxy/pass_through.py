@@ -71,7 +71,7 @@ class PassThrough:
     Args:
         app: serves what is for us.
         server: the other one, ``http://HOST:PORT``.
-        ours: what is for `app`.
+        ours: returns whether a request is for `app`.
         is_probe: which requests ask no more than whether requests can be answered.
         expect_ready: returns where the engine can answer; raises `RequestError`.
         withheld: headers that the other server is not to see, in lower case.

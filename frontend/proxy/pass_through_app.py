@@ -34,7 +34,7 @@ def with_pass_through(
 
     Args:
         app: ours.
-        router: of that.
+        router: the application's router.
         service: the models.
         server: the other one, ``http://HOST:PORT``.
         keys: those of which a client must send one; None to serve every client.

@@ -203,7 +203,7 @@ def run(
         options: for every frontend.
         listen_fds: bound sockets; where there are as many as frontends, bound to one address with
             SO_REUSEPORT, the kernel spreads the connections.
-        frontends: how many.
+        frontends: number of frontends.
         log_level: the level of ringbatch's own loggers.
         parent_pid: whose death ends this process too.
 

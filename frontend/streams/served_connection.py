@@ -48,7 +48,7 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
 
     Args:
         core: the connection as a state machine.
-        clocks: of it.
+        clocks: clocks of the connection.
         loop: on which it is.
 
     Attributes:

@@ -65,8 +65,8 @@ class ServedStream:
 
     Args:
         owner: its connection.
-        stream: of it.
-        scope: what is the same of all requests of the connection.
+        stream: the stream of the connection.
+        scope: entries of the ASGI scope that all requests of the connection share.
     """
 
     __slots__ = (

@@ -110,7 +110,7 @@ class EmbeddingsRendering:
 
     Args:
         asked: the request.
-        model: what it is called in the answer.
+        model: the model's name in the answer.
     """
 
     def __init__(self, asked: Embeddings, model: str) -> None:

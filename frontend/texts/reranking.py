@@ -136,7 +136,7 @@ class RerankingRendering:
 
     Args:
         asked: the request.
-        model: what it is called in the answer.
+        model: the model's name in the answer.
     """
 
     def __init__(self, asked: Reranking, model: str) -> None:

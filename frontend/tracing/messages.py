@@ -22,7 +22,7 @@ class Encoder:
     """Makes messages of spans.
 
     Args:
-        resource: what is said of this engine, with every message.
+        resource: attributes of this engine, sent with every message.
         version: of ringbatch.
     """
 

@@ -110,7 +110,7 @@ class ForwardedRequests(UntypedRequests):
 
     Args:
         spec: the model.
-        forward: of that.
+        forward: the model's route to its server.
         max_in_flight: the most batches that one request may make.
     """
 

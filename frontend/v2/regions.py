@@ -246,7 +246,7 @@ class RegionBytes(LazyBytes):
     """Some bytes of a region; a `Target`.
 
     Attributes:
-        size: how many.
+        size: number of bytes.
     """
 
     __slots__ = ("_object", "_start", "size")

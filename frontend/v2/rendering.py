@@ -18,7 +18,7 @@ class V2Rendering(NamedTuple):
 
     Attributes:
         answers: of its model.
-        requested: what it asked for.
+        requested: the outputs that the request asks for.
     """
 
     answers: InferAnswers

@@ -21,7 +21,7 @@ class ReloadingFiles(Generic[T]):
         first: the value before the first look; by default the files are read at once.
 
     Attributes:
-        value: what they held when they were last well.
+        value: the value of their last sound contents.
 
     Raises:
         StartupError: `read` does.

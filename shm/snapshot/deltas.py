@@ -80,7 +80,7 @@ def bucket_of(times: Sequence[int], share: float) -> int | None:
 
     Args:
         times: how many there were in each.
-        share: of them.
+        share: part of the requests, 0 to 1.
 
     Returns:
         Its number; None if there were none.

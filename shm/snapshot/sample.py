@@ -115,8 +115,8 @@ class WorkerSample:
     Attributes:
         number: its number.
         model: the title of what it holds.
-        state: what it says of itself, with its process.
-        pid: of this; 0 where there is none.
+        state: the state that it has published, with its process.
+        pid: id of the process; 0 without one.
         batches, rows, run_ns: run, in them, and meanwhile inside the model.
     """
 

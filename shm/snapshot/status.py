@@ -40,7 +40,7 @@ class ModelStatus:
         spares: configured beside these, to wait for the death of one.
         limits: the fewest and the most, where the load decides how many run; None where it does
             not.
-        ready: of these, those that take batches now.
+        ready: those of these workers that take batches now.
         requests: collected.
         rows: instances in them.
         batches: how many batches were closed for each reason; reasons that never came are left out.

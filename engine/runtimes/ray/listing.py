@@ -15,7 +15,7 @@ class Listed(NamedTuple):
     """Actor of a Ray cluster, as a command lists it.
 
     Attributes:
-        name: of it.
+        name: its name.
         about: its own description; empty if it does not answer now.
     """
 

@@ -38,7 +38,7 @@ def first_answers(
         address: of the server.
         path: of the requests.
         requests: their bodies.
-        headers: of each.
+        headers: headers of each request.
         settings: whether answers come in events, and where requests are from.
         openai: True if events are of OpenAI's form.
 

@@ -51,7 +51,7 @@ def measure(
 
     Args:
         subjects: the model, whenever it is entered; of an engine that was started for it, or runs.
-        settings: what is asked for.
+        settings: options of the measurement.
         machine: that it runs on.
         warnings: what makes it doubtful.
         progress: takes a line of progress.

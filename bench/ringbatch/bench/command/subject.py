@@ -73,7 +73,7 @@ class Subject:
         """Start processes that send the requests.
 
         Args:
-            generators: how many.
+            generators: number of processes.
             check: True to compare answers with the known ones.
 
         Raises:

@@ -261,7 +261,7 @@ def measured(
     """Start the engine with a trial's settings, and ask it.
 
     Args:
-        wish: what is tuned.
+        wish: the task of tuning.
         model: its name; None where that is not known yet.
         trial: the settings, and for how long.
         first: how many connections are tried first.

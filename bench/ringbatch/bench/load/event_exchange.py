@@ -66,7 +66,7 @@ class EventExchange:
     """An `Exchange`: a request goes out whole, and its answer comes back in events.
 
     Args:
-        requests: what is sent.
+        requests: the requests to send.
         times: takes note of the parts.
         traces: makes the trace of each request; None for no traces.
         openai: True for streams of OpenAI's.

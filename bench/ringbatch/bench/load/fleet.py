@@ -24,7 +24,7 @@ class Fleet:
     """Generators that wait for orders; a context manager that ends them.
 
     Args:
-        count: how many.
+        count: number of generators.
         target: where requests go.
         messages: whole requests; for a Client, bodies of V2 in JSON.
         references: bodies of the right answers to them, of V2 except over HTTP, where answers are

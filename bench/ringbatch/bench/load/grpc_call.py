@@ -60,7 +60,7 @@ class GrpcCall:
     """An `Exchange`: one call at a time, each on a stream of its own.
 
     Args:
-        requests: what is sent.
+        requests: the requests to send.
         traces: makes the trace of each call; None for no traces. With traces, the fields of the
             first head enter the table, and each further call has indices in their place. So do
             calls of grpcio and other clients.

@@ -17,7 +17,7 @@ class Http1:
     """An `Exchange`: a request goes out whole, and its answer comes back whole.
 
     Args:
-        requests: what is sent.
+        requests: the requests to send.
         traces: makes the trace of each request; None for no traces.
     """
 

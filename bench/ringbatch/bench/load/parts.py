@@ -74,7 +74,7 @@ def parts_together(parts: Sequence[Parts], order: NDArray[np.int64]) -> Parts:
     """Return the parts of several generators as those of one.
 
     Args:
-        parts: of each.
+        parts: parts of each generator.
         order: of all requests, as indices into those of one generator after the other.
     """
     return Parts(

@@ -47,7 +47,7 @@ class Point:
     """All rounds of one kind of run together.
 
     Attributes:
-        asked: what was asked for.
+        asked: the kind of run.
         void: why it says nothing, in words; where there are any, there is no figure.
         notes: what has to be known beside its figures.
         figures: by name, whose last word is the unit.

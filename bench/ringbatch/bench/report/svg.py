@@ -24,9 +24,9 @@ class Line:
     """A line through points, with a name for the legend.
 
     Attributes:
-        name: of it.
+        name: its name in the legend.
         points: x and y of each.
-        marks: what is said when one points at each; as many as points, or none.
+        marks: tooltips of the points; as many as points, or none.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Chart:
 
     Attributes:
         parts: SVG elements, in 560 by 320 units.
-        label: what it shows, for those who cannot see it.
+        label: description of the drawing for screen readers.
         names: of the colours, in their order.
     """
 
