@@ -130,7 +130,7 @@ class Chain:
         return self.key_starts[-1] + sum(map(aligned, frames))
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the model table."""
+        """Return the chain as JSON values, as it stands in the model table."""
         return {
             "steps": [
                 {

@@ -49,7 +49,7 @@ class Doorbell:
             raise StartupError(f"cannot open the engine's doorbell: {error.strerror}") from None
 
     def fileno(self) -> int:
-        """For an event loop to watch: readable once rung."""
+        """Return the descriptor that an event loop watches: it is readable once rung."""
         return self._fd
 
     def wake(self) -> None:

@@ -245,7 +245,7 @@ class EngineSlots:
                 yield reference(generation_in(control), slot), state_of(control, done)
 
     def _state_words(self, slot: int) -> tuple[int, int]:
-        """CONTROL and DONE of a slot."""
+        """Return CONTROL and DONE of a slot."""
         first, load_acquire = self._first_word + slot * _SLOT_WORDS, self._load_acquire
         return load_acquire[first + _CONTROL], load_acquire[first + _DONE]
 

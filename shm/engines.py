@@ -44,7 +44,7 @@ _Attached = TypeVar("_Attached")
 
 
 def in_order(engines: Iterable[_Named]) -> list[_Named]:
-    """By name; of one name the newest that is ready first, and last those that are not."""
+    """Return engines by name; within a name the newest ready one first, those not ready last."""
     return sorted(engines, key=lambda engine: (engine.engine, -engine.ready_ns))
 
 
@@ -195,7 +195,7 @@ def expect_free(engine: str, replaced: int | None = None) -> None:
 
 @contextmanager
 def alone_of_name(engine: str, replaced: int | None = None) -> Iterator[None]:
-    """Be the only one who makes an engine of a name meanwhile; see `expect_free`."""
+    """Hold the name, so that no other process makes an engine of that name; see `expect_free`."""
     if engine == UNNAMED:
         yield
         return

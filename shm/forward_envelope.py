@@ -48,7 +48,7 @@ class Envelope(NamedTuple):
 
 
 def encode_envelope(origin: bytes, opening: bytes, closing: bytes) -> bytes:
-    """Everything of a payload that stands before the list.
+    """Return all of a payload that stands before the list.
 
     Args:
         origin: path with query, and headers, each a line ended by LF.

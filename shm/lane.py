@@ -368,7 +368,7 @@ class Lane(SlotMemory):
         self.counters.add(LaneCounter.CANCELLED)
 
     def collect(self) -> list[int]:
-        """Slots whose answers stand in them and are wanted; each must be released.
+        """Return the slots whose answers stand in them and are wanted; each must be released.
 
         Cancelled slots are released here, and answers to earlier generations are dropped.
         """
@@ -460,7 +460,7 @@ class Lane(SlotMemory):
         return _STATUSES[flag], size, batch
 
     def answer_start(self, slot: int) -> int:
-        """Bytes in the result memory before the answer of a chain, or before its text."""
+        """Return the bytes in the result memory before a chain's answer, or before its text."""
         start: int = self.words[self.first_word + slot * SlotWords.SIZE + SlotWords.ANSWER_START]
         # What a worker says is as good as its results, and must lie in the slot's memory.
         return min(start, self.result_capacity[slot])

@@ -89,7 +89,7 @@ def aligned(size: int, alignment: int = ALIGNMENT) -> int:
 
 
 def ring_size(capacity: int) -> int:
-    """Words of a ring with room for `capacity` items, control words included."""
+    """Return the words of a ring with room for `capacity` items, control words included."""
     return aligned(RingWords.ITEMS + capacity, PAIR)
 
 

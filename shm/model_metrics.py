@@ -148,7 +148,7 @@ class OwnMetrics:
         return place
 
     def declare(self, metric: Metric) -> None:
-        """Say that there is such a metric, which may have no series yet; where there is room."""
+        """Declare a metric, which may have no series yet, if there is room."""
         lines = _line_of(metric)
         if metric not in self._metrics and self._has_room(lines):
             self._metrics[metric] = len(self._metrics)

@@ -218,7 +218,7 @@ class ModelSpec:
 
 
 def version_order(version: str) -> tuple[bool, int, str]:
-    """Sorts versions: numbers by their value, above everything else."""
+    """Return a sort key for versions: numbers by their value, above everything else."""
     number = version.isdecimal()
     return number, int(version) if number else 0, version
 
@@ -255,7 +255,7 @@ def defaults(models: Iterable[ModelSpec]) -> dict[str, ModelSpec]:
 
 
 def titled(models: Iterable[ModelSpec]) -> dict[str, ModelSpec]:
-    """All entries, by what people call them beside those that serve requests without a version."""
+    """Return all entries by their titles for people: default versions by the model's name alone."""
     models = tuple(models)
     served = defaults(models).values()
     return {spec.name if spec in served else _title(spec): spec for spec in models}

@@ -87,7 +87,7 @@ class Registry:
         return next((entry for entry in self._entries() if entry.region.name == name), None)
 
     def entries(self) -> list[Entry]:
-        """All regions."""
+        """Return all regions."""
         return list(self._entries())
 
     def add(self, region: Region) -> Entry:

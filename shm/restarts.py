@@ -41,7 +41,7 @@ assert len(Role) * len(EndReason) <= CounterWords.SIZE
 
 
 def end_reason(*, hung: bool, killed: bool) -> EndReason:
-    """Why a process ended.
+    """Return why a process ended.
 
     Args:
         hung: whether it was ended because it hung.
@@ -82,7 +82,7 @@ class Restarts:
 
 
 def restarts_of(segment: Segment) -> dict[tuple[Role, EndReason], int]:
-    """All that was counted."""
+    """Return all counts."""
     blocks = Restarts.of_supervisor(segment), Restarts.of_arbiter(segment)
     kinds = [(role, reason) for role in Role for reason in EndReason]
     return {kind: sum(block[kind] for block in blocks) for kind in kinds}

@@ -119,7 +119,7 @@ class Consumer(_End):
         super().__init__(words, first, capacity, RingWords.HEAD)
 
     def take(self) -> list[int]:
-        """All words published so far, oldest first; their places are free again afterwards.
+        """Return all words published so far, oldest first, and free their places.
 
         Raises:
             CorruptRingError: where the producer claims to have published more than fits.

@@ -83,16 +83,16 @@ class Scalings:
             store_release(words, first + _TAG, self._tag)
 
     def want(self, workers: int) -> None:
-        """So many are to run."""
+        """Publish the number of workers that are to run."""
         self._words[self._first + ScalingWords.WANTED] = workers
 
     def fail(self, again_ns: int) -> None:
-        """Say that the last that were to be started could not be, and when that is tried again."""
+        """Publish that the last start of workers failed, and the instant of the next attempt."""
         self._words[self._first + ScalingWords.AGAIN_NS] = again_ns
         store_release(self._words, self._first + ScalingWords.FAILED, 1)
 
     def succeed(self) -> None:
-        """Say that the last decision was carried out."""
+        """Publish that the last decision was carried out."""
         self._words[self._first + ScalingWords.FAILED] = 0
 
     def count(self, cause: Cause) -> None:
@@ -119,7 +119,7 @@ class Scalings:
         return self._words[self._first + ScalingWords.AGAIN_NS] if self._is_own else 0
 
     def counts(self) -> dict[Cause, int]:
-        """Decisions by their cause, since the engine started."""
+        """Return the counts of decisions by their cause, since the engine started."""
         first = self._first + ScalingWords.COUNTS
         own = self._is_own
         return {cause: self._words[first + cause] if own else 0 for cause in Cause}

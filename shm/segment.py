@@ -231,7 +231,7 @@ class Segment:
         return 0 if self.draining else self.words[HeaderWords.READY_NS]
 
     def publish_ready(self, now_ns: int) -> None:
-        """Say that the engine serves; by the supervisor alone."""
+        """Publish that the engine serves; by the supervisor alone."""
         self.words[HeaderWords.READY_NS] = now_ns
 
     @property
@@ -240,7 +240,7 @@ class Segment:
         return bool(self.words[HeaderWords.STOPPING])
 
     def publish_stopping(self) -> None:
-        """Say that a stop has begun; by the supervisor alone."""
+        """Publish that a stop has begun; by the supervisor alone."""
         self.words[HeaderWords.STOPPING] = 1
 
     @property
@@ -254,10 +254,10 @@ class Segment:
         return self.words[_DRAINING] == _SUPERSEDED
 
     def drain(self, *, superseded: bool = False) -> None:
-        """Say that the engine is to finish what it has; by the supervisor alone.
+        """Publish that the engine finishes its requests and ends; by the supervisor alone.
 
         Args:
-            superseded: whether another serves in its stead.
+            superseded: True if another engine serves in its place.
         """
         self.words[HeaderWords.DRAINING] = _SUPERSEDED if superseded else _STOPPING
 
@@ -273,11 +273,11 @@ class Segment:
             self.words[first + WorkerWords.ENDS] += 1
 
     def enter_worker(self, worker: int) -> None:
-        """Say that a number is another worker's from now on; by the supervisor alone."""
+        """Publish that a number belongs to a new worker from now on; by the supervisor alone."""
         self.words[self.layout.worker(worker) + WorkerWords.ENDS] = 0
 
     def publish_collector_start(self, errno: int) -> None:
-        """Say why no collector can be started, or 0; by the supervisor alone."""
+        """Publish the errno of a collector's failed start, or 0; by the supervisor alone."""
         self.words[HeaderWords.COLLECTOR_ERRNO] = errno
 
     @property
@@ -286,7 +286,7 @@ class Segment:
         return self.words[HeaderWords.COLLECTOR_NS]
 
     def collector_gone(self) -> None:
-        """Say that there is no collector; by the supervisor alone, once it has proof of that."""
+        """Publish that there is no collector; by the supervisor alone, once that is proven."""
         self.words[HeaderWords.COLLECTOR_NS] = 0
 
     def lane_doorbell(self, lane: int) -> Doorbell:
@@ -321,7 +321,7 @@ class Segment:
         return self._fd < 0 or shm_objects.try_lock(self._fd, _REGISTRY_LOCK)
 
     def unlock_registry(self) -> None:
-        """Be the registrar no longer."""
+        """Give up the role of the registrar."""
         if self._fd >= 0:
             shm_objects.unlock(self._fd, _REGISTRY_LOCK)
 
@@ -334,7 +334,7 @@ class Segment:
         shm_objects.wait_for_lock(self._fd, _COLLECTOR_LOCK)
 
     def worker_ended(self, worker: int, *, by_chance: bool = False) -> None:
-        """Say that no process is this worker; by the supervisor alone, which has seen it end.
+        """Publish that no process is this worker; by the supervisor alone, which has seen it end.
 
         Args:
             worker: its number.
@@ -385,7 +385,7 @@ class Segment:
             self.disown()
 
     def disown(self) -> None:
-        """In a forked child: have no part in the locks of the process that attached.
+        """Give up the parent's locks, in a forked child.
 
         They are shared with it until then, and would outlive it; to drop them, as `detach` does,
         would drop them for it too.

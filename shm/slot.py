@@ -159,12 +159,12 @@ def state_of(control: int, done: int) -> State:
 
 
 def control_word(generation: int, flag: int) -> int:
-    """CONTROL for a request that is `WANTED` or `DROPPED`."""
+    """Return CONTROL for a request that is `WANTED` or `DROPPED`."""
     return generation << FLAG_BITS | flag
 
 
 def done_word(ref: int, status: Status) -> int:
-    """DONE for an answer to the request that a reference names."""
+    """Return DONE for an answer to the request that a reference names."""
     return ref >> SLOT_BITS << FLAG_BITS | status
 
 
@@ -217,17 +217,17 @@ def is_part(ref: int) -> bool:
 
 
 def slots_of(references: Sequence[int]) -> list[int]:
-    """`slot_of` of each."""
+    """Return the `slot_of` of each reference."""
     return [ref & SLOT_MASK for ref in references]
 
 
 def wanted_words(references: Sequence[int]) -> list[int]:
-    """CONTROL of each slot while the request that its reference names is the latest, and wanted."""
+    """Return CONTROL of each slot while its reference's request is the latest, and wanted."""
     return [ref >> SLOT_BITS << FLAG_BITS | WANTED for ref in references]
 
 
 def done_words(references: Sequence[int], status: Status) -> list[int]:
-    """`done_word` of each request."""
+    """Return the `done_word` of each request."""
     flag = int(status)
     return [ref >> SLOT_BITS << FLAG_BITS | flag for ref in references]
 

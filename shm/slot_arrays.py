@@ -7,12 +7,12 @@ from ringbatch.shm.slot import FLAG_BITS, SLOT_BITS, SLOT_MASK, Status
 
 
 def slot_array(references: NDArray[np.uint64]) -> NDArray[np.intp]:
-    """`slot_of` of each."""
+    """Return the `slot_of` of each reference."""
     return (references & np.uint64(SLOT_MASK)).astype(np.intp)
 
 
 def done_array(references: NDArray[np.uint64], status: Status) -> NDArray[np.uint64]:
-    """`done_word` of each request."""
+    """Return the `done_word` of each request."""
     return references >> np.uint64(SLOT_BITS) << np.uint64(FLAG_BITS) | np.uint64(status)
 
 

@@ -25,7 +25,7 @@ class StridedView:
         self._views: dict[int, NDArray[Any]] = {}
 
     def of(self, size: int) -> NDArray[Any]:
-        """Items of `size` bytes; item i starts at byte 64 i of the segment."""
+        """Return items of `size` bytes; item i starts at byte 64 i of the segment."""
         view = self._views.get(size)
         if view is None:
             if len(self._views) >= _VIEWS_KEPT:
@@ -34,6 +34,6 @@ class StridedView:
         return view
 
     def items(self, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Items of a type; item i starts at byte 64 i of the segment."""
+        """Return items of a type; item i starts at byte 64 i of the segment."""
         count = (len(self._memory) - dtype.itemsize) // ALIGNMENT + 1
         return np.ndarray((count,), dtype=dtype, buffer=self._memory, strides=(ALIGNMENT,))

@@ -233,7 +233,7 @@ class OwnUpstreams(Upstreams):
         return cls(memoryview(bytearray(layout.registry_word * WORD)).cast("Q"), layout, 0)
 
     def begin(self) -> None:
-        """Know nothing and ask nobody, whatever the worker before of this number did."""
+        """Forget all servers and ask none: an earlier worker of this number may have left some."""
         words = self._words
         words[self._asking + AskingWords.SERVER] = 0
         words[self._worker + WorkerWords.SERVERS] = 0
@@ -274,11 +274,11 @@ class OwnUpstreams(Upstreams):
         store_release(words, record + UpstreamWords.TAG, tag)
 
     def own_states(self, tags: Sequence[int], now_ns: int) -> dict[int, ServerState]:
-        """`states`, with what this worker knows."""
+        """Return `states`, with this worker's own records added."""
         return self.states(tags, now_ns, self._number)
 
     def publish_down(self, servers: int) -> None:
-        """Say that all of so many servers are down; 0 where one is not."""
+        """Publish that all of so many servers are down; 0 if one is not."""
         self._words[self._worker + WorkerWords.SERVERS_DOWN] = servers
 
     def sent(self, tag: int, now_ns: int) -> None:
@@ -289,7 +289,7 @@ class OwnUpstreams(Upstreams):
         self._add(tag, UpstreamWords.BATCHES)
 
     def over(self) -> None:
-        """No server has a batch of this worker any more."""
+        """Record that no server has a batch of this worker any more."""
         self._words[self._asking + AskingWords.SERVER] = 0
 
     def answered(self, tag: int, now_ns: int) -> None:

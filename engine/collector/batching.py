@@ -82,7 +82,7 @@ def decide(
     draining: bool = False,
     linger_until_ns: int = 0,
 ) -> Reason | Wait:
-    """Why to close a batch of `pending` now, or how long to wait.
+    """Return the reason to close a batch of `pending` now, or the time to wait.
 
     How long a request waits at most, from its acceptance until its batch closes:
 

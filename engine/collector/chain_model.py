@@ -42,7 +42,7 @@ class ChainModel(Model):
     def take_in(
         self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int, account: int
     ) -> None:
-        """As in `Model`: they wait for the first step. The key is not looked at."""
+        """Queue requests for the first step, as `Model.take_in` does. The key is not looked at."""
         self.agenda.add(self.reference)
         self.taken_requests += len(requests)
         self.taken_rows += rows

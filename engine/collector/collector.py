@@ -111,7 +111,7 @@ class Collector:
         self._agenda.add_all(self._models)
 
     def step(self, now_ns: int) -> int | None:
-        """Do everything there is to do; the instant by which to call again, None for never."""
+        """Do all work there is; return the instant by which to call again, None for never."""
         self._counters.add(_STEPS)
         self._words[_COLLECTOR_NS] = now_ns
         if self._unreadable_workers:

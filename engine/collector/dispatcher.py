@@ -210,7 +210,7 @@ class Dispatcher:
         words[model.answer_word] = answer_ns
 
     def _serve_retries(self, model: Model, now_ns: int) -> int | None:
-        """Dispatch what runs once more; the instant by which some of the rest expires."""
+        """Dispatch requests that run once more; return when the next one of the rest expires."""
         while model.retries:
             decision = self._decide(model, model.retries.pending(), now_ns)
             if isinstance(decision, Wait):

@@ -128,7 +128,7 @@ class ModelHealth:
         self._words[self._stuck_word] = 0
 
     def _in_a_row(self, now_ns: int) -> int:
-        """Deaths in a row of that worker which has died the least."""
+        """Return the least number of deaths in a row among the workers."""
         return min(
             (
                 0 if now_ns - self._ready_ns.get(number, now_ns) >= STEADY_NS else deaths

@@ -88,7 +88,7 @@ class _Period:
         self.other_rows = 0
 
     def came(self, rows: int, accepted_ns: int) -> None:
-        """Rows were accepted, in this period or before."""
+        """Count rows that were accepted in this period or before."""
         if self.began_ns < accepted_ns <= self.until_ns:
             self.back_rows += rows
         else:

@@ -371,7 +371,7 @@ class Model:
         return worker
 
     def list_place(self, worker: Worker) -> None:
-        """List a worker of a model in steps among the idle, or do not, as it has a free place."""
+        """List a worker of a model in steps among the idle while it has a free place."""
         if worker.ready and not (worker.ending or worker.leaving or worker in self.spares):
             self.mark_unavailable(worker)
             self.row_places = worker.row_places
@@ -467,7 +467,7 @@ class Model:
             self.size_times.ran(padded_rows(rows, self.policy.sizes), cycle_ns)
 
     def waiting(self) -> Iterator[Request]:
-        """Everything that waits."""
+        """Yield all waiting requests."""
         yield from self.retries
         for queue in self.queues:
             yield from queue

@@ -48,6 +48,6 @@ def _epilog(command: Command) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """Nothing in it is a request, and a dash is one that can be copied."""
+    """Escape a text for roff: nothing in it is a request, and its dashes can be copied."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{text}" if text.startswith((".", "'")) else text

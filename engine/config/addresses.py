@@ -194,5 +194,5 @@ def are_attributes(value: object) -> bool:
 
 
 def lowered(names: list[str]) -> tuple[str, ...]:
-    """Each name once, in lower case."""
+    """Return each name once, in lower case."""
     return tuple(dict.fromkeys(name.lower() for name in names))

@@ -58,7 +58,7 @@ class Problems:
             lines.append(line)
 
     def moved(self, place: Place, home: Place) -> None:
-        """Say where the value is written that is used in a place."""
+        """Record the place in which a value used at `place` is written."""
         self._homes[place] = home
 
     def refuse(self, place: Place, found: str, words: str) -> None:

@@ -317,7 +317,7 @@ class ServingConfig:
     ] = 2
 
     def worker_places(self, workers: int) -> int:
-        """Places for workers, those for that many configured ones included."""
+        """Return the number of places for workers, with those of that many configured workers."""
         spare = max(workers, 2) if self.spare_workers is None else self.spare_workers
         return min(workers + spare, MAX_WORKERS)
 

@@ -436,7 +436,7 @@ class ModelConfig(BatchedConfig):
         return self.most_workers + self.spares
 
     def processes_near(self, running: int) -> int:
-        """Worker processes, spares among them, where so many run now.
+        """Return the number of worker processes, with spares, if so many workers run now.
 
         Args:
             running: as the load has it, which may lie outside of the range.

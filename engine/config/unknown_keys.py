@@ -56,7 +56,7 @@ _ELSEWHERE: Final = {
 
 
 def words(key: str, known: Iterable[str], *, kind: str = "key", listed: str) -> str:
-    """Why a key is refused, and what was probably meant.
+    """Return the message that refuses a key, with the key that was probably meant.
 
     Args:
         key: as it was written; of a flag with its dashes.

@@ -68,7 +68,7 @@ def _of_addresses(servers: Sequence[str]) -> Iterator[str]:
 
 
 def sidecar_problem(server: Mapping[str, Any], models: Sequence[Mapping[str, Any]]) -> str:
-    """Why the engine cannot stand in the place of KServe's agent; empty where it can."""
+    """Return why the engine cannot replace KServe's agent; empty if it can."""
     if [(model.get("runtime"), model.get("protocol")) for model in models] != [("http", "v1")]:
         return _SIDECAR_WORDS
     passes = server.get("pass_through") is not None or is_address(models[0].get("path"))

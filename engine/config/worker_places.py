@@ -19,7 +19,7 @@ def most(count: Count) -> int:
 
 
 def in_ray(here: Count, elsewhere: Count) -> tuple[bool, ...]:
-    """For each place in its order, whether its worker drives an actor.
+    """Return for each place in order whether its worker drives an actor.
 
     Args:
         here: workers that run on this host.

@@ -100,7 +100,7 @@ def held_out() -> HeldOut:
 
 
 def probabilities(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """[count, 10], what the model gives in this process for pictures [count, 64], 0 to 16."""
+    """Return [count, 10]: the model's answers in this process for pictures [count, 64], 0 to 16."""
     digits.load()
     return digits.predict(np.asarray(images / demo_report.PIXEL_MAX, np.float32))
 

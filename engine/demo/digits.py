@@ -20,7 +20,7 @@ weights: dict[str, Floats] = {}
 
 
 def load() -> None:
-    """Once in each worker, before it takes work."""
+    """Load the weights, once in each worker before it takes work."""
     with np.load(Path(__file__).with_name("digits.npz"), allow_pickle=False) as archive:
         for name in ("hidden_weights", "hidden_bias", "score_weights", "score_bias"):
             weights[name] = archive[name]

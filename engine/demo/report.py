@@ -56,7 +56,7 @@ class Sample:
 
 
 def ink_for(encoding: str | None) -> Ink:
-    """Blocks where the encoding has them, ASCII elsewhere and where it is not known."""
+    """Return block characters if the encoding has them, else ASCII."""
     try:
         (BLOCKS.shades + BLOCKS.rest).encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -65,7 +65,7 @@ def ink_for(encoding: str | None) -> Ink:
 
 
 def drawn(image: NDArray[np.uint8], ink: Ink) -> list[str]:
-    """Eight lines of sixteen characters: a character is about twice as high as it is wide."""
+    """Return eight lines of sixteen characters, as a character is about twice as high as wide."""
     darkest = len(ink.shades) - 1
     levels = np.rint(image.reshape(SIDE, SIDE) / PIXEL_MAX * darkest).astype(int)
     return ["".join(ink.shades[level] * 2 for level in row) for row in levels]
@@ -148,7 +148,7 @@ def bars(counts: Mapping[str, int], ink: Ink) -> list[str]:
 
 
 def reasons(counts: Mapping[str, int]) -> str:
-    """``idle 512, full 12``: the most frequent first, without those that never happened."""
+    """Return text such as ``idle 512, full 12``: the most frequent first, without zeros."""
     shown = sorted((item for item in counts.items() if item[1]), key=lambda item: -item[1])
     return ", ".join(f"{reason} {count:,}" for reason, count in shown)
 

@@ -91,15 +91,15 @@ class Topic:
     why: str
 
     def ok(self, found: str) -> Finding:
-        """All is well."""
+        """Return a finding that all is well."""
         return Finding(self.check, Level.OK, found, self.why)
 
     def note(self, found: str, do: str = "", why: str = "") -> Finding:
-        """Good to know."""
+        """Return a finding that is good to know."""
         return Finding(self.check, Level.NOTE, found, why or self.why, do)
 
     def warning(self, found: str, do: str, why: str = "") -> Finding:
-        """Costs requests or much speed."""
+        """Return a finding that costs requests or much speed."""
         return Finding(self.check, Level.WARNING, found, why or self.why, do)
 
     def error(self, found: str, do: str, why: str = "") -> Finding:

@@ -89,7 +89,7 @@ def cpu_quota(case: Case) -> Iterator[Finding]:
 
 
 def threads(case: Case) -> Iterator[Finding]:
-    """Threads of math libraries against the CPUs that they have."""
+    """Check the threads of math libraries against the CPUs that they have."""
     found, needs = case.facts.processors, case.needs
     if found is None:
         yield _THREADS.unknown("the number of CPUs")
@@ -120,7 +120,7 @@ def threads(case: Case) -> Iterator[Finding]:
 
 
 def cpu_sets(case: Case) -> Iterator[Finding]:
-    """CPU sets of the configuration against what there is, and against NUMA nodes."""
+    """Check the configuration's CPU sets against the host's CPUs and NUMA nodes."""
     found, plan = case.facts.processors, case.needs.plan
     if found is None:
         yield _SETS.unknown("the CPUs")

@@ -10,7 +10,7 @@ from ringbatch.shm.errors import StartupError
 
 
 def engines() -> Engines:
-    """All of them, as far as this user may know."""
+    """Return all engines, as far as this user may see them."""
     dead = shm_objects.dead_engine_objects()
     left = [entry for _, entries in dead for entry in entries]
     left_bytes = 0

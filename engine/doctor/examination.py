@@ -61,7 +61,7 @@ def run(
     asked: bool,
     as_objects: bool,
 ) -> int:
-    """Examine this host and print what was found; the exit status.
+    """Examine this host and print the findings; return the exit status.
 
     Args:
         configure: what is to be served on it, or a `ConfigError`.
@@ -96,7 +96,7 @@ def run(
 
 
 def gather(config: Config, files: HostFiles) -> tuple[Facts, list[Finding]]:
-    """All that is known of the host, and which parts of it a fault of the doctor's has cost."""
+    """Return the facts of the host, and the parts of them that a fault of the doctor has cost."""
     sources: Mapping[str, Callable[[], Any]] = {
         "shared_memory": files.shared_memory,
         "login": login,

@@ -37,12 +37,12 @@ class Finding:
 
 
 def counted(count: int, what: str) -> str:
-    """So many of something, for people."""
+    """Return a count with its noun, for people."""
     return f"{count} {what}{'s' * (count != 1)}"
 
 
 def sized(count: int) -> str:
-    """Bytes for people."""
+    """Return a number of bytes with a unit, for people."""
     if count >= 10 << 30:
         return f"{count / (1 << 30):.0f} GiB"
     if count >= 1 << 20:

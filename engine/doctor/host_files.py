@@ -57,7 +57,7 @@ class HostFiles:
         self._shm = root / "dev/shm"
 
     def shared_memory(self) -> SharedMemory | None:
-        """/dev/shm; None where there is none."""
+        """Return the facts of /dev/shm; None without one."""
         try:
             room = os.statvfs(self._shm)
         except OSError:
@@ -174,7 +174,7 @@ class HostFiles:
         )
 
     def cpu_times(self) -> tuple[int, int, int] | None:
-        """Ticks of all CPUs since the start: all, idle ones, and those that a hypervisor took."""
+        """Return ticks of all CPUs since the start: all, idle ones, and those of a hypervisor."""
         words = text_of(self._proc / "stat").partition("\n")[0].split()
         if len(words) < 9 or words[0] != "cpu":
             return None
@@ -225,7 +225,7 @@ class HostFiles:
         return bool(_VIRTUAL.search(made)) and not product.endswith(".metal")
 
     def _mounts(self) -> dict[str, tuple[str, str]]:
-        """By mount point: the type and the options of what is mounted there last."""
+        """Return type and options of the latest mount at each mount point."""
         lines = (line.split() for line in text_of(self._proc / "self/mounts").splitlines())
         return {fields[1]: (fields[2], fields[3]) for fields in lines if len(fields) > 3}
 

@@ -107,7 +107,7 @@ def platform(case: Case) -> Iterator[Finding]:
 
 
 def proc(case: Case) -> Iterator[Finding]:
-    """/proc."""
+    """Check /proc."""
     kernel = case.facts.kernel
     if kernel is None:
         return

@@ -54,7 +54,7 @@ def features() -> Features:
 
 
 def _refusal(attempt: Callable[[], object]) -> str:
-    """Why it does not work; empty where it does."""
+    """Return why a feature does not work; empty if it works."""
     try:
         attempt()
     except OSError as error:

@@ -28,7 +28,7 @@ _PATIENCE_S: Final = 2.0
 
 
 def measure(files: HostFiles, duration_s: float = 1.0) -> WakeUps:
-    """Round trips for about so long.
+    """Measure round trips of wake-ups for about that long.
 
     Raises:
         StartupError: a doorbell cannot be made, or the other process does not answer.

@@ -202,7 +202,7 @@ class Options(RuntimeOptions):
 
 @contextmanager
 def refusing(path: Path | str, during: str = "") -> Iterator[None]:
-    """Around somebody else's code at start: what it raises becomes a `StartupError` in words.
+    """Guard foreign code at start: turn its exceptions into a `StartupError` with words.
 
     Args:
         path: the model file, or the address of a model server.

@@ -160,7 +160,7 @@ def _stamp_at(path: Path | str) -> Stamp:
 
 
 def _open(path: Path | str) -> int:
-    """To be read. Into a pipe that lies there nobody may ever write, and it is not waited for."""
+    """Open a file for reading, without waiting: nobody may ever write into a pipe at the path."""
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
 

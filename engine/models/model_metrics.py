@@ -158,7 +158,7 @@ class Histogram(_Metric):
 
     @contextmanager
     def time(self) -> Iterator[None]:
-        """Around what is timed: observes how many seconds it took, whether or not it raises."""
+        """Return a context manager that observes the seconds in it, whether or not it raises."""
         began_ns = time.perf_counter_ns()
         try:
             yield

@@ -227,7 +227,7 @@ def _details(before: ModelSample | None, now: ModelSample) -> str:
 
 
 def percentile(times: Sequence[int], share: float) -> str:
-    """Below which time so many of the requests were answered, by the edges of the buckets.
+    """Return the time within which so many of the requests were answered, by edges of buckets.
 
     Args:
         times: how many there were in each.

@@ -49,7 +49,7 @@ def address_of(environment: Mapping[str, str]) -> str | None:
 
 
 def watchdog_ns_of(environment: Mapping[str, str], pid: int) -> int | None:
-    """Within what time a process must show that it lives; None where it need not. Pure."""
+    """Return the nanoseconds within which a process must report to the watchdog, or None. Pure."""
     usec, whose = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", str(pid))
     return int(usec) * 1000 if usec.isdecimal() and int(usec) and whose == str(pid) else None
 

@@ -64,7 +64,7 @@ class JsonCodec:
         return values if isinstance(values, list) and len(values) == wanted else None
 
     def read_uniform(self, uniform: UniformBatch) -> Any | None:
-        """Values of JSON are read one by one."""
+        """Return None: JSON values are read one by one."""
         return None
 
     def squeeze_batch(self, arguments: Any) -> Any:
@@ -142,7 +142,7 @@ class JsonCodec:
         return len(text)
 
     def write_uniform(self, results: Any, uniform: UniformBatch) -> int:
-        """Never called: `read_uniform` gives nothing."""
+        """Fail: `read_uniform` returns nothing to write."""
         raise AssertionError("results of JSON are written one by one")
 
 

@@ -38,5 +38,5 @@ def expect_no_clash(segment: Segment, number: int, path: Path | str) -> None:
 
 
 def warm_up_unseen() -> AbstractContextManager[None]:
-    """Around a warm-up: of what the model counts in it, nothing counts."""
+    """Return a context manager for warm-up, during which the model's metrics do not count."""
     return BOOK.unseen()

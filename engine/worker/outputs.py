@@ -59,7 +59,7 @@ class Outputs:
         self.faults = faults
 
     def first_rows(self, count: int) -> "Outputs":
-        """Without the rows behind these."""
+        """Return the outputs of the first rows."""
         return self._rows(slice(count))
 
     def one_row(self, number: int) -> "Outputs":
@@ -183,7 +183,7 @@ def _row(value: object, tensor: Tensor) -> tuple[Array, Array | None]:
 
 
 def _stacked(apart: list[tuple[Array, Array | None]]) -> Array:
-    """Rows of one shape as one array, masked where any of them is."""
+    """Return rows of one shape as one array, masked if any of them is."""
     array = np.stack([row for row, _ in apart])
     if all(masked is None for _, masked in apart):
         return array
@@ -194,7 +194,7 @@ def _stacked(apart: list[tuple[Array, Array | None]]) -> Array:
 def _ragged(
     apart: list[tuple[Array, Array | None]], place: int, tensor: Tensor, count: int
 ) -> tuple[Ragged, list[Fault]]:
-    """Rows of their own shapes, in their datatype, and those of them that cannot be sent."""
+    """Return rows of different shapes in their datatype, and those that cannot be sent."""
     if len(apart) != count:
         raise WrongCount(f"output {tensor.name!r} has {len(apart)} rows for {count} instances")
     shapes = [_row_shape(row, tensor) for row, _ in apart]

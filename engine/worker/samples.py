@@ -46,7 +46,7 @@ def made_up(inputs: Sequence[Tensor], rows: int, length: int) -> list[Array]:
 
 
 def of_default(tensor: Tensor, rows: int) -> Array:
-    """So many rows of an input's default."""
+    """Return that many rows of an input's default."""
     shape = default_values.sizes_of(tensor.default, len(tensor.shape))
     row = np.empty(shape, dtype=array_dtype(tensor))
     row.reshape(-1)[:] = list(default_values.elements(tensor.default))
@@ -54,7 +54,7 @@ def of_default(tensor: Tensor, rows: int) -> Array:
 
 
 def spread(below: int, length: int, count: int) -> list[int]:
-    """So many sizes that a bucket takes, `length` first, down to the least.
+    """Return that many sizes of a bucket, `length` first, down to the least.
 
     Args:
         below: the edge below, which the bucket does not take; 0 where there is none.

@@ -369,14 +369,14 @@ def _stored(tensor: Tensor) -> np.dtype[Any]:
 
 
 def _widened(values: Array, tensor: Tensor) -> Array:
-    """BF16 as float32, whose upper half it is; everything else as it is stored."""
+    """Return BF16 as float32, whose upper half it is; return other datatypes as they are stored."""
     if tensor.datatype.name == "BF16":
         return widened(values)
     return values
 
 
 def _encoded(values: Array) -> bytes:
-    """BYTES elements in V2's binary form: a 4-byte little-endian length before each."""
+    """Return BYTES elements in V2's binary form: a 4-byte little-endian length before each."""
     pieces = []
     for data in values.reshape(-1):
         pieces += [len(data).to_bytes(_LENGTH_BYTES, "little"), data]

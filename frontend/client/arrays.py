@@ -240,7 +240,7 @@ class RowCodec:
         return _sound(array, self._output)
 
     def room(self, rows: int) -> Array:
-        """Memory for so many predictions, all of it 0."""
+        """Return zeroed memory for that many predictions."""
         return np.zeros(rows, f"V{self.output_bytes}")
 
 

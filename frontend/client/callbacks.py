@@ -21,7 +21,7 @@ class CallbackQueue:
         self._over.append(waiter)
 
     def deliver(self) -> None:
-        """Resolve all; never under the channel's lock, for it calls functions of the program's own.
+        """Resolve all waiters, without the channel's lock: functions of the program run here.
 
         Called by one of these, it leaves what is left to the call that is under way: each of many
         functions may send a request, and they would stand on top of one another.

@@ -160,7 +160,7 @@ class ClientRequest(Waiter):
         return True
 
     def _fail_for_room(self) -> None:
-        """There is no room for the part that comes next, and none to come from this request."""
+        """Fail for lack of room for the next part, as no part of this request will free any."""
         slots = self._channel.slots
         if not self._again:
             rows, payload, _ = self._parts[self._next]
@@ -274,7 +274,7 @@ class AsyncRequest(ClientRequest):
         self.future = AnswerFuture(self)
 
     def abandon(self) -> None:
-        """Nobody wants the answer any more."""
+        """Abandon the request: the program wants no answer any more."""
         self._channel.abandon(self)
 
     def resolve(self) -> None:

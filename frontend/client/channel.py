@@ -209,7 +209,7 @@ class Channel:
                 self._busy = False
 
     def abandon(self, waiter: Waiter) -> None:
-        """Nobody waits any more."""
+        """Abandon a waiter's request."""
         with self._lock:
             self._begin()
             if waiter.asleep:
@@ -351,7 +351,7 @@ class Channel:
             self.wake(self._standby)
 
     def _begin(self) -> None:
-        """First thing under the lock."""
+        """Enter the locked section; repair the lane if another thread was interrupted in it."""
         if self._busy:
             self._take_over()
         self._busy = True
@@ -472,7 +472,7 @@ class Channel:
             self._detached.set()
 
     def disown(self) -> None:
-        """In a forked child: touch nothing of the parent's ever again."""
+        """Touch nothing of the parent's from now on, in a forked child."""
         self._refusal = ClientClosed(
             f"this client belongs to process {os.getppid()}, from which this one was forked; "
             "make another here"

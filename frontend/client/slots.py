@@ -92,7 +92,7 @@ class Slots:
         return self.lane.could_hold([(request_bytes, result_bytes)])
 
     def expect(self, waiter: Waiter, slots: Iterable[int]) -> None:
-        """Say whose slots are that a waiter has published itself."""
+        """Register a waiter for slots that it has published itself."""
         waiting = self._waiting
         for slot in slots:
             waiting[slot] = waiter

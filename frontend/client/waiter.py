@@ -49,13 +49,13 @@ class Waiter:
         """Take the parts in the slot, of an answer that is not all there."""
 
     def fail(self, error: RequestError) -> None:
-        """Want no answer any more; does nothing where all have come."""
+        """Fail the request, and want no further answer; do nothing if all answers have come."""
 
     def expired(self) -> None:
         """Fail, as the deadline has come."""
 
     def lost(self, error: RequestError) -> None:
-        """Its slots are no longer its own."""
+        """Fail the request, whose slots belong to it no longer."""
 
     def resolve(self) -> None:
         """Pass the answer on; by any thread, without the lock."""

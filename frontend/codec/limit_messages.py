@@ -22,14 +22,14 @@ MAX_CONTROL_BYTES: Final = 1 << 16
 
 
 def body_too_large(found: str, max_request_bytes: int) -> RequestTooLarge:
-    """For a body that has more bytes than any may have; `found` says how many."""
+    """Return the error for a body with more bytes than any may have; `found` says how many."""
     return RequestTooLarge(f"{found}; at most max_request_bytes = {max_request_bytes} are accepted")
 
 
 def no_room_ever(
     request_bytes: int, result_bytes: int, lane_bytes: int, parts: int = 1
 ) -> RequestTooLarge:
-    """For a request that has no room with its answer, even where nothing else is."""
+    """Return the error for a request that, with its answer, does not fit into an empty lane."""
     batches = f" in {parts} batches" if parts > 1 else ""
     return RequestTooLarge(
         f"the request takes {request_bytes} bytes and its answer {result_bytes}{batches}, more "
@@ -38,7 +38,7 @@ def no_room_ever(
 
 
 def answer_too_large(result_bytes: int, lane_bytes: int) -> ModelFailed:
-    """For an answer that has no room with its request, even where nothing else is."""
+    """Return the error for an answer that, with its request, does not fit into an empty lane."""
     return ModelFailed(
         f"the model's answer takes {result_bytes} bytes, more than there is room for; a request "
         f"and its answer may take [server] lane_bytes = {lane_bytes} together"
@@ -112,7 +112,7 @@ def no_room_now(max_in_flight: int | None, lane_bytes: int, *, aside: bool) -> O
 
 
 def too_many_texts(most: int) -> Overloaded:
-    """For a request that finds too many characters waiting to be made tokens of."""
+    """Return the error for a request while too many characters wait to be made tokens of."""
     return Overloaded(
         "so many texts wait to be made tokens of that there is no room for more; they may have "
         f"{most} characters together; try again later"
@@ -133,7 +133,7 @@ def no_thread_now() -> Overloaded:
 
 
 def no_answer(waited_ns: int, timeout_ns: int) -> DeadlineExceeded:
-    """For a request whose deadline has come.
+    """Return the error for a request whose deadline has come.
 
     Args:
         waited_ns: from its acceptance to its deadline.
@@ -143,12 +143,12 @@ def no_answer(waited_ns: int, timeout_ns: int) -> DeadlineExceeded:
 
 
 def too_many_connections(max_connections: int) -> Overloaded:
-    """For a connection beyond those that are served."""
+    """Return the error for a connection beyond the limit."""
     return Overloaded(f"too many connections are open; max_connections = {max_connections}")
 
 
 def too_many_bodies(limit_bytes: int, bodies: int) -> Overloaded:
-    """For a body that finds no room among those that are being received."""
+    """Return the error for a body without room among those that are being received."""
     return Overloaded(
         "so many large requests are being received that none has room; they may take "
         f"{limit_bytes} bytes, {bodies} times max_request_bytes and no less than 64 MiB"

@@ -83,19 +83,19 @@ def first_deadline_ns(limits: PartLimits, accepted_ns: int, until_ns: int) -> in
 
 
 def no_part(limits: PartLimits, spec: ModelSpec, *, begun: bool) -> DeadlineExceeded:
-    """For a request whose next part has not come in time; `begun` says if it has had one."""
+    """Return the error for a request whose next part is late; `begun` says if it has had one."""
     return (no_further_part if begun else no_first_part)(limits, spec)
 
 
 def no_first_part(limits: PartLimits, spec: ModelSpec) -> DeadlineExceeded:
-    """For a request whose first part has not come in time."""
+    """Return the error for a request whose first part is late."""
     return DeadlineExceeded(
         f"no part of the answer came within {_first_words(limits.first_ns, spec)}"
     )
 
 
 def no_further_part(limits: PartLimits, spec: ModelSpec) -> DeadlineExceeded:
-    """For a request whose next part has not come in time."""
+    """Return the error for a request whose next part is late."""
     most_ns, setting_ns = limits.gap_ns, spec.part_gap_timeout_ns
     words = _words(GAP_PARAMETER, most_ns, setting_ns, "between two parts")
     return DeadlineExceeded(f"no further part of the answer came within {words}")

@@ -73,6 +73,6 @@ class RequestIds:
         self._count = 0
 
     def make(self) -> bytes:
-        """Another one."""
+        """Return a new id."""
         self._count = count = self._count + 1
         return b"%b%x" % (self._prefix, count)

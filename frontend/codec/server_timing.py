@@ -92,7 +92,7 @@ class PartIntervals:
 
 
 def milliseconds(us: int) -> bytes:
-    """Microseconds, as the value has them."""
+    """Return microseconds as the header's milliseconds."""
     return MILLISECONDS[us] if us < _IN_TABLE else b"%d.%03d" % divmod(us, 1000)
 
 

@@ -146,7 +146,7 @@ def strings(memory: memoryview, offset: int, size: int, count: int) -> list[byte
 def _booleans(
     memory: memoryview, offset: int, _size: int, shape: tuple[int, ...]
 ) -> NDArray[np.bool_]:
-    """Any byte but 0 is true: numpy takes others than 0 and 1 for undefined."""
+    """Return booleans in which any byte but 0 is true: numpy leaves bytes above 1 undefined."""
     array: NDArray[np.uint8] = np.ndarray(shape, np.uint8, memory, offset)
     return np.not_equal(array, 0)
 

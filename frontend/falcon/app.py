@@ -122,7 +122,7 @@ def create_app(
 
 
 async def about_server(req: Request, resp: Response | None, **_parameters: Any) -> None:
-    """``OPTIONS *``: what there is at all, whatever the path."""
+    """Answer ``OPTIONS *`` with all methods of the server, for any path."""
     assert resp is not None, f"there is one where there is no websocket, as for {req.path}"
     resp.status = falcon.HTTP_204
     resp.set_header("Allow", ", ".join((*_READABLE, "POST")))
@@ -132,7 +132,7 @@ class AliveResource:
     """Liveness of the process, in V1's form."""
 
     async def on_get(self, _req: Request, resp: Response) -> None:
-        """KServe's form."""
+        """Answer in KServe's form."""
         _send(resp, {"status": "alive"})
 
     on_head = on_get
@@ -155,7 +155,7 @@ class ReadinessResource:
         self._service = service
 
     async def on_get(self, _req: Request, resp: Response) -> None:
-        """503 names the first model that cannot."""
+        """Answer 200 if all models are ready; 503 names the first one that is not."""
         self._service.expect_ready()
         _send(resp, {"ready": True})
 
@@ -169,7 +169,7 @@ class ModelList:
         self._service = service
 
     async def on_get(self, _req: Request, resp: Response) -> None:
-        """All of them, whether they are ready or not."""
+        """Answer with the names of all models, ready or not."""
         _send(resp, model_list(self._service.models, self._service.since_s))
 
     on_head = on_get
@@ -191,7 +191,7 @@ class ModelStateResource:
     on_head = on_get
 
     async def on_post(self, _req: Request, _resp: Response, name: str, version: str = "") -> None:
-        """Nothing is posted to a model itself, only to its verbs."""
+        """Refuse a POST to a model itself: only its verbs take one."""
         model, colon, verb = address(name, version).rpartition(":")
         if colon and not model:
             self._service.check(model)
@@ -209,7 +209,7 @@ class Explanations:
         self._service = service
 
     async def on_post(self, _req: Request, _resp: Response, name: str) -> NoReturn:
-        """501, or 404 for an unknown model."""
+        """Answer 501, or 404 for an unknown model."""
         self._service.check(name)
         raise falcon.HTTPNotImplemented(description="explanations are not supported")
 

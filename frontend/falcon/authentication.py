@@ -31,7 +31,7 @@ class Authentication:
         self._keys = keys
 
     async def process_request(self, req: Request, _resp: Response) -> None:
-        """Before routing, so that nobody learns which paths there are; raises `Unauthenticated`."""
+        """Check the key before routing, so that nobody learns which paths exist."""
         if req.path in OPEN_PATHS:
             return
         if not self._keys.allow(req.get_header(AUTHORIZATION), req.get_header(KEY_HEADER)):
@@ -58,7 +58,7 @@ class OwnPagesOnly:
     async def process_resource(
         self, req: Request, _resp: Response, resource: object, _params: dict[str, Any]
     ) -> None:
-        """After routing; raises `falcon.HTTPForbidden`."""
+        """Refuse a foreign page's request that would change something, after routing."""
         if req.method in _READING or getattr(resource, "answers_only", False):
             return
         site, origin = req.get_header("Sec-Fetch-Site"), req.get_header("Origin")

@@ -38,6 +38,6 @@ class CrossOrigin:
     async def process_response(
         self, req: Request, resp: Response, _resource: object, _succeeded: bool
     ) -> None:
-        """Before the answer is written, refusals included."""
+        """Add the CORS headers to any answer, refusals included."""
         for name, value in self._shared_with.headers(req.get_header(ORIGIN)):
             resp.append_header(name, value)

@@ -85,7 +85,7 @@ class Page:
         self._description = description
 
     async def on_get(self, req: Request, resp: Response) -> None:
-        """Its examples go to where the page came from."""
+        """Answer with the page, whose examples go to the address that it came from."""
         plain = _AUTHORITY.fullmatch(req.netloc)
         origin = f"{req.scheme}://{req.netloc}" if plain else _USUAL_ORIGIN
         resp.data = page(self._description.now(), origin).encode()

@@ -43,7 +43,7 @@ class RegionStatus:
         self._regions = regions
 
     async def on_get(self, _req: Request, resp: Response, name: str | None = None) -> None:
-        """All of them, or the one of that name; a list in both cases."""
+        """Answer with a list of all regions, or of the one of that name."""
         _send(resp, [region_document(region) for region in self._regions.status(name)])
 
     on_head = on_get
@@ -56,7 +56,7 @@ class Register:
         self._regions = regions
 
     async def on_post(self, req: Request, _resp: Response, name: str) -> None:
-        """Success has no body."""
+        """Register a region. Success has no body."""
         self._regions.expect_on()
         key, offset, size = registration(await control_body(req))
         await patiently(partial(self._regions.register, name, key, offset, size))
@@ -90,7 +90,7 @@ class CudaRegister:
     """Registration of a CUDA region, which is refused."""
 
     async def on_post(self, _req: Request, _resp: Response, name: str) -> NoReturn:
-        """501."""
+        """Answer 501."""
         raise NotSupported("CUDA shared memory is not supported; use system shared memory")
 
 
@@ -98,7 +98,7 @@ class CudaUnregister:
     """As there are none, there is nothing to do."""
 
     async def on_post(self, _req: Request, _resp: Response, name: str | None = None) -> None:
-        """Success has no body."""
+        """Unregister nothing. Success has no body."""
 
 
 def _send(resp: Response, value: Any) -> None:

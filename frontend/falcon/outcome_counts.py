@@ -30,7 +30,7 @@ class Counting:
         self._service = service
 
     async def process_request(self, req: Request, _resp: Response) -> None:
-        """Before anything else."""
+        """Note the start of a request, before anything else sees it."""
         context = req.context
         context.began_ns = time.monotonic_ns()
         context.counted = context.cut_off = False
@@ -39,13 +39,13 @@ class Counting:
     async def process_resource(
         self, req: Request, _resp: Response, _resource: object, params: dict[str, Any]
     ) -> None:
-        """After routing."""
+        """Note the model's address after routing."""
         req.context.model = address(params.get("name", ""), params.get("version", ""))
 
     async def process_response(
         self, req: Request, resp: Response, resource: object, _succeeded: bool
     ) -> None:
-        """Before the answer is written."""
+        """Count the outcome before the answer is written."""
         context = req.context
         if context.counted or req.scope.get(REFUSED):
             return

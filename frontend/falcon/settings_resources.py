@@ -43,7 +43,7 @@ class Settings:
         self._in_force = in_force
 
     async def on_get(self, _req: Request, resp: Response) -> None:
-        """All of them."""
+        """Answer with all settings."""
         _send(resp, self._in_force())
 
     on_head = on_get
@@ -68,14 +68,14 @@ class SettingsOfModel(ModelResource):
         self._all = Settings(in_force)
 
     async def on_get(self, req: Request, resp: Response, name: str) -> None:
-        """As of all."""
+        """Answer with all settings, as they are the same for each model."""
         self._spec(name, "")
         await self._all.on_get(req, resp)
 
     on_head = on_get
 
     async def on_post(self, req: Request, resp: Response, name: str) -> None:
-        """As of all."""
+        """Answer as for all models."""
         self._spec(name, "")
         await self._all.on_post(req, resp)
 

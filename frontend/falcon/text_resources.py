@@ -307,7 +307,7 @@ class TeiHealth(OfTextModels):
     """TEI's health: that of every model."""
 
     async def on_get(self, _req: Request, resp: Response) -> None:
-        """Empty, or 503 with the name of the first model that is not ready."""
+        """Answer with an empty body, or 503 with the name of the first model that is not ready."""
         self._service.expect_ready()
         resp.status = falcon.HTTP_200
 
@@ -320,6 +320,6 @@ class WhereServed:
     async def process_resource(
         self, _req: Request, _resp: Response, resource: object, _params: dict[str, Any]
     ) -> None:
-        """After routing."""
+        """Refuse a path that is not served, after routing."""
         if isinstance(resource, IfServed):
             resource.expect_served()

@@ -67,7 +67,7 @@ class ServerMetadata:
         self._service = service
 
     async def on_get(self, _req: Request, resp: Response) -> None:
-        """Its name, version and extensions."""
+        """Answer with the server's name, version and extensions."""
         document = server_metadata(
             installed_version(),
             shared_memory=self._service.regions.on,
@@ -85,7 +85,7 @@ class ModelNames:
         self._service = service
 
     async def on_get(self, _req: Request, resp: Response) -> None:
-        """All of them, whether they are ready or not."""
+        """Answer with the names of all models, ready or not."""
         _send(resp, {"models": list(self._service.models)})
 
     on_head = on_get
@@ -122,7 +122,7 @@ class Index:
         self._service = service
 
     async def on_post(self, req: Request, resp: Response) -> None:
-        """All of them, or only those that are ready, if the body says so."""
+        """Answer with all models, or only with the ready ones if the body asks for these."""
         only_ready = _wants_only_ready(await control_object(req))
         entries = index_of(self._service)
         _send(resp, [e for e in entries if not only_ready or e["state"] == "READY"])
@@ -141,7 +141,7 @@ class ModelControl:
         self._action = action
 
     async def on_post(self, req: Request, resp: Response, name: str) -> None:
-        """KServe's form, once it is done; a load takes as long as the model does."""
+        """Answer in KServe's form once it is done; a load takes as long as the model does."""
         parameters = _load_parameters(await control_object(req))
         await control_model(self._service, self._action, name, parameters)
         _send(resp, {"name": name, self._action: True})
@@ -168,7 +168,7 @@ class ModelMetadata(ModelResource):
     """Metadata of one model."""
 
     async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
-        """Its inputs and outputs."""
+        """Answer with the model's inputs and outputs."""
         _send(resp, model_metadata(self._spec(name, version), self._service.versions(name)))
 
     on_head = on_get
@@ -178,7 +178,7 @@ class ModelConfiguration(ModelResource):
     """Resource of a model's configuration in Triton's form."""
 
     async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
-        """Triton's form."""
+        """Answer in Triton's form."""
         _send(resp, model_configuration(self._spec(name, version)))
 
     on_head = on_get
@@ -188,7 +188,7 @@ class ModelReadinessResource(ModelResource):
     """Readiness of one model."""
 
     async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
-        """200, or 503 with the reason."""
+        """Answer 200, or 503 with the reason."""
         self._spec(name, version)
         _send(resp, readiness(self._service.check(name, version)))
 
@@ -199,7 +199,7 @@ class Statistics(ModelResource):
     """Statistics of one model."""
 
     async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
-        """Since the engine started."""
+        """Answer with statistics since the engine started."""
         self._spec(name, version)
         specs = self._service.specs_of(name, version)
         _send(resp, {"model_stats": self._service.statistics(specs)})

@@ -29,12 +29,12 @@ _PLAIN: Final = bytes(range(0x20, 0x7F)).replace(b"%", b"")
 
 
 def usual_trailers(request_id: bytes) -> bytes:
-    """Behind the message of a call that is well, of which no more is said than its id."""
+    """Return the trailers of a successful call of which only its id is reported."""
     return value_after(_OK + _ID, request_id)
 
 
 def trailers(status: GrpcStatus | None, metadata: Metadata) -> bytes:
-    """Behind the messages of a call; no status is that it is well."""
+    """Return the trailers behind the messages of a call; without a status, of a successful one."""
     return b"".join((_OK if status is None else _status(status), *_fields(metadata)))
 
 

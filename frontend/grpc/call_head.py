@@ -241,7 +241,7 @@ def with_values(
 
 
 def _timeout_ns(value: bytes) -> int:
-    """At least 1, because 0 is for no time at all; -1 where it is no time."""
+    """Return the timeout, at least 1 because 0 stands for none; -1 for a wrong value."""
     found = _TIME.fullmatch(value)
     return -1 if found is None else max(1, int(found[1]) * _UNITS_NS[found[2]])
 

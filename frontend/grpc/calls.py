@@ -155,7 +155,7 @@ class CallConnection(Protocol):
         """Act for the call on a stream; an error ends only that stream."""
 
     def flush_soon(self) -> None:
-        """There may be something to send."""
+        """Schedule a flush of the connection, as there may be something to send."""
 
 
 class ServedCall:
@@ -320,7 +320,7 @@ class ServedCall:
         self._end(self._status_of(error))
 
     async def _drained(self, size: int) -> None:
-        """Until what was given before is sent; a message of that size waits for it."""
+        """Wait until earlier messages are sent; a message of that size waits for it."""
         core, stream = self._owner.core, self._stream
         core.wait(size)
         try:
@@ -441,7 +441,7 @@ class ServedCall:
         return [bytes(tensor[here:])] if len(tensor) > here else []
 
     def _receive(self, message: ArrivingMessage[Any], *, more: bool) -> None:
-        """Something of a large message has come, and `more` behind it; raises `RequestError`."""
+        """Take bytes of a large message; `more` if others follow it. Raise `RequestError`."""
         stream = self._stream
         if more:
             raise NotSupported(_MORE_MESSAGES)

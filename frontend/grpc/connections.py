@@ -131,7 +131,7 @@ class Connections:
 
 
 def _accept_all(listener: socket.socket) -> Iterator[socket.socket]:
-    """Until there is none, or this process can open no more."""
+    """Accept connections until none waits, or this process can open no more."""
     with suppress(OSError):
         while True:
             yield listener.accept()[0]

@@ -216,7 +216,7 @@ class Pending(Framing):
         return self._answer
 
     def leave(self) -> None:
-        """Nobody waits any more, and if it has ended its answer is to be written at once."""
+        """Leave the call, as its client is gone; if it has ended, write its answer at once."""
         if self.call is not None:
             self.call.abandon()
             self.call = None

@@ -55,7 +55,7 @@ class MessageReader:
         self.held_bytes = 0
 
     def feed(self, data: bytes) -> None:
-        """More of the body has come; raises `Overloaded` where there is no room for it."""
+        """Take more bytes of the body; raise `Overloaded` if there is no room for them."""
         self._budget.take(len(data))
         self.held_bytes += len(data)
         self._buffer += data
@@ -92,7 +92,7 @@ class MessageReader:
         return data
 
     def close(self) -> None:
-        """Nobody wants any more of it."""
+        """Drop the rest of the body."""
         self._buffer.clear()
         self._give(self.held_bytes)
 

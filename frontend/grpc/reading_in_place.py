@@ -15,7 +15,7 @@ class ReadingConnection(Protocol):
     """Interface of the connection that is read."""
 
     def received_in_place(self, data: memoryview) -> None:
-        """Bytes came, in memory that is another's afterwards."""
+        """Take received bytes from memory that others use afterwards."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the closed connection."""

@@ -89,7 +89,7 @@ class Control:
         }
 
     def changes(self) -> dict[str, Callable[[Message], Awaitable[Fields]]]:
-        """As `methods`, those that take a while."""
+        """Methods that take a while, as `methods` has the others."""
         return {
             "RepositoryModelLoad": partial(self._control, "load"),
             "RepositoryModelUnload": partial(self._control, "unload"),
@@ -234,7 +234,7 @@ def methods_of(
     settings: Callable[[], ServerSettings] = ServerSettings,
     payloads: PayloadRecorder | None = None,
 ) -> dict[str, MethodHandler]:
-    """Everything that is served, by path."""
+    """Return all served methods by path."""
     control = Control(service, settings)
     streams = Streams(inference, keys, recorder, payloads)
     health = HealthService(service, stopping)

@@ -416,7 +416,7 @@ class FallbackProtocol(HttpToolsProtocol):
             self._send_refusal()
 
     def _give_up_newest(self) -> None:
-        """Its body will never be whole, so the task that waits for it must not answer."""
+        """Give up the newest request: its body will never be whole, so its task must not answer."""
         self._unanswered -= 1
         self.cycle.scope[REFUSED] = True  # type: ignore[typeddict-unknown-key]
         self.cycle.response_complete = self.cycle.disconnected = True

@@ -322,7 +322,7 @@ class FastLane(LaneConnection):
         self._identify(head, size)
 
     def _refused_elsewhere(self, status: int) -> bytes:
-        """`FallbackProtocol`'s call: it has refused a request; the id that this one gets."""
+        """Count a request that `FallbackProtocol` refused; return the id that it gets."""
         self._predictions.record_outside(Protocol.HTTP, status)
         self._identify(NO_HEAD, 0)
         return self._identity

@@ -81,7 +81,7 @@ class Clock:
         self.age_s = 0
 
     def is_over(self, phase: Phase, moved_bytes: int) -> bool:
-        """Another second has passed; whether the phase has lasted too long.
+        """Note that another second has passed; return whether the phase has lasted too long.
 
         Args:
             phase: in which the connection is now.

@@ -12,7 +12,7 @@ class ReceivingConnection(Protocol):
     """Interface of the connection that a body comes over."""
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came of which the place was not known."""
+        """Take received bytes whose place was not known."""
 
     def arrived(self) -> None:
         """Take the whole body."""

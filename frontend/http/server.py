@@ -51,14 +51,14 @@ class TickingServer(Server):
         self._exit = asyncio.Event()
 
     async def startup(self, sockets: list[Any] | None = None) -> None:
-        """Listen. Only from here on a signal finds somebody who stops gracefully."""
+        """Listen. Only from here on does a signal find a server that stops gracefully."""
         self.servers = [await self._server(listener) for listener in sockets or ()]
         self.started = True
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         self._serving()
 
     async def main_loop(self) -> None:
-        """Date header, heartbeat and the timeouts of connections, until the exit."""
+        """Keep the date header, the heartbeat and the timeouts of connections, until the exit."""
         while not await self.on_tick(0):
             connections: list[Any] = list(self.server_state.connections)
             for connection in connections:
@@ -127,7 +127,7 @@ class TickingServer(Server):
 
 
 def _accept_all(listener: Any) -> Iterator[socket.socket]:
-    """Until there is none, or this process can open no more."""
+    """Accept connections until none waits, or this process can open no more."""
     with suppress(OSError):
         while True:
             yield listener.accept()[0]

@@ -68,7 +68,7 @@ class Bodies(ControlFrames[H]):
         """True if that frame ends its stream."""
 
     def taken(self, stream: Stream[H], size: int) -> None:
-        """Bytes of a body were taken, and its client may send as many more."""
+        """Note that bytes of a body were taken, so that the client may send as many more."""
         stream.unread += size
         if stream.unread >= STREAM_ROOM // 2 and not stream.ended and not stream.gone:
             self._out.append(window_frame(stream.number, stream.unread))
@@ -168,7 +168,7 @@ class Bodies(ControlFrames[H]):
         return end
 
     def _use_room(self, size: int) -> None:
-        """So many bytes come on the connection."""
+        """Take that many bytes from the connection's window."""
         self._room -= size
         if self._room < 0:
             raise ConnectionFault(FLOW_CONTROL_ERROR, "more came than there was room for")

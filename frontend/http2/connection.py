@@ -130,7 +130,7 @@ class Connection(Bodies[H]):
         return bool(self._rest) or not whole
 
     def receive(self, data: bytes) -> list[Stream[H]]:
-        """Bytes have come, or more is to be read of those that have.
+        """Take received bytes, or read on in those received before.
 
         Returns:
             The streams with something new, in the order in which it came.
@@ -214,7 +214,7 @@ class Connection(Bodies[H]):
         return missing if 0 < missing <= len(data) else 0
 
     def tick(self) -> None:
-        """Another second has passed."""
+        """Note that another second has passed."""
         self.patience.earn(EACH_SECOND)
 
     def probe(self) -> None:

@@ -146,7 +146,7 @@ class ControlFrames(Outgoing[H]):
         raise ConnectionFault(ENHANCE_YOUR_CALM, text)
 
     def _touch(self, stream: Stream[H]) -> None:
-        """Something has happened on a stream."""
+        """Mark a stream on which something has happened."""
         raise NotImplementedError
 
     def _has_begun(self, number: int) -> bool:

@@ -85,16 +85,16 @@ def settings_frame(values: dict[int, int]) -> bytes:
 
 
 def goaway_frame(last: int, code: int, text: str) -> bytes:
-    """GOAWAY: streams after the last are not served."""
+    """Return a GOAWAY frame: streams after the last are not served."""
     payload = last.to_bytes(4, "big") + code.to_bytes(4, "big") + text.encode()
     return frame(GOAWAY, 0, 0, payload)
 
 
 def reset_frame(stream: int, code: int) -> bytes:
-    """RST_STREAM."""
+    """Return an RST_STREAM frame."""
     return frame(RST_STREAM, 0, stream, code.to_bytes(4, "big"))
 
 
 def window_frame(stream: int, more: int) -> bytes:
-    """WINDOW_UPDATE; stream 0 is the connection."""
+    """Return a WINDOW_UPDATE frame; stream 0 is the connection."""
     return frame(WINDOW_UPDATE, 0, stream, more.to_bytes(4, "big"))

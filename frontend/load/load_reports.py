@@ -100,7 +100,7 @@ class LoadReports:
         return found
 
     def message(self) -> bytes:
-        """Behind an answer over gRPC."""
+        """Return the message that goes into the trailers of an answer over gRPC."""
         self._look()
         return message(self._report)
 

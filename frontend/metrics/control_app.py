@@ -70,7 +70,7 @@ class Metrics:
         self._pid = pid
 
     async def on_get(self, req: Request, resp: Response) -> None:
-        """As text for Prometheus, or as OpenMetrics where that is accepted."""
+        """Answer in Prometheus' text format, or in OpenMetrics if the client accepts that."""
         accepted = req.get_header("Accept") or ""
         # The kernel may take its time to say so, and others are served meanwhile.
         used = await in_thread(partial(usage, self._pid))
@@ -96,7 +96,7 @@ class ControlReadiness:
         self._segment = segment
 
     async def on_get(self, _req: Request, resp: Response) -> None:
-        """200 or 503, with the workers of every model, and why it cannot predict."""
+        """Answer 200 or 503, with the workers of every model and the reason if it is not ready."""
         segment = self._segment
         segment.read_models()
         serving = (spec for spec in segment.models if spec.state == SERVING)

@@ -46,13 +46,13 @@ class Family:
         self._lines: list[str] = []
 
     def add(self, values: Sequence[str], value: float) -> None:
-        """Say a value, for labels with these values."""
+        """Add a value for labels with these values."""
         self._lines.append(f"{self._sample}{_braced(self._pairs(values))} {value!r}\n")
 
     def add_histogram(
         self, values: Sequence[str], bounds: Sequence[str], counts: Sequence[int], total: float
     ) -> None:
-        """Say a distribution.
+        """Add a distribution.
 
         Args:
             values: of the labels.
@@ -71,7 +71,7 @@ class Family:
         self._lines.append(_FallingSum(sums) if falls else sums)
 
     def take(self, other: "Family") -> None:
-        """Say what another says as well, which may have other labels."""
+        """Add the lines of another family, which may have other labels."""
         self._lines += other._lines
 
     def _pairs(self, values: Sequence[str]) -> str:
@@ -79,7 +79,7 @@ class Family:
         return ",".join([f'{label}="{_escaped(value)}"' for label, value in given])
 
     def text(self, *, as_open: bool) -> str:
-        """All of it; in OpenMetrics, or else in Prometheus' own format."""
+        """Return the lines, in OpenMetrics or else in Prometheus' own format."""
         name, kind, lines = self.name, self.kind, self._lines
         if as_open and kind == "histogram":
             lines = [line for line in lines if not isinstance(line, _FallingSum)]
@@ -97,7 +97,7 @@ def gauge(name: str, help_text: str, value: float) -> Family:
 
 
 def encoded(families: Iterable[Family], accepted: str) -> tuple[bytes, str]:
-    """Metrics as text, and its content type.
+    """Return metrics as text, and its content type.
 
     Args:
         families: in order.

@@ -55,7 +55,7 @@ class LiveFeed:
         self._complaint = ""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Look at the engine and publish, until cancelled."""
         wall_ms = time.time_ns() // _NS_PER_MS - time.monotonic_ns() // _NS_PER_MS
         while True:
             now_ns = time.monotonic_ns()

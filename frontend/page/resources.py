@@ -71,7 +71,7 @@ class Asset:
         self._tag = falcon.ETag(hashlib.sha256(data).hexdigest()[:32])
 
     async def on_get(self, req: Request, resp: Response) -> None:
-        """304 where the browser has it."""
+        """Answer with the file, or 304 if the browser has it."""
         resp.set_headers(_HEADERS)
         # Kept, but not used before it was asked whether another version is installed.
         resp.cache_control = ["no-cache"]
@@ -96,7 +96,7 @@ class EventStream:
         self._subscribers = subscribers
 
     async def on_get(self, req: Request, resp: Response) -> None:
-        """From Last-Event-ID on, or from the parameter `after`; else from the first that is known.
+        """Send events from Last-Event-ID or the parameter `after` on; else from the first one kept.
 
         503 where too many watch.
         """

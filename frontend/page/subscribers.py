@@ -31,7 +31,7 @@ class EncodedEvents(SSEvent):
         self._encoded = encoded
 
     def serialize(self, _handler: Any = None) -> bytes:
-        """Falcon's call."""
+        """Return the next event; called by Falcon."""
         return self._encoded
 
 

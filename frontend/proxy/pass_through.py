@@ -175,7 +175,7 @@ class PassThrough:
             await refuse(send, _error(error))
 
     def _client(self) -> aiohttp.ClientSession:
-        """Made on first use, on the running loop."""
+        """Return the HTTP client, made on first use on the running loop."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=_Connector(limit=0),

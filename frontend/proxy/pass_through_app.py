@@ -58,7 +58,7 @@ def with_pass_through(
 
 
 def _has_route(find: Find, service: Service, scope: Mapping[str, Any]) -> bool:
-    """By the models that there are now."""
+    """Return whether ringbatch serves a path, by the models that it has now."""
     models = service.models
     typed = {name for name, model in models.items() if model.spec.forward is None}
     return has_route(find, models, typed, service.serves_texts_at)(scope)

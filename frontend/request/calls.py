@@ -21,7 +21,7 @@ class RequestHandle(Protocol):
         """The number of slots that the call holds in the lane, and their bytes."""
 
     def abandon(self) -> None:
-        """Nobody waits any more; `reply` will not be called."""
+        """Abandon the request, as nobody waits any more; `reply` will not be called."""
 
 
 class Upload(Protocol):
@@ -32,10 +32,10 @@ class Upload(Protocol):
         """For the bytes to come, of exactly their length."""
 
     def arrived(self, reply: Reply) -> RequestHandle | None:
-        """They are there: send the request on its way; as `PredictionService.infer`."""
+        """Send the request on its way, as its bytes are there; see `PredictionService.infer`."""
 
     def abandon(self) -> None:
-        """They will not come."""
+        """Abandon the request, whose bytes will not come."""
 
 
 class PredictionService(Protocol):

@@ -165,7 +165,7 @@ class Gateway:
             self._expect(deadline_ns, slot)
 
     def cancel(self, slot: int) -> None:
-        """Want no answer any more; do nothing if nobody waits for the slot.
+        """Cancel a slot's request; do nothing if nobody waits for the slot.
 
         The collector learns of this within this turn of the loop. It gives back the request if it
         has not dispatched it.
@@ -182,7 +182,7 @@ class Gateway:
         self._call_soon(self._turn)
 
     def between_requests(self) -> None:
-        """To be called before each request, when none is half sent: cuts a long turn."""
+        """Cut a long turn of the event loop; called between requests, when none is half sent."""
         if self._unsubmitted >= self._bunch:
             self._submit()
 

@@ -64,7 +64,7 @@ class Models:
         self.by_address: dict[str, ServedModel] = {}
 
     def keep_up(self) -> None:
-        """Follow the model table, and say so."""
+        """Follow the model table, and publish which table this process follows."""
         if self._words[HeaderWords.MODEL_TABLE] != self.table_number:
             self._follow()
         if self._is_unpublished:

@@ -206,7 +206,7 @@ class Service(Models):
             self._check(model)
 
     def statistics(self, specs: Sequence[ModelSpec]) -> list[Json]:
-        """V2's statistics of models that serve."""
+        """Return V2's statistics of models that serve."""
         segment = self._segment
         ends = ends_of(segment, [spec.account for spec in specs])
         epoch_ns = time.time_ns() - time.monotonic_ns()

@@ -59,7 +59,7 @@ class SplitRequest(Generic[A]):
         ]
 
     def abandon(self) -> None:
-        """Nobody waits any more; `reply` will not be called."""
+        """Abandon the request, as nobody waits any more; `reply` will not be called."""
         if self._writing is not None:
             self._writing.abandon()
         elif not self._over:
@@ -132,7 +132,7 @@ class Piece(SlotRequest[A]):
         self._kept = -1
 
     def abandon(self) -> None:
-        """Want nothing any more, and give back what is there."""
+        """Abandon the piece, and give back its slot."""
         super().abandon()
         if self._kept >= 0:
             self.result = None
@@ -140,7 +140,7 @@ class Piece(SlotRequest[A]):
             self._kept = -1
 
     def count_no_more(self) -> None:
-        """Another piece counts for the request."""
+        """Mark the piece as a further part of a request that is already counted."""
         self._engine.lane.count_no_more(self._slot)
 
     @property

@@ -177,7 +177,7 @@ class SlotRequest(ABC, Generic[A]):
         self._failed(error, batch, slot)
 
     def has_parts(self, slot: int) -> None:
-        """Nothing: no part is asked for, see `ringbatch.frontend.request.parts_task`."""
+        """Do nothing: no part is wanted, see `ringbatch.frontend.request.parts_task`."""
 
     def expired(self, slot: int) -> None:
         """End the request at its deadline; called by the gateway."""
@@ -186,7 +186,7 @@ class SlotRequest(ABC, Generic[A]):
         self._failed(no_answer(waited_ns, self.model.spec.timeout_ns), 0, NO_SLOT)
 
     def abandon(self) -> None:
-        """Nobody waits any more; `reply` will not be called."""
+        """Abandon the request, as nobody waits any more; `reply` will not be called."""
         if self._slot >= 0:
             self._engine.gateway.cancel(self._slot)
             self._slot = -1
@@ -228,7 +228,7 @@ class SlotRequest(ABC, Generic[A]):
         return [(len(payload), result_bytes)]
 
     def _before(self, slot: int) -> int:
-        """Bytes that stand before the result in its memory."""
+        """Return the bytes that stand before the result in its memory."""
         return self._engine.lane.answer_start(slot) if self.model.chained else 0
 
     def _result(self, slot: int, size: int, before: int = 0) -> memoryview:
@@ -242,7 +242,7 @@ class SlotRequest(ABC, Generic[A]):
 
     @abstractmethod
     def _failed(self, error: RequestError, batch: int, slot: int) -> None:
-        """There is none, and why.
+        """Fail the request: there is no result.
 
         Args:
             error: why.

@@ -23,7 +23,7 @@ class Abandonable(Protocol):
     """A request that is on its way."""
 
     def abandon(self) -> None:
-        """Nobody waits any more."""
+        """Abandon the request, as nobody waits any more."""
 
 
 Send = Callable[[str, Any, Callable[[Settled], None], int], Abandonable | None]

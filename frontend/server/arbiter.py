@@ -33,7 +33,7 @@ class Log(Logger):  # type: ignore[misc]
     """Gunicorn's log, and through it uvicorn's, in the form of all others."""
 
     def setup(self, cfg: Any) -> None:
-        """Gunicorn's call."""
+        """Set up the log; called by Gunicorn."""
         super().setup(cfg)
         # The root logger's level holds, as for every library.
         self.error_log.setLevel(logging.NOTSET)
@@ -65,7 +65,7 @@ class CountingArbiter(Arbiter):  # type: ignore[misc]
         super().__init__(app)
 
     def reap_workers(self) -> None:
-        """Gunicorn's own, which keeps to itself how they ended."""
+        """Reap ended workers as Gunicorn does, which keeps to itself how they ended."""
         for pid, worker in self.WORKERS.items():
             worker.killed = is_killed(pid)
         try:
@@ -76,7 +76,7 @@ class CountingArbiter(Arbiter):  # type: ignore[misc]
                 raise
 
     def stop(self, graceful: bool = True) -> None:
-        """Gunicorn's own: who ends now is not started again."""
+        """Stop as Gunicorn does, and replace no worker that ends now."""
         self._ends = True
         super().stop(graceful)
 
@@ -125,18 +125,18 @@ class Frontends(BaseApplication):  # type: ignore[misc]
         super().__init__()
 
     def load_config(self) -> None:
-        """Gunicorn's call: no file and no environment has a say."""
+        """Load the configuration, without any file or environment; called by Gunicorn."""
         for name, value in self._settings.items():
             # Older releases have fewer features to switch off.
             if name in self.cfg.settings:
                 self.cfg.set(name, value)
 
     def load(self) -> FrontendOptions:
-        """Gunicorn's call: what `FrontendWorker` makes its application from."""
+        """Return the argument of `FrontendWorker` for its application; called by Gunicorn."""
         return self._options
 
     def run(self) -> None:
-        """Gunicorn's call: until SIGTERM; raises StartupError where the engine is gone."""
+        """Run until SIGTERM; raise StartupError if the engine is gone. Called by Gunicorn."""
         CountingArbiter(self, Segment.attach(self._options.segment)).run()
 
 

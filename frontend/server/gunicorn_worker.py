@@ -130,7 +130,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
     """Number of this frontend, from 0; a replacement has that of the dead one."""
 
     def init_signals(self) -> None:
-        """Gunicorn's call."""
+        """Set signal handlers; called by Gunicorn."""
         super().init_signals()
         pass_over_operators_signals()
 

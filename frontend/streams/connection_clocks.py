@@ -63,7 +63,7 @@ class ConnectionClocks:
         self._streams: dict[int, Clock] = {}
 
     def tick(self, core: Connection[Any], *, calls: int, unsent_bytes: int) -> Due:
-        """Another second has passed.
+        """Note that another second has passed.
 
         Args:
             core: the connection.
@@ -87,7 +87,7 @@ class ConnectionClocks:
         return Due.LEAVE if self._left_s <= 0 and not core.leaving else Due.NOTHING
 
     def stalled(self, core: Connection[H]) -> list[Stream[H]]:
-        """Another second has passed; the streams that have not taken their answers for too long."""
+        """Note another second; return the streams whose answers were not taken for too long."""
         known, self._streams = self._streams, {}
         found: list[Stream[H]] = []
         for number, stream in core.streams.items() if core.waits else ():

@@ -25,13 +25,13 @@ class Served(Protocol):
     """Interface of an object that serves one stream."""
 
     def happened(self) -> None:
-        """Something has come on it."""
+        """Look at the stream, on which something has come."""
 
     def looked(self) -> None:
-        """There may be room for more of its answer."""
+        """Go on with the answer, for which there may be more room."""
 
     def tick(self) -> None:
-        """Another second has passed."""
+        """Note that another second has passed."""
 
     def cancel(self) -> None:
         """Stop: the stream is gone, and no client waits any more."""
@@ -102,7 +102,7 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
         self._received()
 
     def _received(self) -> None:
-        """All that came was looked at."""
+        """Flush after all received bytes were looked at."""
         core = self.core
         if core.has_output or core.over or core.reliefs != self._reliefs:
             self._flush()
@@ -111,7 +111,7 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
             self._loop.call_soon(self._catch_up)
 
     def _catch_up(self) -> None:
-        """Others have had their turn; more is to be read of what has come."""
+        """Read on in received bytes, after others have had their turn."""
         core, transport = self.core, self._transport
         if core.behind and not transport.is_closing():
             self.data_received(b"")
@@ -179,7 +179,7 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
         self.flush_soon()
 
     def flush_soon(self) -> None:
-        """There may be something to send, with whatever else comes in this turn of the loop."""
+        """Schedule a flush, with all other output of this turn of the loop."""
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -216,7 +216,7 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
                     self._look_at(stream)
 
     def _look_at(self, stream: Stream[H]) -> None:
-        """Something has happened on a stream, by its client's doing or a clock's."""
+        """Look at a stream on which its client or a clock has done something."""
         try:
             self._see_to(stream)
         except Exception:
@@ -251,7 +251,7 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
         """End a stream that no `Served` serves any longer."""
 
     def _look_for_room(self) -> None:
-        """There may be room for more of answers, and for more of them."""
+        """Look for room for more of each answer, and for more streams."""
         self._reliefs = self.core.reliefs
         for number, served in list(self._serving.items()):
             self.attempt(number, served.looked)

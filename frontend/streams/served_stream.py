@@ -45,7 +45,7 @@ class StreamConnection(Protocol):
     budget: BodyBudget
 
     def flush_soon(self) -> None:
-        """There may be something to send."""
+        """Schedule a flush of the connection, as there may be something to send."""
 
     def let_go(self, stream: Stream[RestHead]) -> None:
         """Forget a served stream."""
@@ -310,7 +310,7 @@ class ServedStream:
                 news.set_result(None)
 
     def _hold(self, size: int) -> None:
-        """So much has come and is with nobody yet."""
+        """Set the number of bytes that have come and are not taken yet."""
         budget, more = self._owner.budget, size - self._held_bytes
         if more > 0:
             budget.take(more)

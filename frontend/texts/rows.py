@@ -153,11 +153,11 @@ class Shape:
         self._budget = spec.max_batch_elements
 
     def in_order(self, rows: Sequence[Ids]) -> list[Part]:
-        """Parts of neighbours."""
+        """Return parts of neighbouring rows."""
         return [_part(rows[start:end]) for start, end in self._runs([len(row) for row in rows])]
 
     def by_length(self, rows: Sequence[Ids]) -> tuple[list[Part], list[int]]:
-        """As few parts as can be, and for each row in them its place in the request."""
+        """Return as few parts as possible, and for each of their rows its place in the request."""
         row_order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
         return self.in_order([rows[index] for index in row_order]), row_order
 
@@ -212,7 +212,7 @@ def expect_finite(numbers: NDArray[np.float32]) -> None:
 
 
 def reordered(results: Results, row_order: Sequence[int]) -> tuple[int, memoryview]:
-    """Results of all parts as one, its rows in the request's order.
+    """Return the results of all parts as one, with rows in the request's order.
 
     Args:
         results: the rows and the result of each part; every row has as many bytes.

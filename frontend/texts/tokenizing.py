@@ -219,7 +219,7 @@ class Tokenizer:
         return ids[-self._limit :] if self._keeps_end else ids[: self._limit]
 
     def _cut(self, text: Text, number: int, truncate: bool) -> Text:
-        """As much of a text as its tokens can be of."""
+        """Return the part of a long text that the most tokens of the model can come from."""
         longest = len(text) if isinstance(text, str) else max(map(len, text))
         if longest <= self._most_characters:
             return text

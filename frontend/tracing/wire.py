@@ -50,7 +50,7 @@ def _number(value: int) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Seven bits a byte, the least ones first; the highest bit says that more follow."""
+    """Return a varint: seven bits a byte, the least first; a high bit says that more follow."""
     data = bytearray()
     while value > 0x7F:
         data.append(value & 0x7F | 0x80)

@@ -80,7 +80,7 @@ class Origins:
 
 
 def origin(forward: Forward, target: bytes, headers: Mapping[bytes, Sequence[bytes]]) -> bytes:
-    """Path and query, and the headers that are passed on; a line each, as envelopes have them."""
+    """Return path and query, and the headers that are passed on, a line each as in envelopes."""
     if not forward.any_path or not target:
         _, mark, query = target.partition(b"?")
         target = forward.path.encode() + mark + query

@@ -58,7 +58,7 @@ class ValueCodec:
         )
 
     def result_bytes(self, rows: int) -> int | None:
-        """None: the model decides how much memory an answer takes."""
+        """Return None: the model decides how much memory an answer takes."""
         return None
 
     def render(self, results: Sequence[tuple[int, bytearray]]) -> list[Any]:

@@ -236,7 +236,7 @@ class TypedRequests:
                 raise InvalidRequest(f"{where} has {shown(name)}, but {self._takes}")
 
     def _completed(self, columns: dict[str, Any]) -> dict[str, Any]:
-        """Columns with those that were left out, which are as long as the others."""
+        """Return the columns with those that were left out, which are as long as the others."""
         count = next((len(one) for one in columns.values() if isinstance(one, list)), 0)
         return {name: [_LEFT_OUT] * count for name in self._defaults} | columns
 

@@ -290,7 +290,7 @@ class _Output:
         self.write_at = self._booleans if datatype == "BOOL" else self._numbers
 
     def start(self, rows: int, results: Sequence[Result]) -> bytes:
-        """Its object up to its shape; raises `Unwritable` where the results differ in theirs."""
+        """Return its object up to its shape; raise `Unwritable` if the results differ in shape."""
         if self._rest is not None:
             if self._batched:
                 return b"%b%d%b" % (self._opening, rows, self._rest)
@@ -302,13 +302,13 @@ class _Output:
     def classified(
         self, rows: int, results: Sequence[Result], classes: int
     ) -> tuple[bytes, list[bytes]]:
-        """As `start`, of the tensor of its best classes; and this tensor's elements."""
+        """Return `start` for the tensor of its best classes, and that tensor's elements."""
         shape, found = self._classes.of(rows, results, classes)
         sizes = ",".join(map(str, shape)).encode()
         return b'%b"BYTES","shape":[%b],' % (self._named, sizes), found
 
     def write(self, result: Result) -> bytes:
-        """Its elements in a result as JSON, without brackets.
+        """Return its elements in a result as JSON, without brackets.
 
         Raises:
             Unwritable: the lengths of strings make no sense.

@@ -195,7 +195,7 @@ def parameters_of(owner: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def quoted(names: Iterable[str]) -> str:
-    """Names as they stand in the text of an error."""
+    """Return names as they stand in the text of an error."""
     return ", ".join(f'"{name}"' for name in names)
 
 

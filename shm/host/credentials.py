@@ -133,7 +133,7 @@ def _why_no_chain(
 
 
 def objection(tls: Tls) -> str | None:
-    """Why clients may refuse a certificate, whatever they trust and by whatever name they connect.
+    """Return why any client would refuse a certificate, regardless of trust and name.
 
     Such as ``certificate has expired``, in OpenSSL's words; None where there is nothing to object.
     """

@@ -136,7 +136,7 @@ _json: Final = json.JSONEncoder(ensure_ascii=True, default=str).encode
 
 
 def _instant(time_s: float) -> str:
-    """In UTC, to the millisecond."""
+    """Return the time in UTC, to the millisecond."""
     return datetime.fromtimestamp(time_s, UTC).isoformat(timespec="milliseconds")
 
 

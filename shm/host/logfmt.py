@@ -10,7 +10,7 @@ _PLAIN: Final = re.compile(r"[!#-<>-~]+")
 
 
 def as_words(fields: Mapping[str, Any]) -> str:
-    """Fields as ``name=value``; what has other than visible characters of ASCII is quoted.
+    """Return fields as ``name=value``; values with other than visible ASCII characters are quoted.
 
     Args:
         fields: by name; a float is written to three decimals, what is not a number as `str` has it.

@@ -99,7 +99,7 @@ def busy(before: WorkerSample | None, now: WorkerSample, seconds: float) -> floa
 
 
 def mean_batch(before: Sample | None, workers: Iterable[WorkerSample]) -> float | None:
-    """Instances in a batch; None where none was run."""
+    """Return the mean number of instances in a batch; None if none was run."""
     batches = rows = 0
     for worker in workers:
         earlier = same_worker(before, worker)

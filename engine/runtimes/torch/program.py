@@ -224,7 +224,7 @@ def _forget_datatypes(exported: Any, torch: Any) -> None:
 
 @contextmanager
 def _pickles(trusted: bool) -> Iterator[None]:
-    """Unless pickles are trusted, keep torch from running code out of them.
+    """Keep torch from running code out of pickles, unless they are trusted.
 
     Its loader of exported programs otherwise falls back to unsafe loading if the safe one fails.
     """
