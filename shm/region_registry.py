@@ -141,7 +141,7 @@ class Registry:
         fields = words[first + RegionWords.OFFSET : first + RegionWords.OFFSET + FIELDS].tolist()
         count = text_words(fields)
         text = words[first + RegionWords.TEXT : first + RegionWords.TEXT + count].tolist()
-        # Another stamp, or none: what was read may be of two registrations.
+        # Under another stamp, or none, the words may be of two registrations.
         if not count or not is_unchanged(words, first, stamp):
             return None
         region = decode(fields, text)

@@ -86,8 +86,8 @@ class Producer(_End):
         count = len(items)
         end = position + count
         if end > self._limit:
-            # A HEAD beyond what was published is a lie. The next owner of the ring, which tells
-            # the truth, must not lose room for it.
+            # A HEAD beyond the published words is a lie. The next owner of the ring is honest, and
+            # must not lose capacity by it.
             self._limit = min(self._load_acquire[self._head], position) + self._capacity
             if end > self._limit:
                 return False
@@ -176,7 +176,7 @@ class Consumer(_End):
         return bool(self._load_acquire[self._tail] != self.position)
 
     def skip(self) -> None:
-        """Forget everything published so far, whatever it is; the way out of `CorruptRingError`."""
+        """Skip all words published so far, sound or not; the way out of `CorruptRingError`."""
         self.position = self._store_release[self._head] = self._load_acquire[self._tail]
 
 

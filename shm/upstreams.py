@@ -110,7 +110,7 @@ def concluded(known: Collection[Known], since_ns: Collection[int], now_ns: int) 
     return ServerState(
         outstanding=len(since_ns),
         oldest_ns=min(since_ns, default=0),
-        # Where somebody has heard of it since, a worker's failures are over.
+        # A worker's failures no longer count once another worker had an answer since.
         failed_in_a_row=sum(k.failed_in_a_row for k in known if k.failed_ns > answered_ns),
         answered_ns=answered_ns,
         failed_ns=max([one.failed_ns for one in known], default=0),

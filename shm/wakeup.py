@@ -93,7 +93,7 @@ class Wakeup:
         """
         semaphore, instant = self._semaphore, self._instant
         try:
-            # Nobody else takes tokens, so what is there is taken at once.
+            # This waiter alone takes tokens, so a token that is there is taken at once.
             if timeout_s is None or semaphore.value:
                 semaphore.acquire()
             elif _WAIT_UNTIL is None:

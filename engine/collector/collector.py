@@ -119,7 +119,7 @@ class Collector:
         pool, slots = self._pool, self._slots
         if pool.outdated:
             self._follow(now_ns)
-        # Before submissions are taken: what was sent until then is among them.
+        # Before submissions are taken: they then hold all that was sent before the acknowledgement.
         acknowledged = bool(pool.retiring) and pool.acknowledged(now_ns)
         for number, words in self._reports.take(now_ns):
             self._take_reports(number, words, now_ns)
@@ -482,8 +482,8 @@ class Collector:
                 self._dispatcher.fail(request, refused.status, refused.text, NO_BATCH, now_ns)
                 return
         if not now_ns - model.spec.timeout_ns <= request.accepted_ns <= now_ns:
-            # Accepted after the clock was read, if its frontend is not lying; and nobody else
-            # is to wait longer for a lie.
+            # An honest frontend has accepted it after the clock was read. A frontend with a wrong
+            # clock must not make other requests wait longer.
             earliest_ns = max(now_ns - model.spec.timeout_ns, 0)
             accepted_ns = min(max(request.accepted_ns, earliest_ns), now_ns)
             request = request._replace(accepted_ns=accepted_ns)

@@ -116,7 +116,7 @@ def present_in(path: Path, model: str | None) -> dict[str, int | float | str]:
     try:
         return present(load(path), model, len(os.sched_getaffinity(0)))
     except ConfigError:
-        # The engine says what is wrong with it.
+        # The engine that starts next reports the error.
         return {}
 
 

@@ -205,7 +205,7 @@ def _door(key: str, host: str, port: int, files: HostFiles, *, beside: bool) -> 
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        # Not to listen: nobody is to connect and be reset.
+        # Bind without listening: a client that connected would be reset.
         with socket.socket(family, kind, protocol) as tried:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(beside))

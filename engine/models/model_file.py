@@ -1,4 +1,4 @@
-"""A model file as it was when its version was opened, whatever is written at its path later.
+"""Model file as it was when its version was opened, even if its path is overwritten later.
 
 All workers of a version serve one content, also those that take the place of a dead one. So the
 supervisor keeps what a version's first workers were started with, and hands it to every worker:

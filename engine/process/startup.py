@@ -1,4 +1,4 @@
-"""First steps of every process of the engine, whatever its role."""
+"""First steps of every process of the engine, in any role."""
 
 import logging
 import os

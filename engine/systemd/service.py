@@ -197,7 +197,7 @@ class Service:
     def _send(self, fields: Mapping[str, str]) -> None:
         if self._address is None:
             return
-        # A service manager that does not read is no reason to serve nobody.
+        # The engine serves on even if the service manager does not read.
         kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
         with suppress(OSError), socket.socket(socket.AF_UNIX, kind) as sending:
             sending.sendto(encode(fields), self._address)

@@ -59,7 +59,7 @@ class StepGatherer(Gatherer):
         return self._kept.static
 
     def placement(self, request: Request) -> Placement | None:
-        """As in `Gatherer`: from the start of the request, whatever memory of its slot it is in."""
+        """As in `Gatherer`: from the start of the request, in any memory of its slot."""
         start, prefix_bytes = request.request_offset, self._kept.request.prefix_bytes
         if self._asks and prefix_bytes > request.request_bytes:
             return None

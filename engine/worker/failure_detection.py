@@ -16,7 +16,7 @@ logger = logging.getLogger("ringbatch.worker")
 ENOUGH: Final = 8
 """Batches in a row: as many single requests make the search in a batch blame the model."""
 ENOUGH_NS: Final = 2_000_000_000
-"""For how long at the least: whatever a model needs elsewhere may be gone for a moment."""
+"""Shortest time of failing: something that a model needs elsewhere may be gone for a moment."""
 
 AGAIN_NS: Final = 10_000_000_000
 """Interval of looks and reports while every batch fails."""

@@ -155,8 +155,8 @@ def _as_array(value: object, tensor: Tensor) -> tuple[Array, Array | None]:
     except (TypeError, ValueError, RuntimeError) as error:
         raise WrongResult(f"output {tensor.name!r} is no array: {error}") from None
     if array.dtype == object and not array.ndim and not isinstance(value, str | bytes | np.ndarray):
-        # numpy puts whatever it cannot look into, such as a generator, into an array of no
-        # dimensions.
+        # numpy puts an object that it cannot iterate by index, such as a generator, into an array
+        # of no dimensions.
         found = "None" if value is None else f"a {type(value).__name__}"
         raise WrongResult(f"output {tensor.name!r} is {found}, and no array")
     return array, np.ma.getmaskarray(value) if isinstance(value, np.ma.MaskedArray) else None
@@ -245,7 +245,7 @@ def _converted(array: Array, tensor: Tensor) -> tuple[Array, Array | None, str]:
     if not tensor.datatype.fixed:
         return _texts(array)
     target = array_dtype(tensor)
-    # An empty list is one of floating-point numbers to numpy, whatever it was meant to be.
+    # numpy takes any empty list for one of floating-point numbers.
     if array.size and not np.can_cast(array.dtype, target, casting="same_kind"):
         raise WrongResult(
             f"output {tensor.name!r} is {array.dtype}, declared is {tensor.datatype.name}"

@@ -304,7 +304,7 @@ class StepsRunner(PartsRunner):
             self._blame(rows[0], error)
             return
         self._report_run_again(rows)
-        # A step that has returned has changed the states, whatever it returned.
+        # A step that has returned has changed the states, even if its result is wrong.
         if self._steps.repeatable and not isinstance(error, WrongResult):
             middle = len(rows) // 2
             self._step(rows[:middle])

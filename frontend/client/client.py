@@ -113,7 +113,7 @@ class Client:
         self._opening = threading.Lock()
         self._closed = False
         self._former: list[Channel] = []
-        """To engines in whose stead another serves, whose answers are still to come."""
+        """Channels to superseded engines, whose answers are still to come."""
         self._open()
         _CLIENTS.add(self)
 
@@ -416,7 +416,7 @@ class Client:
             return self._session
 
     def _follow(self, former: _Session) -> None:
-        """Have a session with the engine that serves in the stead of the one that stops.
+        """Open a session with the engine that replaces the one that stops.
 
         Raises:
             Draining: there is none.

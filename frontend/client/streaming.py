@@ -157,7 +157,7 @@ class RequestInParts(ClientRequest):
         """
         render, rows = self._model.codec.render, self._rows
         while True:
-            # Before the look at what has come: whatever comes from here on sets it again.
+            # Before the look at arrived parts: a part that comes later sets it again.
             self.ready = False
             over = self._over
             if self._arrived:

@@ -77,7 +77,7 @@ def classes_of(values: NDArray[Any], count: int, labels: Sequence[str] = ()) -> 
     ranked = values
     if values.dtype.kind == "f":
         ranked = np.where(np.isnan(values), -np.inf, values)
-    # The order of what is reversed, reversed: of equal values the first is first.
+    # Sort reversed values and reverse the order, so that the first of equal values stays first.
     last = values.shape[1] - 1
     order = last - np.argsort(ranked[:, ::-1], axis=1, kind="stable")[:, ::-1][:, :count]
     best = np.take_along_axis(values, order, axis=1)

@@ -1,4 +1,4 @@
-"""An inference request on Falcon, from its head to its answer, whatever its protocol."""
+"""Inference requests of all protocols on Falcon, from head to answer."""
 
 import asyncio
 from collections.abc import Callable

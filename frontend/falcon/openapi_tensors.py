@@ -337,7 +337,7 @@ def _value(datatype: Datatype) -> Json:
     if datatype.name == "BYTES":
         return _STRING
     if datatype.name in ("FP16", "FP32"):
-        # Numbers are rounded: what is nearer to the largest there is than to the next is taken.
+        # Numbers are rounded, so the bound is half a step beyond the largest one.
         floats = np.finfo(datatype.numpy)
         end = float(floats.max) + 2.0 ** (int(floats.maxexp) - floats.nmant - 2)
         return {"type": "number", "exclusiveMinimum": -end, "exclusiveMaximum": end}

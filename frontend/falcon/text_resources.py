@@ -315,7 +315,7 @@ class TeiHealth(OfTextModels):
 
 
 class WhereServed:
-    """Falcon's middleware: a path of `IfServed` that is not there is none, whatever the method."""
+    """Falcon's middleware: 404 for any method on a path of `IfServed` that is not served now."""
 
     async def process_resource(
         self, _req: Request, _resp: Response, resource: object, _params: dict[str, Any]

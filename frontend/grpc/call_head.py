@@ -124,7 +124,7 @@ class CallHeadReader:
 
     def read(self, request: Http2RequestHead) -> CallHead:
         """Read the head of a call."""
-        # What comes twice is nobody's key, id or trace.
+        # A field that comes twice counts as absent: its key, id or trace is ambiguous.
         sent: dict[bytes, bytes] = {}
         for name, value in request.fields:
             sent[name] = b"" if name in sent else value

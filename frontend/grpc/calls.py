@@ -95,7 +95,7 @@ class CallContext(Protocol):
         """Send a message, once the ones before have found room."""
 
     def fail(self, error: RequestError) -> None:
-        """End the call, whatever it is about."""
+        """End the call at any point."""
 
 
 class MethodHandler(NamedTuple):

@@ -183,9 +183,9 @@ class FallbackProtocol(HttpToolsProtocol):
             try:
                 self.parser.feed_data(data)
             except HttpParserUpgrade as stop:
-                # It takes what follows such a head for the other protocol's. But nobody has agreed
-                # to that (RFC 9110, section 7.8): it is the body, and is read as such behind the
-                # same head without the wish.
+                # The parser takes bytes behind such a head for the other protocol's. But the server
+                # has not agreed to it (RFC 9110, section 7.8). So they are the body, and are read
+                # behind the same head without the wish.
                 head = self._head_without_upgrade()
                 self.parser = _parser(self)
                 self.parser.feed_data(head)

@@ -219,7 +219,7 @@ class FastLane(LaneConnection):
         return head
 
     def _reserve(self, size: int) -> None:
-        # Of what has come, not of what was declared: to declare costs nothing.
+        # Reserve room for received bytes, not for declared ones: to declare costs nothing.
         try:
             self._holding.grow(size)
         except Overloaded as error:

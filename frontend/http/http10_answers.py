@@ -29,7 +29,7 @@ def without_chunks(cycle: Any, usual_headers: list[tuple[bytes, bytes]]) -> Send
                 cycle.chunked_encoding = cycle.keep_alive = False
                 cycle.default_headers = usual_headers
         elif bare:
-            # uvicorn counts what is left of a known length.
+            # uvicorn counts the rest of a known length.
             cycle.expected_content_length = len(message.get("body", b""))
         await send(message)
 

@@ -24,7 +24,7 @@ from ringbatch.frontend.request.calls import RequestHandle, Upload
 MAX_WAITING_BYTES: Final = 1 << 16
 """Bytes that are read ahead of the request that is being answered."""
 LAST_LOOK_S: Final = 0.001
-"""After that, so that the loop reads once more whatever has come."""
+"""Seconds before the last look, in which the loop reads once more."""
 _HEAD: Final = State.HEAD
 _RECEIVING: Final = State.RECEIVING
 _ANSWER: Final = State.ANSWER

@@ -117,7 +117,7 @@ class TickingServer(Server):
         context = self._security.context
         if context is None:
             return {}
-        # A handshake is a head of another kind, and nobody counts who is in one.
+        # A handshake gets as long as a head, because no phase counts connections in one.
         return {"ssl": context, "ssl_handshake_timeout": HEAD_TIMEOUT_S}
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

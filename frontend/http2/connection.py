@@ -361,7 +361,7 @@ class Connection(Bodies[H]):
         if number > self._last:
             self._begin(block, flags, number)
             return
-        # It is of the table's making, whatever becomes of it.
+        # Decode it even if the stream is gone: it changes the header table.
         fields = self.headers.fields(block)
         stream = self.streams.get(number)
         if stream is None:

@@ -39,7 +39,7 @@ _ENABLE_PUSH: Final = 2
 _INITIAL_WINDOW_SIZE: Final = 4
 _MAX_FRAME_SIZE: Final = 5
 _LONGEST_FRAME_BYTES: Final = 1 << 16
-"""Longer ones are not sent, whatever the client takes: others wait meanwhile."""
+"""Longest frame that is sent, even to clients that take longer ones: other streams wait."""
 _SIZES: Final = {PRIORITY: 5, RST_STREAM: 4, PING: 8, WINDOW_UPDATE: 4}
 _OF_STREAMS: Final = (PRIORITY, RST_STREAM)
 _OF_CONNECTIONS: Final = (SETTINGS, PING, GOAWAY)

@@ -212,7 +212,7 @@ class Outgoing(Generic[H]):
             self._finished(stream)
 
     def reset(self, stream: Stream[H], code: int = CANCEL) -> None:
-        """End a stream, whatever has come of it."""
+        """End a stream at any point of its answer."""
         if stream.gone:
             return
         self._drop(stream)

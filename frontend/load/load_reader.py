@@ -13,7 +13,7 @@ from ringbatch.shm.segment import Segment
 
 
 class LoadReader:
-    """See the module. It remembers what it saw a moment ago, to say how the engine fares of late.
+    """See the module. It keeps its latest samples, to compare recent batches with warm-up.
 
     Args:
         segment: attached.

@@ -107,7 +107,7 @@ def slowest(requests: Iterable[SlowRequest], now_ns: int, at_ms: int) -> list[Js
         now_ns: the time on the monotonic clock.
         at_ms: the same for people.
     """
-    # One number for all samples, so that what was sent before looks the same.
+    # One number for all samples, so that samples sent before look the same.
     to_wall_ms = at_ms - now_ns // _NS_PER_MS
     return [
         {

@@ -99,7 +99,7 @@ class PayloadLog(Delivering[T]):
         """Wait until the serving processes have ended, and have the last events delivered."""
         while not self._frontends_end():
             await asyncio.sleep(_LOOK_EVERY_S)
-        # It waits for a thread, and nobody is served any more.
+        # This waits for a thread, which holds up no request any more.
         self.close()
 
 

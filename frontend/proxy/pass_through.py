@@ -118,7 +118,7 @@ class PassThrough:
         except RequestError as error:
             await refuse(send, error)
         else:
-            # In a scope of its own nobody would see how it ended.
+            # In the same scope, so that the access log sees how it ended.
             scope["path"] = READY_PATH
             await self._app(scope, receive, send)
 

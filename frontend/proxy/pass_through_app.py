@@ -46,7 +46,7 @@ def with_pass_through(
 
     ours: Judgement = is_for_sidecar
     probe: Judgement = is_probe
-    # KServe says it to the agent, in whose place a sidecar stands, and to nobody else.
+    # KServe sets the variable for its agent alone, which a sidecar replaces.
     asked = question(os.environ) if service.origins.any_path else None
     if not service.origins.any_path:
         ours, probe = partial(_has_route, parameters, service), is_ready_path

@@ -107,7 +107,7 @@ class Gateway:
         self._unnoticed: dict[int, SlotWaiter] = {}
         self._doorbell: Doorbell | None = None
         if lane.in_flight:
-            # Left by a dead owner; nobody waits for it, but its slots are to come back.
+            # A dead owner left these requests: no client waits, but their slots must come back.
             self._expect(_NEVER, 0)
         self._on_doorbell: Callable[[], None] = _nothing
         self._on_answers: Callable[[], None] = _nothing
@@ -131,7 +131,7 @@ class Gateway:
         self._loop.add_reader(doorbell.fileno(), self._answer_doorbell)
 
     def close(self) -> None:
-        """Stop listening; whatever is still in flight is given up."""
+        """Stop listening, and give up all requests in flight."""
         # A turn that is due comes yet, and is the last.
         self._patience = SpinPolicy(0)
         if self._timer is not None:

@@ -1,4 +1,4 @@
-"""The way of every request, whatever its protocol: from a body to a slot, or to an error.
+"""Request pipeline for all protocols: from a body to a slot, or to an error.
 
 Nothing is awaited: `Pipeline.start` returns at once, and the answer is a call of the `reply` it was
 given, later or before it returns. No error leaves it as an exception. What differs between the

@@ -220,8 +220,8 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
             server, options, settings, payloads
         )
         settle()
-        # Gunicorn's own objects around them would be closed after the event loop has closed what is
-        # in them, and descriptors are numbers that others get next.
+        # Gunicorn's own objects would be closed after the event loop has closed their sockets.
+        # Their descriptors may belong to other files by then.
         await server.serve(sockets=[*(one.sock for one in self.sockets), *_shared(options.unix_fd)])
         if passing is not None:
             await passing.close()

@@ -1,4 +1,4 @@
-"""V1, V2 and whatever else is served over HTTP, over HTTP/2 on the same port.
+"""HTTP/2 for V1, V2 and all other paths, on the port of HTTP/1.1.
 
 Enters: a connection whose client has greeted, as HTTP/1 hands it over. Leaves: for each stream a
 request to the ASGI application, as HTTP/1's fallback makes them, and its answer.

@@ -267,7 +267,7 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
         return len(self._serving)
 
     def _close(self) -> None:
-        """Serve no further stream, whatever the client has sent."""
+        """Serve no further stream, even if the client has sent more."""
         self.core.close()
         self._flush()
 

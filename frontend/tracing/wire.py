@@ -31,7 +31,7 @@ def span_field(span: Span, epoch_ns: int) -> bytes:
     data = _ids(span.context)
     if span.parent:
         data += b"\x22\x08" + bytes.fromhex(span.parent)
-    # Times of nonsense are nonsense, and harm nobody.
+    # Impossible times stay impossible, and do no harm.
     began_ns, ended_ns = epoch_ns + span.began_ns, epoch_ns + span.ended_ns
     data += _named(span.name, span.kind)
     data += _TIMES.pack(_STARTS, began_ns & _WORD_MASK, _ENDS, ended_ns & _WORD_MASK)

@@ -207,7 +207,7 @@ class Regions:
 
 
 def _no_object(key: str) -> MemoryNotFound:
-    # One text for all reasons: nobody learns here what else there is, and whose.
+    # One text for all reasons, so that no client learns which other objects exist.
     return MemoryNotFound(f'there is no shared memory object "{key}" that this server could open')
 
 

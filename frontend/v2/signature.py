@@ -76,7 +76,7 @@ class Signature:
             raise InvalidRequest(f"inputs[{index}] {found}, which is a string")
         wanted = self._by_name.get(name)
         if wanted is None:
-            # Where there is one, whatever a client calls it is that one.
+            # A model with one input takes it by any name.
             if len(self.inputs) != 1 or index or not name:
                 raise InvalidRequest(f"inputs[{index}] is {shown(name)}, but {self.takes}")
             (wanted,) = self.inputs

@@ -38,7 +38,7 @@ class ReloadingFiles(Generic[T]):
         self._read = read
         self._tell = complain
         self._complaint = ""
-        # Before they are read: what is written meanwhile is noticed at the next look.
+        # Before the files are read: a write during the read is noticed at the next look.
         self._seen = self._stamps() if first is None else ()
         self.value = read() if first is None else first
 
@@ -50,7 +50,7 @@ class ReloadingFiles(Generic[T]):
         try:
             self.value = self._read()
         except StartupError as error:
-            # Until they are well: what is wrong may pass without any of them changing again.
+            # Their stamps stay old until they are sound: a fault may pass without a further change.
             self._complain(str(error))
             return False
         self._seen = stamps

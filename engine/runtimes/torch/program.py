@@ -1,4 +1,4 @@
-"""Loaded torch models, whatever file they came from, and the tensors of an exported program.
+"""Loaded torch models of any kind of file, and the tensors of an exported program.
 
 An exported program declares inputs and outputs: names and datatypes, and for each dimension a
 number or a symbol with a range. torch itself does not check those ranges in a run.
